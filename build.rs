@@ -1,0 +1,86 @@
+//! Compiles `proto/csi.proto` in pure Rust (no `protoc`) and makes every message that holds a secret print itself redacted.
+//!
+//! prost drops the specification's `csi_secret` field option, and derives a `Debug` that shows the secret. So the option is
+//! read here from the descriptor pool: the messages that carry it get no derived `Debug`, and a generated one that hides
+//! exactly those fields. A specification bump can thus never leak a new secret field.
+
+#![allow(clippy::disallowed_methods, reason = "cargo talks to a build script through the environment")]
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use prost_reflect::prost::Message as _;
+use prost_reflect::{DescriptorPool, MessageDescriptor};
+
+const PROTO: &str = "proto/csi.proto";
+const SECRET_OPTION: &str = "csi.v1.csi_secret";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={PROTO}");
+    println!("cargo::rerun-if-changed=build.rs");
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).open_file("csi.proto")?;
+    let pool = compiler.descriptor_pool();
+
+    let with_secrets: Vec<Redacted> = pool.all_messages().filter_map(|m| Redacted::of(&pool, &m)).collect();
+    if with_secrets.is_empty() {
+        return Err(format!("{PROTO}: no field carries {SECRET_OPTION}; redaction would be silently lost").into());
+    }
+
+    // The plain descriptor set, without the custom options, is what prost understands.
+    let set = prost_reflect::prost_types::FileDescriptorSet::decode(compiler.encode_file_descriptor_set().as_slice())?;
+    tonic_prost_build::configure()
+        .build_client(true)
+        .build_server(std::env::var_os("CARGO_FEATURE_SANDBOX").is_some())
+        .emit_rerun_if_changed(false)
+        // The specification's comments hold indented text that rustdoc takes for doctests.
+        .disable_comments(["."])
+        .skip_debug(with_secrets.iter().map(|m| format!(".{}", m.full_name)))
+        .compile_fds(set)?;
+
+    let mut generated = String::new();
+    for message in &with_secrets {
+        message.write_debug(&mut generated)?;
+    }
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("csi_redacted_debug.rs"), generated)?;
+    Ok(())
+}
+
+/// A message with at least one secret field.
+struct Redacted {
+    full_name: String,
+    rust_name: String,
+    fields: Vec<(String, bool)>,
+}
+
+impl Redacted {
+    fn of(pool: &DescriptorPool, message: &MessageDescriptor) -> Option<Self> {
+        let option = pool.get_extension_by_name(SECRET_OPTION)?;
+        let fields: Vec<(String, bool)> = message
+            .fields()
+            .map(|f| (f.name().to_owned(), f.options().get_extension(&option).as_bool() == Some(true)))
+            .collect();
+        fields.iter().any(|(_, secret)| *secret).then(|| Self {
+            full_name: message.full_name().to_owned(),
+            rust_name: message.name().to_owned(),
+            fields,
+        })
+    }
+
+    fn write_debug(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "impl std::fmt::Debug for {} {{", self.rust_name)?;
+        writeln!(out, "    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {{")?;
+        writeln!(out, "        f.debug_struct(\"{}\")", self.rust_name)?;
+        for (name, secret) in &self.fields {
+            let field = if name == "type" { "r#type" } else { name };
+            if *secret {
+                writeln!(out, "            .field(\"{name}\", &crate::csi::redact::Stripped(self.{field}.len()))")?;
+            } else {
+                writeln!(out, "            .field(\"{name}\", &self.{field})")?;
+            }
+        }
+        writeln!(out, "            .finish()\n    }}\n}}")
+    }
+}

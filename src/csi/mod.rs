@@ -1,0 +1,3 @@
+//! The one connection to the driver.
+
+pub mod redact;

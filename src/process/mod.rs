@@ -1,0 +1,18 @@
+//! What any process needs and no library gives in one piece: a clock and a source of chance that a simulation can own,
+//! named tasks whose end is an event, and errors told with their causes.
+//!
+//! Imports nothing of ours.
+
+mod chain;
+mod clock;
+mod entropy;
+mod section;
+mod tasks;
+mod transport;
+
+pub use chain::{Chain, chain};
+pub use clock::Clock;
+pub use entropy::Entropy;
+pub use section::{Fault, Faults, Section};
+pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks};
+pub use transport::{BoxedIo, Dial, Io};

@@ -1,0 +1,8 @@
+//! The CSI specification's messages, generated from `proto/csi.proto` by `build.rs`.
+//!
+//! Messages with secret fields print them stripped: see `csi::redact`.
+
+#![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
+
+tonic::include_proto!("csi.v1");
+include!(concat!(env!("OUT_DIR"), "/csi_redacted_debug.rs"));

@@ -1,0 +1,126 @@
+//! The metrics recorder of one daemon.
+
+use std::fmt;
+use std::sync::Arc;
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder as _};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use super::names::{self, Kind, Metric};
+
+/// Hands out counters, gauges and histograms, and renders them in the Prometheus text format.
+#[derive(Clone)]
+pub struct Meter {
+    recorder: Arc<PrometheusRecorder>,
+    handle: PrometheusHandle,
+}
+
+/// The labels of one series, in the order in which they are rendered.
+type Labels<'a> = &'a [(&'static str, &'a str)];
+
+const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
+
+impl Meter {
+    /// A recorder that knows the name, help text and buckets of every metric in [`names`].
+    pub fn new() -> Self {
+        let mut builder = PrometheusBuilder::new();
+        for metric in names::ALL {
+            if let Kind::Histogram(buckets) = metric.kind {
+                // Without buckets the exporter renders a summary, which no dashboard of the Go sidecars reads. The only
+                // error is an empty list, which a test of `names` rules out.
+                builder = match builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets) {
+                    Ok(builder) => builder,
+                    Err(_) => PrometheusBuilder::new(),
+                };
+            }
+        }
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        for metric in names::ALL {
+            let (name, help) = (metric.name.into(), metric.help.into());
+            match metric.kind {
+                Kind::Counter => recorder.describe_counter(name, None, help),
+                Kind::Gauge => recorder.describe_gauge(name, None, help),
+                Kind::Histogram(_) => recorder.describe_histogram(name, None, help),
+            }
+        }
+        Self { recorder: Arc::new(recorder), handle }
+    }
+
+    /// The counter of `metric` with these labels.
+    pub fn counter(&self, metric: &Metric, labels: Labels<'_>) -> Counter {
+        self.recorder.register_counter(&key(metric, labels), &METADATA)
+    }
+
+    /// The gauge of `metric` with these labels.
+    pub fn gauge(&self, metric: &Metric, labels: Labels<'_>) -> Gauge {
+        self.recorder.register_gauge(&key(metric, labels), &METADATA)
+    }
+
+    /// The histogram of `metric` with these labels.
+    pub fn histogram(&self, metric: &Metric, labels: Labels<'_>) -> Histogram {
+        self.recorder.register_histogram(&key(metric, labels), &METADATA)
+    }
+
+    /// Everything recorded so far, in the Prometheus text format.
+    pub fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Folds histogram samples into their buckets. Must run every few seconds: the exporter otherwise keeps every
+    /// sample until the next scrape.
+    pub fn run_upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meter")
+    }
+}
+
+fn key(metric: &Metric, labels: Labels<'_>) -> Key {
+    Key::from_parts(
+        metric.name,
+        labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect::<Vec<_>>(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_keep_the_go_sidecars_name_labels_and_buckets() {
+        let meter = Meter::new();
+        let labels: [(&'static str, &str); 3] = [
+            ("driver_name", "demo.csi.example.com"),
+            ("method_name", "/csi.v1.Controller/ControllerPublishVolume"),
+            ("grpc_status_code", "OK"),
+        ];
+        meter.histogram(&names::CSI_OPERATIONS, &labels).record(0.2);
+        let text = meter.render();
+        assert!(
+            text.contains(
+                "csi_sidecar_operations_seconds_bucket{driver_name=\"demo.csi.example.com\",\
+                 method_name=\"/csi.v1.Controller/ControllerPublishVolume\",grpc_status_code=\"OK\",le=\"0.25\"} 1"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("le=\"600\"}"), "{text}");
+    }
+
+    #[test]
+    fn two_meters_share_nothing() {
+        let (a, b) = (Meter::new(), Meter::new());
+        a.counter(&names::TASK_FAILURES, &[("task", "x")]).increment(1);
+        assert!(a.render().contains("task=\"x\"") && !b.render().contains("task=\"x\""));
+    }
+}

@@ -1,0 +1,131 @@
+//! Every metric, described. Where a Go sidecar has a metric of the same meaning, ours has its name, labels and buckets.
+
+/// A metric's name, kind and help text.
+#[derive(Debug)]
+pub struct Metric {
+    /// The name as scraped.
+    pub name: &'static str,
+    /// What is recorded.
+    pub kind: Kind,
+    /// The labels, in the order in which they are rendered.
+    pub labels: &'static [&'static str],
+    /// One sentence for the `# HELP` line.
+    pub help: &'static str,
+}
+
+/// What a metric records.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// A count that only grows.
+    Counter,
+    /// A value that goes up and down.
+    Gauge,
+    /// A distribution with these upper bounds, in seconds.
+    Histogram(&'static [f64]),
+}
+
+/// csi-lib-utils' buckets for RPCs.
+const RPC_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+/// component-base's buckets for work queues: ten decades from 10 ns.
+const QUEUE_BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+/// From an attach on an idle machine to one that outlived several back-offs.
+const OPERATION_BUCKETS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $id:ident = $name:literal, $kind:expr, [$($label:literal),*], $help:literal;)+) => {
+        $($(#[$doc])* pub const $id: Metric = Metric { name: $name, kind: $kind, labels: &[$($label),*], help: $help };)+
+        /// The catalogue: what `/metrics` can ever show.
+        pub const ALL: &[Metric] = &[$($id),+];
+    };
+}
+
+metrics! {
+    /// Every RPC to the driver.
+    CSI_OPERATIONS = "csi_sidecar_operations_seconds", Kind::Histogram(RPC_BUCKETS), ["driver_name", "method_name", "grpc_status_code"],
+        "[ALPHA] Container Storage Interface operation duration with gRPC error code status total";
+    /// Keys that wait for a worker.
+    QUEUE_DEPTH = "workqueue_depth", Kind::Gauge, ["name"], "[ALPHA] Current depth of workqueue";
+    /// Keys added.
+    QUEUE_ADDS = "workqueue_adds_total", Kind::Counter, ["name"], "[ALPHA] Total number of adds handled by workqueue";
+    /// Wait between add and start.
+    QUEUE_WAIT = "workqueue_queue_duration_seconds", Kind::Histogram(QUEUE_BUCKETS), ["name"],
+        "[ALPHA] How long in seconds an item stays in workqueue before being requested.";
+    /// Time in a worker.
+    QUEUE_WORK = "workqueue_work_duration_seconds", Kind::Histogram(QUEUE_BUCKETS), ["name"],
+        "[ALPHA] How long in seconds processing an item from workqueue takes.";
+    /// Sum of the ages of the work in progress.
+    QUEUE_UNFINISHED = "workqueue_unfinished_work_seconds", Kind::Gauge, ["name"],
+        "[ALPHA] How many seconds of work has been done that is in progress and hasn't been observed by work_duration.";
+    /// Age of the oldest work in progress.
+    QUEUE_LONGEST = "workqueue_longest_running_processor_seconds", Kind::Gauge, ["name"],
+        "[ALPHA] How many seconds has the longest running processor for workqueue been running.";
+    /// Delayed retries.
+    QUEUE_RETRIES = "workqueue_retries_total", Kind::Counter, ["name"], "[ALPHA] Total number of retries handled by workqueue";
+    /// Age of the oldest key not yet settled.
+    QUEUE_OLDEST = "csi_control_plane_workqueue_oldest_age_seconds", Kind::Gauge, ["name"],
+        "Seconds since the oldest key that is not yet settled was first added.";
+    /// Whether this process leads.
+    LEADER_STATUS = "leader_election_master_status", Kind::Gauge, ["name"],
+        "[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
+    /// Slow renewals.
+    LEADER_SLOWPATH = "leader_election_slowpath_total", Kind::Counter, ["name"],
+        "[ALPHA] Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease. Please make sure to group by name.";
+    /// Requests to the Kubernetes API, watches excepted.
+    API_REQUESTS = "csi_control_plane_api_requests_total", Kind::Counter, ["verb", "resource", "outcome"],
+        "Requests to the Kubernetes API by verb, resource and outcome (ok or the error's kind).";
+    /// Objects held.
+    CACHE_OBJECTS = "csi_control_plane_cache_objects", Kind::Gauge, ["kind"], "Objects held in the shared cache.";
+    /// Lists made by a watch.
+    CACHE_RELISTS = "csi_control_plane_cache_relists_total", Kind::Counter, ["kind"], "Lists made to start or restart the watch of a kind.";
+    /// Broken watches.
+    CACHE_WATCH_ERRORS = "csi_control_plane_cache_watch_errors_total", Kind::Counter, ["kind"], "Lists and watches of a kind that failed.";
+    /// From creation to attached, from deletion to detached.
+    OPERATION_DURATION = "csi_control_plane_attachment_duration_seconds", Kind::Histogram(OPERATION_BUCKETS), ["driver_name", "operation"],
+        "Seconds from the moment a volume attachment was seen to want an operation (attach or detach) until it was done, retries included.";
+    /// Failed attempts.
+    OPERATION_ERRORS = "csi_control_plane_attachment_errors_total", Kind::Counter, ["driver_name", "operation", "error"],
+        "Attempts to attach or detach that failed, by the error's label.";
+    /// Attachments whose last attempt failed.
+    OPERATION_FAILING = "csi_control_plane_attachments_failing", Kind::Gauge, ["driver_name", "operation"],
+        "Volume attachments whose last attempt to attach or detach failed.";
+    /// Reconciler passes.
+    RECONCILE_PASSES = "csi_control_plane_reconcile_passes_total", Kind::Counter, ["driver_name", "result"],
+        "Passes of ListVolumes over the driver, by result.";
+    /// Duration of a pass.
+    RECONCILE_DURATION = "csi_control_plane_reconcile_duration_seconds", Kind::Histogram(RPC_BUCKETS), ["driver_name"],
+        "Seconds that one complete pass of ListVolumes took.";
+    /// Confirmed mismatches.
+    DRIFT = "csi_control_plane_drift_total", Kind::Counter, ["driver_name", "direction"],
+        "Attachments whose recorded state and the driver's answer disagreed twice with nothing in flight, by direction (attach or detach).";
+    /// Whether the driver answers.
+    DRIVER_READY = "csi_control_plane_driver_ready", Kind::Gauge, ["driver_name"], "1 while the driver is connected and ready.";
+    /// Connections made.
+    DRIVER_CONNECTIONS = "csi_control_plane_driver_connections_total", Kind::Counter, [], "Connections made to the driver's socket.";
+    /// Role state.
+    ROLE_SERVING = "csi_control_plane_role_serving", Kind::Gauge, ["role"], "1 while the role serves a term.";
+    /// Role restarts.
+    ROLE_RESTARTS = "csi_control_plane_role_restarts_total", Kind::Counter, ["role"], "Terms of a role that ended in an error.";
+    /// Tasks that ended unexpectedly.
+    TASK_FAILURES = "csi_control_plane_task_failures_total", Kind::Counter, ["task"], "Tasks that ended although they should have gone on.";
+    /// Kubernetes Events.
+    EVENTS = "csi_control_plane_events_total", Kind::Counter, ["reason", "result"], "Kubernetes Events written, deduplicated (counted up) or dropped, by reason.";
+    /// What runs.
+    BUILD_INFO = "csi_control_plane_build_info", Kind::Gauge, ["version"], "Always 1; the label says which version runs.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_histograms_have_rising_buckets() {
+        let names: BTreeSet<_> = ALL.iter().map(|m| m.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for metric in ALL {
+            if let Kind::Histogram(buckets) = metric.kind {
+                assert!(!buckets.is_empty() && buckets.windows(2).all(|w| w[0] < w[1]), "{}", metric.name);
+            }
+        }
+    }
+}
