@@ -1,3 +1,6 @@
 //! The one connection to the driver.
 
+mod config;
 pub mod redact;
+
+pub use config::CsiSection;

@@ -5,6 +5,7 @@
 
 mod chain;
 mod clock;
+pub mod duration;
 mod entropy;
 mod section;
 mod tasks;

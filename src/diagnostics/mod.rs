@@ -1,0 +1,5 @@
+//! What the daemon shows: health, status and metrics over HTTP.
+
+mod config;
+
+pub use config::DiagnosticsSection;

@@ -1,0 +1,5 @@
+//! The right to write: one Lease per role.
+
+mod config;
+
+pub use config::LeaderElectionSection;

@@ -1,0 +1,45 @@
+//! `retry:` in the section of every role that has a work queue.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::process::{Faults, duration};
+
+/// The back-off of work that failed: doubled from `initial` after each failure in a row, up to `max`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RetrySection {
+    /// Delay after the first failure.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub initial: Duration,
+    /// The longest delay.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub max: Duration,
+}
+
+impl Default for RetrySection {
+    fn default() -> Self {
+        Self { initial: Duration::from_secs(1), max: Duration::from_secs(300) }
+    }
+}
+
+impl RetrySection {
+    /// Reports delays that make no sense; `key` is where this block stands in the role's section.
+    pub fn check(&self, key: &str, faults: &mut Faults) {
+        // Less is no back-off: whatever fails would fail as fast as the machine allows.
+        if self.initial < Duration::from_millis(1) {
+            faults.add(&format!("{key}.initial"), duration::format(self.initial), "at least 1ms");
+        }
+        if self.max < self.initial {
+            faults.add(
+                &format!("{key}.max"),
+                duration::format(self.max),
+                format_args!("at least {key}.initial, which is {}", duration::format(self.initial)),
+            );
+        }
+    }
+}
