@@ -1,10 +1,12 @@
 //! One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes.
 
 pub mod cluster;
+pub mod config;
 pub mod csi;
 pub mod diagnostics;
 pub mod election;
 pub mod process;
 pub mod proto;
 pub mod queue;
+pub mod roles;
 pub mod telemetry;

@@ -1,0 +1,132 @@
+//! Environment variables that set keys: `CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION` is
+//! `leaderElection.leaseDuration`.
+//!
+//! `__` goes one level down, `_` begins the next word. A variable with the prefix that names no key is a fault, like an
+//! unknown key in the file; with two exceptions. [`FILE_VARIABLE`] names the file itself. And Kubernetes puts variables
+//! for every Service into every pod: a Service called `csi-control-plane` (or `csi-control-plane-metrics`) would
+//! otherwise keep the daemon from starting.
+//!
+//! A whole block can be given too, as YAML: `CSI_CONTROL_PLANE_LEADER_ELECTION__LABELS={example.com/team: storage}` is the
+//! way to a label whose name no variable could have.
+
+use serde_json::{Map, Value};
+
+use super::{shape, yaml};
+
+/// What our variables begin with.
+pub const PREFIX: &str = "CSI_CONTROL_PLANE_";
+
+/// The variable that may name the configuration file, where no argument does.
+pub const FILE_VARIABLE: &str = "CSI_CONTROL_PLANE_CONFIG";
+
+/// A variable of ours.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Variable<'a> {
+    pub(super) name: &'a str,
+    /// The key that it sets.
+    pub(super) path: Vec<String>,
+    text: &'a str,
+}
+
+/// Reads a variable; `None` if it is not meant for us.
+pub(super) fn variable<'a>(name: &'a str, text: &'a str) -> Option<Variable<'a>> {
+    let rest = name.strip_prefix(PREFIX)?;
+    if name == FILE_VARIABLE || is_service_link(rest, text) {
+        return None;
+    }
+    Some(Variable { name, path: rest.split("__").map(camel_case).collect(), text })
+}
+
+impl Variable<'_> {
+    /// The layer that this variable is: a tree with one leaf.
+    pub(super) fn tree(&self, schema: &Value) -> Value {
+        let leaf = self.leaf(shape::at(schema, &self.path));
+        self.path.iter().rev().fold(leaf, |value, key| Value::Object(Map::from_iter([(key.clone(), value)])))
+    }
+
+    /// The text as the key's type: a text stays what it is (`123` too), anything else is read as YAML.
+    fn leaf(&self, schema: Option<&Value>) -> Value {
+        let text = || Value::String(self.text.to_owned());
+        match schema {
+            Some(schema) if shape::allows(schema, "string") => {
+                let null = shape::allows(schema, "null") && (self.text.is_empty() || self.text == "null");
+                if null { Value::Null } else { text() }
+            }
+            _ => yaml::parse(self.text).map_or_else(|_| text(), |tree| tree.value),
+        }
+    }
+}
+
+fn camel_case(segment: &str) -> String {
+    let mut words = segment.split('_').filter(|word| !word.is_empty());
+    let mut key = words.next().unwrap_or_default().to_lowercase();
+    for word in words {
+        let mut letters = word.chars();
+        key.extend(letters.next());
+        key.push_str(&letters.as_str().to_lowercase());
+    }
+    key
+}
+
+/// Whether Kubernetes made this variable for a Service (`enableServiceLinks`).
+fn is_service_link(rest: &str, text: &str) -> bool {
+    // A Service's name has no two hyphens where our keys have two underscores.
+    if rest.contains("__") {
+        return false;
+    }
+    let ends = |suffix: &str| rest == suffix || rest.ends_with(&format!("_{suffix}"));
+    let names_port = |marker: &str| rest.starts_with(marker) || rest.contains(&format!("_{marker}"));
+    let address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| text.starts_with(scheme));
+    ends("SERVICE_HOST")
+        || ends("SERVICE_PORT")
+        || names_port("SERVICE_PORT_")
+        || ends("PORT") && address
+        || rest.rsplit_once("PORT_").is_some_and(|(before, port)| {
+            let mut parts = port.split('_');
+            let number = parts.next().is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()));
+            let protocol = matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"));
+            let detail = matches!(parts.next(), None | Some("PROTO" | "PORT" | "ADDR"));
+            number && protocol && detail && (before.is_empty() || before.ends_with('_'))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_key_paths() {
+        for (name, path) in [
+            ("CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION", "leaderElection.leaseDuration"),
+            ("CSI_CONTROL_PLANE_ROLES__ATTACHER__RETRY__MAX", "roles.attacher.retry.max"),
+            ("CSI_CONTROL_PLANE_ROLES__ATTACHER__DEFAULT_FS_TYPE", "roles.attacher.defaultFsType"),
+            ("CSI_CONTROL_PLANE_CSI", "csi"),
+            ("CSI_CONTROL_PLANE_DIAGNOSTICS__PORT", "diagnostics.port"),
+            // With an address as its value this would be a Service's.
+            ("CSI_CONTROL_PLANE_PORT", "port"),
+        ] {
+            assert_eq!(variable(name, "x").map(|v| v.path.join(".")).as_deref(), Some(path), "{name}");
+        }
+    }
+
+    #[test]
+    fn variables_that_are_not_for_us_are_ignored() {
+        for (name, text) in [
+            ("PATH", "/bin"),
+            ("CSI_CONTROL_PLANE", "x"),
+            ("CSI_CONTROL_PLANE_CONFIG", "/etc/config.yaml"),
+            ("CSI_CONTROL_PLANE_SERVICE_HOST", "10.0.0.1"),
+            ("CSI_CONTROL_PLANE_SERVICE_PORT", "8080"),
+            ("CSI_CONTROL_PLANE_SERVICE_PORT_METRICS", "8080"),
+            ("CSI_CONTROL_PLANE_PORT", "tcp://10.0.0.1:8080"),
+            ("CSI_CONTROL_PLANE_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+            ("CSI_CONTROL_PLANE_PORT_8080_TCP_PROTO", "tcp"),
+            ("CSI_CONTROL_PLANE_PORT_8080_TCP_PORT", "8080"),
+            ("CSI_CONTROL_PLANE_PORT_8080_TCP_ADDR", "10.0.0.1"),
+            ("CSI_CONTROL_PLANE_METRICS_SERVICE_HOST", "10.0.0.1"),
+            ("CSI_CONTROL_PLANE_METRICS_PORT_8080_TCP_ADDR", "10.0.0.1"),
+        ] {
+            assert_eq!(variable(name, text), None, "{name}");
+        }
+    }
+}

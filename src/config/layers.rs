@@ -1,0 +1,135 @@
+//! The layers: each is checked against the schema by itself, then figment merges them and remembers who said what.
+
+use figment::value::{Dict, Map as ProfileMap, Value as Tagged};
+use figment::{Error, Figment, Metadata, Profile, Provider};
+use serde_json::{Map, Value, json};
+
+use super::environment::variable;
+use super::{Config, File, RoleSection, Sources, schema, shape, yaml};
+use crate::process::Fault;
+
+const DEFAULT: &str = "default";
+
+/// One layer without a fault, and what messages call it.
+struct Layer {
+    origin: String,
+    tree: Value,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> Result<ProfileMap<Profile, Dict>, Error> {
+        Ok(Profile::Default.collect(Tagged::serialize(&self.tree)?.into_dict().unwrap_or_default()))
+    }
+}
+
+/// All layers, the later over the earlier.
+pub(super) struct Merged<'a> {
+    tree: Value,
+    tagged: Dict,
+    figment: Figment,
+    file: Option<&'a File>,
+}
+
+/// Merges what is without a fault and notes the faults of the rest.
+pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mut Vec<Fault>) -> Merged<'a> {
+    let schema = schema::schema(roles);
+    let file = sources.file.as_ref();
+    let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
+    let mut figment = Figment::from(Layer { origin: DEFAULT.to_owned(), tree: defaults });
+    if let Some(file) = file {
+        figment = figment.merge(Layer { origin: file.name.clone(), tree: read_file(file, &schema, faults) });
+    }
+    // In the order of their names, so that `…_CSI__TIMEOUT` stands over `…_CSI`.
+    for (name, text) in &sources.environment {
+        if let Some(variable) = variable(name, text) {
+            let origin = format!("environment variable {}", variable.name);
+            let mut tree = variable.tree(&schema);
+            note(&schema, &mut tree, faults, |_| origin.clone());
+            figment = figment.merge(Layer { origin, tree });
+        }
+    }
+    let tagged = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
+    let tree = serde_json::to_value(&tagged).unwrap_or_default();
+    Merged { tree, tagged, figment, file }
+}
+
+fn read_file(file: &File, schema: &Value, faults: &mut Vec<Fault>) -> Value {
+    let mut tree = match yaml::parse(&file.text) {
+        Ok(tree) => tree,
+        Err(error) => {
+            faults.push(syntax(file, &error));
+            return json!({});
+        }
+    };
+    for path in &tree.duplicates {
+        let line = |nth| yaml::locate(&file.text, path, nth).unwrap_or_default();
+        faults.push(Fault {
+            key: path.join("."),
+            found: format!("the same key again (first on line {})", line(0)),
+            allowed: "each key once".to_owned(),
+            origin: Some(format!("{}:{}", file.name, line(1))),
+        });
+    }
+    note(schema, &mut tree.value, faults, |path| locate(file, path));
+    tree.value
+}
+
+/// A text that is no YAML at all: nothing else can be said about it.
+fn syntax(file: &File, error: &serde_yaml::Error) -> Fault {
+    let (mut origin, mut found) = (file.name.clone(), String::new());
+    if let Some(location) = error.location() {
+        origin = format!("{}:{}:{}", file.name, location.line(), location.column());
+        let line = file.text.lines().nth(location.line().saturating_sub(1)).unwrap_or_default();
+        if !line.trim().is_empty() {
+            found = format!("`{}`: ", shape::shorten(line.trim()));
+        }
+    }
+    found.push_str(&error.to_string());
+    Fault { key: String::new(), found, allowed: "YAML".to_owned(), origin: Some(origin) }
+}
+
+/// Takes what does not fit out of a layer.
+fn note(schema: &Value, tree: &mut Value, faults: &mut Vec<Fault>, origin: impl Fn(&[String]) -> String) {
+    faults.extend(shape::check(schema, tree).into_iter().map(|finding| Fault {
+        origin: Some(origin(&finding.path)),
+        key: finding.path.join("."),
+        found: finding.found,
+        allowed: finding.allowed,
+    }));
+}
+
+/// `file:line` of a key, or of the nearest block around it.
+fn locate(file: &File, path: &[String]) -> String {
+    let line = (1..=path.len()).rev().find_map(|length| yaml::locate(&file.text, &path[..length], 0));
+    line.map_or_else(|| file.name.clone(), |line| format!("{}:{line}", file.name))
+}
+
+impl Merged<'_> {
+    /// Moves the value at `path` out.
+    pub(super) fn take(&mut self, path: &[&str]) -> Option<Value> {
+        let (last, above) = path.split_last()?;
+        let block = above.iter().try_fold(&mut self.tree, |tree, key| tree.get_mut(key))?;
+        block.as_object_mut().and_then(|block: &mut Map<String, Value>| block.remove(*last))
+    }
+
+    /// Adds where the faulty value came from. What is in no layer is a role's default.
+    pub(super) fn trace(&self, fault: Fault) -> Fault {
+        let path: Vec<String> = fault.key.split('.').map(str::to_owned).collect();
+        let said = self.find(&path).and_then(|value| self.figment.get_metadata(value.tag()));
+        let origin = match (said.map(|metadata| metadata.name.as_ref()), self.file) {
+            (Some(name), Some(file)) if name == file.name => locate(file, &path),
+            (Some(name), _) => name.to_owned(),
+            (None, _) => DEFAULT.to_owned(),
+        };
+        Fault { origin: Some(origin), ..fault }
+    }
+
+    fn find(&self, path: &[String]) -> Option<&Tagged> {
+        let (first, rest) = path.split_first()?;
+        rest.iter().try_fold(self.tagged.get(first)?, |value, key| value.as_dict()?.get(key))
+    }
+}

@@ -1,0 +1,217 @@
+//! The configuration: one YAML file, with the environment on top.
+//!
+//! ```text
+//!   defaults  <  file  <  CSI_CONTROL_PLANE_… variables          (figment merges, the later wins)
+//!                  │            │
+//!                  └─ shape ────┘   each layer against the JSON Schema: unknown keys, wrong types, ranges
+//!                       │           a faulty key is noted, with its origin, and taken out
+//!                     merge ──> one struct per section ──> Section::check: what has the right type but makes no sense
+//!                       │
+//!                  Loaded, or Rejected with *every* fault: key, found, allowed, origin
+//! ```
+//!
+//! - A section belongs to the folder that reads it ([`Section`]); this folder only composes them. Roles are handed in as
+//!   [`RoleSection`]s and never named here.
+//! - A role whose block is present is enabled; a block with nothing in it is its defaults. The same holds for any other
+//!   block, so a file in which everything is commented out is valid.
+//! - The environment and the file's text are inputs: nothing here reads a variable, and only [`File::read`] reads a file.
+//! - Each layer is checked by itself, before they are merged: so a fault in the file is found even where a variable
+//!   hides it, and its origin is known. Figment keeps the origin of what is merged.
+
+mod environment;
+pub mod flags;
+mod layers;
+mod runtime;
+mod schema;
+mod shape;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::cluster::KubernetesSection;
+use crate::csi::CsiSection;
+use crate::diagnostics::DiagnosticsSection;
+use crate::election::LeaderElectionSection;
+use crate::process::{Fault, Faults, Section};
+use crate::telemetry::TelemetrySection;
+
+pub use environment::{FILE_VARIABLE, PREFIX};
+pub use runtime::RuntimeSection;
+pub use schema::RoleSection;
+
+/// Every section that is not a role's.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Config {
+    /// The connection to the CSI driver.
+    pub csi: CsiSection,
+    /// The Kubernetes API.
+    pub kubernetes: KubernetesSection,
+    /// Leader election.
+    pub leader_election: LeaderElectionSection,
+    /// Probes, metrics and the status page.
+    pub diagnostics: DiagnosticsSection,
+    /// Logs and traces.
+    pub telemetry: TelemetrySection,
+    /// The process's own resources.
+    pub runtime: RuntimeSection,
+}
+
+impl Config {
+    /// The JSON Schema (draft 2020-12) of the whole file, with these roles.
+    pub fn schema(roles: &[RoleSection]) -> Value {
+        schema::schema(roles)
+    }
+}
+
+/// Where a configuration comes from.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The file; none: only defaults and the environment.
+    pub file: Option<File>,
+    /// All environment variables; those without our prefix are ignored.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// A configuration file's text and the name by which messages call it.
+#[derive(Debug, Clone)]
+pub struct File {
+    /// Its path.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// The configuration file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the configuration file {}", path.display())]
+pub struct ReadError {
+    path: PathBuf,
+    #[source]
+    source: std::io::Error,
+}
+
+impl File {
+    /// Reads a file. The only I/O of this folder, once, before anything is started.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ReadError { path: path.to_owned(), source })?;
+        Ok(Self { name: path.display().to_string(), text })
+    }
+}
+
+/// A configuration without a fault.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The sections of the services.
+    pub config: Config,
+    /// The section of each enabled role, every key filled in. [`RoleSection::read`] gives it its type.
+    pub roles: BTreeMap<&'static str, Value>,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// The configuration in effect, as the file that would say all of it.
+    pub fn effective(&self) -> Value {
+        let mut all = serde_json::to_value(&self.config).unwrap_or_default();
+        all["roles"] = json!(self.roles);
+        all
+    }
+}
+
+/// A configuration with faults: all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// What is wrong, sorted by key.
+    pub faults: Vec<Fault>,
+}
+
+impl std::error::Error for Rejected {}
+
+impl fmt::Display for Rejected {
+    /// One block a fault: people read this in a terminal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.faults.len();
+        write!(f, "the configuration has {count} fault{}", if count == 1 { "" } else { "s" })?;
+        for Fault { key, found, allowed, origin } in &self.faults {
+            let key = if key.is_empty() { "(the whole file)" } else { key };
+            write!(f, "\n\n  {key}")?;
+            if let Some(origin) = origin {
+                write!(f, "  ({origin})")?;
+            }
+            write!(f, "\n    found:   {found}\n    allowed: {allowed}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Rejected {
+    /// The faults for machines: a list of `{key, found, allowed, origin}`.
+    pub fn to_json(&self) -> Value {
+        self.faults
+            .iter()
+            .map(|Fault { key, found, allowed, origin }| {
+                json!({"key": key, "found": found, "allowed": allowed, "origin": origin})
+            })
+            .collect()
+    }
+}
+
+/// Merges the sources and checks the result.
+pub fn load(sources: &Sources, roles: &[RoleSection]) -> Result<Loaded, Rejected> {
+    let mut faults = Vec::new();
+    let mut merged = layers::merge(sources, roles, &mut faults);
+
+    let mut checked = Faults::default();
+    let config = Config {
+        csi: section("csi", &mut merged, &mut checked),
+        kubernetes: section("kubernetes", &mut merged, &mut checked),
+        leader_election: section("leaderElection", &mut merged, &mut checked),
+        diagnostics: section("diagnostics", &mut merged, &mut checked),
+        telemetry: section("telemetry", &mut merged, &mut checked),
+        runtime: section("runtime", &mut merged, &mut checked),
+    };
+    let mut enabled = BTreeMap::new();
+    for role in roles {
+        if let Some(value) = merged.take(&["roles", role.name]) {
+            enabled.insert(role.name, role.complete(value, &mut checked));
+        }
+    }
+    faults.extend(checked.into_vec().into_iter().map(|fault| merged.trace(fault)));
+    if !faults.is_empty() {
+        faults.sort_by(|a, b| a.key.cmp(&b.key));
+        return Err(Rejected { faults });
+    }
+    let warnings = warnings(&config, &enabled, roles);
+    Ok(Loaded { config, roles: enabled, warnings })
+}
+
+fn section<T: Section>(key: &str, merged: &mut layers::Merged, faults: &mut Faults) -> T {
+    schema::typed(key, merged.take(&[key]).unwrap_or_else(|| json!({})), faults)
+}
+
+fn warnings(config: &Config, enabled: &BTreeMap<&'static str, Value>, roles: &[RoleSection]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if enabled.is_empty() {
+        let names: Vec<_> = roles.iter().map(|role| role.name).collect();
+        warnings.push(format!("no role is enabled, so there is nothing to do; roles are: {}", names.join(", ")));
+    }
+    if !config.leader_election.enabled {
+        warnings.push(
+            "leaderElection.enabled is false: nothing keeps a second process from doing the same work".to_owned(),
+        );
+    }
+    if config.diagnostics.listen.is_none() {
+        warnings.push("diagnostics.listen is null: no probes, no metrics, no status page".to_owned());
+    }
+    warnings
+}

@@ -1,0 +1,91 @@
+//! The JSON Schema of the whole file, and what the loader knows of a role's section.
+
+use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::Config;
+use crate::process::{Fault, Faults, Section};
+
+/// A role's section as the loader needs it: without its type.
+#[derive(Debug, Clone, Copy)]
+pub struct RoleSection {
+    /// The block's key below `roles`.
+    pub name: &'static str,
+    schema: fn(&mut SchemaGenerator) -> Schema,
+    complete: fn(&str, Value, &mut Faults) -> Value,
+}
+
+impl RoleSection {
+    /// The section `T` at `roles.<name>`.
+    pub const fn of<T: Section>(name: &'static str) -> Self {
+        Self { name, schema: T::json_schema, complete: complete::<T> }
+    }
+
+    /// Gives a value of [`Loaded::roles`](super::Loaded::roles) its type. It was checked when it was loaded, so this
+    /// fails only if `T` is not the type that `name` was registered with.
+    pub fn read<T: Section>(value: &Value) -> Result<T, serde_json::Error> {
+        T::deserialize(value)
+    }
+
+    /// Fills in the defaults and checks the section.
+    pub(super) fn complete(&self, value: Value, faults: &mut Faults) -> Value {
+        (self.complete)(&format!("roles.{}", self.name), value, faults)
+    }
+}
+
+fn complete<T: Section>(key: &str, value: Value, faults: &mut Faults) -> Value {
+    let section: T = typed(key, value, faults);
+    serde_json::to_value(section).unwrap_or_default()
+}
+
+/// Gives a section its type and lets it check itself. The shape was checked before; should it still not fit, then that
+/// is a fault like any other.
+pub(super) fn typed<T: Section>(key: &str, value: Value, faults: &mut Faults) -> T {
+    match serde_json::from_value::<T>(value) {
+        Ok(section) => {
+            let mut own = Faults::below(key);
+            section.check(&mut own);
+            faults.extend(own);
+            section
+        }
+        Err(error) => {
+            let allowed = "what `schema` prints".to_owned();
+            faults.push(Fault { key: key.to_owned(), found: error.to_string(), allowed, origin: None });
+            T::default()
+        }
+    }
+}
+
+/// Without `$ref`s: editors show the same, and the shape checker needs to know nothing about them.
+pub(super) fn schema(roles: &[RoleSection]) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let mut generator = settings.into_generator();
+    let mut root = generator.root_schema_for::<Config>().to_value();
+
+    let mut blocks = Map::new();
+    for role in roles {
+        blocks.insert(role.name.to_owned(), (role.schema)(&mut generator).to_value());
+    }
+    root["title"] = json!("csi-control-plane");
+    root["description"] = json!("The configuration of csi-control-plane.");
+    root["properties"]["roles"] = json!({
+        "description": "The roles. One whose block is present is enabled.",
+        "type": "object",
+        "properties": blocks,
+        "additionalProperties": false,
+    });
+    allow_empty_blocks(&mut root);
+    root
+}
+
+/// In YAML a block whose keys are all commented out is null; it means its defaults.
+fn allow_empty_blocks(schema: &mut Value) {
+    let Some(node) = schema.as_object_mut() else { return };
+    if node.get("type").is_some_and(|kind| kind == "object") {
+        node.insert("type".to_owned(), json!(["object", "null"]));
+    }
+    if let Some(properties) = node.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(allow_empty_blocks);
+    }
+}

@@ -1,0 +1,125 @@
+//! `roles.attacher:` in the configuration file.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::process::{Faults, Section, duration};
+use crate::queue::RetrySection;
+
+/// The attacher: how much it does at once, and how it tries again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct AttacherSection {
+    /// How many attaches run at once.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub workers: usize,
+    /// How many detaches run at once, beside the attaches. null: as many as `workers`.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub detach_workers: Option<usize>,
+    /// The back-off of a failed attach or detach.
+    pub retry: RetrySection,
+    /// Every attachment is looked at again after this long, whatever happened. 0s: never.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub resync: Duration,
+    /// File system type of a mounted volume whose PersistentVolume names none. Empty: the driver decides.
+    pub default_fs_type: String,
+    /// Whether failures and recoveries are told as Kubernetes Events.
+    pub events: bool,
+    /// Whether `status.attachError` carries the gRPC code, so that kubelet learns that a node is full.
+    pub error_codes: bool,
+}
+
+impl AttacherSection {
+    /// How many detaches run at once.
+    pub fn detach_workers(&self) -> usize {
+        self.detach_workers.unwrap_or(self.workers)
+    }
+}
+
+impl Default for AttacherSection {
+    fn default() -> Self {
+        Self {
+            workers: 100,
+            detach_workers: None,
+            retry: RetrySection::default(),
+            resync: Duration::from_secs(600),
+            default_fs_type: String::new(),
+            events: true,
+            error_codes: true,
+        }
+    }
+}
+
+impl Section for AttacherSection {
+    fn check(&self, faults: &mut Faults) {
+        self.retry.check("retry", faults);
+        if self.workers == 0 {
+            faults.add("workers", 0, "at least 1");
+        }
+        if self.detach_workers == Some(0) {
+            faults.add("detachWorkers", 0, "at least 1, or null");
+        }
+        if !self.resync.is_zero() && self.resync < Duration::from_secs(1) {
+            faults.add("resync", duration::format(self.resync), "at least 1s, or 0s for never");
+        }
+        if self.default_fs_type.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            faults.add(
+                "defaultFsType",
+                format_args!("{:?}", self.default_fs_type),
+                "a file system's name, such as ext4, or \"\"",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_workers_are_refused_r33() {
+        let section = AttacherSection { workers: 0, detach_workers: Some(0), ..AttacherSection::default() };
+        assert_eq!(faulty_keys(&section), ["workers", "detachWorkers"]);
+    }
+
+    #[test]
+    fn a_back_off_that_shrinks_is_refused() {
+        let (one, two) = (Duration::from_secs(1), Duration::from_secs(2));
+        for (initial, max, keys) in [
+            (one, two, &[][..]),
+            (one, one, &[]),
+            (two, one, &["retry.max"]),
+            (Duration::ZERO, one, &["retry.initial"]),
+        ] {
+            let section = AttacherSection { retry: RetrySection { initial, max }, ..AttacherSection::default() };
+            assert_eq!(faulty_keys(&section), keys, "{initial:?} {max:?}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let default_fs_type = "ext 4".to_owned();
+        let section =
+            AttacherSection { resync: Duration::from_millis(1), default_fs_type, ..AttacherSection::default() };
+        assert_eq!(faulty_keys(&section), ["resync", "defaultFsType"]);
+        let section = AttacherSection { resync: Duration::ZERO, ..AttacherSection::default() };
+        assert_eq!(faulty_keys(&section), Vec::<String>::new());
+    }
+
+    #[test]
+    fn detaches_have_as_many_workers_as_attaches_unless_told_otherwise() {
+        let mut section = AttacherSection { workers: 7, ..AttacherSection::default() };
+        assert_eq!(section.detach_workers(), 7);
+        section.detach_workers = Some(2);
+        assert_eq!(section.detach_workers(), 2);
+    }
+
+    fn faulty_keys(section: &AttacherSection) -> Vec<String> {
+        let mut faults = Faults::below("");
+        section.check(&mut faults);
+        faults.into_vec().into_iter().map(|fault| fault.key).collect()
+    }
+}

@@ -1,0 +1,5 @@
+//! Attaches and detaches volumes as VolumeAttachments ask for it.
+
+mod config;
+
+pub use config::AttacherSection;
