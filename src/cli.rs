@@ -1,0 +1,282 @@
+//! Arguments to a [`Command`]; nothing is run here.
+//!
+//! | exit code | name | when |
+//! |---|---|---|
+//! | 0 | [`Exit::Success`] | the verb did what it says; `run` was asked to stop and has stopped in order |
+//! | 1 | [`Exit::Failure`] | it could not be done: the API refused, the driver changed its name, a sandbox step was not observed |
+//! | 64 | [`Exit::Usage`] | the command line makes no sense (`EX_USAGE` of sysexits.h) |
+//! | 78 | [`Exit::Config`] | the configuration has faults or cannot be read (`EX_CONFIG`) |
+//!
+//! 64 and 78 won't go away by themselves: a supervisor may stop restarting on them. The environment is an argument too,
+//! because one variable stands in for `--config`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+use crate::config::{FILE_VARIABLE, flags};
+
+/// What the process tells its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Success = 0,
+    /// Tried, and failed.
+    Failure = 1,
+    /// The command line makes no sense.
+    Usage = 64,
+    /// The configuration has faults.
+    Config = 78,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Serve until told to stop.
+    Run {
+        /// The configuration file.
+        config: PathBuf,
+    },
+    /// Validate offline and print the plan.
+    Check {
+        /// The configuration file.
+        config: PathBuf,
+        /// The driver's name, where the plan depends on it; the driver is not asked.
+        driver_name: Option<String>,
+        /// For whom the plan is printed.
+        output: Output,
+    },
+    /// Print the configuration's JSON Schema.
+    Schema,
+    /// Print the version.
+    Version,
+    /// Play the whole story on this machine.
+    Sandbox {
+        /// Stay up after the story.
+        keep: bool,
+        /// The user's own driver; none: the demo driver.
+        csi_endpoint: Option<String>,
+        /// What to change in the sandbox's configuration. Never from the environment: that names a real cluster's file.
+        config: Option<PathBuf>,
+    },
+}
+
+/// For whom something is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Nothing to run: either help was asked for, or the command line makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instead {
+    /// What to print: on standard output for [`Exit::Success`], else on standard error.
+    pub text: String,
+    /// How to exit.
+    pub exit: Exit,
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "csi-control-plane",
+    version,
+    about = "One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes"
+)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 64 wrong usage, 78 faults in the configuration.\n\
+    Every configuration key can be set by a variable: CSI_CONTROL_PLANE_CSI__TIMEOUT=30s is csi.timeout.")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve a driver until told to stop.
+    Run {
+        /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`).
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Validate a configuration offline: every fault at once, or the plan of what would run.
+    Check {
+        /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`).
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The driver's name, to show Lease and finalizer names as they will be.
+        #[arg(long, value_name = "NAME")]
+        driver_name: Option<String>,
+        /// How to print the result.
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Print the JSON Schema of the configuration file.
+    Schema,
+    /// Print the version.
+    Version,
+    /// Show it all on this machine: a Kubernetes API, a demo driver, the daemon, and a story from attach to release.
+    Sandbox {
+        /// Stay up after the story, for kubectl and the status page.
+        #[arg(long)]
+        keep: bool,
+        /// Drive this driver instead of the demo one.
+        #[arg(long, value_name = "unix:///PATH")]
+        csi_endpoint: Option<String>,
+        /// What to change in the sandbox's configuration.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// Reads the command line. The first argument is the program's name.
+pub fn parse(arguments: Vec<OsString>, environment: &BTreeMap<String, String>) -> Result<Command, Instead> {
+    let hint = arguments.iter().skip(1).filter_map(|argument| argument.to_str()).find_map(moved);
+    let parsed = Arguments::try_parse_from(arguments).map_err(|error| instead(&error, hint.as_deref()))?;
+    let required = |given: Option<PathBuf>| {
+        let variable = environment.get(FILE_VARIABLE).filter(|path| !path.is_empty());
+        given.or_else(|| variable.map(PathBuf::from)).ok_or_else(|| {
+            let text = format!("no configuration file: give --config FILE, or set {FILE_VARIABLE}");
+            instead(&Arguments::command().error(ErrorKind::MissingRequiredArgument, text), None)
+        })
+    };
+    Ok(match parsed.verb {
+        Verb::Run { config } => Command::Run { config: required(config)? },
+        Verb::Check { config, driver_name, output } => {
+            Command::Check { config: required(config)?, driver_name, output }
+        }
+        Verb::Schema => Command::Schema,
+        Verb::Version => Command::Version,
+        Verb::Sandbox { keep, csi_endpoint, config } => Command::Sandbox { keep, csi_endpoint, config },
+    })
+}
+
+fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
+    let mut text = error.to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Instead { text, exit: Exit::Success },
+        ErrorKind::UnknownArgument => {
+            if let Some(hint) = hint {
+                text = format!("{}\n\n{hint}\n", text.trim_end());
+            }
+        }
+        _ => {}
+    }
+    Instead { text, exit: Exit::Usage }
+}
+
+/// Whoever comes from csi-attacher tries its flags first.
+fn moved(argument: &str) -> Option<String> {
+    let flag = flags::find(argument)?;
+    let now = match flag.now {
+        flags::Now::Key(key) => format!("is the configuration key {key} here"),
+        flags::Now::Verb(verb) => format!("is the verb `{verb}` here"),
+        flags::Now::Gone => "has no counterpart here".to_owned(),
+    };
+    Some(format!("csi-attacher's flag --{} {now} ({}); all of them: docs/flags.md", flag.name, flag.note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str, variables: &[(&str, &str)]) -> Result<Command, Instead> {
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        parse(
+            std::iter::once("csi-control-plane").chain(line.split_whitespace()).map(OsString::from).collect(),
+            &environment,
+        )
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn each_verb_is_a_command() {
+        let config = PathBuf::from("c.yaml");
+        for (line, command) in [
+            ("run --config c.yaml", Command::Run { config: config.clone() }),
+            (
+                "check --config c.yaml",
+                Command::Check { config: config.clone(), driver_name: None, output: Output::Text },
+            ),
+            (
+                "check --config=c.yaml --driver-name ebs.csi.aws.com --output json",
+                Command::Check {
+                    config: config.clone(),
+                    driver_name: Some("ebs.csi.aws.com".to_owned()),
+                    output: Output::Json,
+                },
+            ),
+            ("schema", Command::Schema),
+            ("version", Command::Version),
+            ("sandbox", Command::Sandbox { keep: false, csi_endpoint: None, config: None }),
+            (
+                "sandbox --keep --csi-endpoint unix:///x --config c.yaml",
+                Command::Sandbox { keep: true, csi_endpoint: Some("unix:///x".to_owned()), config: Some(config) },
+            ),
+        ] {
+            assert_eq!(parsed(line, &[]), Ok(command), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_file_may_come_from_the_environment_and_an_argument_wins() {
+        let variables = [(FILE_VARIABLE, "e.yaml")];
+        assert_eq!(parsed("run", &variables), Ok(Command::Run { config: "e.yaml".into() }));
+        assert_eq!(parsed("sandbox", &variables), parsed("sandbox", &[]));
+        assert_eq!(parsed("run --config c.yaml", &variables), Ok(Command::Run { config: "c.yaml".into() }));
+    }
+
+    #[test]
+    fn usage_errors_exit_64_and_say_what_is_wrong() {
+        for (line, text) in [
+            ("", "Usage:"),
+            ("run", FILE_VARIABLE),
+            ("check", "--config FILE"),
+            ("run --config", "a value is required"),
+            ("run --config c.yaml --fast", "--fast"),
+            ("check --config c.yaml --output xml", "text, json"),
+            ("walk", "walk"),
+            ("schema extra", "extra"),
+            ("sandbox --csi-endpoint", "a value is required"),
+        ] {
+            let instead = parsed(line, &[]).unwrap_err();
+            assert_eq!(instead.exit, Exit::Usage, "{line}");
+            assert!(instead.text.contains(text), "{line}: {}", instead.text);
+        }
+    }
+
+    #[test]
+    fn flags_of_the_go_sidecar_are_answered_with_their_key() {
+        for (line, text) in [
+            ("--csi-address=/run/csi/socket", "the configuration key csi.endpoint"),
+            ("run --config c.yaml -worker-threads=10", "roles.attacher.workers"),
+            ("run --config c.yaml --kube-api-qps 50", "no counterpart"),
+        ] {
+            let instead = parsed(line, &[]).unwrap_err();
+            assert_eq!(instead.exit, Exit::Usage, "{line}");
+            assert!(instead.text.contains(text), "{line}: {}", instead.text);
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_no_errors() {
+        for line in ["--help", "run --help", "--version", "help"] {
+            assert_eq!(parsed(line, &[]).unwrap_err().exit, Exit::Success, "{line}");
+        }
+    }
+}
