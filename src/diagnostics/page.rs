@@ -6,6 +6,8 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use jiff::Timestamp;
+
 use super::report::{
     CacheReport, ConditionReport, DriverReport, DriverStatus, Overall, QueueReport, RoleReport, RoleStatus,
     StatusReport, WorkReport,
@@ -107,14 +109,14 @@ pub fn render(report: &StatusReport) -> String {
          <meta http-equiv=\"refresh\" content=\"5\"><meta name=\"color-scheme\" content=\"light dark\">\
          <title>{word} · {name}</title><style>{STYLE}</style></head>\n<body><div class=\"page\">\n\
          <header class=\"{tone}\"><p class=\"product\">csi-control-plane <span>{version}</span></p>\
-         <h1>{name}</h1>{badge}<p class=\"when\">up {uptime} · since {started:.0} · as of {now:.0}</p></header>\n<main>\n",
+         <h1>{name}</h1>{badge}<p class=\"when\">up {uptime} · since {started} · as of {now}</p></header>\n<main>\n",
         name = Text(name),
         tone = tone.class(),
         version = Text(&report.version),
         badge = badge(tone, word),
         uptime = report.uptime,
-        started = report.started,
-        now = report.now,
+        started = utc(report.started),
+        now = utc(report.now),
     );
     notices(&mut out, report);
     tiles(&mut out, report);
@@ -223,6 +225,11 @@ fn row(columns: &[&'static str], cells: &[&dyn Display], below: &str, error: Opt
     out
 }
 
+/// A point in time for people.
+fn utc(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
 fn code(text: &str) -> String {
     format!("<code>{}</code>", Text(text))
 }
@@ -234,6 +241,12 @@ fn or_dash(value: Option<&dyn Display>) -> String {
 fn work(out: &mut String, report: &StatusReport) {
     const COLUMNS: [&str; 7] = ["object", "role", "lane", "state", "#age", "#failed", "#next try"];
     let rows: Vec<String> = report.work.iter().map(|item| work_row(&COLUMNS, item)).collect();
+    // Only who leads knows that nothing is to be done.
+    let empty = match report.overall {
+        Overall::Healthy => "Nothing to do: everything is as Kubernetes wants it.",
+        Overall::Standby => "Another replica leads: nothing is worked on here.",
+        Overall::Starting | Overall::Degraded | Overall::Failing => "Nothing is being worked on.",
+    };
     let note = match report.work_total {
         0 => String::new(),
         total if total > report.work.len() => {
@@ -241,14 +254,7 @@ fn work(out: &mut String, report: &StatusReport) {
         }
         total => format!("{total}, {} failing", report.work_failing),
     };
-    table(
-        out,
-        "Volumes being worked on",
-        &note,
-        &COLUMNS,
-        &rows,
-        "Nothing to do: everything is as Kubernetes wants it.",
-    );
+    table(out, "Volumes being worked on", &note, &COLUMNS, &rows, empty);
 }
 
 fn work_row(columns: &[&'static str], item: &WorkReport) -> String {
@@ -260,10 +266,15 @@ fn work_row(columns: &[&'static str], item: &WorkReport) -> String {
         (false, None, _) => badge(Tone::Calm, "waiting"),
     };
     let next = item.next_try.map(|age| format!("in {age}"));
+    let key = format!("<code class=\"key\">{}</code>", Text(&item.key));
+    let object = match &item.subject {
+        Some(subject) => format!("<span class=\"subject\">{}</span>{key}", Text(subject)),
+        None => key,
+    };
     row(
         columns,
         &[
-            &code(&item.key),
+            &object,
             &Text(&item.role),
             &Text(&item.lane),
             &state,
@@ -384,8 +395,7 @@ fn health(out: &mut String, report: &StatusReport) {
         .task_failures
         .iter()
         .map(|failure| {
-            let cells: [&dyn Display; 3] =
-                [&format_args!("{:.0}", failure.at), &code(&failure.task), &Text(&failure.fate)];
+            let cells: [&dyn Display; 3] = [&utc(failure.at), &code(&failure.task), &Text(&failure.fate)];
             row(&COLUMNS, &cells, "", None)
         })
         .collect();

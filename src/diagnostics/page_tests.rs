@@ -98,7 +98,7 @@ fn an_empty_report_is_a_page_too() {
     report.readiness.clear();
     report.liveness.clear();
     let page = render(&report);
-    for text in ["driver not known yet", "Nothing to do", "No role is configured", "starting"] {
+    for text in ["driver not known yet", "Nothing is being worked on", "No role is configured", "starting"] {
         assert!(page.contains(text), "{text}");
     }
 }

@@ -251,6 +251,8 @@ pub struct WorkReport {
     pub role: String,
     /// The object.
     pub key: String,
+    /// What the object is about, in people's words: `pvc-1 on node-a`. An attachment's own name is a checksum.
+    pub subject: Option<String>,
     /// The lane: attach, detach, …
     pub lane: String,
     /// Since it was first wanted.
@@ -332,7 +334,7 @@ impl StatusReport {
         {
             Overall::Degraded
         } else if fails(&self.readiness)
-            || driver == Some(DriverStatus::Connecting)
+            || driver.is_none_or(|driver| driver == DriverStatus::Connecting)
             || role(RoleStatus::WaitingForDriver)
         {
             Overall::Starting

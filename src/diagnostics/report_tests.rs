@@ -6,9 +6,17 @@ use proptest::prelude::*;
 pub(in crate::diagnostics) fn demo() -> StatusReport {
     let age = |seconds| Age(Duration::from_millis(seconds));
     let text = |text: &str| Some(text.to_owned());
-    let work = |key: &str, lane: &str, millis, attempts, next: Option<u64>, running, error: Option<&str>| WorkReport {
+    let work = |key: &str,
+                subject: Option<&str>,
+                lane: &str,
+                millis,
+                attempts,
+                next: Option<u64>,
+                running,
+                error: Option<&str>| WorkReport {
         role: "attacher".to_owned(),
         key: key.to_owned(),
+        subject: subject.map(str::to_owned),
         lane: lane.to_owned(),
         age: age(millis),
         attempts,
@@ -134,6 +142,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
     let items = vec![
         work(
             "csi-2f1b0cbb1e6c0a7a2c9d41d7a8b1fe6f2d9f61b6f5f1e4c3a2b1d0e9f8a7b6c5",
+            Some("pvc-0b1c9e7d-53a1 on node-a"),
             "attach",
             740_200,
             7,
@@ -145,6 +154,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         ),
         work(
             "csi-9a3d77e0c1",
+            Some("pvc-88f02c11-a9e4 on node-b"),
             "detach",
             61_000,
             2,
@@ -152,9 +162,9 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
             true,
             Some("rpc error: code = DeadlineExceeded desc = context deadline exceeded"),
         ),
-        work("csi-0c44e1aa97", "attach", 4_310, 0, None, true, None),
-        work("csi-51be03d2f8", "attach", 2_050, 0, None, true, None),
-        work("csi-77aa10c3ee", "attach", 310, 0, None, false, None),
+        work("csi-0c44e1aa97", Some("pvc-1f7e40aa-c2d8 on node-a"), "attach", 4_310, 0, None, true, None),
+        work("csi-51be03d2f8", Some("pvc-6a3b90ce-77b1 on node-c"), "attach", 2_050, 0, None, true, None),
+        work("csi-77aa10c3ee", None, "attach", 310, 0, None, false, None),
     ];
     report.take_work(items, 200);
     report.overall = report.judge();
@@ -197,8 +207,9 @@ fn the_whole_is_as_well_as_its_parts() {
     calm.take_work(Vec::new(), 1);
     calm.caches.clear();
     calm.roles.truncate(1);
-    let cases: [(Change, Overall); 10] = [
+    let cases: [(Change, Overall); 11] = [
         (|_| (), Overall::Healthy),
+        (|r| r.driver = None, Overall::Starting),
         (|r| r.liveness[0].failure = Some("stuck".to_owned()), Overall::Failing),
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Fatal, Overall::Failing),
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Lost, Overall::Degraded),
@@ -233,7 +244,7 @@ proptest! {
         items in proptest::collection::vec((0u64..50, 0u32..3), 0..60), limit in 0usize..20
     ) {
         let work: Vec<WorkReport> = items.iter().enumerate().map(|(number, (age, attempts))| WorkReport {
-            role: "r".to_owned(), key: format!("{number}"), lane: String::new(), age: Age(Duration::from_secs(*age)),
+            role: "r".to_owned(), key: format!("{number}"), subject: None, lane: String::new(), age: Age(Duration::from_secs(*age)),
             attempts: *attempts, next_try: None, running: false, last_error: None,
         }).collect();
         let (mut all, mut capped) = (demo(), demo());
