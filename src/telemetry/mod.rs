@@ -1,11 +1,30 @@
-//! What the daemon tells about itself: metrics here and now, logs and traces set up once by `main`.
+//! What the daemon tells about itself: metrics, logs and traces.
+//!
+//! ```text
+//!   Meter (a value) ──── exposition() ───── /metrics          one daemon's figures, then the process's
+//!   tracing events ─┬── reloadable filter ── JSON or text ──── stderr
+//!                   └── our own spans only ─ OTLP over gRPC ── collector
+//! ```
 //!
 //! Imports nothing of ours but `process`. A [`Meter`] is a value that is passed in, not a global: two daemons in one
-//! process (a hand-over test, the simulation) keep their figures apart.
+//! process (a hand-over test, the simulation) keep their figures apart. Logs and traces are the process's: `main` calls
+//! [`Telemetry::install`] once, and nothing else ever asks where they go. The process's environment is an input there, not
+//! something that is read on the way. (The OTLP exporter itself reads the variables for headers, timeouts and batch
+//! sizes; every variable that changes *whether* and *what* is exported is decided in `trace_plan`.)
 
 mod config;
+mod json;
+mod logs;
 mod meter;
 pub mod names;
+mod process;
+mod setup;
+mod trace_plan;
+mod traces;
 
-pub use config::{LogFormat, LogsSection, TelemetrySection, TracesSection};
+pub use logs::{LogError, LogFormat, LogLevel, LogSettings, parse_level};
 pub use meter::Meter;
+pub use process::{ProcessFigures, exposition};
+pub use setup::{Environment, Telemetry, TelemetryError, TelemetrySettings};
+pub use trace_plan::{TraceError, TraceSettings};
+pub use config::{LogFormat, LogsSection, TelemetrySection, TracesSection};

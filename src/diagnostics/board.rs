@@ -1,0 +1,282 @@
+//! The board: who has something to show registers a closure, who looks asks them all.
+//!
+//! Closures are called outside the board's lock, on the task that answers the request; they must not block. Dropping a
+//! [`Registered`] takes its closure off the board, so that a role's queue is shown while its term lasts and no longer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::health::Check;
+use super::report::{
+    Age, CacheReport, ConditionReport, DriverReport, Overall, QueueReport, RoleReport, StatusReport, TaskFailureReport,
+    WorkReport,
+};
+use crate::process::{Clock, TaskEnd};
+
+/// How many pieces of work a report carries: a page that a person can read and a browser draws at once.
+const WORK_SHOWN: usize = 200;
+/// How many task failures are remembered.
+const FAILURES_KEPT: usize = 20;
+
+/// Where the daemon's parts show themselves. Clones share the board.
+#[derive(Clone)]
+pub struct Board(Arc<Inner>);
+
+struct Inner {
+    version: String,
+    clock: Clock,
+    started: (Timestamp, Instant),
+    sources: Mutex<Sources>,
+    failures: Mutex<Failures>,
+}
+
+type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
+type Condition = (String, Source<Result<(), String>>);
+
+#[derive(Default)]
+struct Sources {
+    next: u64,
+    /// In the order of registration, which is the order of the page.
+    entries: BTreeMap<u64, Entry>,
+}
+
+#[derive(Clone)]
+enum Entry {
+    Driver(Source<DriverReport>),
+    Role(Source<RoleReport>),
+    Caches(Source<Vec<CacheReport>>),
+    Queue(Source<QueueReport>, Source<Vec<WorkReport>>),
+    Tasks(Source<Vec<String>>),
+    Warnings(Vec<String>),
+    Readiness(Condition),
+    Liveness(Condition),
+    Lease(Condition),
+}
+
+#[derive(Default)]
+struct Failures {
+    total: u64,
+    last: VecDeque<TaskFailureReport>,
+}
+
+/// Something that is on the board until this is dropped.
+#[must_use = "dropping it takes the source off the board; `forever()` leaves it there"]
+pub struct Registered {
+    board: Weak<Inner>,
+    id: u64,
+}
+
+impl Registered {
+    /// Leaves the source on the board as long as the board lives.
+    pub fn forever(mut self) {
+        self.board = Weak::new();
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if let Some(board) = self.board.upgrade() {
+            let removed = lock(&board.sources).entries.remove(&self.id);
+            // What the closure holds may itself be registered: it goes after the lock has.
+            drop(removed);
+        }
+    }
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Registered").field(&self.id).finish()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    /// An empty board of a process that starts now.
+    pub fn new(version: impl Into<String>, clock: Clock) -> Self {
+        Self(Arc::new(Inner {
+            version: version.into(),
+            clock,
+            started: (clock.wall(), clock.now()),
+            sources: Mutex::default(),
+            failures: Mutex::default(),
+        }))
+    }
+
+    fn register(&self, entry: Entry) -> Registered {
+        let mut sources = lock(&self.0.sources);
+        sources.next += 1;
+        let id = sources.next;
+        sources.entries.insert(id, entry);
+        Registered { board: Arc::downgrade(&self.0), id }
+    }
+
+    /// Shows the driver. The last one registered counts.
+    pub fn driver(&self, source: impl Fn() -> DriverReport + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Driver(Arc::new(source)))
+    }
+
+    /// Shows a role.
+    pub fn role(&self, source: impl Fn() -> RoleReport + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Role(Arc::new(source)))
+    }
+
+    /// Shows caches.
+    pub fn caches(&self, source: impl Fn() -> Vec<CacheReport> + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Caches(Arc::new(source)))
+    }
+
+    /// Shows a queue and what it works on.
+    pub fn queue(
+        &self,
+        queue: impl Fn() -> QueueReport + Send + Sync + 'static,
+        work: impl Fn() -> Vec<WorkReport> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Queue(Arc::new(queue), Arc::new(work)))
+    }
+
+    /// Shows the running tasks of a scope.
+    pub fn tasks(&self, source: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Tasks(Arc::new(source)))
+    }
+
+    /// Shows what is odd about the configuration.
+    pub fn warnings(&self, warnings: Vec<String>) -> Registered {
+        self.register(Entry::Warnings(warnings))
+    }
+
+    /// `/readyz` succeeds only while this does.
+    pub fn readiness(
+        &self,
+        name: impl Into<String>,
+        condition: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Readiness((name.into(), Arc::new(condition))))
+    }
+
+    /// `/livez` succeeds only while this does. A failure has the kubelet kill the process: only what a restart mends.
+    pub fn liveness(
+        &self,
+        name: impl Into<String>,
+        condition: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Liveness((name.into(), Arc::new(condition))))
+    }
+
+    /// `/healthz/leader-election` succeeds only while this does. As in the Go sidecars, the condition fails only if we hold
+    /// the lease and renewed it longer ago than its duration and 20 s; a standby is always well. The elector knows.
+    pub fn lease(
+        &self,
+        name: impl Into<String>,
+        condition: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Lease((name.into(), Arc::new(condition))))
+    }
+
+    /// Remembers a task that ended although it should have gone on.
+    pub fn task_failed(&self, end: &TaskEnd) {
+        let failure = TaskFailureReport { at: self.0.clock.wall(), task: end.task.clone(), fate: end.fate.to_string() };
+        let mut failures = lock(&self.0.failures);
+        failures.total += 1;
+        failures.last.push_front(failure);
+        failures.last.truncate(FAILURES_KEPT);
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        lock(&self.0.sources).entries.values().cloned().collect()
+    }
+
+    /// What `/livez` answers.
+    pub fn livez(&self) -> Check {
+        Check {
+            endpoint: "livez",
+            conditions: self.conditions(|e| if let Entry::Liveness(c) = e { Some(c) } else { None }),
+        }
+    }
+
+    /// What `/readyz` answers.
+    pub fn readyz(&self) -> Check {
+        Check {
+            endpoint: "readyz",
+            conditions: self.conditions(|e| if let Entry::Readiness(c) = e { Some(c) } else { None }),
+        }
+    }
+
+    /// What `/healthz/leader-election` answers.
+    pub fn leases(&self) -> Check {
+        Check {
+            endpoint: "leader-election",
+            conditions: self.conditions(|e| if let Entry::Lease(c) = e { Some(c) } else { None }),
+        }
+    }
+
+    fn conditions(&self, wanted: fn(&Entry) -> Option<&Condition>) -> Vec<ConditionReport> {
+        let entries = self.entries();
+        let report = |(name, condition): &Condition| ConditionReport { name: name.clone(), failure: condition().err() };
+        entries.iter().filter_map(wanted).map(report).collect()
+    }
+
+    /// Everything, now.
+    pub fn report(&self) -> StatusReport {
+        let board = &*self.0;
+        let (task_failures, task_failures_total) = {
+            let failures = lock(&board.failures);
+            (failures.last.iter().cloned().collect(), failures.total)
+        };
+        let mut report = StatusReport {
+            version: board.version.clone(),
+            overall: Overall::Starting,
+            started: board.started.0,
+            now: board.clock.wall(),
+            uptime: Age(board.clock.now().saturating_duration_since(board.started.1)),
+            driver: None,
+            readiness: self.readyz().conditions,
+            liveness: self.livez().conditions,
+            roles: Vec::new(),
+            caches: Vec::new(),
+            queues: Vec::new(),
+            work: Vec::new(),
+            work_total: 0,
+            work_failing: 0,
+            tasks: Vec::new(),
+            task_failures,
+            task_failures_total,
+            warnings: Vec::new(),
+        };
+        let mut all_work = Vec::new();
+        for entry in self.entries() {
+            match entry {
+                Entry::Driver(source) => report.driver = Some(source()),
+                Entry::Role(source) => report.roles.push(source()),
+                Entry::Caches(source) => report.caches.extend(source()),
+                Entry::Queue(queue, work) => {
+                    report.queues.push(queue());
+                    all_work.extend(work());
+                }
+                Entry::Tasks(source) => report.tasks.extend(source()),
+                Entry::Warnings(warnings) => report.warnings.extend(warnings),
+                Entry::Readiness(_) | Entry::Liveness(_) | Entry::Lease(_) => {}
+            }
+        }
+        report.take_work(all_work, WORK_SHOWN);
+        report.tasks.sort();
+        report.overall = report.judge();
+        report
+    }
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board").field("sources", &lock(&self.0.sources).entries.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "board_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+use super::super::report::tests::demo;
+use super::*;
+
+const HOSTILE: &str = "</style><script>alert(1)</script><img src=x onerror='alert(2)'>\" onmouseover=\"alert(3)&";
+
+/// Every text of the report, replaced by hostile ones.
+fn hostile() -> StatusReport {
+    fn poison(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::String(text) => *text = HOSTILE.to_owned(),
+            serde_json::Value::Array(items) => items.iter_mut().for_each(poison),
+            serde_json::Value::Object(fields) => {
+                // What is not free text: points in time and states.
+                let typed = ["started", "now", "at", "overall", "state"];
+                fields
+                    .iter_mut()
+                    .filter(|(name, _)| !typed.contains(&name.as_str()))
+                    .for_each(|(_, value)| poison(value));
+            }
+            _ => {}
+        }
+    }
+    let mut report = demo();
+    report.readiness[0].failure = Some(String::new());
+    report.liveness[0].failure = Some(String::new());
+    let driver = report.driver.as_mut().unwrap();
+    driver.state = DriverStatus::Lost;
+    driver.last_error = Some(String::new());
+    let mut json = serde_json::to_value(report).unwrap();
+    poison(&mut json);
+    serde_json::from_value(json).unwrap()
+}
+
+#[test]
+fn no_value_of_a_hostile_driver_becomes_markup() {
+    let page = render(&hostile());
+    let markup = page.replace(STYLE, "");
+    assert!(!markup.contains("<script") && !markup.contains("<img") && !markup.contains("onmouseover=\""), "{markup}");
+    assert_eq!(markup.matches("</style>").count(), 1);
+    // As many as there are free texts in the report: none was left out, and each is escaped once.
+    assert!(markup.matches("&lt;script&gt;alert(1)").count() > 40, "{markup}");
+    assert!(!markup.contains("&amp;lt;"));
+}
+
+#[test]
+fn every_tag_is_closed() {
+    for report in [demo(), hostile()] {
+        let page = render(&report).replace(STYLE, "");
+        for tag in [
+            "section", "table", "tbody", "tr", "td", "div", "p", "ul", "li", "span", "b", "bdi", "code", "main", "h2",
+            "dl",
+        ] {
+            let opened = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+            assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
+        }
+    }
+}
+
+#[test]
+fn the_page_says_what_there_is_to_know() {
+    let page = render(&demo());
+    for text in [
+        "degraded · demo.csi.example.com",
+        "http-equiv=\"refresh\" content=\"5\"",
+        "PUBLISH_UNPUBLISH_VOLUME",
+        "UNKNOWN(42)",
+        "external-attacher-leader-demo-csi-example-com",
+        "csi-control-plane-6f7c9d_1f0a9c3e",
+        "12 m 20 s",
+        "in 38 s",
+        "backing off",
+        "is still attached to node",
+        "csi-attacher-va",
+        "VolumeAttachment",
+        "1 284 volumes in 812 ms",
+        "attacher.serve",
+        "OTEL_PROPAGATORS",
+        "name=\"viewport\"",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
+}
+
+#[test]
+fn an_empty_report_is_a_page_too() {
+    let mut report = demo();
+    report.driver = None;
+    report.overall = Overall::Starting;
+    report.take_work(Vec::new(), 0);
+    for list in [&mut report.tasks, &mut report.warnings] {
+        list.clear();
+    }
+    report.roles.clear();
+    report.caches.clear();
+    report.queues.clear();
+    report.task_failures.clear();
+    report.readiness.clear();
+    report.liveness.clear();
+    let page = render(&report);
+    for text in ["driver not known yet", "Nothing is being worked on", "No role is configured", "starting"] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+/// Writes the demo pages below the folder that `cargo test -- --ignored` finds in its temporary folder, to be looked at.
+#[test]
+#[ignore = "writes files for a person to look at"]
+fn the_pages_can_be_looked_at() {
+    let folder = std::env::temp_dir();
+    std::fs::write(folder.join("csi-control-plane-status.html"), render(&demo())).unwrap();
+    std::fs::write(folder.join("csi-control-plane-hostile.html"), render(&hostile())).unwrap();
+}

@@ -1,0 +1,351 @@
+//! The status report: plain data, as `/status.json` shows it and the page draws it.
+//!
+//! Points in time are the process's own (`started`, `now`); everything else is an age, because ages are measured on the
+//! monotonic clock and stay right when the machine's clock is set.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// An amount of time: seconds in JSON, words on the page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(pub Duration);
+
+impl Serialize for Age {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Milliseconds are as fine as anyone reads them.
+        serializer.serialize_f64((self.0.as_secs_f64() * 1000.0).round() / 1000.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Age {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        Duration::try_from_secs_f64(seconds).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl From<Duration> for Age {
+    fn from(duration: Duration) -> Self {
+        Self(duration)
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds {
+            0 => write!(f, "{} ms", self.0.subsec_millis()),
+            1..10 => write!(f, "{seconds}.{} s", self.0.subsec_millis() / 100),
+            10..60 => write!(f, "{seconds} s"),
+            60..3600 => write!(f, "{} m {} s", seconds / 60, seconds % 60),
+            3600..86_400 => write!(f, "{} h {} m", seconds / 3600, seconds % 3600 / 60),
+            _ => write!(f, "{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+        }
+    }
+}
+
+/// Everything there is to know at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusReport {
+    /// The program's version.
+    pub version: String,
+    /// The state of the whole, and why.
+    pub overall: Overall,
+    /// When the process started.
+    pub started: Timestamp,
+    /// When this report was made.
+    pub now: Timestamp,
+    /// How long the process runs.
+    #[serde(rename = "uptimeSeconds")]
+    pub uptime: Age,
+    /// The driver; `None` until something speaks for it.
+    pub driver: Option<DriverReport>,
+    /// What `/readyz` checks.
+    pub readiness: Vec<ConditionReport>,
+    /// What `/livez` checks.
+    pub liveness: Vec<ConditionReport>,
+    /// The roles.
+    pub roles: Vec<RoleReport>,
+    /// The caches of Kubernetes objects.
+    pub caches: Vec<CacheReport>,
+    /// The work queues.
+    pub queues: Vec<QueueReport>,
+    /// What is being worked on: failing first, then oldest. Capped; the totals are not.
+    pub work: Vec<WorkReport>,
+    /// How much is being worked on.
+    pub work_total: usize,
+    /// How much of it failed its last attempt.
+    pub work_failing: usize,
+    /// The tasks that run.
+    pub tasks: Vec<String>,
+    /// The last tasks that ended unexpectedly, newest first.
+    pub task_failures: Vec<TaskFailureReport>,
+    /// How many tasks ended unexpectedly since the start.
+    pub task_failures_total: u64,
+    /// What is odd about the configuration or the environment.
+    pub warnings: Vec<String>,
+}
+
+/// The state of the whole, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Overall {
+    /// Serving, and nothing fails.
+    Healthy,
+    /// On duty, but another replica leads everything.
+    Standby,
+    /// Not ready yet, and nothing is wrong yet.
+    Starting,
+    /// Serving, but something fails.
+    Degraded,
+    /// The process can't do its work.
+    Failing,
+}
+
+/// The connection to the driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverReport {
+    /// Its state.
+    pub state: DriverStatus,
+    /// Its name; unknown before the first handshake.
+    pub name: Option<String>,
+    /// The version that its vendor gives it.
+    pub vendor_version: Option<String>,
+    /// Where it is reached.
+    pub endpoint: String,
+    /// How long it is in this state.
+    #[serde(rename = "forSeconds")]
+    pub since: Age,
+    /// Why it can't be reached.
+    pub last_error: Option<String>,
+    /// What it can do.
+    pub capabilities: Vec<String>,
+    /// Counts changes of the capabilities.
+    pub generation: u64,
+    /// Connections made since the start.
+    pub connections: u64,
+}
+
+/// State of the connection to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DriverStatus {
+    /// Never reached so far.
+    Connecting,
+    /// Connected and ready.
+    Ready,
+    /// Was ready; being looked for.
+    Lost,
+    /// Came back as another driver.
+    Fatal,
+}
+
+/// Something that must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionReport {
+    /// What must hold.
+    pub name: String,
+    /// Why it does not.
+    pub failure: Option<String>,
+}
+
+/// One role.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleReport {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: RoleStatus,
+    /// The lease that guards it, as `namespace/name`; `None` where it runs without one.
+    pub lease: Option<String>,
+    /// Who holds the lease.
+    pub leader: Option<String>,
+    /// Number of its current term here.
+    pub term: Option<u64>,
+    /// Age of its current term.
+    #[serde(rename = "termAgeSeconds")]
+    pub term_age: Option<Age>,
+    /// Terms that ended in an error.
+    pub restarts: u64,
+    /// The last error, of the role or of its lease.
+    pub last_error: Option<String>,
+    /// What the role has to tell of itself.
+    pub facts: Vec<Fact>,
+}
+
+/// A thing that a role tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fact {
+    /// What.
+    pub name: String,
+    /// How much, or since when.
+    pub value: String,
+}
+
+/// State of a role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RoleStatus {
+    /// The driver is not ready.
+    WaitingForDriver,
+    /// Another replica leads, or nobody does yet.
+    Standby,
+    /// Serves a term.
+    Serving,
+    /// Its last term ended in an error; it waits before the next.
+    Restarting,
+    /// Ended for good.
+    Stopped,
+}
+
+/// One cache of Kubernetes objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheReport {
+    /// The kind.
+    pub kind: String,
+    /// Objects held.
+    pub objects: usize,
+    /// Whether the first list is complete.
+    pub synced: bool,
+    /// Since the last event of the watch.
+    #[serde(rename = "lastEventSeconds")]
+    pub last_event: Option<Age>,
+    /// Lists made.
+    pub relists: u64,
+    /// Why the watch broke last, if it has not come back since.
+    pub last_error: Option<String>,
+}
+
+/// One work queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueReport {
+    /// Its name.
+    pub name: String,
+    /// Keys that wait for a worker.
+    pub depth: usize,
+    /// Keys in a worker.
+    pub running: usize,
+    /// Keys that wait for their next try.
+    pub delayed: usize,
+    /// Age of the oldest key.
+    #[serde(rename = "oldestAgeSeconds")]
+    pub oldest_age: Option<Age>,
+}
+
+/// One thing that is being worked on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkReport {
+    /// The role that works on it.
+    pub role: String,
+    /// The object.
+    pub key: String,
+    /// What the object is about, in people's words: `pvc-1 on node-a`. An attachment's own name is a checksum.
+    pub subject: Option<String>,
+    /// The lane: attach, detach, …
+    pub lane: String,
+    /// Since it was first wanted.
+    #[serde(rename = "ageSeconds")]
+    pub age: Age,
+    /// Attempts that failed.
+    pub attempts: u32,
+    /// Until the next try; `None` while it runs or waits for a worker.
+    #[serde(rename = "nextTrySeconds")]
+    pub next_try: Option<Age>,
+    /// Whether a worker has it now.
+    pub running: bool,
+    /// Why the last attempt failed.
+    pub last_error: Option<String>,
+}
+
+impl WorkReport {
+    fn failing(&self) -> bool {
+        self.last_error.is_some() || self.attempts > 0
+    }
+}
+
+/// A task that ended unexpectedly.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskFailureReport {
+    /// When.
+    pub at: Timestamp,
+    /// Its full name.
+    pub task: String,
+    /// How it ended.
+    pub fate: String,
+}
+
+/// How much of an error is shown: twice what Kubernetes keeps of it. A driver may answer megabytes.
+const ERROR_SHOWN: usize = 2048;
+
+/// Cuts a text to at most `limit` bytes between two characters, and says so.
+fn cut(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+impl StatusReport {
+    /// Takes over all work: counts it, and keeps the `limit` most urgent, failing first, then oldest.
+    pub(super) fn take_work(&mut self, mut work: Vec<WorkReport>, limit: usize) {
+        self.work_total = work.len();
+        self.work_failing = work.iter().filter(|item| item.failing()).count();
+        let urgency = |a: &WorkReport, b: &WorkReport| {
+            let rank = |item: &WorkReport| (Reverse(item.failing()), Reverse(item.age));
+            rank(a).cmp(&rank(b)).then_with(|| (&a.role, &a.key).cmp(&(&b.role, &b.key)))
+        };
+        if work.len() > limit {
+            work.select_nth_unstable_by(limit, urgency);
+            work.truncate(limit);
+        }
+        work.sort_by(urgency);
+        for error in work.iter_mut().filter_map(|item| item.last_error.as_mut()) {
+            cut(error, ERROR_SHOWN);
+        }
+        self.work = work;
+    }
+
+    /// The state of the whole, from its parts.
+    pub(super) fn judge(&self) -> Overall {
+        let driver = self.driver.as_ref().map(|driver| driver.state);
+        let role = |state| self.roles.iter().any(|role| role.state == state);
+        let fails = |conditions: &[ConditionReport]| conditions.iter().any(|condition| condition.failure.is_some());
+        let broken_cache = self.caches.iter().any(|cache| cache.last_error.is_some());
+        if fails(&self.liveness) || driver == Some(DriverStatus::Fatal) {
+            Overall::Failing
+        } else if driver == Some(DriverStatus::Lost)
+            || role(RoleStatus::Restarting)
+            || broken_cache
+            || self.work_failing > 0
+        {
+            Overall::Degraded
+        } else if fails(&self.readiness)
+            || driver.is_none_or(|driver| driver == DriverStatus::Connecting)
+            || role(RoleStatus::WaitingForDriver)
+        {
+            Overall::Starting
+        } else if role(RoleStatus::Standby) && !role(RoleStatus::Serving) {
+            Overall::Standby
+        } else {
+            Overall::Healthy
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+pub(super) mod tests;

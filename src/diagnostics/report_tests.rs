@@ -1,0 +1,257 @@
+use super::*;
+use proptest::prelude::*;
+
+/// A report of a daemon in the middle of some trouble: everything that can be shown is there.
+#[expect(clippy::too_many_lines, reason = "one literal that shows every field")]
+pub(in crate::diagnostics) fn demo() -> StatusReport {
+    let age = |seconds| Age(Duration::from_millis(seconds));
+    let text = |text: &str| Some(text.to_owned());
+    let work = |key: &str,
+                subject: Option<&str>,
+                lane: &str,
+                millis,
+                attempts,
+                next: Option<u64>,
+                running,
+                error: Option<&str>| WorkReport {
+        role: "attacher".to_owned(),
+        key: key.to_owned(),
+        subject: subject.map(str::to_owned),
+        lane: lane.to_owned(),
+        age: age(millis),
+        attempts,
+        next_try: next.map(age),
+        running,
+        last_error: error.map(str::to_owned),
+    };
+    let mut report = StatusReport {
+        version: "0.1.0".to_owned(),
+        overall: Overall::Healthy,
+        started: "2026-11-21T03:12:44.120Z".parse().unwrap(),
+        now: "2026-11-21T06:04:10.512Z".parse().unwrap(),
+        uptime: age(10_286_392),
+        driver: Some(DriverReport {
+            state: DriverStatus::Ready,
+            name: text("demo.csi.example.com"),
+            vendor_version: text("v2.4.1"),
+            endpoint: "unix:///run/csi/socket".to_owned(),
+            since: age(5_112_000),
+            last_error: None,
+            capabilities: [
+                "CONTROLLER_SERVICE",
+                "PUBLISH_UNPUBLISH_VOLUME",
+                "PUBLISH_READONLY",
+                "LIST_VOLUMES",
+                "LIST_VOLUMES_PUBLISHED_NODES",
+                "SINGLE_NODE_MULTI_WRITER",
+                "UNKNOWN(42)",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            generation: 2,
+            connections: 3,
+        }),
+        readiness: vec![
+            ConditionReport { name: "driver".to_owned(), failure: None },
+            ConditionReport { name: "caches".to_owned(), failure: None },
+        ],
+        liveness: vec![ConditionReport { name: "supervisor".to_owned(), failure: None }],
+        roles: vec![
+            RoleReport {
+                name: "attacher".to_owned(),
+                state: RoleStatus::Serving,
+                lease: text("storage/external-attacher-leader-demo-csi-example-com"),
+                leader: text("csi-control-plane-6f7c9d_1f0a9c3e"),
+                term: Some(4),
+                term_age: Some(age(5_104_000)),
+                restarts: 1,
+                last_error: None,
+                facts: Vec::new(),
+            },
+            RoleReport {
+                name: "reconciler".to_owned(),
+                state: RoleStatus::Standby,
+                lease: text("storage/csi-reconciler-leader-demo-csi-example-com"),
+                leader: text("csi-control-plane-58b4dd_77e01b42"),
+                term: None,
+                term_age: None,
+                restarts: 0,
+                last_error: text("cannot renew the lease: request timed out"),
+                facts: vec![Fact { name: "last pass".to_owned(), value: "1 284 volumes in 812 ms".to_owned() }],
+            },
+        ],
+        caches: vec![
+            CacheReport {
+                kind: "CSINode".to_owned(),
+                objects: 48,
+                synced: true,
+                last_event: Some(age(41_000)),
+                relists: 1,
+                last_error: None,
+            },
+            CacheReport {
+                kind: "PersistentVolume".to_owned(),
+                objects: 1284,
+                synced: true,
+                last_event: Some(age(1_300)),
+                relists: 2,
+                last_error: None,
+            },
+            CacheReport {
+                kind: "VolumeAttachment".to_owned(),
+                objects: 1279,
+                synced: false,
+                last_event: Some(age(420)),
+                relists: 2,
+                last_error: text(
+                    "cannot list volumeattachments: forbidden: User \"system:serviceaccount:storage:csi\" cannot list resource",
+                ),
+            },
+        ],
+        queues: vec![
+            QueueReport {
+                name: "csi-attacher-va".to_owned(),
+                depth: 12,
+                running: 3,
+                delayed: 2,
+                oldest_age: Some(age(744_000)),
+            },
+            QueueReport { name: "csi-attacher-pv".to_owned(), depth: 0, running: 0, delayed: 0, oldest_age: None },
+        ],
+        work: Vec::new(),
+        work_total: 0,
+        work_failing: 0,
+        tasks: [
+            "app.csi",
+            "app.diagnostics",
+            "app.upkeep",
+            "attacher.queue",
+            "attacher.worker",
+            "cluster.watch.VolumeAttachment",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        task_failures: vec![TaskFailureReport {
+            at: "2026-11-21T04:38:55Z".parse().unwrap(),
+            task: "attacher.serve".to_owned(),
+            fate: "failed: the driver's capabilities changed".to_owned(),
+        }],
+        task_failures_total: 1,
+        warnings: vec!["OTEL_PROPAGATORS: b3 is not supported (tracecontext, baggage, none)".to_owned()],
+    };
+    let items = vec![
+        work(
+            "csi-2f1b0cbb1e6c0a7a2c9d41d7a8b1fe6f2d9f61b6f5f1e4c3a2b1d0e9f8a7b6c5",
+            Some("pvc-0b1c9e7d-53a1 on node-a"),
+            "attach",
+            740_200,
+            7,
+            Some(38_400),
+            false,
+            Some(
+                "rpc error: code = Internal desc = volume vol-0b1c9e7d is still attached to node ip-10-0-3-77.eu-west-1.compute.internal; wait for the detach to complete",
+            ),
+        ),
+        work(
+            "csi-9a3d77e0c1",
+            Some("pvc-88f02c11-a9e4 on node-b"),
+            "detach",
+            61_000,
+            2,
+            None,
+            true,
+            Some("rpc error: code = DeadlineExceeded desc = context deadline exceeded"),
+        ),
+        work("csi-0c44e1aa97", Some("pvc-1f7e40aa-c2d8 on node-a"), "attach", 4_310, 0, None, true, None),
+        work("csi-51be03d2f8", Some("pvc-6a3b90ce-77b1 on node-c"), "attach", 2_050, 0, None, true, None),
+        work("csi-77aa10c3ee", None, "attach", 310, 0, None, false, None),
+    ];
+    report.take_work(items, 200);
+    report.overall = report.judge();
+    report
+}
+
+#[test]
+fn json_uses_camel_case_and_seconds() {
+    let json = serde_json::to_value(demo()).unwrap();
+    assert_eq!(json["overall"], "degraded");
+    assert_eq!(json["uptimeSeconds"], 10286.392);
+    assert_eq!(json["driver"]["vendorVersion"], "v2.4.1");
+    assert_eq!(json["roles"][0]["termAgeSeconds"], 5104.0);
+    assert_eq!(json["work"][0]["nextTrySeconds"], 38.4);
+    assert_eq!(json["workTotal"], 5);
+    assert_eq!(serde_json::from_value::<StatusReport>(json).unwrap(), demo());
+}
+
+#[test]
+fn ages_are_told_in_words() {
+    let cases: [(u64, &str); 8] = [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (9_960, "9.9 s"),
+        (59_999, "59 s"),
+        (61_000, "1 m 1 s"),
+        (3_600_000, "1 h 0 m"),
+        (86_399_000, "23 h 59 m"),
+        (90_000_000, "1 d 1 h"),
+    ];
+    for (millis, words) in cases {
+        assert_eq!(Age(Duration::from_millis(millis)).to_string(), words);
+    }
+}
+
+#[test]
+fn the_whole_is_as_well_as_its_parts() {
+    type Change = fn(&mut StatusReport);
+    let mut calm = demo();
+    calm.take_work(Vec::new(), 1);
+    calm.caches.clear();
+    calm.roles.truncate(1);
+    let cases: [(Change, Overall); 11] = [
+        (|_| (), Overall::Healthy),
+        (|r| r.driver = None, Overall::Starting),
+        (|r| r.liveness[0].failure = Some("stuck".to_owned()), Overall::Failing),
+        (|r| r.driver.as_mut().unwrap().state = DriverStatus::Fatal, Overall::Failing),
+        (|r| r.driver.as_mut().unwrap().state = DriverStatus::Lost, Overall::Degraded),
+        (|r| r.roles[0].state = RoleStatus::Restarting, Overall::Degraded),
+        (|r| r.work_failing = 1, Overall::Degraded),
+        (|r| r.readiness[0].failure = Some("not synced".to_owned()), Overall::Starting),
+        (|r| r.driver.as_mut().unwrap().state = DriverStatus::Connecting, Overall::Starting),
+        (|r| r.roles[0].state = RoleStatus::WaitingForDriver, Overall::Starting),
+        (|r| r.roles[0].state = RoleStatus::Standby, Overall::Standby),
+    ];
+    for (number, (change, expected)) in cases.into_iter().enumerate() {
+        let mut report = calm.clone();
+        change(&mut report);
+        assert_eq!(report.judge(), expected, "case {number}");
+    }
+}
+
+#[test]
+fn a_long_error_is_cut_between_two_characters() {
+    let mut report = demo();
+    let mut item = report.work[0].clone();
+    item.last_error = Some("é".repeat(100_000));
+    report.take_work(vec![item], 1);
+    let shown = report.work[0].last_error.as_deref().unwrap();
+    assert!(shown.ends_with("é…") && shown.len() <= ERROR_SHOWN + '…'.len_utf8());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn the_cap_keeps_the_most_urgent_and_counts_all(
+        items in proptest::collection::vec((0u64..50, 0u32..3), 0..60), limit in 0usize..20
+    ) {
+        let work: Vec<WorkReport> = items.iter().enumerate().map(|(number, (age, attempts))| WorkReport {
+            role: "r".to_owned(), key: format!("{number}"), subject: None, lane: String::new(), age: Age(Duration::from_secs(*age)),
+            attempts: *attempts, next_try: None, running: false, last_error: None,
+        }).collect();
+        let (mut all, mut capped) = (demo(), demo());
+        all.take_work(work.clone(), usize::MAX);
+        capped.take_work(work.clone(), limit);
+        prop_assert_eq!(&capped.work[..], &all.work[..limit.min(work.len())]);
+        prop_assert_eq!((capped.work_total, capped.work_failing), (work.len(), items.iter().filter(|i| i.1 > 0).count()));
+        prop_assert!(all.work.windows(2).all(|w| (w[0].failing(), w[0].age) >= (w[1].failing(), w[1].age)));
+    }
+}

@@ -1,0 +1,182 @@
+//! One JSON object a line for each event.
+//!
+//! ```text
+//! {"ts":"2026-11-21T06:00:00.000000Z","level":"INFO","target":"…","message":"attached","span":"attach:publish",
+//!  "role":"attacher","persistent_volume":"pv-1","trace_id":"4bf9…"}
+//! ```
+//!
+//! Fields of the event and of every span around it stand side by side at the top, so that one query finds all lines of a
+//! volume whether it was named by the event or by its span. The innermost wins where two say the same. A field that is
+//! called like one of our own keys becomes `field_<name>`. An error value is told with its causes.
+
+use std::error::Error;
+use std::fmt;
+use std::io::Write as _;
+use std::sync::OnceLock;
+
+use opentelemetry::trace::TraceContextExt as _;
+use serde::Serializer as _;
+use serde::ser::SerializeMap as _;
+use serde_json::Value;
+use tracing::dispatcher::WeakDispatch;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::process::{Clock, chain};
+
+/// The keys of every line; `span` and `trace_id` only inside a span and a sampled trace.
+const OWN_KEYS: [&str; 6] = ["ts", "level", "target", "message", "span", "trace_id"];
+
+/// Writes each event as one line of JSON.
+pub(super) struct JsonLayer<W> {
+    writer: W,
+    clock: Clock,
+    /// How the trace of a span is found; empty until the subscriber is installed.
+    dispatch: OnceLock<WeakDispatch>,
+}
+
+impl<W> JsonLayer<W> {
+    pub(super) fn new(writer: W, clock: Clock) -> Self {
+        Self { writer, clock, dispatch: OnceLock::new() }
+    }
+
+    fn trace_id(&self, span: &Id) -> Option<String> {
+        let dispatch = self.dispatch.get()?.upgrade()?;
+        let context = tracing_opentelemetry::get_otel_context(span, &dispatch)?;
+        let context = context.span().span_context().clone();
+        (context.is_valid() && context.is_sampled()).then(|| context.trace_id().to_string())
+    }
+}
+
+/// The fields of a span or an event, in the order in which they came; a later value replaces an earlier one.
+#[derive(Debug, Default)]
+struct Fields {
+    message: Option<String>,
+    values: Vec<(&'static str, Value)>,
+}
+
+impl Fields {
+    fn set(&mut self, field: &Field, value: Value) {
+        let name = field.name();
+        let name = name.strip_prefix("r#").unwrap_or(name);
+        match self.values.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value,
+            None => self.values.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        // JSON has no infinities.
+        self.set(field, serde_json::Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.set(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.set(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.set(field, value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message = Some(value.to_owned());
+        } else {
+            self.set(field, value.into());
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        self.set(field, chain(value).into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}
+
+impl<S, W> Layer<S> for JsonLayer<W>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + 'static,
+{
+    fn on_register_dispatch(&self, subscriber: &Dispatch) {
+        // A second registration would be of the same subscriber.
+        let _ = self.dispatch.set(subscriber.downgrade());
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut all = Fields::default();
+        event.record(&mut all);
+        let mut path: Vec<&'static str> = Vec::new();
+        for span in context.event_scope(event).into_iter().flatten() {
+            path.push(span.name());
+            let extensions = span.extensions();
+            for (name, value) in extensions.get::<Fields>().map(|fields| fields.values.as_slice()).unwrap_or_default() {
+                // OpenTelemetry's own directives steer the exporter; they say nothing about the event.
+                if !name.starts_with("otel.") && all.values.iter().all(|(known, _)| known != name) {
+                    all.values.push((name, value.clone()));
+                }
+            }
+        }
+        path.reverse();
+        let trace = context.event_span(event).and_then(|span| self.trace_id(&span.id()));
+
+        let metadata = event.metadata();
+        let mut line = Vec::with_capacity(256);
+        let written = (|| {
+            let mut serializer = serde_json::Serializer::new(&mut line);
+            let mut map = serializer.serialize_map(None)?;
+            map.serialize_entry("ts", &format_args!("{:.6}", self.clock.wall()))?;
+            map.serialize_entry("level", metadata.level().as_str())?;
+            map.serialize_entry("target", metadata.target())?;
+            map.serialize_entry("message", all.message.as_deref().unwrap_or_default())?;
+            for (name, value) in &all.values {
+                if OWN_KEYS.contains(name) {
+                    map.serialize_entry(&format_args!("field_{name}"), value)?;
+                } else {
+                    map.serialize_entry(name, value)?;
+                }
+            }
+            if !path.is_empty() {
+                map.serialize_entry("span", &path.join(":"))?;
+            }
+            if let Some(trace) = &trace {
+                map.serialize_entry("trace_id", trace)?;
+            }
+            map.end()
+        })();
+        if written.is_ok() {
+            line.push(b'\n');
+            // Whole lines in one write: two threads never mix theirs. A log that nobody reads has nowhere to complain.
+            let _ = self.writer.make_writer_for(metadata).write_all(&line);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Log lines on stderr: JSON for machines, text for people, and a level that can change while running.
+
+use std::fmt;
+
+use tracing::Level;
+use tracing_subscriber::filter::{Directive, EnvFilter, FilterExt as _, LevelFilter, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::{Layer, Registry, reload};
+
+use super::json::JsonLayer;
+use crate::process::Clock;
+
+/// What the log shows and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// A level (`info`), or directives such as `info,csi_control_plane::csi=debug`.
+    pub level: String,
+    /// Shape of a line.
+    pub format: LogFormat,
+}
+
+/// Shape of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Text for a terminal.
+    Text,
+}
+
+/// Why a log level was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// A word that is neither a level nor a directive.
+    #[error(
+        "`{0}` is neither a level (off, error, warn, info, debug, trace) nor a directive such as `csi_control_plane::csi=debug`"
+    )]
+    Word(String),
+    /// A directive that cannot be parsed.
+    #[error("log directive `{directive}` is not understood")]
+    Directive {
+        /// As written.
+        directive: String,
+        /// Why.
+        #[source]
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// The log is gone: its subscriber was dropped.
+    #[error("the log no longer runs")]
+    Gone(#[source] reload::Error),
+}
+
+/// Libraries that tell, at `debug`, of every frame and poll. They speak at `warn` unless asked by name.
+const CHATTY: [&str; 7] = ["h2", "hyper", "hyper_util", "rustls", "tokio_util", "tonic", "tower"];
+/// kube logs every failed connection and 5xx at `error` itself; we tell each error once, where it is handled.
+const SILENT: &str = "kube_client::client::builder";
+/// Spans of these targets stay around their events whatever the level is.
+const OURS: &str = env!("CARGO_CRATE_NAME");
+
+/// A layer whose kind no longer matters.
+pub(super) type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Changes the log's level while the process runs.
+#[derive(Clone)]
+pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
+
+impl LogLevel {
+    /// Shows from now on what `level` asks for. On an error nothing changes.
+    pub fn set(&self, level: &str) -> Result<(), LogError> {
+        self.0.reload(parse_level(level)?).map_err(LogError::Gone)
+    }
+}
+
+impl fmt::Debug for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogLevel")
+    }
+}
+
+/// Parses a level or a list of directives, on top of our defaults for chatty libraries.
+///
+/// `EnvFilter` takes any single word for the name of a module and shows that module alone, so that `level: inof` would
+/// silence the log. Here a lone word is a level or an error.
+pub fn parse_level(level: &str) -> Result<EnvFilter, LogError> {
+    let mut base = LevelFilter::ERROR;
+    let mut asked: Vec<Directive> = Vec::new();
+    for word in level.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        if !word.contains(['=', ':', '[']) {
+            base = word.parse().map_err(|_| LogError::Word(word.to_owned()))?;
+            continue;
+        }
+        let directive = word.parse().map_err(|source| LogError::Directive { directive: word.to_owned(), source })?;
+        asked.push(directive);
+    }
+    if level.trim().is_empty() {
+        return Err(LogError::Word(level.to_owned()));
+    }
+    let defaults = CHATTY.iter().map(|target| format!("{target}={}", base.min(LevelFilter::WARN)));
+    let defaults = defaults.chain([format!("{SILENT}=off")]).filter_map(|directive| directive.parse().ok());
+    let mut filter = EnvFilter::default().add_directive(base.into());
+    for directive in defaults.chain(asked) {
+        filter = filter.add_directive(directive);
+    }
+    Ok(filter)
+}
+
+/// The log as a layer, and the handle of its level.
+pub(super) fn layer<W>(
+    settings: &LogSettings,
+    clock: Clock,
+    ansi: bool,
+    writer: W,
+) -> Result<(BoxedLayer, LogLevel), LogError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let (filter, handle) = reload::Layer::new(parse_level(&settings.level)?);
+    // An error is of little use without the volume it is about: our spans stay on even when only errors are shown.
+    let spans =
+        filter_fn(|metadata| metadata.is_span() && *metadata.level() <= Level::INFO && is_ours(metadata.target()))
+            .with_max_level_hint(LevelFilter::INFO);
+    let filter = filter.or(spans);
+    let layer: BoxedLayer = match settings.format {
+        LogFormat::Json => JsonLayer::new(writer, clock).with_filter(filter).boxed(),
+        LogFormat::Text => tracing_subscriber::fmt::layer()
+            .with_timer(ClockTime(clock))
+            .with_ansi(ansi)
+            .with_writer(writer)
+            .with_filter(filter)
+            .boxed(),
+    };
+    Ok((layer, LogLevel(handle)))
+}
+
+/// Whether a target is a module of this crate.
+pub(super) fn is_ours(target: &str) -> bool {
+    target.strip_prefix(OURS).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// Our clock in the text format's words.
+struct ClockTime(Clock);
+
+impl FormatTime for ClockTime {
+    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
+        write!(w, "{:.6}", self.0.wall())
+    }
+}
+
+#[cfg(test)]
+#[path = "logs_tests.rs"]
+mod tests;

@@ -1,0 +1,141 @@
+use super::*;
+use std::io;
+use std::sync::{Arc, Mutex};
+use tracing::{debug, error, info, info_span};
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// Keeps what is written.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Paper {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn lines(&self) -> Vec<serde_json::Value> {
+        self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Paper {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+fn log(level: &str, format: LogFormat, story: impl FnOnce(&LogLevel)) -> Paper {
+    let paper = Paper::default();
+    let settings = LogSettings { level: level.to_owned(), format };
+    let (layer, handle) = layer(&settings, Clock::system(), false, paper.clone()).unwrap();
+    tracing::subscriber::with_default(Registry::default().with(layer), || story(&handle));
+    paper
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot attach")]
+struct Outer(#[source] io::Error);
+
+#[test]
+fn a_line_has_the_fields_of_the_event_and_of_every_span_around_it() {
+    let paper = log("info", LogFormat::Json, |_| {
+        let attach = info_span!("attach", role = "attacher", volume = "v-1", node = tracing::field::Empty);
+        attach.record("node", "node-a");
+        let _attach = attach.entered();
+        let _publish = info_span!("publish", otel.kind = "client", volume = "v-2", attempt = 3).entered();
+        let cause = Outer(io::Error::other("no route"));
+        error!(error = &cause as &(dyn std::error::Error + 'static), took = 0.5, level = "odd", "attach failed");
+    });
+    let lines = paper.lines();
+    assert_eq!(lines.len(), 1);
+    let ts = lines[0]["ts"].as_str().unwrap();
+    assert!(ts.len() == 27 && ts.ends_with('Z'), "{ts}");
+    let mut line = lines[0].clone();
+    line.as_object_mut().unwrap().remove("ts");
+    assert_eq!(
+        line,
+        serde_json::json!({
+            "level": "ERROR", "target": module_path!(), "message": "attach failed", "span": "attach:publish",
+            "error": "cannot attach: no route", "took": 0.5, "field_level": "odd",
+            "volume": "v-2", "attempt": 3, "role": "attacher", "node": "node-a",
+        })
+    );
+    assert!(paper.text().starts_with("{\"ts\":"), "{}", paper.text());
+}
+
+#[test]
+fn a_value_with_line_breaks_stays_on_its_line() {
+    let paper = log("info", LogFormat::Json, |_| info!(error = "a\nb\"}\n{", "first\nsecond"));
+    assert_eq!(paper.text().lines().count(), 1);
+    assert_eq!(paper.lines()[0]["error"], "a\nb\"}\n{");
+    assert_eq!(paper.lines()[0]["message"], "first\nsecond");
+}
+
+#[test]
+fn spans_survive_a_level_that_hides_their_events() {
+    let paper = log("error", LogFormat::Json, |_| {
+        let _span = info_span!("attach", volume = "v-1").entered();
+        info!("hidden");
+        error!("shown");
+    });
+    assert_eq!(paper.lines().len(), 1);
+    assert_eq!(paper.lines()[0]["volume"], "v-1");
+}
+
+#[test]
+fn the_level_changes_while_running() {
+    let paper = log("info", LogFormat::Json, |level| {
+        debug!("one");
+        level.set("debug").unwrap();
+        debug!("two");
+        assert!(level.set("loud").is_err());
+        debug!("three");
+        level.set("warn").unwrap();
+        info!("four");
+    });
+    let messages: Vec<_> = paper.lines().iter().map(|line| line["message"].clone()).collect();
+    assert_eq!(messages, ["two", "three"]);
+}
+
+#[test]
+fn chatty_libraries_speak_only_when_asked_by_name() {
+    let story = |_: &LogLevel| {
+        debug!(target: "h2::codec", "frame");
+        error!(target: "kube_client::client::builder", "told by us already");
+        debug!(target: "csi_control_plane::csi", "ours");
+    };
+    let paper = log("debug", LogFormat::Json, story);
+    assert_eq!(paper.lines().len(), 1, "{}", paper.text());
+    let paper = log("debug,h2=debug,kube_client::client::builder=error", LogFormat::Json, story);
+    assert_eq!(paper.lines().len(), 3, "{}", paper.text());
+    assert_eq!(log("off", LogFormat::Json, |_| error!(target: "h2", "x")).text(), "");
+}
+
+#[test]
+fn a_misspelt_level_is_an_error_and_not_a_silent_log() {
+    for level in ["inof", "", " ", "info,dbug", "csi=loud"] {
+        assert!(parse_level(level).is_err(), "{level}");
+    }
+    for level in ["info", "WARN", "off", "info,csi_control_plane::csi=trace", "kube_runtime=debug"] {
+        assert!(parse_level(level).is_ok(), "{level}");
+    }
+}
+
+#[test]
+fn text_is_for_people() {
+    let paper = log("info", LogFormat::Text, |_| info!(volume = "v-1", "attached"));
+    assert!(paper.text().contains(" INFO ") && paper.text().contains("attached volume=\"v-1\""), "{}", paper.text());
+    assert!(!paper.text().contains('\u{1b}'));
+}
