@@ -1,7 +1,7 @@
-//! The Kubernetes side: clients, caches, patches, and the names that others see.
+//! The Kubernetes side: clients, caches, patches, events, and the names that others see.
 //!
 //! ```text
-//!            ┌ work ──────> Api ──────── get, patch, secrets
+//!            ┌ work ──────> Api ──────── get, patch, secrets, Events
 //!  Clients ──┼ watch ─────> Caches ───── one watch per kind ──> Cache<K> ──> subscribers
 //!            └ election ──> (the elector)                          ^
 //!                            Api's answers, absorbed ──────────────┘
@@ -13,14 +13,16 @@
 //! - **Deletes are delivered**, also those that happened while no watch was open.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
-//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch` and
-//! `rbac` are pure: no async, no clock, no client.
+//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `rbac` and
+//! `event_book` are pure: no async, no clock, no client.
 
 mod api;
 mod cache;
 mod caches;
 mod clients;
 mod error;
+mod event_book;
+mod events;
 mod fanout;
 pub mod names;
 mod objects;
@@ -35,6 +37,8 @@ pub use cache::{Cache, CacheStatus, Subscription};
 pub use caches::Caches;
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
 pub use error::{ApiError, ApiErrorKind, Verb};
+pub use event_book::{EventKind, EventTarget};
+pub use events::{EventRecorder, EventSource, Permit};
 pub use fanout::{Change, Fanout, News, Origin};
 pub use names::ObjectName;
 pub use objects::{

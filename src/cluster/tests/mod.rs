@@ -3,6 +3,7 @@
 mod api;
 mod caches;
 mod clients;
+mod events;
 mod fanout;
 mod objects;
 
