@@ -29,8 +29,9 @@ use crate::process::{Clock, Entropy, chain};
 const WATCH_SECONDS: u32 = 60;
 /// Objects a page.
 const PAGE: u32 = 500;
-/// How long a list may take from one object to the next.
-const LIST_SILENCE: Duration = Duration::from_secs(60);
+/// How long a list may take from one object to the next. Longer than the clients wait for an answer to begin, so that
+/// only a body that stops is told as such.
+const LIST_SILENCE: Duration = Duration::from_secs(90);
 /// How long a watch may say nothing before everything is listed again: the Go sidecars' resync period, here a safety
 /// net for a watch that is dead without knowing it.
 const WATCH_SILENCE: Duration = Duration::from_secs(600);

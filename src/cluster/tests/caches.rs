@@ -181,6 +181,23 @@ async fn a_list_that_gets_no_answer_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_stops_half_way_is_given_up() {
+    let half = || {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        std::mem::forget(sender);
+        Answer::Watch(receiver)
+    };
+    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(half), ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    pass(Duration::from_secs(89)).await;
+    assert_eq!(held.cache.status().last_error, None);
+    state.lock().unwrap().list_fault = None;
+    pass(Duration::from_secs(5)).await;
+    assert_eq!((held.cache.is_synced(), held.cache.status().errors), (true, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_loop() {
     let closed = || Answer::Watch(mpsc::unbounded_channel().1);
     let state = Shared::new(Mutex::new(State { version: 5, watch_fault: Some(closed), ..State::default() }));
