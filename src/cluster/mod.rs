@@ -1,5 +1,51 @@
-//! The Kubernetes API: clients and shared caches.
+//! The Kubernetes side: clients, caches, patches, events, and the names that others see.
+//!
+//! ```text
+//!            ┌ work ──────> Api ──────── get, patch, secrets, Events
+//!  Clients ──┼ watch ─────> Caches ───── one watch per kind ──> Cache<K> ──> subscribers
+//!            └ election ──> (the elector)                          ^
+//!                            Api's answers, absorbed ──────────────┘
+//! ```
+//!
+//! - **Three sets of connections**, so that neither work nor watches can starve a Lease.
+//! - **What is held only moves forward**: versions are compared, and a complete list says what is gone. Our own writes
+//!   count as soon as the server answered, not when the watch brings them back.
+//! - **Deletes are delivered**, also those that happened while no watch was open.
+//! - **No write without a precondition, no request without a change, no retry without a decision.**
+//!
+//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `rbac` and
+//! `event_book` are pure: no async, no clock, no client.
 
 mod config;
+mod api;
+mod cache;
+mod caches;
+mod clients;
+mod error;
+mod event_book;
+mod events;
+mod fanout;
+pub mod names;
+mod objects;
+pub mod patch;
+pub mod rbac;
+#[cfg(test)]
+mod tests;
+mod watch;
 
+pub use api::{Api, ApiOptions, SecretData};
+pub use cache::{Cache, CacheStatus, Subscription};
+pub use caches::Caches;
+pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
+pub use error::{ApiError, ApiErrorKind, Verb};
+pub use event_book::{EventKind, EventTarget};
+pub use events::{EventRecorder, EventSource, Permit};
+pub use fanout::{Change, Fanout, News, Origin};
+pub use names::ObjectName;
+pub use objects::{
+    BY_NODE, BY_VOLUME, Cached, ClaimRef, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, InTree, IndexName,
+    PersistentVolume, SecretRef, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+    VolumeAttachmentStatus, VolumeError, VolumeSpec,
+};
+pub use patch::Patch;
 pub use config::KubernetesSection;

@@ -1,0 +1,300 @@
+//! Reads and writes of single objects: bounded in number and time, counted, traced, and classified once.
+//!
+//! Nothing here retries. A limit on requests in flight is the only throttle: the server's own fairness does the rest, and
+//! says so with 429, which the error carries to the queue.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use k8s_openapi::ByteString;
+use kube::Resource;
+use kube::client::Body;
+use kube::core::Status;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::{Instrument as _, Span, field, info_span};
+
+use super::clients::NoAnswer;
+use super::error::{ApiError, ApiErrorKind, Cause, Verb};
+use super::names::{ObjectName, PROGRAM};
+use super::patch::Patch;
+use crate::telemetry::{Meter, names as metric};
+
+/// How much may go on at once, and for how long.
+#[derive(Debug, Clone)]
+pub struct ApiOptions {
+    /// Requests in flight.
+    pub max_in_flight: usize,
+    /// For one request, from the moment that it is sent.
+    pub timeout: Duration,
+}
+
+impl Default for ApiOptions {
+    fn default() -> Self {
+        Self { max_in_flight: 128, timeout: Duration::from_secs(30) }
+    }
+}
+
+/// The work path to the API. Clones share its limits.
+#[derive(Clone)]
+pub struct Api(Arc<Inner>);
+
+struct Inner {
+    client: kube::Client,
+    slots: Semaphore,
+    timeout: Duration,
+    meter: Meter,
+}
+
+/// A Secret's content. Shows its keys, never its values.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretData(BTreeMap<String, Vec<u8>>);
+
+impl SecretData {
+    /// The values by key.
+    pub fn entries(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.0
+    }
+}
+
+impl From<BTreeMap<String, Vec<u8>>> for SecretData {
+    fn from(entries: BTreeMap<String, Vec<u8>>) -> Self {
+        Self(entries)
+    }
+}
+
+impl fmt::Debug for SecretData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.keys().map(|key| (key, "…"))).finish()
+    }
+}
+
+/// A Secret as it is sent.
+#[derive(Deserialize)]
+struct WireSecret {
+    #[serde(default)]
+    data: Option<BTreeMap<String, ByteString>>,
+}
+
+/// One request, said once for its URL, its metric, its span and its error.
+struct Call<'a> {
+    verb: Verb,
+    /// The plural, with the subresource.
+    resource: String,
+    object: &'a ObjectName,
+    url: String,
+    content: Option<(&'static str, Vec<u8>)>,
+}
+
+impl Api {
+    /// A path over `client`.
+    pub fn new(client: kube::Client, options: &ApiOptions, meter: Meter) -> Self {
+        let slots = Semaphore::new(options.max_in_flight.clamp(1, Semaphore::MAX_PERMITS));
+        Self(Arc::new(Inner { client, slots, timeout: options.timeout, meter }))
+    }
+
+    /// How many more requests may start now.
+    pub fn free_slots(&self) -> usize {
+        self.0.slots.available_permits()
+    }
+
+    /// Reads an object as it is now.
+    pub async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
+        &self,
+        name: &ObjectName,
+    ) -> Result<K, ApiError> {
+        self.call(Call {
+            verb: Verb::Get,
+            resource: K::plural(&()).into_owned(),
+            object: name,
+            url: object_url::<K>(name),
+            content: None,
+        })
+        .await
+    }
+
+    /// Changes an object. The answer is the object as it is now.
+    pub async fn patch<K>(&self, name: &ObjectName, patch: &Patch) -> Result<K, ApiError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        self.call(patching::<K>(name, "", patch)).await
+    }
+
+    /// Changes an object's status. The answer is the object as it is now.
+    pub async fn patch_status<K>(&self, name: &ObjectName, patch: &Patch) -> Result<K, ApiError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        self.call(patching::<K>(name, "/status", patch)).await
+    }
+
+    /// Reads a Secret's content. Never cached, never logged.
+    pub async fn get_secret(&self, namespace: &str, name: &str) -> Result<SecretData, ApiError> {
+        let name = ObjectName::namespaced(namespace, name);
+        let secret: WireSecret = self
+            .call(Call {
+                verb: Verb::Get,
+                resource: "secrets".to_owned(),
+                object: &name,
+                url: object_url::<k8s_openapi::api::core::v1::Secret>(&name),
+                content: None,
+            })
+            .await?;
+        Ok(SecretData(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()))
+    }
+
+    /// Makes a core/v1 Event.
+    pub async fn create_event(&self, name: &ObjectName, event: &Value) -> Result<(), ApiError> {
+        let url = k8s_openapi::api::core::v1::Event::url_path(&(), name.namespace());
+        self.call::<IgnoredAny>(Call {
+            verb: Verb::Create,
+            resource: "events".to_owned(),
+            object: name,
+            url: format!("{url}?fieldManager={PROGRAM}"),
+            content: Some(("application/json", event.to_string().into_bytes())),
+        })
+        .await
+        .map(|_| ())
+    }
+
+    /// Changes a core/v1 Event.
+    pub async fn patch_event(&self, name: &ObjectName, patch: &Patch) -> Result<(), ApiError> {
+        self.call::<IgnoredAny>(patching::<k8s_openapi::api::core::v1::Event>(name, "", patch)).await.map(|_| ())
+    }
+
+    async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ApiError> {
+        let span = info_span!(
+            "kubernetes",
+            otel.name = format!("{} {}", call.verb.as_str(), call.resource),
+            otel.kind = "client",
+            otel.status_code = field::Empty,
+            resource = call.resource,
+            object = %call.object,
+            error = field::Empty,
+        );
+        let outcome = self.perform(&call).instrument(span.clone()).await;
+        let label = outcome.as_ref().map_or_else(|failure| failure.kind.label(), |_| "ok");
+        let labels = [("verb", call.verb.as_str()), ("resource", call.resource.as_str()), ("outcome", label)];
+        self.0.meter.counter(&metric::API_REQUESTS, &labels).increment(1);
+        outcome.map_err(|failure| {
+            Span::record(&span, "error", failure.kind.label());
+            Span::record(&span, "otel.status_code", "ERROR");
+            ApiError {
+                verb: call.verb,
+                resource: call.resource,
+                object: call.object.clone(),
+                kind: failure.kind,
+                retry_after: failure.retry_after,
+                cause: Box::new(failure.cause),
+            }
+        })
+    }
+
+    async fn perform<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Failure> {
+        let request =
+            request(call).map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Request(error.into())))?;
+        // The semaphore is never closed; without a slot the call would only be less bounded.
+        let _slot = self.0.slots.acquire().await;
+        let exchange = async {
+            let response =
+                self.0.client.send(request).await.map_err(|error| Failure::transport(error, self.0.timeout))?;
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.map_err(|error| Failure::transport(error, self.0.timeout))?.to_bytes();
+            Ok((head, body))
+        };
+        let (head, body) = timeout(self.0.timeout, exchange)
+            .await
+            .map_err(|_| Failure::of(ApiErrorKind::Timeout, Cause::NoAnswer(self.0.timeout)))??;
+        if head.status.is_success() {
+            return serde_json::from_slice(&body)
+                .map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Answer(error)));
+        }
+        let json_patch = call.content.as_ref().is_some_and(|(kind, _)| kind.contains("json-patch"));
+        Err(Failure::refused(head.status, &head.headers, &body, json_patch))
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("free_slots", &self.free_slots()).finish_non_exhaustive()
+    }
+}
+
+fn object_url<K: Resource<DynamicType = ()>>(name: &ObjectName) -> String {
+    format!("{}/{}", K::url_path(&(), name.namespace()), name.name())
+}
+
+fn patching<'a, K: Resource<DynamicType = ()>>(name: &'a ObjectName, subresource: &str, patch: &Patch) -> Call<'a> {
+    Call {
+        verb: Verb::Patch,
+        resource: format!("{}{subresource}", K::plural(&())),
+        object: name,
+        url: format!("{}{subresource}?fieldManager={PROGRAM}", object_url::<K>(name)),
+        content: Some((patch.content_type(), patch.body().to_string().into_bytes())),
+    }
+}
+
+fn request(call: &Call<'_>) -> Result<Request<Body>, http::Error> {
+    let method = match call.verb {
+        Verb::Get => Method::GET,
+        Verb::Create => Method::POST,
+        Verb::Patch => Method::PATCH,
+    };
+    let request = Request::builder().method(method).uri(&call.url).header(header::ACCEPT, "application/json");
+    match &call.content {
+        None => request.body(Body::empty()),
+        Some((kind, body)) => request.header(header::CONTENT_TYPE, *kind).body(Body::from(body.clone())),
+    }
+}
+
+/// A failure before it is told which request it belongs to.
+struct Failure {
+    kind: ApiErrorKind,
+    retry_after: Option<Duration>,
+    cause: Cause,
+}
+
+impl Failure {
+    fn of(kind: ApiErrorKind, cause: Cause) -> Self {
+        Self { kind, retry_after: None, cause }
+    }
+
+    fn transport(error: kube::Error, limit: Duration) -> Self {
+        match error {
+            kube::Error::Service(error) if error.is::<NoAnswer>() => {
+                Self::of(ApiErrorKind::Timeout, Cause::NoAnswer(error.downcast::<NoAnswer>().map_or(limit, |no| no.0)))
+            }
+            kube::Error::Service(error) => Self::of(ApiErrorKind::Connection, Cause::Transport(error)),
+            kube::Error::HyperError(error) => Self::of(ApiErrorKind::Connection, Cause::Transport(error.into())),
+            error @ kube::Error::Auth(_) => Self::of(ApiErrorKind::Unauthorized, Cause::Transport(error.into())),
+            error => Self::of(ApiErrorKind::Connection, Cause::Transport(error.into())),
+        }
+    }
+
+    fn refused(code: StatusCode, headers: &header::HeaderMap, body: &[u8], json_patch: bool) -> Self {
+        let status: Option<Status> = serde_json::from_slice(body).ok();
+        let kind = ApiErrorKind::of_status(code.as_u16(), status.as_ref(), json_patch);
+        let header = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let detail =
+            status.as_ref().and_then(|status| status.details.as_ref()).map(|details| details.retry_after_seconds);
+        let seconds = header.or_else(|| detail.map(u64::from)).filter(|seconds| *seconds > 0);
+        let (reason, message) = if let Some(status) = status {
+            (status.reason, status.message)
+        } else {
+            // Priority and fairness, proxies and load balancers answer in plain text.
+            let text = String::from_utf8_lossy(body);
+            let known = code.canonical_reason().unwrap_or("Unknown");
+            (known.to_owned(), text.trim().chars().take(200).collect())
+        };
+        let cause = Cause::Refused { code: code.as_u16(), reason, message };
+        Self { kind, retry_after: seconds.map(Duration::from_secs), cause }
+    }
+}

@@ -1,0 +1,274 @@
+//! One kind, held in memory and shared by whoever asks.
+//!
+//! ```text
+//! watch ──> trim ──> Fanout (store + indexes) ──> subscribers, in order, none lost
+//! own write's answer ──^
+//! ```
+//!
+//! Two locks, never the same work under both: `subscribers` is held while a piece of news is taken in *and* delivered,
+//! which gives every subscriber one order; `store` is held only to look or to change, so that a subscriber may read this
+//! and any other cache while it is being told. What a subscriber must not do is feed news or subscribe.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use metrics::{Counter, Gauge};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::fanout::{Change, Fanout, News, Origin};
+use super::names::ObjectName;
+use super::objects::{Cached, IndexName};
+use crate::process::Clock;
+use crate::telemetry::{Meter, names as metric};
+
+/// The objects of one kind. Clones are handles to the same objects.
+pub struct Cache<K: Cached>(Arc<Inner<K>>);
+
+struct Inner<K: Cached> {
+    store: RwLock<Fanout<K>>,
+    subscribers: Mutex<Vec<Subscriber<K>>>,
+    progress: Mutex<Progress>,
+    synced: watch::Sender<bool>,
+    setup: OnceLock<Setup>,
+}
+
+/// What is known only once the driver is.
+struct Setup {
+    driver: String,
+    clock: Clock,
+    objects: Gauge,
+    lists: Counter,
+    errors: Counter,
+}
+
+struct Subscriber<K> {
+    alive: Arc<AtomicBool>,
+    tell: Tell<K>,
+}
+
+type Tell<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+
+#[derive(Default)]
+struct Progress {
+    lists: u64,
+    last_list: Option<Instant>,
+    last_event: Option<Instant>,
+    errors: u64,
+    last_error: Option<String>,
+}
+
+/// How a cache is doing, for the status page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// The kind.
+    pub kind: &'static str,
+    /// How many objects are held.
+    pub objects: usize,
+    /// Whether a list was ever completed.
+    pub synced: bool,
+    /// How many lists were completed.
+    pub lists: u64,
+    /// When the last one was.
+    pub last_list: Option<Instant>,
+    /// When the last watch event came.
+    pub last_event: Option<Instant>,
+    /// How many lists and watches failed.
+    pub errors: u64,
+    /// What is wrong now; `None` once the watch works again.
+    pub last_error: Option<String>,
+}
+
+/// Keeps a subscriber told. Dropped, it ends the subscription: a call already under way finishes, no other begins.
+#[must_use = "dropping it ends the subscription"]
+#[derive(Debug)]
+pub struct Subscription(Arc<AtomicBool>);
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K: Cached> Cache<K> {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Inner {
+            store: RwLock::default(),
+            subscribers: Mutex::default(),
+            progress: Mutex::default(),
+            synced: watch::Sender::new(false),
+            setup: OnceLock::new(),
+        }))
+    }
+
+    /// Says from whose view objects are trimmed. News that comes before is not taken in.
+    pub(super) fn set_up(&self, driver: &str, meter: &Meter, clock: Clock) {
+        let labels = [("kind", K::KIND)];
+        // A second call would be for the same driver: another one is fatal to the process.
+        let _ = self.0.setup.set(Setup {
+            driver: driver.to_owned(),
+            clock,
+            objects: meter.gauge(&metric::CACHE_OBJECTS, &labels),
+            lists: meter.counter(&metric::CACHE_RELISTS, &labels),
+            errors: meter.counter(&metric::CACHE_WATCH_ERRORS, &labels),
+        });
+    }
+
+    /// The object of that name.
+    pub fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
+        self.read(|store| store.get(name).cloned())
+    }
+
+    /// The objects found under `value` in an index, by name.
+    pub fn find(&self, index: IndexName, value: &str) -> Vec<Arc<K>> {
+        self.read(|store| store.find(index, value).cloned().collect())
+    }
+
+    /// Every object, by name.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.read(|store| store.all().cloned().collect())
+    }
+
+    /// How many objects are held.
+    pub fn len(&self) -> usize {
+        self.read(Fanout::len)
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.read(Fanout::is_empty)
+    }
+
+    /// Whether a list was ever completed. Nothing may be decided before.
+    pub fn is_synced(&self) -> bool {
+        *self.0.synced.borrow()
+    }
+
+    /// Waits until a list was completed.
+    pub async fn synced(&self) {
+        // The sender lives as long as `self`, so the wait cannot fail.
+        let _ = self.0.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Tells `tell` of everything that is held, then of every change, in order and without a gap.
+    ///
+    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or absorb into this cache.
+    pub fn subscribe(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        let mut subscribers = locked(&self.0.subscribers);
+        for object in self.all() {
+            tell(&Change { old: None, new: Some(object), origin: Origin::Replay });
+        }
+        let alive = Arc::new(AtomicBool::new(true));
+        subscribers.push(Subscriber { alive: Arc::clone(&alive), tell: Box::new(tell) });
+        Subscription(alive)
+    }
+
+    /// Takes in the server's answer to our own write, ahead of the watch: the next decision is made from what was
+    /// written, not from what the watch has brought so far.
+    pub fn absorb(&self, written: K) {
+        self.feed(News::Absorbed(written));
+    }
+
+    /// How the cache is doing.
+    pub fn status(&self) -> CacheStatus {
+        let progress = locked(&self.0.progress);
+        CacheStatus {
+            kind: K::KIND,
+            objects: self.len(),
+            synced: self.is_synced(),
+            lists: progress.lists,
+            last_list: progress.last_list,
+            last_event: progress.last_event,
+            errors: progress.errors,
+            last_error: progress.last_error.clone(),
+        }
+    }
+
+    pub(super) fn feed(&self, news: News<K>) {
+        let Some(setup) = self.0.setup.get() else { return };
+        let news = match news {
+            News::Listed(object) => News::Listed(trimmed(object, &setup.driver)),
+            News::Applied(object) => News::Applied(trimmed(object, &setup.driver)),
+            News::Absorbed(object) => News::Absorbed(trimmed(object, &setup.driver)),
+            other => other,
+        };
+        self.note(&news, setup);
+        let list_done = matches!(news, News::ListDone);
+
+        let mut subscribers = locked(&self.0.subscribers);
+        let (changes, held) = {
+            let mut store = self.0.store.write().unwrap_or_else(PoisonError::into_inner);
+            (store.apply(news), store.len())
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
+        setup.objects.set(held as f64);
+        subscribers.retain(|subscriber| subscriber.alive.load(Ordering::Acquire));
+        for change in &changes {
+            for subscriber in subscribers.iter().filter(|subscriber| subscriber.alive.load(Ordering::Acquire)) {
+                (subscriber.tell)(change);
+            }
+        }
+        drop(subscribers);
+        if list_done {
+            self.0.synced.send_replace(true);
+        }
+    }
+
+    /// Records that a list or a watch failed.
+    pub(super) fn failed(&self, error: String) {
+        if let Some(setup) = self.0.setup.get() {
+            setup.errors.increment(1);
+        }
+        let mut progress = locked(&self.0.progress);
+        progress.errors += 1;
+        progress.last_error = Some(error);
+    }
+
+    /// Records that the watch works again.
+    pub(super) fn recovered(&self) {
+        locked(&self.0.progress).last_error = None;
+    }
+
+    fn note(&self, news: &News<K>, setup: &Setup) {
+        let mut progress = locked(&self.0.progress);
+        match news {
+            News::ListDone => {
+                setup.lists.increment(1);
+                progress.lists += 1;
+                progress.last_list = Some(setup.clock.now());
+                progress.last_error = None;
+            }
+            News::Applied(_) | News::Deleted(_) => {
+                progress.last_event = Some(setup.clock.now());
+                progress.last_error = None;
+            }
+            News::RestartList | News::Listed(_) | News::Absorbed(_) => {}
+        }
+    }
+
+    fn read<R>(&self, look: impl FnOnce(&Fanout<K>) -> R) -> R {
+        look(&self.0.store.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn trimmed<K: Cached>(mut object: K, driver: &str) -> K {
+    object.trim(driver);
+    object
+}
+
+impl<K: Cached> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Cached> fmt::Debug for Cache<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("kind", &K::KIND).field("objects", &self.len()).finish_non_exhaustive()
+    }
+}

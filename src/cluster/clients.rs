@@ -1,0 +1,336 @@
+//! The connections to the Kubernetes API: one set for work, one for watches, one for elections.
+//!
+//! Three, so that none can starve another: a queue of slow patches never delays a Lease's renewal, and a busy watch never
+//! delays a patch. Nothing retries by itself: a retry is a decision of the queue, the watch or the elector.
+//!
+//! Over a [`Dial`] (sandbox, simulation) it is plain HTTP over whatever byte stream that gives, all in tokio's time.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http::{HeaderValue, Request, Uri};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, sleep_until, timeout};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
+
+use crate::process::{BoxedIo, Dial};
+
+/// Who asks, in the API's audit log.
+const AGENT: &str = concat!("csi-control-plane/", env!("CARGO_PKG_VERSION"));
+
+/// Where the API is and who we are to it.
+#[derive(Clone)]
+pub enum ClusterAccess {
+    /// The usual search: `$KUBECONFIG`, the user's kubeconfig, then the pod's service account.
+    Inferred,
+    /// This kubeconfig's current context.
+    Kubeconfig(PathBuf),
+    /// Plain HTTP over a byte stream.
+    Endpoint {
+        /// How to get one.
+        dial: Dial,
+        /// The bearer token, if the server wants one.
+        token: Option<String>,
+    },
+}
+
+impl std::fmt::Debug for ClusterAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Inferred => f.write_str("Inferred"),
+            Self::Kubeconfig(path) => f.debug_tuple("Kubeconfig").field(path).finish(),
+            Self::Endpoint { token, .. } => {
+                f.debug_struct("Endpoint").field("token", &token.as_ref().map(|_| "…")).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// How patient the connections are.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// For a connection to be made.
+    pub connect_timeout: Duration,
+    /// For an answer to begin. Not for it to end: a watch never does.
+    pub response_timeout: Duration,
+    /// Between probes of an idle TCP connection, so that a peer that vanished is noticed.
+    pub keepalive: Duration,
+    /// Between the starts of two watches of the same kind: a server that closes each at once is not asked in a loop.
+    pub watch_pace: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(60),
+            keepalive: Duration::from_secs(20),
+            watch_pace: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Clients of the API, each with its own connections.
+#[derive(Clone)]
+pub struct Clients {
+    /// For reads and writes of single objects.
+    pub work: kube::Client,
+    /// For lists and watches.
+    pub watch: kube::Client,
+    /// For Leases.
+    pub election: kube::Client,
+    /// The namespace that the credentials belong to.
+    pub namespace: String,
+}
+
+impl std::fmt::Debug for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clients").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// Why there are no clients.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig cannot be used.
+    #[error("cannot use the kubeconfig {}", .path.display())]
+    Kubeconfig {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// Neither a kubeconfig nor a service account was found.
+    #[error("found neither a kubeconfig nor a pod's service account")]
+    Infer(#[source] Box<kube::config::InferConfigError>),
+    /// A proxy is configured.
+    #[error("the kubeconfig asks for the proxy {0}, and proxies are not supported")]
+    Proxy(String),
+    /// The credentials or certificates cannot be used.
+    #[error("cannot use the credentials for the Kubernetes API")]
+    Credentials(#[source] Box<kube::Error>),
+    /// The token has characters that no HTTP header may have.
+    #[error("the bearer token is not fit for an HTTP header")]
+    Token,
+}
+
+impl ConnectError {
+    /// For metrics and events.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Kubeconfig { .. } => "kubeconfig",
+            Self::Infer(_) => "infer",
+            Self::Proxy(_) => "proxy",
+            Self::Credentials(_) => "credentials",
+            Self::Token => "token",
+        }
+    }
+}
+
+/// hyper's response, whatever the connection.
+type Answer = <legacy::Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
+
+/// The server did not begin to answer.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+pub(super) struct NoAnswer(pub(super) Duration);
+
+impl Clients {
+    /// Reads the credentials and makes the clients. Connects only when the first request is made.
+    pub async fn connect(access: &ClusterAccess, options: &ClientOptions) -> Result<Self, ConnectError> {
+        match access {
+            ClusterAccess::Endpoint { dial, token } => Self::over(dial, token.as_deref(), options),
+            ClusterAccess::Inferred => {
+                let config = kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))?;
+                Self::from_config(&config, options)
+            }
+            ClusterAccess::Kubeconfig(path) => Self::from_config(&kubeconfig(path).await?, options),
+        }
+    }
+
+    fn over(dial: &Dial, token: Option<&str>, options: &ClientOptions) -> Result<Self, ConnectError> {
+        let authorization = match token {
+            None => None,
+            Some(token) => {
+                let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| ConnectError::Token)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let namespace = "default".to_owned();
+        let client = || {
+            let http = pool().build::<_, Body>(DialConnector { dial: dial.clone(), timeout: options.connect_timeout });
+            let authorization = authorization.clone();
+            let service = service_fn(move |mut request: Request<Body>| {
+                if let Some(value) = &authorization {
+                    request.headers_mut().insert(AUTHORIZATION, value.clone());
+                }
+                let (request, http) = (absolute(request), http.clone());
+                async move { http.request(request?).await.map_err(BoxError::from) }
+            });
+            guarded(service, &namespace, options)
+        };
+        Ok(Self { work: client(), watch: client(), election: client(), namespace: namespace.clone() })
+    }
+
+    fn from_config(config: &kube::Config, options: &ClientOptions) -> Result<Self, ConnectError> {
+        // An error means that a provider was chosen already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        if let Some(proxy) = &config.proxy_url {
+            return Err(ConnectError::Proxy(proxy.host().unwrap_or_default().to_owned()));
+        }
+        let namespace = config.default_namespace.clone();
+        let client = || -> Result<kube::Client, kube::Error> {
+            let mut tcp = HttpConnector::new();
+            tcp.enforce_http(false);
+            tcp.set_nodelay(true);
+            tcp.set_connect_timeout(Some(options.connect_timeout));
+            tcp.set_keepalive(Some(options.keepalive));
+            tcp.set_keepalive_interval(Some(options.keepalive));
+            tcp.set_keepalive_retries(Some(3));
+            let http = pool().build::<_, Body>(config.rustls_https_connector_with_connector(tcp)?);
+            let service = ServiceBuilder::new()
+                .layer(config.base_uri_layer())
+                .option_layer(config.auth_layer()?)
+                .layer(config.extra_headers_layer()?)
+                .map_err(BoxError::from)
+                .service(http);
+            Ok(guarded(service, &namespace, options))
+        };
+        let client = || client().map_err(|error| ConnectError::Credentials(Box::new(error)));
+        Ok(Self { work: client()?, watch: client()?, election: client()?, namespace: namespace.clone() })
+    }
+}
+
+async fn kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> {
+    let failed = |source| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+    let file = Kubeconfig::read_from(path).map_err(failed)?;
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
+}
+
+/// Connection pools in tokio's time, so that a simulation owns them.
+fn pool() -> legacy::Builder {
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).pool_timer(TokioTimer::new());
+    builder
+}
+
+/// The API behind a byte stream has no address; HTTP wants one.
+fn absolute(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
+    let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    *request.uri_mut() = format!("http://kubernetes{path}").parse::<Uri>()?;
+    Ok(request)
+}
+
+/// Adds what every client needs: a user agent, a limit for the answer to begin, and a pace for watches.
+fn guarded<S>(inner: S, namespace: &str, options: &ClientOptions) -> kube::Client
+where
+    S: Service<Request<Body>, Response = Answer, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let pace = Pace { gap: options.watch_pace, next: Arc::default() };
+    let limit = options.response_timeout;
+    let service = service_fn(move |mut request: Request<Body>| {
+        let inner = inner.clone();
+        request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
+        let slot = pace.slot(&request);
+        async move {
+            if let Some(start) = slot {
+                sleep_until(start).await;
+            }
+            match timeout(limit, inner.oneshot(request)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(BoxError::from(NoAnswer(limit))),
+            }
+        }
+    });
+    ClientBuilder::new(service, namespace).build()
+}
+
+/// Spaces the starts of watches of one path.
+#[derive(Clone)]
+struct Pace {
+    gap: Duration,
+    next: Arc<Mutex<BTreeMap<String, Instant>>>,
+}
+
+impl Pace {
+    /// When a watch may start; `None` for any other request.
+    fn slot(&self, request: &Request<Body>) -> Option<Instant> {
+        request.uri().query().filter(|query| query.split('&').any(|pair| pair == "watch=true"))?;
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let slot = next.entry(request.uri().path().to_owned()).or_insert(now);
+        let start = (*slot).max(now);
+        *slot = start + self.gap;
+        Some(start)
+    }
+}
+
+/// Makes connections with a [`Dial`].
+#[derive(Clone)]
+struct DialConnector {
+    dial: Dial,
+    timeout: Duration,
+}
+
+impl Service<Uri> for DialConnector {
+    type Response = TokioIo<Dialed>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { dial, timeout: limit } = self.clone();
+        Box::pin(async move {
+            match timeout(limit, dial.dial()).await {
+                Ok(stream) => Ok(TokioIo::new(Dialed(stream?))),
+                Err(_) => Err(BoxError::from(NoAnswer(limit))),
+            }
+        })
+    }
+}
+
+/// A dialled stream, as hyper's connection pool wants it.
+struct Dialed(BoxedIo);
+
+impl Connection for Dialed {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Dialed {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Dialed {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

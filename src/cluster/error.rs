@@ -1,0 +1,271 @@
+//! What can go wrong with a request to the Kubernetes API, classified once.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use kube::core::Status;
+
+use super::names::ObjectName;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Make an object.
+    Create,
+    /// Change part of an object.
+    Patch,
+}
+
+impl Verb {
+    /// The verb as RBAC spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Patch => "patch",
+        }
+    }
+}
+
+/// A failure's class: all that a decision may depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiErrorKind {
+    /// Somebody else wrote in between, or the object exists already (409).
+    Conflict,
+    /// The patch's own precondition failed: a JSON Patch `test`, the uid, or 412.
+    PreconditionFailed,
+    /// No such object (404).
+    NotFound,
+    /// What was asked for is no longer kept (410).
+    Gone,
+    /// The server does not accept the content (400, 413, 415, 422).
+    Invalid,
+    /// RBAC or admission says no (403).
+    Forbidden,
+    /// The credentials are not accepted (401).
+    Unauthorized,
+    /// The server asks us to slow down (429).
+    TooManyRequests,
+    /// The server failed (5xx).
+    ServerError,
+    /// No answer in time: the request may have had its effect.
+    Timeout,
+    /// The connection could not be made or broke: the request may have had its effect.
+    Connection,
+    /// An answer that nobody understands.
+    Unexpected,
+}
+
+impl ApiErrorKind {
+    /// For metrics and events.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::PreconditionFailed => "precondition_failed",
+            Self::NotFound => "not_found",
+            Self::Gone => "gone",
+            Self::Invalid => "invalid",
+            Self::Forbidden => "forbidden",
+            Self::Unauthorized => "unauthorized",
+            Self::TooManyRequests => "too_many_requests",
+            Self::ServerError => "server_error",
+            Self::Timeout => "timeout",
+            Self::Connection => "connection",
+            Self::Unexpected => "unexpected",
+        }
+    }
+
+    /// Whether the same request may succeed later without anything being repaired.
+    ///
+    /// A conflict and a failed precondition are not: they want a new decision from a newer view.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::TooManyRequests | Self::ServerError | Self::Timeout | Self::Connection)
+    }
+
+    /// The class of a refusal.
+    ///
+    /// The server reports a failed `test` of a JSON Patch as a bare 422, without causes and without naming the object;
+    /// a validation failure always has causes. A `metadata.uid` that is not the object's fails validation as an
+    /// immutable field: with our patches that means a namesake.
+    pub fn of_status(code: u16, status: Option<&Status>, json_patch: bool) -> Self {
+        let causes = status.and_then(|status| status.details.as_ref()).map_or(&[][..], |details| &details.causes);
+        match code {
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            409 => Self::Conflict,
+            410 => Self::Gone,
+            412 => Self::PreconditionFailed,
+            422 if json_patch && causes.is_empty() => Self::PreconditionFailed,
+            422 if causes.iter().any(|cause| cause.field == "metadata.uid") => Self::PreconditionFailed,
+            400 | 413 | 415 | 422 => Self::Invalid,
+            429 => Self::TooManyRequests,
+            408 | 504 => Self::Timeout,
+            500..=599 => Self::ServerError,
+            _ => Self::Unexpected,
+        }
+    }
+}
+
+/// A request that failed. Its text says what was asked of which object; its sources say why it failed.
+#[derive(Debug)]
+pub struct ApiError {
+    pub(super) verb: Verb,
+    pub(super) resource: String,
+    pub(super) object: ObjectName,
+    pub(super) kind: ApiErrorKind,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) cause: Box<Cause>,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    #[error("{message} ({code} {reason})")]
+    Refused { code: u16, reason: String, message: String },
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
+    #[error(transparent)]
+    Transport(Box<dyn Error + Send + Sync>),
+    #[error("the answer is not what was asked for")]
+    Answer(#[source] serde_json::Error),
+    #[error("the request cannot be put into words")]
+    Request(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl ApiError {
+    /// The class of the failure.
+    pub fn kind(&self) -> ApiErrorKind {
+        self.kind
+    }
+
+    /// For metrics and events.
+    pub fn label(&self) -> &'static str {
+        self.kind.label()
+    }
+
+    /// How long the server asked us to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Whether the same request may succeed later without anything being repaired.
+    pub fn is_transient(&self) -> bool {
+        self.kind.is_transient()
+    }
+
+    /// The object that the request was about.
+    pub fn object(&self) -> &ObjectName {
+        &self.object
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, resource) = (self.verb.as_str(), &self.resource);
+        write!(f, "cannot {verb} {resource} \"{}\"", self.object)?;
+        if self.kind == ApiErrorKind::Forbidden {
+            write!(f, " (is \"{verb}\" on \"{resource}\" granted to this service account?)")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for ApiError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(self.cause.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::chain;
+    use serde_json::json;
+
+    fn error(kind: ApiErrorKind, cause: Cause) -> ApiError {
+        ApiError {
+            verb: Verb::Patch,
+            resource: "persistentvolumes".into(),
+            object: ObjectName::cluster("pv-1"),
+            kind,
+            retry_after: None,
+            cause: Box::new(cause),
+        }
+    }
+
+    #[test]
+    fn every_status_code_has_one_class() {
+        use ApiErrorKind as K;
+        for (code, json_patch, expected) in [
+            (400, false, K::Invalid),
+            (401, false, K::Unauthorized),
+            (403, true, K::Forbidden),
+            (404, true, K::NotFound),
+            (408, false, K::Timeout),
+            (409, true, K::Conflict),
+            (410, false, K::Gone),
+            (412, false, K::PreconditionFailed),
+            (413, false, K::Invalid),
+            (422, true, K::PreconditionFailed),
+            (422, false, K::Invalid),
+            (429, false, K::TooManyRequests),
+            (500, false, K::ServerError),
+            (503, false, K::ServerError),
+            (504, false, K::Timeout),
+            (302, false, K::Unexpected),
+        ] {
+            assert_eq!(K::of_status(code, None, json_patch), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_validation_failure_is_no_failed_test_unless_it_is_the_uid() {
+        for (field, expected) in
+            [("spec.source", ApiErrorKind::Invalid), ("metadata.uid", ApiErrorKind::PreconditionFailed)]
+        {
+            let status: Status = serde_json::from_value(json!({ "code": 422, "reason": "Invalid", "details": {
+                "causes": [{ "reason": "FieldValueInvalid", "message": "no", "field": field }] } }))
+            .unwrap();
+            assert_eq!(ApiErrorKind::of_status(422, Some(&status), true), expected, "{field}");
+        }
+    }
+
+    #[test]
+    fn the_text_names_operation_and_object_and_says_each_cause_once() {
+        let refused = Cause::Refused { code: 409, reason: "Conflict".into(), message: "the object changed".into() };
+        assert_eq!(
+            chain(&error(ApiErrorKind::Conflict, refused)),
+            "cannot patch persistentvolumes \"pv-1\": the object changed (409 Conflict)"
+        );
+        let broken = Cause::Transport(std::io::Error::other("connection reset").into());
+        assert_eq!(
+            chain(&error(ApiErrorKind::Connection, broken)),
+            "cannot patch persistentvolumes \"pv-1\": connection reset"
+        );
+    }
+
+    #[test]
+    fn a_forbidden_request_says_which_right_is_missing() {
+        let refused = Cause::Refused { code: 403, reason: "Forbidden".into(), message: "no".into() };
+        assert_eq!(
+            error(ApiErrorKind::Forbidden, refused).to_string(),
+            "cannot patch persistentvolumes \"pv-1\" (is \"patch\" on \"persistentvolumes\" granted to this service account?)"
+        );
+    }
+
+    #[test]
+    fn only_what_may_pass_by_itself_is_transient() {
+        use ApiErrorKind as K;
+        for kind in [K::TooManyRequests, K::ServerError, K::Timeout, K::Connection] {
+            assert!(kind.is_transient());
+        }
+        for kind in [K::Conflict, K::PreconditionFailed, K::NotFound, K::Gone, K::Invalid, K::Forbidden, K::Unexpected]
+        {
+            assert!(!kind.is_transient());
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Which Kubernetes Events are owed: deduplicated, counted, bounded.
+//!
+//! The same thing said of the same object is one Event: written at its first occurrence, then counted, and the count
+//! written at most every five minutes. A driver that puts a request id into each error says something new every time,
+//! so each object also has a budget, as client-go gives it. What does not fit is dropped, never queued without end.
+//!
+//! Time comes in as the duration since the recorder started.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::names::{NAMESPACE_OF_CLUSTER_EVENTS, ObjectName};
+
+/// Kinds of thing that are remembered. At a few hundred bytes each this stays below a megabyte.
+const CAPACITY: usize = 1024;
+/// Between two writes of one Event's count.
+const RECOUNT: Duration = Duration::from_secs(300);
+/// The server forgets Events after an hour; what is seen again later is news again.
+const FORGET: Duration = Duration::from_secs(3600);
+/// Different Events about one object: this many at once, then one each five minutes.
+const BURST: u32 = 15;
+const REFILL: Duration = Duration::from_secs(300);
+/// Attempts to write one Event.
+const ATTEMPTS: u32 = 5;
+
+/// What an Event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventTarget {
+    /// Its API version, `v1` or `storage.k8s.io/v1`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; `None` if it has none.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// How grave an Event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// All is well.
+    Normal,
+    /// Somebody may have to act.
+    Warning,
+}
+
+impl EventKind {
+    /// As the API spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// What makes two occurrences the same Event.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) uid: String,
+    pub(super) reason: String,
+    pub(super) note: String,
+}
+
+/// An Event that is owed or was written. `P` is whatever gives the right to write it.
+#[derive(Debug, Clone)]
+pub(super) struct Entry<P> {
+    pub(super) target: EventTarget,
+    pub(super) kind: EventKind,
+    pub(super) permit: P,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+    pub(super) seen: u32,
+    /// The object that holds it, and the count that it says.
+    pub(super) written: Option<(ObjectName, u32)>,
+    order: u64,
+    last_seen: Duration,
+    due: Duration,
+    failures: u32,
+}
+
+impl<P> Entry<P> {
+    fn is_owed(&self) -> bool {
+        self.written.as_ref().is_none_or(|(_, count)| *count < self.seen)
+    }
+
+    /// The namespace that the Event belongs in.
+    pub(super) fn namespace(&self) -> &str {
+        self.target.namespace.as_deref().unwrap_or(NAMESPACE_OF_CLUSTER_EVENTS)
+    }
+}
+
+/// What became of an occurrence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// It will be written.
+    Owed,
+    /// It was counted.
+    Counted,
+    /// There is no room for it.
+    Dropped,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Next {
+    Write(Key),
+    WaitUntil(Duration),
+    Nothing,
+}
+
+/// The Events owed and written lately.
+#[derive(Debug)]
+pub(super) struct EventBook<P> {
+    entries: BTreeMap<Key, Entry<P>>,
+    budgets: BTreeMap<String, Budget>,
+    order: u64,
+}
+
+#[derive(Debug)]
+struct Budget {
+    left: u32,
+    refilled: Duration,
+}
+
+impl<P: Clone> EventBook<P> {
+    pub(super) fn new() -> Self {
+        Self { entries: BTreeMap::new(), budgets: BTreeMap::new(), order: 0 }
+    }
+
+    /// Takes an occurrence in.
+    pub(super) fn note(
+        &mut self,
+        key: Key,
+        target: &EventTarget,
+        kind: EventKind,
+        permit: P,
+        now: Duration,
+        wall: Timestamp,
+    ) -> Noted {
+        if let Some(entry) = self.entries.get_mut(&key)
+            && now.saturating_sub(entry.last_seen) < FORGET
+        {
+            entry.seen = entry.seen.saturating_add(1);
+            (entry.last, entry.last_seen, entry.permit) = (wall, now, permit);
+            return Noted::Counted;
+        }
+        self.entries.remove(&key);
+        if !self.make_room() || !self.afford(&key.uid, now) {
+            return Noted::Dropped;
+        }
+        self.order += 1;
+        let entry = Entry {
+            target: target.clone(),
+            kind,
+            permit,
+            first: wall,
+            last: wall,
+            seen: 1,
+            written: None,
+            order: self.order,
+            last_seen: now,
+            due: now,
+            failures: 0,
+        };
+        self.entries.insert(key, entry);
+        Noted::Owed
+    }
+
+    /// What is due, the first noted first.
+    pub(super) fn next(&self, now: Duration) -> Next {
+        let owed = self.entries.iter().filter(|(_, entry)| entry.is_owed());
+        match owed.min_by_key(|(_, entry)| (entry.due.max(now), entry.order)) {
+            None => Next::Nothing,
+            Some((key, entry)) if entry.due <= now => Next::Write(key.clone()),
+            Some((_, entry)) => Next::WaitUntil(entry.due),
+        }
+    }
+
+    /// An Event as it is now.
+    pub(super) fn get(&self, key: &Key) -> Option<&Entry<P>> {
+        self.entries.get(key)
+    }
+
+    /// The Event was written under `name` with this count.
+    pub(super) fn wrote(&mut self, key: &Key, name: ObjectName, count: u32, now: Duration) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.written = Some((name, count));
+            entry.failures = 0;
+            entry.due = now + RECOUNT;
+        }
+    }
+
+    /// The Event is no longer on the server: it must be made anew.
+    pub(super) fn vanished(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.written = None;
+            entry.first = entry.last;
+        }
+    }
+
+    /// Writing failed for now. Says whether it will be tried again.
+    pub(super) fn failed(&mut self, key: &Key, retry_after: Option<Duration>, now: Duration) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        entry.failures += 1;
+        if entry.failures >= ATTEMPTS {
+            self.entries.remove(key);
+            return false;
+        }
+        entry.due = now + retry_after.unwrap_or_else(|| Duration::from_secs(1 << entry.failures));
+        true
+    }
+
+    /// The Event is not owed any more.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.entries.remove(key);
+    }
+
+    fn make_room(&mut self) -> bool {
+        if self.entries.len() < CAPACITY {
+            return true;
+        }
+        let settled = self.entries.iter().filter(|(_, entry)| !entry.is_owed());
+        let oldest = settled.min_by_key(|(_, entry)| (entry.last_seen, entry.order)).map(|(key, _)| key.clone());
+        oldest.is_some_and(|key| self.entries.remove(&key).is_some())
+    }
+
+    fn afford(&mut self, uid: &str, now: Duration) -> bool {
+        if self.budgets.len() >= CAPACITY && !self.budgets.contains_key(uid) {
+            let rested = REFILL * BURST;
+            self.budgets.retain(|_, budget| now.saturating_sub(budget.refilled) < rested);
+            if self.budgets.len() >= CAPACITY {
+                self.budgets.pop_first();
+            }
+        }
+        let budget = self.budgets.entry(uid.to_owned()).or_insert(Budget { left: BURST, refilled: now });
+        let periods = now.saturating_sub(budget.refilled).as_secs() / REFILL.as_secs();
+        let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+        budget.left = budget.left.saturating_add(periods).min(BURST);
+        budget.refilled += REFILL.saturating_mul(periods);
+        if budget.left == 0 {
+            return false;
+        }
+        budget.left -= 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(uid: &str) -> EventTarget {
+        EventTarget {
+            api_version: "v1".into(),
+            kind: "PersistentVolumeClaim".into(),
+            namespace: Some("shop".into()),
+            name: "data".into(),
+            uid: uid.into(),
+        }
+    }
+
+    fn note(book: &mut EventBook<()>, uid: &str, text: &str, now: u64) -> Noted {
+        let key = Key { uid: uid.into(), reason: "FailedAttach".into(), note: text.into() };
+        let wall = Timestamp::from_second(i64::try_from(now).unwrap()).unwrap();
+        book.note(key, &target(uid), EventKind::Warning, (), Duration::from_secs(now), wall)
+    }
+
+    fn next(book: &EventBook<()>, now: u64) -> Next {
+        book.next(Duration::from_secs(now))
+    }
+
+    fn write(book: &mut EventBook<()>, now: u64) -> Key {
+        let Next::Write(key) = next(book, now) else { panic!("nothing is due at {now}") };
+        let seen = book.get(&key).unwrap().seen;
+        book.wrote(&key, ObjectName::namespaced("shop", "e"), seen, Duration::from_secs(now));
+        key
+    }
+
+    #[test]
+    fn a_repeated_error_is_one_event_whose_count_is_written_every_five_minutes() {
+        let mut book = EventBook::new();
+        assert_eq!(note(&mut book, "u", "disk is gone", 0), Noted::Owed);
+        write(&mut book, 0);
+        for second in 1..100 {
+            assert_eq!(note(&mut book, "u", "disk is gone", second), Noted::Counted);
+        }
+        assert_eq!(next(&book, 100), Next::WaitUntil(Duration::from_secs(300)));
+        let key = write(&mut book, 300);
+        assert_eq!(book.get(&key).unwrap().written.as_ref().unwrap().1, 100);
+        assert_eq!(next(&book, 301), Next::Nothing);
+    }
+
+    #[test]
+    fn events_are_written_in_the_order_in_which_they_happened() {
+        let mut book = EventBook::new();
+        note(&mut book, "u2", "first", 0);
+        note(&mut book, "u1", "second", 0);
+        assert_eq!(write(&mut book, 1).note, "first");
+        assert_eq!(write(&mut book, 1).note, "second");
+    }
+
+    #[test]
+    fn an_object_with_ever_new_errors_stays_within_its_budget() {
+        let mut book = EventBook::new();
+        let written = (0..100).filter(|i| note(&mut book, "u", &format!("request {i}"), 0) == Noted::Owed).count();
+        assert_eq!(written, BURST as usize);
+        assert_eq!(note(&mut book, "other", "request", 0), Noted::Owed);
+        assert_eq!(note(&mut book, "u", "later", 299), Noted::Dropped);
+        assert_eq!(note(&mut book, "u", "later", 300), Noted::Owed);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_owed_is_kept() {
+        let mut book = EventBook::new();
+        for i in 0..CAPACITY {
+            assert_eq!(note(&mut book, &format!("u{i}"), "x", 0), Noted::Owed);
+        }
+        assert_eq!(note(&mut book, "one-more", "x", 0), Noted::Dropped);
+        write(&mut book, 1);
+        assert_eq!(note(&mut book, "one-more", "x", 1), Noted::Owed);
+        assert_eq!((book.entries.len(), book.budgets.len() <= CAPACITY), (CAPACITY, true));
+    }
+
+    #[test]
+    fn a_failed_write_is_tried_again_later_and_given_up_in_the_end() {
+        let mut book = EventBook::new();
+        note(&mut book, "u", "x", 0);
+        let Next::Write(key) = next(&book, 0) else { panic!("not due") };
+        assert!(book.failed(&key, Some(Duration::from_secs(7)), Duration::ZERO));
+        assert_eq!(next(&book, 1), Next::WaitUntil(Duration::from_secs(7)));
+        for _ in 0..3 {
+            assert!(book.failed(&key, None, Duration::ZERO));
+        }
+        assert!(!book.failed(&key, None, Duration::ZERO));
+        assert_eq!(next(&book, 1000), Next::Nothing);
+    }
+
+    #[test]
+    fn what_happens_again_after_the_server_forgot_is_news() {
+        let mut book = EventBook::new();
+        note(&mut book, "u", "x", 0);
+        write(&mut book, 0);
+        assert_eq!(note(&mut book, "u", "x", 3600), Noted::Owed);
+        assert_eq!(write(&mut book, 3600).note, "x");
+    }
+}

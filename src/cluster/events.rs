@@ -1,0 +1,185 @@
+//! Tells people through Kubernetes Events, without ever holding up the work.
+//!
+//! [`EventRecorder::record`] only notes; one task writes, a few a second. The Events are core/v1 with a count, as the Go
+//! components write them: the same RBAC, the same look in `kubectl describe`. Whether we may still write (do we lead?)
+//! is asked again right before each write.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::fmt::temporal::DateTimePrinter;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::debug;
+
+use super::api::Api;
+use super::error::{ApiError, ApiErrorKind};
+use super::event_book::{Entry, EventBook, EventKind, EventTarget, Key, Next, Noted};
+use super::names::ObjectName;
+use super::patch::{MESSAGE_LIMIT, Patch, truncate_message};
+use super::rbac::Rule;
+use crate::process::{Chain, Clock, Entropy};
+use crate::telemetry::{Meter, names as metric};
+
+/// Between two writes: ten a second at most.
+const PACE: Duration = Duration::from_millis(100);
+
+/// Whether writing is still allowed.
+pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Who says it.
+#[derive(Debug, Clone)]
+pub struct EventSource {
+    /// The component, such as the driver's name behind ours.
+    pub component: String,
+    /// This process.
+    pub instance: String,
+}
+
+/// Notes Events and writes them. Clones share the notes.
+#[derive(Clone)]
+pub struct EventRecorder(Arc<Inner>);
+
+struct Inner {
+    api: Api,
+    source: EventSource,
+    meter: Meter,
+    clock: Clock,
+    entropy: Entropy,
+    start: Instant,
+    book: Mutex<EventBook<Permit>>,
+    news: Notify,
+}
+
+impl EventRecorder {
+    /// A recorder that writes through `api` once [`run`](Self::run) does.
+    pub fn new(api: Api, source: EventSource, meter: Meter, clock: Clock, entropy: Entropy) -> Self {
+        let (book, news) = (Mutex::new(EventBook::new()), Notify::new());
+        Self(Arc::new(Inner { api, source, meter, clock, entropy, start: clock.now(), book, news }))
+    }
+
+    /// The rights that writing Events needs.
+    pub fn rule() -> Rule {
+        Rule::cluster("", "events", &["create", "patch"], "tell of failures and recoveries")
+    }
+
+    /// Notes that something happened. Never waits.
+    pub fn record(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
+        let note = truncate_message(note, MESSAGE_LIMIT).into_owned();
+        let key = Key { uid: target.uid.clone(), reason: reason.to_owned(), note };
+        let (now, wall) = (self.now(), self.0.clock.wall());
+        match self.book().note(key, target, kind, permit, now, wall) {
+            Noted::Owed | Noted::Counted => self.0.news.notify_one(),
+            Noted::Dropped => self.count(reason, "dropped"),
+        }
+    }
+
+    /// Writes what is noted, for ever.
+    pub async fn run(self) {
+        loop {
+            let next = self.book().next(self.now());
+            match next {
+                Next::Write(key) => {
+                    self.write(&key).await;
+                    sleep(PACE).await;
+                }
+                Next::WaitUntil(due) => tokio::select! {
+                    biased;
+                    () = self.0.news.notified() => {}
+                    () = sleep_until(self.0.start + due) => {}
+                },
+                Next::Nothing => self.0.news.notified().await,
+            }
+        }
+    }
+
+    async fn write(&self, key: &Key) {
+        let Some(entry) = self.book().get(key).cloned() else { return };
+        if !(entry.permit)() {
+            self.book().forget(key);
+            self.count(&key.reason, "dropped");
+            return;
+        }
+        let (outcome, name, result) = if let Some((name, _)) = &entry.written {
+            let count = json!({ "count": entry.seen, "lastTimestamp": seconds(entry.last) });
+            (self.0.api.patch_event(name, &Patch::Merge(count)).await, name.clone(), "counted")
+        } else {
+            let suffix = format!("{}{}", self.0.entropy.suffix(), self.0.entropy.suffix());
+            // An object's name has at most 253 characters, and no two dots in a row.
+            let stem: String = entry.target.name.chars().take(230).collect();
+            let stem = stem.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            let name = ObjectName::namespaced(entry.namespace(), format!("{stem}.{suffix}"));
+            (self.0.api.create_event(&name, &self.event(key, &entry, &name)).await, name, "written")
+        };
+        match outcome {
+            Ok(()) => {
+                self.book().wrote(key, name, entry.seen, self.now());
+                self.count(&key.reason, result);
+            }
+            Err(error) => self.write_failed(key, &error),
+        }
+    }
+
+    fn write_failed(&self, key: &Key, error: &ApiError) {
+        debug!(reason = key.reason, error = %Chain(error), "cannot write an event");
+        if error.kind() == ApiErrorKind::NotFound && self.book().get(key).is_some_and(|entry| entry.written.is_some()) {
+            self.book().vanished(key);
+            return;
+        }
+        let again = error.is_transient() && self.book().failed(key, error.retry_after(), self.now());
+        if !again {
+            self.book().forget(key);
+            self.count(&key.reason, "failed");
+        }
+    }
+
+    fn event(&self, key: &Key, entry: &Entry<Permit>, name: &ObjectName) -> Value {
+        let target = &entry.target;
+        let mut involved = json!({
+            "apiVersion": target.api_version, "kind": target.kind, "name": target.name, "uid": target.uid,
+        });
+        if let Some(namespace) = &target.namespace {
+            involved["namespace"] = json!(namespace);
+        }
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": { "name": name.name(), "namespace": name.namespace() },
+            "involvedObject": involved,
+            "type": entry.kind.as_str(),
+            "reason": key.reason,
+            "message": key.note,
+            "source": { "component": self.0.source.component },
+            "reportingComponent": self.0.source.component,
+            "reportingInstance": self.0.source.instance,
+            "firstTimestamp": seconds(entry.first),
+            "lastTimestamp": seconds(entry.last),
+            "count": entry.seen,
+        })
+    }
+
+    fn book(&self) -> MutexGuard<'_, EventBook<Permit>> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.0.clock.now().duration_since(self.0.start)
+    }
+
+    fn count(&self, reason: &str, result: &str) {
+        self.0.meter.counter(&metric::EVENTS, &[("reason", reason), ("result", result)]).increment(1);
+    }
+}
+
+impl fmt::Debug for EventRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRecorder").field("source", &self.0.source).finish_non_exhaustive()
+    }
+}
+
+/// RFC 3339 to the second, as `metav1.Time` is.
+fn seconds(time: jiff::Timestamp) -> String {
+    DateTimePrinter::new().precision(Some(0)).timestamp_to_string(&time)
+}

@@ -1,0 +1,214 @@
+//! What is held of one kind, and what each piece of news changes in it.
+//!
+//! News comes from two sides that know nothing of each other: the watch (with its lists), and the answers to our own
+//! writes. Each object carries its version, a number that only grows, so the rule is short:
+//!
+//! - Only what is newer than what is held is believed. A late answer, a late event, or a list that was made before our
+//!   own write never rolls an object back.
+//! - What a *complete* list lacks is gone, and is delivered as a delete.
+//! - Another uid under the same name is another object: a delete, then an add.
+//! - An answer to our own write never brings an object (back) into being: only the watch does.
+//!
+//! Lists must be consistent reads (no `resourceVersion=0`): otherwise "lacks" would not mean "gone".
+//!
+//! A server whose versions went backwards (its database restored from a backup) is not believed until they have caught
+//! up. Kubernetes asks for a restart of every controller after a restore, for this very reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::names::ObjectName;
+use super::objects::{Cached, IndexName};
+
+/// A piece of news, trimmed.
+#[derive(Debug, Clone)]
+pub enum News<K> {
+    /// A list begins, the first one or another.
+    RestartList,
+    /// An object of the list.
+    Listed(K),
+    /// The list is complete.
+    ListDone,
+    /// The watch says that the object is now this.
+    Applied(K),
+    /// The watch says that the object is gone; this is how it was last.
+    Deleted(K),
+    /// The server's answer to our own write.
+    Absorbed(K),
+}
+
+/// Where a change comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It was held when the subscription began.
+    Replay,
+    /// A watch event.
+    Watch,
+    /// A list.
+    Relist,
+    /// Our own write.
+    OwnWrite,
+}
+
+/// One object's change. An add has no `old`, a delete no `new`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change<K> {
+    /// What was held before.
+    pub old: Option<Arc<K>>,
+    /// What is held now.
+    pub new: Option<Arc<K>>,
+    /// Where the news came from.
+    pub origin: Origin,
+}
+
+/// What is held, with its indexes.
+#[derive(Debug)]
+pub struct Fanout<K> {
+    held: BTreeMap<ObjectName, Held<K>>,
+    index: BTreeMap<IndexName, BTreeMap<String, BTreeSet<ObjectName>>>,
+    round: u64,
+}
+
+#[derive(Debug)]
+struct Held<K> {
+    object: Arc<K>,
+    /// The list that last had it, or that came before the event that brought it.
+    round: u64,
+}
+
+impl<K> Default for Fanout<K> {
+    fn default() -> Self {
+        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0 }
+    }
+}
+
+impl<K: Cached> Fanout<K> {
+    /// Takes a piece of news in and says what changed, in order.
+    pub fn apply(&mut self, news: News<K>) -> Vec<Change<K>> {
+        match news {
+            News::RestartList => {
+                self.round += 1;
+                Vec::new()
+            }
+            News::Listed(object) => {
+                let name = ObjectName::of(&object);
+                let changes = self.accept(&name, object, Origin::Relist);
+                if let Some(held) = self.held.get_mut(&name) {
+                    held.round = self.round;
+                }
+                changes
+            }
+            News::ListDone => {
+                let gone: Vec<ObjectName> = self
+                    .held
+                    .iter()
+                    .filter(|(_, held)| held.round != self.round)
+                    .map(|(name, _)| name.clone())
+                    .collect();
+                gone.iter().filter_map(|name| self.remove(name, Origin::Relist)).collect()
+            }
+            News::Applied(object) => {
+                let name = ObjectName::of(&object);
+                self.accept(&name, object, Origin::Watch)
+            }
+            News::Deleted(object) => {
+                let name = ObjectName::of(&object);
+                let same_or_later =
+                    |held: &Held<K>| held.object.meta().uid == object.meta().uid || is_newer(&object, &held.object);
+                if self.held.get(&name).is_some_and(same_or_later) {
+                    self.remove(&name, Origin::Watch).into_iter().collect()
+                } else {
+                    Vec::new()
+                }
+            }
+            News::Absorbed(object) => {
+                let name = ObjectName::of(&object);
+                match self.held.get(&name) {
+                    Some(held) if held.object.meta().uid == object.meta().uid => {
+                        self.accept(&name, object, Origin::OwnWrite)
+                    }
+                    _ => Vec::new(),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, name: &ObjectName, object: K, origin: Origin) -> Vec<Change<K>> {
+        let old = self.held.get(name).map(|held| Arc::clone(&held.object));
+        let mut changes = Vec::new();
+        let old = match old {
+            Some(held) if !is_newer(&object, &held) => return changes,
+            Some(held) if held.meta().uid != object.meta().uid => {
+                changes.extend(self.remove(name, origin));
+                None
+            }
+            held => held,
+        };
+        let new = Arc::new(object);
+        if let Some(old) = &old {
+            self.unindex(name, old);
+        }
+        new.index(&mut |index, value| {
+            self.index.entry(index).or_default().entry(value).or_default().insert(name.clone());
+        });
+        let round = self.held.get(name).map_or(self.round, |held| held.round);
+        self.held.insert(name.clone(), Held { object: Arc::clone(&new), round });
+        changes.push(Change { old, new: Some(new), origin });
+        changes
+    }
+
+    fn remove(&mut self, name: &ObjectName, origin: Origin) -> Option<Change<K>> {
+        let held = self.held.remove(name)?;
+        self.unindex(name, &held.object);
+        Some(Change { old: Some(held.object), new: None, origin })
+    }
+
+    fn unindex(&mut self, name: &ObjectName, object: &K) {
+        object.index(&mut |index, value| {
+            let Some(values) = self.index.get_mut(&index) else { return };
+            if let Some(names) = values.get_mut(&value) {
+                names.remove(name);
+                if names.is_empty() {
+                    values.remove(&value);
+                }
+            }
+        });
+    }
+
+    /// The object of that name.
+    pub fn get(&self, name: &ObjectName) -> Option<&Arc<K>> {
+        self.held.get(name).map(|held| &held.object)
+    }
+
+    /// The objects found under `value`, by name.
+    pub fn find<'a>(&'a self, index: IndexName, value: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
+        let names = self.index.get(&index).and_then(|values| values.get(value));
+        names.into_iter().flatten().filter_map(|name| self.get(name))
+    }
+
+    /// Every object, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.held.values().map(|held| &held.object)
+    }
+
+    /// How many are held.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+/// Whether `news` was written after `held`. Versions are numbers (documented since Kubernetes 1.35, true for ever);
+/// should one not be, then any difference counts.
+fn is_newer<K: Cached>(news: &K, held: &K) -> bool {
+    let (news, held) = (news.meta().resource_version.as_deref(), held.meta().resource_version.as_deref());
+    let number = |version: Option<&str>| version.and_then(|text| text.parse::<u128>().ok());
+    match (number(news), number(held)) {
+        (Some(news), Some(held)) => news > held,
+        _ => news != held,
+    }
+}

@@ -1,0 +1,130 @@
+//! Every name that other programs see: finalizers, annotations, Lease names, queue names, and how objects are addressed.
+//!
+//! All are those of the Go sidecars, so that swapping one for the other needs no clean-up.
+
+use std::fmt;
+
+use kube::Resource;
+
+/// The name that our requests carry as user agent and field manager.
+pub const PROGRAM: &str = "csi-control-plane";
+
+/// On a VolumeAttachment: the CSI node id that the volume was published to.
+pub const ANNOTATION_NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+/// On a PersistentVolume with an in-tree source: the CSI driver that owns it now.
+pub const ANNOTATION_MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
+
+/// The work queue of VolumeAttachments (metric label `name`).
+pub const QUEUE_ATTACHMENTS: &str = "csi-attacher-va";
+/// The work queue of PersistentVolumes (metric label `name`).
+pub const QUEUE_VOLUMES: &str = "csi-attacher-pv";
+
+/// The namespace that Kubernetes wants Events about cluster-scoped objects in.
+pub const NAMESPACE_OF_CLUSTER_EVENTS: &str = "default";
+
+/// The annotations that some role reads on a VolumeAttachment; all others are dropped on arrival.
+pub const VOLUME_ATTACHMENT_ANNOTATIONS: &[&str] = &[ANNOTATION_NODE_ID];
+/// The annotations that some role reads on a PersistentVolume.
+pub const PERSISTENT_VOLUME_ANNOTATIONS: &[&str] = &[ANNOTATION_MIGRATED_TO];
+
+/// csi-lib-utils' sanitising: everything outside `[A-Za-z0-9-]` becomes `-`, and a trailing `-` gets an `X` behind it.
+fn sanitised(text: &str) -> String {
+    let mut name: String = text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
+    if name.ends_with('-') {
+        name.push('X');
+    }
+    name
+}
+
+/// The attacher's finalizer on VolumeAttachments and PersistentVolumes.
+pub fn finalizer(driver: &str) -> String {
+    format!("external-attacher/{}", sanitised(driver))
+}
+
+/// The attacher's Lease.
+///
+/// Lower-cased, where csi-lib-utils keeps capitals: a driver name may have them, an object's name may not, and nobody
+/// would ever lead. For every name that worked before, both give the same.
+pub fn attacher_lease(driver: &str) -> String {
+    sanitised(&format!("external-attacher-leader-{driver}")).to_ascii_lowercase()
+}
+
+/// How an object is addressed within its kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl ObjectName {
+    /// An object of a cluster-scoped kind.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: None, name: name.into() }
+    }
+
+    /// An object in a namespace.
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), name: name.into() }
+    }
+
+    /// The name that `object` carries; empty if it has none, which no server sends.
+    pub fn of(object: &impl Resource) -> Self {
+        let meta = object.meta();
+        Self { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }
+    }
+
+    /// The namespace, if the kind has them.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The name without its namespace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finalizers_are_those_of_the_go_sidecar() {
+        for (driver, expected) in [
+            ("ebs.csi.aws.com", "external-attacher/ebs-csi-aws-com"),
+            ("a_b/c", "external-attacher/a-b-c"),
+            ("a.b", "external-attacher/a-b"),
+            ("a-b", "external-attacher/a-b"),
+            ("Driver.", "external-attacher/Driver-X"),
+            ("treiber-ü", "external-attacher/treiber--X"),
+        ] {
+            assert_eq!(finalizer(driver), expected);
+        }
+    }
+
+    #[test]
+    fn r50_lease_names_are_valid_object_names_whatever_the_driver_is_called() {
+        for (driver, expected) in [
+            ("ebs.csi.aws.com", "external-attacher-leader-ebs-csi-aws-com"),
+            ("Demo.CSI.Example.com", "external-attacher-leader-demo-csi-example-com"),
+            ("driver-", "external-attacher-leader-driver-x"),
+        ] {
+            assert_eq!(attacher_lease(driver), expected);
+        }
+    }
+
+    #[test]
+    fn object_names_show_their_namespace_only_if_they_have_one() {
+        assert_eq!(ObjectName::cluster("pv-1").to_string(), "pv-1");
+        assert_eq!(ObjectName::namespaced("default", "secret").to_string(), "default/secret");
+    }
+}

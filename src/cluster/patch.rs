@@ -1,0 +1,323 @@
+//! Patches that carry their preconditions, and never say nothing.
+//!
+//! A finalizer list belongs to several controllers at once. So each change of it is a JSON Patch that *tests* what the
+//! change was computed from: the object's uid (never a namesake) and the list as we saw it (never somebody's finalizer
+//! overwritten, never ours added twice). A failed test is an answer, not an accident: look again, decide again.
+//!
+//! A status is ours alone, so a merge patch does; its `metadata.uid` makes the server refuse a namesake.
+//! Nothing to change gives `None`: no request.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+/// What a PATCH request carries.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Patch {
+    /// RFC 6902: a list of operations, all or none.
+    Json(Vec<Value>),
+    /// RFC 7386: null removes, an object merges, all else replaces.
+    Merge(Value),
+}
+
+impl Patch {
+    /// The request's `Content-Type`.
+    pub fn content_type(&self) -> &'static str {
+        match self {
+            Self::Json(_) => "application/json-patch+json",
+            Self::Merge(_) => "application/merge-patch+json",
+        }
+    }
+
+    /// The request's body.
+    pub fn body(&self) -> Value {
+        match self {
+            Self::Json(operations) => Value::Array(operations.clone()),
+            Self::Merge(document) => document.clone(),
+        }
+    }
+}
+
+/// How much of the object must be as we saw it for a status to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// It is the same object.
+    Uid,
+    /// It is the same object and nothing was written to it since.
+    Version,
+}
+
+/// Adds `finalizer`, and sets `annotation` if one is given, in one all-or-nothing patch.
+///
+/// `None` if both are there already.
+pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str, annotation: Option<(&str, &str)>) -> Option<Patch> {
+    const LIST: &str = "/metadata/finalizers";
+    let mut operations = Vec::new();
+    match meta.finalizers.as_deref() {
+        Some(list) if list.iter().any(|held| held == finalizer) => {}
+        // A server passes `test null` on a missing member.
+        None => operations.extend([test(LIST, &Value::Null), add(LIST, &json!([finalizer]))]),
+        Some([]) => {
+            let replace = json!({ "op": "replace", "path": LIST, "value": [finalizer] });
+            operations.extend([test(LIST, &json!([])), replace]);
+        }
+        Some(list) => operations.extend([test(LIST, &json!(list)), add(&format!("{LIST}/-"), &json!(finalizer))]),
+    }
+    if let Some((key, value)) = annotation {
+        const ANNOTATIONS: &str = "/metadata/annotations";
+        match &meta.annotations {
+            Some(held) if held.get(key).is_some_and(|old| old == value) => {}
+            // The cache drops the annotations that nobody reads, but keeps an empty map where there were some.
+            Some(_) => operations.push(add(&format!("{ANNOTATIONS}/{}", escaped(key)), &json!(value))),
+            None => operations.extend([test(ANNOTATIONS, &Value::Null), add(ANNOTATIONS, &json!({ key: value }))]),
+        }
+    }
+    guarded(meta, operations)
+}
+
+/// Removes `finalizer`, each time that it is in the list. `None` if it is not.
+///
+/// Only its own places in the list are tested: another controller that removes its own at the same time and shifts
+/// ours makes this patch fail, never remove a wrong one.
+pub fn remove_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<Patch> {
+    let list = meta.finalizers.as_deref().unwrap_or_default();
+    let mut operations = Vec::new();
+    // From the end, so that one removal does not shift the next.
+    for (index, _) in list.iter().enumerate().rev().filter(|(_, held)| *held == finalizer) {
+        let path = format!("/metadata/finalizers/{index}");
+        operations.extend([test(&path, &json!(finalizer)), json!({ "op": "remove", "path": path })]);
+    }
+    guarded(meta, operations)
+}
+
+/// Makes the status `desired` where it is `current`. `None` if nothing differs.
+pub fn status(meta: &ObjectMeta, guard: Guard, current: &Value, desired: &Value) -> Option<Patch> {
+    let changes = difference(current, desired)?;
+    let mut metadata = Map::new();
+    if let Some(uid) = &meta.uid {
+        metadata.insert("uid".into(), json!(uid));
+    }
+    if let (Guard::Version, Some(version)) = (guard, &meta.resource_version) {
+        metadata.insert("resourceVersion".into(), json!(version));
+    }
+    Some(Patch::Merge(json!({ "metadata": metadata, "status": changes })))
+}
+
+/// The merge patch that makes `new` of `old`; `None` if they are equal.
+///
+/// Exact for documents without null members, which a serialised status never has.
+pub fn difference(old: &Value, new: &Value) -> Option<Value> {
+    match (old, new) {
+        (old, new) if old == new => None,
+        (Value::Object(old), Value::Object(new)) => {
+            let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+            let changed = new.iter().filter_map(|(key, value)| {
+                let change = match old.get(key) {
+                    Some(before) => difference(before, value)?,
+                    None => value.clone(),
+                };
+                Some((key.clone(), change))
+            });
+            Some(Value::Object(gone.chain(changed).collect()))
+        }
+        (_, new) => Some(new.clone()),
+    }
+}
+
+/// The API's limit for an error message in a status.
+pub const MESSAGE_LIMIT: usize = 1024;
+
+/// Cuts `message` to at most `limit` bytes, between two characters, and marks that it did.
+pub fn truncate_message(message: &str, limit: usize) -> Cow<'_, str> {
+    const MARK: &str = "…";
+    if message.len() <= limit {
+        return Cow::Borrowed(message);
+    }
+    if limit < MARK.len() {
+        return Cow::Borrowed(&message[..boundary(message, limit)]);
+    }
+    Cow::Owned(format!("{}{MARK}", &message[..boundary(message, limit - MARK.len())]))
+}
+
+/// The last place between two characters that is not beyond `limit`.
+fn boundary(text: &str, limit: usize) -> usize {
+    (0..=limit.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+fn guarded(meta: &ObjectMeta, mut operations: Vec<Value>) -> Option<Patch> {
+    if operations.is_empty() {
+        return None;
+    }
+    if let Some(uid) = &meta.uid {
+        operations.insert(0, test("/metadata/uid", &json!(uid)));
+    }
+    Some(Patch::Json(operations))
+}
+
+fn test(path: &str, value: &Value) -> Value {
+    json!({ "op": "test", "path": path, "value": value })
+}
+
+fn add(path: &str, value: &Value) -> Value {
+    json!({ "op": "add", "path": path, "value": value })
+}
+
+/// RFC 6901: a key as one step of a path.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FIN: &str = "external-attacher/demo";
+
+    fn meta(finalizers: Option<&[&str]>) -> ObjectMeta {
+        ObjectMeta {
+            uid: Some("u1".into()),
+            resource_version: Some("7".into()),
+            finalizers: finalizers.map(|list| list.iter().map(|&f| f.to_owned()).collect()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn operations(patch: Option<Patch>) -> Value {
+        patch.map_or(Value::Null, |patch| patch.body())
+    }
+
+    #[test]
+    fn r43_a_finalizer_is_added_only_to_the_list_that_was_seen() {
+        let uid = json!({ "op": "test", "path": "/metadata/uid", "value": "u1" });
+        for (held, expected) in [
+            (
+                None,
+                json!([uid, { "op": "test", "path": "/metadata/finalizers", "value": null },
+                    { "op": "add", "path": "/metadata/finalizers", "value": [FIN] }]),
+            ),
+            (
+                Some(&[][..]),
+                json!([uid, { "op": "test", "path": "/metadata/finalizers", "value": [] },
+                    { "op": "replace", "path": "/metadata/finalizers", "value": [FIN] }]),
+            ),
+            (
+                Some(&["other"][..]),
+                json!([uid, { "op": "test", "path": "/metadata/finalizers", "value": ["other"] },
+                    { "op": "add", "path": "/metadata/finalizers/-", "value": FIN }]),
+            ),
+            (Some(&["other", FIN][..]), Value::Null),
+        ] {
+            assert_eq!(operations(add_finalizer(&meta(held), FIN, None)), expected, "{held:?}");
+        }
+    }
+
+    #[test]
+    fn an_annotation_goes_into_the_same_patch() {
+        let node = Some(("csi.alpha.kubernetes.io/node-id", "i-1"));
+        let with = |annotations: Option<&[(&str, &str)]>| ObjectMeta {
+            annotations: annotations.map(|a| a.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()),
+            ..meta(Some(&[FIN]))
+        };
+        let uid = json!({ "op": "test", "path": "/metadata/uid", "value": "u1" });
+        let path = "/metadata/annotations/csi.alpha.kubernetes.io~1node-id";
+        for (held, expected) in [
+            (
+                None,
+                json!([uid, { "op": "test", "path": "/metadata/annotations", "value": null },
+                { "op": "add", "path": "/metadata/annotations", "value": { "csi.alpha.kubernetes.io/node-id": "i-1" } }]),
+            ),
+            (Some(&[][..]), json!([uid, { "op": "add", "path": path, "value": "i-1" }])),
+            (
+                Some(&[("csi.alpha.kubernetes.io/node-id", "i-0")][..]),
+                json!([uid, { "op": "add", "path": path, "value": "i-1" }]),
+            ),
+            (Some(&[("csi.alpha.kubernetes.io/node-id", "i-1")][..]), Value::Null),
+        ] {
+            assert_eq!(operations(add_finalizer(&with(held), FIN, node)), expected, "{held:?}");
+        }
+        assert_eq!(operations(add_finalizer(&meta(None), FIN, node)).as_array().map(Vec::len), Some(5));
+    }
+
+    #[test]
+    fn r36_removing_a_finalizer_tests_its_place_and_touches_no_other() {
+        assert_eq!(
+            operations(remove_finalizer(&meta(Some(&["a", FIN, "b", FIN])), FIN)),
+            json!([{ "op": "test", "path": "/metadata/uid", "value": "u1" },
+                { "op": "test", "path": "/metadata/finalizers/3", "value": FIN }, { "op": "remove", "path": "/metadata/finalizers/3" },
+                { "op": "test", "path": "/metadata/finalizers/1", "value": FIN }, { "op": "remove", "path": "/metadata/finalizers/1" }])
+        );
+        assert_eq!(remove_finalizer(&meta(Some(&["a"])), FIN), None);
+        assert_eq!(remove_finalizer(&meta(None), FIN), None);
+    }
+
+    #[test]
+    fn r7_r48_a_status_patch_clears_what_is_no_longer_wanted_and_names_the_object() {
+        let (failed, attached) = (
+            json!({ "attached": false, "attachError": { "message": "no" }, "attachmentMetadata": { "lun": "1", "old": "x" } }),
+            json!({ "attached": true, "attachmentMetadata": { "lun": "2" } }),
+        );
+        let changes =
+            json!({ "attached": true, "attachError": null, "attachmentMetadata": { "lun": "2", "old": null } });
+        assert_eq!(
+            operations(status(&meta(None), Guard::Uid, &failed, &attached)),
+            json!({ "metadata": { "uid": "u1" }, "status": changes })
+        );
+        assert_eq!(
+            operations(status(&meta(None), Guard::Version, &failed, &attached)),
+            json!({ "metadata": { "uid": "u1", "resourceVersion": "7" }, "status": changes })
+        );
+        assert_eq!(status(&meta(None), Guard::Uid, &attached, &attached), None);
+    }
+
+    #[test]
+    fn r46_messages_are_cut_between_characters_to_the_limit() {
+        assert_eq!(truncate_message("short", MESSAGE_LIMIT), "short");
+        let long = "ü".repeat(5 * 1024);
+        let cut = truncate_message(&long, MESSAGE_LIMIT);
+        assert!(cut.len() <= MESSAGE_LIMIT && cut.len() > MESSAGE_LIMIT - 4 && cut.ends_with("ü…"), "{}", cut.len());
+        assert_eq!(truncate_message("üü", 2), "ü");
+    }
+
+    fn document() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![any::<bool>().prop_map(Value::from), "[a-c]{0,2}".prop_map(Value::from)];
+        leaf.prop_recursive(3, 12, 4, |inner| {
+            prop::collection::btree_map("[a-d]", inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect()))
+        })
+    }
+
+    /// RFC 7386, word by word.
+    fn merged(target: Value, patch: &Value) -> Value {
+        let Value::Object(patch) = patch else { return patch.clone() };
+        let mut target = if let Value::Object(target) = target { target } else { Map::new() };
+        for (key, value) in patch {
+            if value.is_null() {
+                target.remove(key);
+            } else {
+                let old = target.remove(key).unwrap_or(Value::Null);
+                target.insert(key.clone(), merged(old, value));
+            }
+        }
+        Value::Object(target)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn applying_the_difference_gives_the_new_document(old in document(), new in document()) {
+            match difference(&old, &new) {
+                None => prop_assert_eq!(old, new),
+                Some(patch) => prop_assert_eq!(merged(old, &patch), new),
+            }
+        }
+
+        #[test]
+        fn a_cut_message_never_exceeds_its_limit(text in ".{0,60}", limit in 0_usize..70) {
+            let cut = truncate_message(&text, limit);
+            prop_assert!(cut.len() <= limit);
+            prop_assert!(text.len() > limit || cut == text);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The rights that the daemon needs, collected from the code that needs them and rendered as RBAC manifests.
+//!
+//! Caches and roles declare; `check` prints. Each rule says why it is there, so that nobody has to guess.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// Where a right is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// In the whole cluster.
+    Cluster,
+    /// In the daemon's own namespace.
+    Namespace,
+}
+
+/// One right and its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Where.
+    pub scope: Scope,
+    /// The API group; empty for the core group.
+    pub api_group: String,
+    /// The resource's plural, with its subresource if one is meant: `volumeattachments/status`.
+    pub resource: String,
+    /// What is done with it.
+    pub verbs: BTreeSet<String>,
+    /// Which code needs it, in a few words.
+    pub reason: String,
+}
+
+impl Rule {
+    /// A right in the whole cluster.
+    pub fn cluster(api_group: &str, resource: &str, verbs: &[&str], reason: impl Into<String>) -> Self {
+        Self {
+            scope: Scope::Cluster,
+            api_group: api_group.to_owned(),
+            resource: resource.to_owned(),
+            verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+            reason: reason.into(),
+        }
+    }
+
+    /// A right in the daemon's own namespace.
+    pub fn namespaced(api_group: &str, resource: &str, verbs: &[&str], reason: impl Into<String>) -> Self {
+        Self { scope: Scope::Namespace, ..Self::cluster(api_group, resource, verbs, reason) }
+    }
+}
+
+/// Rules without repetition: one per resource, with all verbs and all reasons.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules(BTreeMap<Resource, Need>);
+
+/// Scope, API group, resource.
+type Resource = (Scope, String, String);
+/// Verbs, reasons.
+type Need = (BTreeSet<String>, BTreeSet<String>);
+
+impl Rules {
+    /// Merges `rules` in.
+    pub fn extend(&mut self, rules: impl IntoIterator<Item = Rule>) {
+        for rule in rules {
+            let (verbs, reasons) = self.0.entry((rule.scope, rule.api_group, rule.resource)).or_default();
+            verbs.extend(rule.verbs);
+            reasons.insert(rule.reason);
+        }
+    }
+
+    /// The merged rules, cluster-wide ones first, then by group and resource.
+    pub fn iter(&self) -> impl Iterator<Item = Rule> + '_ {
+        self.0.iter().map(|((scope, api_group, resource), (verbs, reasons))| Rule {
+            scope: *scope,
+            api_group: api_group.clone(),
+            resource: resource.clone(),
+            verbs: verbs.clone(),
+            reason: reasons.iter().map(String::as_str).collect::<Vec<_>>().join("; "),
+        })
+    }
+
+    /// A `ClusterRole`, and a `Role` in `namespace` if some right is needed only there, as YAML documents.
+    pub fn manifests(&self, name: &str, namespace: &str) -> String {
+        let documents = [
+            (Scope::Cluster, "ClusterRole", format!("  name: {name}\n")),
+            (Scope::Namespace, "Role", format!("  name: {name}\n  namespace: {namespace}\n")),
+        ];
+        let mut text = String::new();
+        for (scope, kind, metadata) in documents {
+            let rules: Vec<Rule> = self.iter().filter(|rule| rule.scope == scope).collect();
+            if rules.is_empty() {
+                continue;
+            }
+            if !text.is_empty() {
+                text.push_str("---\n");
+            }
+            // Writing into a String cannot fail.
+            let _ =
+                write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n{metadata}rules:\n");
+            for rule in rules {
+                let verbs = rule.verbs.iter().map(|verb| format!("{verb:?}")).collect::<Vec<_>>().join(", ");
+                let _ = write!(
+                    text,
+                    "  # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n    verbs: [{verbs}]\n",
+                    rule.reason, rule.api_group, rule.resource
+                );
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
+
+    fn rules() -> Rules {
+        let mut rules = Rules::default();
+        rules.extend([
+            Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "list", "watch"], "cache"),
+            Rule::cluster("", "persistentvolumes", &["patch"], "attacher: finalizer"),
+            Rule::cluster("storage.k8s.io", "volumeattachments", &["patch", "get"], "attacher: finalizer and node id"),
+            Rule::namespaced("coordination.k8s.io", "leases", &["get", "update"], "election"),
+        ]);
+        rules
+    }
+
+    #[test]
+    fn rules_for_one_resource_become_one_with_every_reason() {
+        let attachments = rules().iter().find(|rule| rule.resource == "volumeattachments").unwrap();
+        assert_eq!(attachments.verbs.iter().map(String::as_str).collect::<Vec<_>>(), ["get", "list", "patch", "watch"]);
+        assert_eq!(attachments.reason, "attacher: finalizer and node id; cache");
+    }
+
+    #[test]
+    fn manifests_are_what_kubernetes_reads() {
+        let text = rules().manifests("attacher", "storage");
+        let (cluster, namespaced) = text.split_once("---\n").unwrap();
+        let cluster: ClusterRole = serde_yaml::from_str(cluster).unwrap();
+        let namespaced: Role = serde_yaml::from_str(namespaced).unwrap();
+        assert_eq!(cluster.rules.as_deref().map(<[_]>::len), Some(2));
+        assert_eq!(namespaced.metadata.namespace.as_deref(), Some("storage"));
+        assert!(
+            text.contains("  # attacher: finalizer\n  - apiGroups: [\"\"]\n    resources: [\"persistentvolumes\"]\n"),
+            "{text}"
+        );
+        assert!(!text.contains("\"update\", \"update\""));
+    }
+
+    #[test]
+    fn nothing_needed_renders_nothing() {
+        assert_eq!(Rules::default().manifests("x", "y"), "");
+    }
+}

@@ -1,0 +1,146 @@
+//! The work path: what is sent, how answers are classified, what is bounded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Answer, Server, pass, status, va};
+use crate::cluster::api::{Api, ApiOptions};
+use crate::cluster::error::ApiErrorKind;
+use crate::cluster::names::ObjectName;
+use crate::cluster::objects::{PersistentVolume, VolumeAttachment};
+use crate::cluster::patch::{Guard, Patch, add_finalizer, status as status_patch};
+use crate::process::chain;
+use crate::telemetry::Meter;
+
+async fn api(server: &Server) -> (Api, Meter) {
+    let meter = Meter::new();
+    (Api::new(server.clients().await.work, &ApiOptions::default(), meter.clone()), meter)
+}
+
+#[tokio::test(start_paused = true)]
+async fn r6_r7_metadata_and_status_are_separate_patches_with_their_own_content_type() {
+    let server = Server::new(|_| Answer::Json(200, va("a", "u1", 8)));
+    let (api, meter) = api(&server).await;
+    let name = ObjectName::cluster("a");
+    let object: VolumeAttachment = api.get(&name).await.unwrap();
+    let fin = add_finalizer(&object.metadata, "external-attacher/demo", Some(("k", "v"))).unwrap();
+    let patched: VolumeAttachment = api.patch(&name, &fin).await.unwrap();
+    assert_eq!(patched.metadata.resource_version.as_deref(), Some("8"));
+    let attached =
+        status_patch(&object.metadata, Guard::Uid, &json!({ "attached": false }), &json!({ "attached": true }));
+    api.patch_status::<VolumeAttachment>(&name, &attached.unwrap()).await.unwrap();
+
+    let seen = server.seen();
+    let said: Vec<_> = seen.iter().map(|s| (s.method.as_str(), s.path.as_str(), s.content_type.as_str())).collect();
+    assert_eq!(
+        said,
+        [
+            ("GET", "/apis/storage.k8s.io/v1/volumeattachments/a", ""),
+            ("PATCH", "/apis/storage.k8s.io/v1/volumeattachments/a", "application/json-patch+json"),
+            ("PATCH", "/apis/storage.k8s.io/v1/volumeattachments/a/status", "application/merge-patch+json"),
+        ]
+    );
+    assert_eq!(seen[1].body[0], json!({ "op": "test", "path": "/metadata/uid", "value": "u1" }));
+    assert_eq!(seen[2].body, json!({ "metadata": { "uid": "u1" }, "status": { "attached": true } }));
+    assert!(seen.iter().all(|s| s.authorization == "Bearer secret-token"));
+    let text = meter.render();
+    let line =
+        "csi_control_plane_api_requests_total{verb=\"patch\",resource=\"volumeattachments/status\",outcome=\"ok\"} 1";
+    assert!(text.contains(line), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_keep_their_class_their_words_and_their_retry_after() {
+    let server = Server::new(|seen| match seen.path.rsplit('/').next().unwrap() {
+        "test" => {
+            Answer::Json(422, status(422, "Invalid", "the server rejected our request due to an error in our request"))
+        }
+        "busy" => Answer::Text(429, "Too many requests, please try again later.", vec![("retry-after", "7")]),
+        "slow" => Answer::Json(
+            503,
+            json!({ "message": "later", "reason": "ServiceUnavailable", "details": { "retryAfterSeconds": 3 } }),
+        ),
+        "no" => Answer::Json(403, status(403, "Forbidden", "User \"x\" cannot patch")),
+        _ => Answer::Json(404, status(404, "NotFound", "not found")),
+    });
+    let (api, meter) = api(&server).await;
+    let json_patch = Patch::Json(vec![json!({ "op": "test", "path": "/metadata/uid", "value": "u" })]);
+    for (name, kind, retry_after) in [
+        ("test", ApiErrorKind::PreconditionFailed, None),
+        ("busy", ApiErrorKind::TooManyRequests, Some(Duration::from_secs(7))),
+        ("slow", ApiErrorKind::ServerError, Some(Duration::from_secs(3))),
+        ("no", ApiErrorKind::Forbidden, None),
+        ("gone", ApiErrorKind::NotFound, None),
+    ] {
+        let error = api.patch::<PersistentVolume>(&ObjectName::cluster(name), &json_patch).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry_after()), (kind, retry_after), "{name}");
+        match name {
+            "busy" => assert_eq!(
+                chain(&error),
+                "cannot patch persistentvolumes \"busy\": Too many requests, please try again later. (429 Too Many Requests)"
+            ),
+            "no" => assert!(error.to_string().contains("\"patch\" on \"persistentvolumes\""), "{error}"),
+            _ => {}
+        }
+    }
+    assert_eq!(server.seen().len(), 5, "nothing retries by itself");
+    assert!(meter.render().contains("resource=\"persistentvolumes\",outcome=\"precondition_failed\"} 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_gets_no_answer_ends_and_frees_its_slot() {
+    let server = Server::new(|_| Answer::Silence);
+    let (api, _) = api(&server).await;
+    let start = tokio::time::Instant::now();
+    let error = api.get::<VolumeAttachment>(&ObjectName::cluster("a")).await.unwrap_err();
+    assert_eq!((error.kind(), start.elapsed().as_secs()), (ApiErrorKind::Timeout, 30));
+    assert_eq!(chain(&error), "cannot get volumeattachments \"a\": no answer within 30s");
+    assert_eq!(api.free_slots(), ApiOptions::default().max_in_flight);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_requests_are_in_flight_than_allowed() {
+    let server = Arc::new(Server::new(|_| Answer::Silence));
+    let options = ApiOptions { max_in_flight: 3, timeout: Duration::from_secs(5) };
+    let api = Api::new(server.clients().await.work, &options, Meter::new());
+    let (tasks, _ends) = crate::process::Tasks::new("test");
+    for i in 0..10 {
+        let api = api.clone();
+        tasks.spawn(i, async move {
+            let _ = api.get::<VolumeAttachment>(&ObjectName::cluster(format!("a{i}"))).await;
+        });
+    }
+    pass(Duration::from_secs(1)).await;
+    assert_eq!((server.seen().len(), api.free_slots()), (3, 0));
+    pass(Duration::from_secs(5)).await;
+    assert_eq!(server.seen().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r25_a_secret_is_read_fresh_and_never_shown() {
+    let server = Server::new(|seen| match seen.path.as_str() {
+        "/api/v1/namespaces/ns/secrets/full" => {
+            Answer::Json(200, json!({ "metadata": {}, "data": { "user": "aHVudGVyMg==" } }))
+        }
+        "/api/v1/namespaces/ns/secrets/empty" => Answer::Json(200, json!({ "metadata": {} })),
+        _ => Answer::Json(404, status(404, "NotFound", "secrets \"x\" not found")),
+    });
+    let (api, _) = api(&server).await;
+    let secret = api.get_secret("ns", "full").await.unwrap();
+    assert_eq!(secret.entries()["user"], b"hunter2");
+    assert!(!format!("{secret:?}").contains("hunter2") && format!("{secret:?}").contains("user"));
+    assert!(api.get_secret("ns", "empty").await.unwrap().entries().is_empty());
+    let error = api.get_secret("ns", "x").await.unwrap_err();
+    assert_eq!(chain(&error), "cannot get secrets \"ns/x\": secrets \"x\" not found (404 NotFound)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_object_is_an_error_of_its_own() {
+    let server = Server::new(|_| Answer::Text(200, "<html>hello</html>", vec![]));
+    let (api, _) = api(&server).await;
+    let error = api.get::<VolumeAttachment>(&ObjectName::cluster("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ApiErrorKind::Unexpected);
+    assert!(!chain(&error).contains("html"), "{}", chain(&error));
+}

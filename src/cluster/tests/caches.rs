@@ -1,0 +1,302 @@
+//! Caches over a server that fails in every way that a watch can.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{Answer, Seen, Server, attachment, list, pass, status, va};
+use crate::cluster::cache::{Cache, Subscription};
+use crate::cluster::caches::Caches;
+use crate::cluster::fanout::Origin;
+use crate::cluster::names::ObjectName;
+use crate::cluster::objects::{BY_NODE, BY_VOLUME, CsiNode, VolumeAttachment};
+use crate::process::{Clock, Entropy, TaskEnds, Tasks};
+use crate::telemetry::Meter;
+
+/// A cluster of attachments whose lists and watches a test scripts.
+#[derive(Default)]
+struct State {
+    version: u64,
+    items: Vec<Value>,
+    watch: Option<mpsc::UnboundedSender<Value>>,
+    list_fault: Option<fn() -> Answer>,
+    watch_fault: Option<fn() -> Answer>,
+}
+
+type Shared = Arc<Mutex<State>>;
+
+fn serve(state: &Shared) -> Server {
+    let state = Arc::clone(state);
+    Server::new(move |seen: &Seen| {
+        let mut state = state.lock().unwrap();
+        if seen.is_watch() {
+            if let Some(fault) = state.watch_fault {
+                return fault();
+            }
+            let (sender, receiver) = mpsc::unbounded_channel();
+            state.watch = Some(sender);
+            Answer::Watch(receiver)
+        } else {
+            state.list_fault.map_or_else(|| Answer::Json(200, list(state.version, &state.items)), |fault| fault())
+        }
+    })
+}
+
+struct Held {
+    cache: Cache<VolumeAttachment>,
+    caches: Caches,
+    meter: Meter,
+    _tasks: (Tasks, TaskEnds),
+}
+
+async fn start(server: &Server) -> Held {
+    let caches = Caches::new();
+    let cache = caches.want::<VolumeAttachment>();
+    let (tasks, ends) = Tasks::new("cluster");
+    let meter = Meter::new();
+    caches.start(&server.clients().await, "demo", &tasks, &meter, Clock::system(), Entropy::seeded(1));
+    Held { cache, caches, meter, _tasks: (tasks, ends) }
+}
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Records every change as `+name@version`, `~name@version` or `-name`, with its origin.
+fn log(cache: &Cache<VolumeAttachment>) -> (Subscription, Log) {
+    let log = Log::default();
+    let told = Arc::clone(&log);
+    let subscription = cache.subscribe(move |change| {
+        let version = |object: &VolumeAttachment| object.metadata.resource_version.clone().unwrap_or_default();
+        let line = match (change.old.as_deref(), change.new.as_deref()) {
+            (None, Some(new)) => format!("+{}@{} {:?}", ObjectName::of(new), version(new), change.origin),
+            (Some(_), Some(new)) => format!("~{}@{} {:?}", ObjectName::of(new), version(new), change.origin),
+            (Some(old), None) => format!("-{} {:?}", ObjectName::of(old), change.origin),
+            (None, None) => "nothing".to_owned(),
+        };
+        told.lock().unwrap().push(line);
+    });
+    (subscription, log)
+}
+
+fn taken(log: &Log) -> Vec<String> {
+    std::mem::take(&mut log.lock().unwrap())
+}
+
+fn send(state: &Shared, kind: &str, object: &Value) {
+    let state = state.lock().unwrap();
+    state.watch.as_ref().unwrap().send(json!({ "type": kind, "object": object })).unwrap();
+}
+
+const MOMENT: Duration = Duration::from_millis(100);
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_lists_then_follows_the_watch_and_finds_by_index() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    let (_subscription, heard) = log(&held.cache);
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    send(&state, "ADDED", &va("b", "u2", 6));
+    send(&state, "MODIFIED", &va("a", "u1", 7));
+    send(&state, "DELETED", &va("b", "u2", 8));
+    pass(MOMENT).await;
+    assert_eq!(taken(&heard), ["+a@3 Relist", "+b@6 Watch", "~a@7 Watch", "-b Watch"]);
+    assert_eq!(held.cache.find(BY_VOLUME, "pv-a").len(), 1);
+    assert_eq!(held.cache.find(BY_NODE, "node-1").len(), 1);
+    assert!(held.cache.get(&ObjectName::cluster("a")).unwrap().metadata.labels.is_none(), "trimmed on arrival");
+    let text = held.meter.render();
+    assert!(text.contains("csi_control_plane_cache_objects{kind=\"VolumeAttachment\"} 1"), "{text}");
+    let seen = server.seen();
+    assert!(!seen[0].query.contains("resourceVersion=0"), "a consistent read: {}", seen[0].query);
+    assert!(seen[1].query.contains("resourceVersion=5"), "{}", seen[1].query);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r24_deletes_during_a_broken_watch_are_heard_after_the_list_that_follows() {
+    let state = Shared::new(Mutex::new(State {
+        version: 5,
+        items: vec![va("a", "u1", 3), va("b", "u2", 4)],
+        ..State::default()
+    }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let (_subscription, heard) = log(&held.cache);
+    assert_eq!(taken(&heard), ["+a@3 Replay", "+b@4 Replay"]);
+    state.lock().unwrap().items = vec![va("b", "u3", 9)];
+    state.lock().unwrap().version = 10;
+    send(&state, "ERROR", &status(410, "Expired", "too old resource version"));
+    pass(Duration::from_secs(3)).await;
+    assert_eq!(taken(&heard), ["-b Relist", "+b@9 Relist", "-a Relist"]);
+    assert_eq!(held.cache.status().lists, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_version_refused_with_a_plain_410_is_listed_again() {
+    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
+    state.lock().unwrap().watch_fault = Some(|| Answer::Json(410, status(410, "Expired", "too old resource version")));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(Duration::from_secs(10)).await;
+    assert!(held.cache.status().lists >= 2);
+    assert!(held.cache.status().lists <= 6, "not without a pause: {}", held.cache.status().lists);
+    state.lock().unwrap().watch_fault = None;
+    state.lock().unwrap().items = vec![va("a", "u1", 6)];
+    pass(Duration::from_secs(60)).await;
+    assert_eq!((held.cache.len(), held.cache.status().last_error), (1, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_list_is_shown_and_tried_again() {
+    let forbidden = || Answer::Json(403, status(403, "Forbidden", "volumeattachments is forbidden: cannot list"));
+    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(forbidden), ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    pass(Duration::from_secs(300)).await;
+    let shown = held.cache.status();
+    assert_eq!(shown.last_error.as_deref(), Some("cannot list: volumeattachments is forbidden: cannot list (403)"));
+    assert!(!shown.synced && !held.caches.all_synced());
+    assert!((8..20).contains(&shown.errors), "backs off: {}", shown.errors);
+    assert!(held.meter.render().contains("cache_watch_errors_total{kind=\"VolumeAttachment\"}"));
+    state.lock().unwrap().list_fault = None;
+    pass(Duration::from_secs(60)).await;
+    assert!(held.cache.is_synced());
+    assert_eq!(held.cache.status().last_error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_gets_no_answer_is_tried_again() {
+    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(|| Answer::Silence), ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    pass(Duration::from_secs(62)).await;
+    state.lock().unwrap().list_fault = None;
+    pass(Duration::from_secs(65)).await;
+    assert!(held.cache.is_synced());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_stops_half_way_is_given_up() {
+    let half = || {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        std::mem::forget(sender);
+        Answer::Watch(receiver)
+    };
+    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(half), ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    pass(Duration::from_secs(89)).await;
+    assert_eq!(held.cache.status().last_error, None);
+    state.lock().unwrap().list_fault = None;
+    pass(Duration::from_secs(5)).await;
+    assert_eq!((held.cache.is_synced(), held.cache.status().errors), (true, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_loop() {
+    let closed = || Answer::Watch(mpsc::unbounded_channel().1);
+    let state = Shared::new(Mutex::new(State { version: 5, watch_fault: Some(closed), ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(Duration::from_secs(30)).await;
+    let watches = server.seen().iter().filter(|seen| seen.is_watch()).count();
+    assert!((20..=31).contains(&watches), "{watches}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_went_silent_without_a_word_is_replaced() {
+    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(Duration::from_secs(10)).await;
+    // The change happens, but the first watch never tells.
+    state.lock().unwrap().items = vec![va("a", "u1", 6)];
+    pass(Duration::from_secs(70)).await;
+    assert_eq!(server.seen().iter().filter(|seen| seen.is_watch()).count(), 2, "asked again after the idle limit");
+    pass(Duration::from_secs(550)).await;
+    assert_eq!(held.cache.len(), 1, "and in the end listed again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r48_r49_our_own_write_is_in_the_cache_before_the_watch_brings_it() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let (_subscription, heard) = log(&held.cache);
+    held.cache.absorb(attachment("a", "u1", 8));
+    held.cache.absorb(attachment("b", "u9", 9));
+    send(&state, "MODIFIED", &va("a", "u1", 7));
+    send(&state, "MODIFIED", &va("a", "u1", 8));
+    pass(MOMENT).await;
+    assert_eq!(taken(&heard), ["+a@3 Replay", "~a@8 OwnWrite"]);
+    assert!(held.cache.get(&ObjectName::cluster("a")).unwrap().metadata.labels.is_none(), "trimmed like any other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the_cache() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let (subscription, heard) = log(&held.cache);
+    let (reader, sizes) = (held.cache.clone(), Arc::new(Mutex::new(Vec::new())));
+    let told = Arc::clone(&sizes);
+    let _reading = held.cache.subscribe(move |change| {
+        if change.origin != Origin::Replay {
+            told.lock().unwrap().push((reader.len(), reader.find(BY_VOLUME, "pv-b").len()));
+        }
+    });
+    drop(subscription);
+    send(&state, "ADDED", &va("b", "u2", 6));
+    pass(MOMENT).await;
+    assert_eq!(taken(&heard), ["+a@3 Replay"]);
+    assert_eq!(*sizes.lock().unwrap(), [(2, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_watched_once_whoever_asks_and_also_if_asked_late() {
+    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    let again = held.caches.want::<VolumeAttachment>();
+    let late = held.caches.want::<CsiNode>();
+    again.synced().await;
+    late.synced().await;
+    pass(MOMENT).await;
+    let lists: Vec<String> =
+        server.seen().iter().filter(|seen| !seen.is_watch()).map(|seen| seen.path.clone()).collect();
+    assert_eq!(lists, ["/apis/storage.k8s.io/v1/volumeattachments", "/apis/storage.k8s.io/v1/csinodes"]);
+    let rules: Vec<String> =
+        held.caches.rules().into_iter().map(|rule| format!("{}/{}", rule.api_group, rule.resource)).collect();
+    assert_eq!(rules, ["storage.k8s.io/volumeattachments", "storage.k8s.io/csinodes"]);
+    assert!(held.caches.all_synced());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_runs_with_one_seed_ask_at_the_same_times() {
+    async fn times() -> Vec<u128> {
+        let start_at = Instant::now();
+        let times: Arc<Mutex<Vec<u128>>> = Arc::default();
+        let log = Arc::clone(&times);
+        let server = Server::new(move |_| {
+            log.lock().unwrap().push(start_at.elapsed().as_millis());
+            Answer::Json(500, status(500, "InternalError", "no"))
+        });
+        let _held = start(&server).await;
+        pass(Duration::from_secs(100)).await;
+        times.lock().unwrap().clone()
+    }
+    let (first, second) = (times().await, times().await);
+    assert!(first.len() > 5);
+    assert_eq!(first, second);
+}

@@ -1,0 +1,96 @@
+//! The connections: separate, timed, with clear errors.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Answer, Server, list, status};
+use crate::cluster::api::{Api, ApiOptions};
+use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
+use crate::cluster::error::ApiErrorKind;
+use crate::cluster::names::ObjectName;
+use crate::cluster::objects::VolumeAttachment;
+use crate::process::{Dial, chain};
+use crate::telemetry::Meter;
+
+async fn get_over(dial: Dial) -> crate::cluster::error::ApiError {
+    let access = ClusterAccess::Endpoint { dial, token: None };
+    let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
+    let api = Api::new(clients.work, &ApiOptions::default(), Meter::new());
+    api.get::<VolumeAttachment>(&ObjectName::cluster("a")).await.unwrap_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn r30_work_watches_and_elections_have_their_own_connections() {
+    let server = Server::new(|_| Answer::Json(200, list(1, &[])));
+    let clients = server.clients().await;
+    for client in [&clients.work, &clients.watch, &clients.election, &clients.work] {
+        client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+    }
+    let connections: Vec<usize> = server.seen().iter().map(|seen| seen.connection).collect();
+    assert_eq!(connections, [1, 2, 3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_says_so() {
+    let error = get_over(Dial::new(|| async { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) })).await;
+    assert_eq!(error.kind(), ApiErrorKind::Connection);
+    assert!(chain(&error).ends_with("connection refused"), "{}", chain(&error));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_never_made_ends_in_time() {
+    let start = Instant::now();
+    let error = get_over(Dial::new(std::future::pending)).await;
+    assert_eq!((error.kind(), start.elapsed()), (ApiErrorKind::Connection, Duration::from_secs(10)));
+    assert!(chain(&error).ends_with("no answer within 10s"), "{}", chain(&error));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_of_one_kind_are_paced_and_nothing_else_is() {
+    let server = Server::new(|_| Answer::Json(500, status(500, "InternalError", "no")));
+    let clients = server.clients().await;
+    let start = Instant::now();
+    let ask = |path: &'static str| clients.watch.request_text(http::Request::get(path).body(Vec::new()).unwrap());
+    for _ in 0..5 {
+        let _ = ask("/a").await;
+    }
+    let _ = (ask("/a?watch=true").await, ask("/b?watch=true").await);
+    assert!(start.elapsed() < Duration::from_millis(10));
+    let _ = (ask("/a?x=y&watch=true").await, ask("/a?watch=true").await);
+    assert!(start.elapsed() >= Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_not_there_is_named() {
+    let access = ClusterAccess::Kubeconfig("/nowhere/kubeconfig".into());
+    let error = Clients::connect(&access, &ClientOptions::default()).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot use the kubeconfig /nowhere/kubeconfig");
+    assert_eq!(error.label(), "kubeconfig");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_gives_clients_and_its_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let text = "{ apiVersion: v1, kind: Config, current-context: c, users: [{ name: u, user: { token: t } }], \
+        clusters: [{ name: k, cluster: { server: 'https://127.0.0.1:6443' EXTRA } }], \
+        contexts: [{ name: c, context: { cluster: k, user: u, namespace: storage } }] }";
+    std::fs::write(&path, text.replace("EXTRA", "")).unwrap();
+    let access = ClusterAccess::Kubeconfig(path.clone());
+    let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
+    assert_eq!(clients.namespace, "storage");
+
+    std::fs::write(&path, text.replace("EXTRA", ", proxy-url: 'http://proxy.example.com:3128'")).unwrap();
+    let error = Clients::connect(&access, &ClientOptions::default()).await.unwrap_err();
+    assert!(matches!(&error, ConnectError::Proxy(host) if host == "proxy.example.com"), "{error}");
+}
+
+#[tokio::test]
+async fn a_token_with_a_line_break_is_refused_and_not_shown() {
+    let access = ClusterAccess::Endpoint { dial: Dial::new(std::future::pending), token: Some("hunter2\n".into()) };
+    assert!(!format!("{access:?}").contains("hunter2"));
+    let error = Clients::connect(&access, &ClientOptions::default()).await.unwrap_err();
+    assert_eq!(chain(&error), "the bearer token is not fit for an HTTP header");
+}

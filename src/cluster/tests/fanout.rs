@@ -1,0 +1,247 @@
+//! The fan-out against a naive model of a cluster: whatever order news comes in, what is held ends up true.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::attachment;
+use crate::cluster::fanout::{Change, Fanout, News, Origin};
+use crate::cluster::names::ObjectName;
+use crate::cluster::objects::{BY_VOLUME, VolumeAttachment};
+
+type Seen = (Option<(String, u64)>, Option<(String, u64)>, Origin);
+
+fn told(object: &VolumeAttachment) -> (String, u64) {
+    (object.metadata.uid.clone().unwrap(), object.metadata.resource_version.as_deref().unwrap().parse().unwrap())
+}
+
+fn summary(changes: &[Change<VolumeAttachment>]) -> Vec<Seen> {
+    changes.iter().map(|c| (c.old.as_deref().map(told), c.new.as_deref().map(told), c.origin)).collect()
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it stands where a change has an object or none")]
+fn at(uid: &str, version: u64) -> Option<(String, u64)> {
+    Some((uid.to_owned(), version))
+}
+
+fn listed(fanout: &mut Fanout<VolumeAttachment>, objects: &[VolumeAttachment]) -> Vec<Seen> {
+    let mut changes = fanout.apply(News::RestartList);
+    for object in objects {
+        changes.extend(fanout.apply(News::Listed(object.clone())));
+    }
+    changes.extend(fanout.apply(News::ListDone));
+    summary(&changes)
+}
+
+#[test]
+fn r24_a_delete_that_no_watch_saw_is_delivered_by_the_next_list() {
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u1", 1), attachment("b", "u2", 2)]);
+    assert_eq!(listed(&mut fanout, &[attachment("b", "u2", 2)]), [(at("u1", 1), None, Origin::Relist)]);
+    assert_eq!(fanout.len(), 1);
+}
+
+#[test]
+fn r44_a_namesake_is_delivered_as_a_delete_and_an_add() {
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u1", 1)]);
+    let expected = |origin| [(at("u1", 1), None, origin), (None, at("u2", 5), origin)];
+    assert_eq!(listed(&mut fanout, &[attachment("a", "u2", 5)]), expected(Origin::Relist));
+
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u1", 1)]);
+    let changes = fanout.apply(News::Applied(attachment("a", "u2", 5)));
+    assert_eq!(summary(&changes), expected(Origin::Watch));
+}
+
+#[test]
+fn r48_our_own_write_counts_at_once_and_older_news_does_not_undo_it() {
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u1", 1)]);
+    let written = fanout.apply(News::Absorbed(attachment("a", "u1", 7)));
+    assert_eq!(summary(&written), [(at("u1", 1), at("u1", 7), Origin::OwnWrite)]);
+    assert_eq!(fanout.apply(News::Applied(attachment("a", "u1", 4))), []);
+    assert_eq!(fanout.apply(News::Applied(attachment("a", "u1", 7))), []);
+    assert_eq!(listed(&mut fanout, &[attachment("a", "u1", 4)]), []);
+    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 6))), []);
+    assert_eq!(fanout.get(&ObjectName::cluster("a")).map(|held| told(held)), at("u1", 7));
+}
+
+#[test]
+fn an_answer_to_our_own_write_never_brings_an_object_back() {
+    let mut fanout = Fanout::default();
+    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 3))), []);
+    listed(&mut fanout, &[attachment("a", "u1", 3)]);
+    fanout.apply(News::Deleted(attachment("a", "u1", 4)));
+    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 5))), []);
+    fanout.apply(News::Applied(attachment("a", "u2", 6)));
+    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 9))), []);
+    assert!(fanout.find(BY_VOLUME, "pv-a").map(|held| told(held)).eq(at("u2", 6)));
+}
+
+#[test]
+fn a_late_delete_of_a_namesake_does_not_remove_its_successor() {
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u2", 6)]);
+    assert_eq!(fanout.apply(News::Deleted(attachment("a", "u1", 4))), []);
+    assert_eq!(fanout.len(), 1);
+}
+
+#[test]
+fn versions_are_compared_as_numbers() {
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u1", 9)]);
+    assert_eq!(fanout.apply(News::Applied(attachment("a", "u1", 10))).len(), 1);
+    assert_eq!(fanout.apply(News::Applied(attachment("a", "u1", 9))), []);
+}
+
+/// What happens in the cluster or on the way to us.
+#[derive(Debug, Clone)]
+enum Step {
+    Write(u8),
+    /// We write, and the answer reaches us now, later, or never.
+    OwnWrite(u8, Reach),
+    Delete(u8),
+    /// The watch brings so many of the events that it has not brought yet.
+    Watch(usize),
+    /// The watch breaks, a list follows; answers to our writes that were late come in the middle of it.
+    Relist,
+    /// The watch breaks, and so does the list after so many objects. A complete one must follow some time.
+    BrokenList(usize),
+    Late,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Reach {
+    Now,
+    Later,
+}
+
+#[derive(Default)]
+struct Cluster {
+    version: u64,
+    objects: BTreeMap<u8, (u64, u64)>,
+    history: Vec<News<VolumeAttachment>>,
+    late: Vec<VolumeAttachment>,
+    uids: u64,
+}
+
+impl Cluster {
+    fn object(id: u8, (uid, version): (u64, u64)) -> VolumeAttachment {
+        attachment(&format!("va{id}"), &format!("u{uid}"), version)
+    }
+
+    fn write(&mut self, id: u8) -> VolumeAttachment {
+        self.version += 1;
+        let uid = self.objects.get(&id).map_or_else(
+            || {
+                self.uids += 1;
+                self.uids
+            },
+            |held| held.0,
+        );
+        self.objects.insert(id, (uid, self.version));
+        let object = Self::object(id, (uid, self.version));
+        self.history.push(News::Applied(object.clone()));
+        object
+    }
+
+    fn delete(&mut self, id: u8) {
+        if let Some((uid, _)) = self.objects.remove(&id) {
+            self.version += 1;
+            self.history.push(News::Deleted(Self::object(id, (uid, self.version))));
+        }
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_u8..4).prop_map(Step::Write),
+        3 => (0_u8..4, prop_oneof![Just(Reach::Now), Just(Reach::Later)]).prop_map(|(id, reach)| Step::OwnWrite(id, reach)),
+        3 => (0_u8..4).prop_map(Step::Delete),
+        4 => (1_usize..4).prop_map(Step::Watch),
+        1 => Just(Step::Relist),
+        1 => (0_usize..3).prop_map(Step::BrokenList),
+        2 => Just(Step::Late),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn what_is_held_only_moves_forward_and_ends_up_true(steps in prop::collection::vec(step(), 0..60)) {
+        let (mut cluster, mut fanout) = (Cluster::default(), Fanout::<VolumeAttachment>::default());
+        // What a subscriber that only hears changes believes.
+        let mut believed: BTreeMap<String, (String, u64)> = BTreeMap::new();
+        let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+        let mut brought = 0;
+        let mut steps = steps;
+        steps.extend([Step::Late, Step::Relist, Step::Late]);
+        for step in steps {
+            let mut news = Vec::new();
+            match step {
+                Step::Write(id) => { cluster.write(id); }
+                Step::OwnWrite(id, reach) if cluster.objects.contains_key(&id) => {
+                    let answer = cluster.write(id);
+                    match reach {
+                        Reach::Now => news.push(News::Absorbed(answer)),
+                        Reach::Later => cluster.late.push(answer),
+                    }
+                }
+                Step::OwnWrite(..) => {}
+                Step::Delete(id) => cluster.delete(id),
+                Step::Watch(count) => {
+                    let until = (brought + count).min(cluster.history.len());
+                    news.extend(cluster.history[brought..until].iter().cloned());
+                    brought = until;
+                }
+                Step::Relist => {
+                    news.push(News::RestartList);
+                    news.extend(cluster.objects.iter().map(|(id, held)| News::Listed(Cluster::object(*id, *held))));
+                    news.extend(cluster.late.drain(..).map(News::Absorbed));
+                    news.push(News::ListDone);
+                    brought = cluster.history.len();
+                }
+                Step::BrokenList(count) => {
+                    news.push(News::RestartList);
+                    let part = cluster.objects.iter().take(count);
+                    news.extend(part.map(|(id, held)| News::Listed(Cluster::object(*id, *held))));
+                    // No watch until a list was completed.
+                    news.push(News::RestartList);
+                    news.extend(cluster.objects.iter().map(|(id, held)| News::Listed(Cluster::object(*id, *held))));
+                    news.push(News::ListDone);
+                    brought = cluster.history.len();
+                }
+                Step::Late => news.extend(cluster.late.drain(..).map(News::Absorbed)),
+            }
+            for piece in news {
+                for change in fanout.apply(piece) {
+                    let name = ObjectName::of(change.old.as_deref().or(change.new.as_deref()).unwrap()).to_string();
+                    prop_assert_eq!(believed.get(&name).cloned(), change.old.as_deref().map(told));
+                    match change.new.as_deref().map(told) {
+                        None => { believed.remove(&name); }
+                        Some(new) => {
+                            if let Some(old) = change.old.as_deref().map(told) {
+                                prop_assert_eq!(&old.0, &new.0, "a change keeps the uid");
+                            }
+                            let before = newest.insert(name.clone(), new.1).unwrap_or(0);
+                            prop_assert!(before < new.1, "an object never rolls back");
+                            believed.insert(name, new);
+                        }
+                    }
+                }
+            }
+        }
+        let truth: BTreeMap<String, (String, u64)> = cluster.objects.iter()
+            .map(|(id, held)| (format!("va{id}"), told(&Cluster::object(*id, *held)))).collect();
+        prop_assert_eq!(&believed, &truth);
+        let held: BTreeMap<String, (String, u64)> =
+            fanout.all().map(|object| (ObjectName::of(object.as_ref()).to_string(), told(object))).collect();
+        prop_assert_eq!(&held, &truth);
+        for id in 0..4 {
+            let found = fanout.find(BY_VOLUME, &format!("pv-va{id}")).count();
+            prop_assert_eq!(found, usize::from(cluster.objects.contains_key(&id)));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Feeds one cache, for ever: list, watch, and again after whatever goes wrong.
+//!
+//! kube's watcher does the protocol (pages, bookmarks, an expired version inside a stream). What it lacks is here:
+//!
+//! - **Waiting after an error.** It would go on at once. Ours doubles from 0.8 s to 30 s, with jitter from our source of
+//!   chance.
+//! - **A watch refused with 410 as a plain answer.** It would ask for the same version for ever; we list again.
+//! - **Silence.** A list that stops half-way is given up; a watch that has said nothing for long is not trusted, and
+//!   everything is listed again.
+//!
+//! Lists are always consistent reads, a page at a time. kube's streaming lists start at version 0, which may be older
+//! than what is held: then "not in the list" would not mean "gone", and a volume could be released while it is attached.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{debug, warn};
+
+use super::cache::Cache;
+use super::fanout::News;
+use super::objects::Cached;
+use crate::process::{Clock, Entropy, chain};
+
+/// How long the server may keep one watch open. Short, because a connection that died silently is noticed only when this
+/// is over; asking again costs one request.
+const WATCH_SECONDS: u32 = 60;
+/// Objects a page.
+const PAGE: u32 = 500;
+/// How long a list may take from one object to the next. Longer than the clients wait for an answer to begin, so that
+/// only a body that stops is told as such.
+const LIST_SILENCE: Duration = Duration::from_secs(90);
+/// How long a watch may say nothing before everything is listed again: the Go sidecars' resync period, here a safety
+/// net for a watch that is dead without knowing it.
+const WATCH_SILENCE: Duration = Duration::from_secs(600);
+/// kube's and client-go's delays after errors, and how long without one makes the next the first again.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
+const FORGIVEN: Duration = Duration::from_secs(120);
+/// A watch that was started again and has not failed for this long is taken to work, though nothing happened in it.
+const RECOVERED: Duration = Duration::from_secs(10);
+
+/// Why the watcher is thrown away and everything listed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    Expired,
+    Silent,
+    Ended,
+}
+
+pub(super) async fn run<K: Cached>(cache: Cache<K>, api: kube::Api<K>, clock: Clock, entropy: Entropy) {
+    let mut backoff = Backoff { failures: 0, last: None, entropy };
+    let mut after = None;
+    loop {
+        let restart = follow(&cache, &api, clock, &mut backoff, after).await;
+        debug!(kind = K::KIND, because = ?restart, "listing again");
+        after = Some(restart);
+        // Without this, a server that refuses every watch right after every list would be listed without a pause.
+        sleep(backoff.next(clock.now())).await;
+    }
+}
+
+async fn follow<K: Cached>(
+    cache: &Cache<K>,
+    api: &kube::Api<K>,
+    clock: Clock,
+    backoff: &mut Backoff,
+    after: Option<Restart>,
+) -> Restart {
+    let config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
+    let mut events = pin!(watcher(api.clone(), config));
+    let (mut listing, mut failing) = (true, false);
+    let mut heard = clock.now();
+    loop {
+        let patience = match (listing, failing) {
+            (true, _) => LIST_SILENCE,
+            (false, true) => RECOVERED,
+            (false, false) => WATCH_SILENCE,
+        };
+        let event = match timeout_at(heard + patience, events.next()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Restart::Ended,
+            Err(_) if listing => {
+                cache.failed(format!("a list stopped half-way: nothing more for {}s", LIST_SILENCE.as_secs()));
+                return Restart::Silent;
+            }
+            Err(_) if failing => {
+                failing = false;
+                cache.recovered();
+                continue;
+            }
+            Err(_) => return Restart::Silent,
+        };
+        match event {
+            Ok(Event::Init) => {
+                listing = true;
+                cache.feed(News::RestartList);
+            }
+            Ok(Event::InitApply(object)) => cache.feed(News::Listed(object)),
+            Ok(Event::InitDone) => {
+                (listing, failing) = (false, false);
+                if after != Some(Restart::Expired) {
+                    backoff.failures = 0;
+                }
+                cache.feed(News::ListDone);
+                debug!(kind = K::KIND, objects = cache.len(), "cache listed");
+            }
+            Ok(Event::Apply(object)) => {
+                (failing, backoff.failures) = (false, 0);
+                cache.feed(News::Applied(object));
+            }
+            Ok(Event::Delete(object)) => {
+                (failing, backoff.failures) = (false, 0);
+                cache.feed(News::Deleted(object));
+            }
+            Err(error) => {
+                failing = true;
+                let text = told(&error);
+                warn!(kind = K::KIND, error = text, "watch failed");
+                cache.failed(text);
+                if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410) {
+                    return Restart::Expired;
+                }
+                sleep(backoff.next(clock.now())).await;
+            }
+        }
+        heard = clock.now();
+    }
+}
+
+/// kube's errors repeat their sources; ours are told once.
+fn told(error: &watcher::Error) -> String {
+    let (what, cause) = match error {
+        watcher::Error::InitialListFailed(cause) => ("cannot list", cause),
+        watcher::Error::WatchStartFailed(cause) => ("cannot watch", cause),
+        watcher::Error::WatchFailed(cause) => ("the watch broke", cause),
+        watcher::Error::WatchError(status) => return format!("the watch was ended: {}", status.message),
+        watcher::Error::NoResourceVersion => return "the server sent an object without a version".to_owned(),
+    };
+    let cause = match cause {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        kube::Error::Service(cause) => chain(cause.as_ref()),
+        kube::Error::HyperError(cause) => chain(cause),
+        other => other.to_string(),
+    };
+    format!("{what}: {cause}")
+}
+
+struct Backoff {
+    failures: u32,
+    last: Option<Instant>,
+    entropy: Entropy,
+}
+
+impl Backoff {
+    fn next(&mut self, now: Instant) -> Duration {
+        let (first, most) = BACKOFF;
+        if self.last.is_some_and(|last| now.duration_since(last) > FORGIVEN) {
+            self.failures = 0;
+        }
+        let base = first.saturating_mul(2_u32.saturating_pow(self.failures.min(10))).min(most);
+        self.failures = self.failures.saturating_add(1);
+        self.last = Some(now);
+        self.entropy.jittered(base, 0.5)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_double_up_to_half_a_minute_and_start_over_after_quiet() {
+        let mut backoff = Backoff { failures: 0, last: None, entropy: Entropy::seeded(1) };
+        let now = Instant::now();
+        let delays: Vec<Duration> = (0..12).map(|_| backoff.next(now)).collect();
+        assert!(delays[0] >= Duration::from_millis(800) && delays[0] <= Duration::from_millis(1200), "{delays:?}");
+        assert!(delays[1] >= Duration::from_millis(1600), "{delays:?}");
+        let longest = Duration::from_secs(30)..=Duration::from_secs(45);
+        assert!(delays.iter().skip(6).all(|delay| longest.contains(delay)), "{delays:?}");
+        assert!(backoff.next(now + Duration::from_secs(121)) < Duration::from_secs(2));
+    }
+}
