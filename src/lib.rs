@@ -3,4 +3,5 @@
 pub mod csi;
 pub mod process;
 pub mod proto;
+pub mod queue;
 pub mod telemetry;
