@@ -21,6 +21,7 @@ use super::lease_client::{LeaseClient, LeaseError};
 use super::lease_watch::{LeaseWatch, Sighting};
 use super::record::Record;
 use super::settings::{LeaseSettings, SettingsError};
+use super::standing::Standing;
 use super::status::ElectionView;
 use super::term::Term;
 use crate::process::{Clock, Entropy, chain};
@@ -46,9 +47,7 @@ pub struct Elector {
     lease: LeaseClient,
     clock: Clock,
     entropy: Entropy,
-    leadership: watch::Sender<Leadership>,
-    view: ElectionView,
-    master: metrics::Gauge,
+    standing: Standing,
     slow_path: metrics::Counter,
     origin: Instant,
     sight: Sight,
@@ -105,17 +104,11 @@ impl Elector {
         meter: Meter,
     ) -> Result<Self, SettingsError> {
         settings.check()?;
-        let name = format!("{}/{}", settings.namespace, settings.name);
-        let labels: &[(&'static str, &str)] = &[("name", &settings.name)];
-        let master = meter.gauge(&names::LEADER_STATUS, labels);
-        master.set(0.0);
         Ok(Self {
             clock,
             entropy,
-            leadership: watch::Sender::new(Leadership::Follower { leader: None, last_error: None }),
-            view: ElectionView::new(name, settings.identity.clone(), settings.lease_duration, clock),
-            master,
-            slow_path: meter.counter(&names::LEADER_SLOWPATH, labels),
+            standing: Standing::new(&settings, &meter, clock),
+            slow_path: meter.counter(&names::LEADER_SLOWPATH, &[("name", &settings.name)]),
             origin: clock.now(),
             sight: Sight::default(),
             watch: LeaseWatch::default(),
@@ -127,12 +120,12 @@ impl Elector {
 
     /// Whether we lead, as it changes.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
-        self.leadership.subscribe()
+        self.standing.subscribe()
     }
 
     /// For the status page and the health endpoint.
     pub fn view(&self) -> ElectionView {
-        self.view.clone()
+        self.standing.view()
     }
 
     /// Takes part until `stop`. A holder then waits for its [`TermGuard`](super::TermGuard)s, renewing, and hands the
@@ -154,7 +147,7 @@ impl Elector {
         let mut poll_at = self.now();
         let mut not_before = poll_at;
         let mut outrun = false;
-        self.follow();
+        self.standing.follow(&self.sight);
         loop {
             if stop.is_cancelled() {
                 return None;
@@ -177,11 +170,20 @@ impl Elector {
                     Woken::Event => poll_at = self.now() + self.jittered(self.settings().retry_period),
                     Woken::WatchBroke => poll_at = poll_at.min(self.now() + self.jittered(BRIEF)),
                 }
-                self.follow();
+                self.standing.follow(&self.sight);
                 continue;
             }
-            // A request is not dropped for a stop: a write that is under way may succeed, and must then be undone.
-            let came_to = self.step(claim, self.settings().renew_deadline).await;
+            let limit = self.settings().retry_period;
+            let came_to = if matches!(claim, Claim::Create | Claim::Write) {
+                // Not dropped for a stop: a write that is under way may succeed, and must then be undone.
+                self.step(claim, limit).await
+            } else {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return None,
+                    came_to = self.step(claim, limit) => came_to,
+                }
+            };
             let now = self.now();
             match came_to {
                 Step::Held { began } if now < began + self.settings().renew_deadline => return Some(began),
@@ -194,7 +196,7 @@ impl Elector {
                     poll_at = poll_at.max(not_before);
                 }
             }
-            self.follow();
+            self.standing.follow(&self.sight);
         }
     }
 
@@ -204,7 +206,7 @@ impl Elector {
         let tenure = Tenure(Term::new(self.terms, self.deadline(began), stop, self.clock));
         let term = &tenure.0;
         self.last = Some(term.clone());
-        self.lead(term, began);
+        self.standing.lead(&self.sight, term, self.instant(began));
         let mut outrun = false;
         let mut renew_at = began + self.settings().retry_period;
         loop {
@@ -235,12 +237,12 @@ impl Elector {
             let left =
                 term.valid_until().map_or(Duration::ZERO, |until| until.saturating_duration_since(self.clock.now()));
             let claim = self.claim(now);
-            match self.step(claim, left).await {
+            match self.step(claim, left.min(self.settings().renewal_timeout())).await {
                 // Too late is too late, though the Lease be ours again: others may have seen the term end.
                 Step::Held { .. } if !term.may_write() => {}
                 Step::Held { began } => {
                     term.renew(self.deadline(began));
-                    self.view.known().renewed = Some(self.instant(began));
+                    self.standing.renewed(self.instant(began));
                     renew_at = began + self.settings().retry_period;
                     outrun = false;
                 }
@@ -256,13 +258,13 @@ impl Elector {
 
     /// Leaves no Lease of ours behind, unless work of a lost term is still going on: then it has to expire.
     async fn leave(&mut self) -> Result<(), LeaseError> {
-        self.follow();
+        self.standing.follow(&self.sight);
         if self.last.as_ref().is_some_and(|term| !term.is_vacant()) {
             return Ok(());
         }
         // The last write of a campaign may have been done though we never heard of it.
         if self.sight.is_doubtful()
-            && let Ok(seen) = self.lease.look(self.settings().renew_deadline).await
+            && let Ok(seen) = self.lease.look(self.settings().retry_period).await
         {
             self.looked(seen);
         }
@@ -277,7 +279,7 @@ impl Elector {
                 return Ok(());
             }
             let released = Record::released(record, self.clock.wall());
-            let limit = self.settings().renew_deadline;
+            let limit = self.settings().retry_period;
             let Err(error) = self.lease.replace(lease, &released, limit).await else {
                 tracing::info!(lease = self.settings().name, "released the lease");
                 return Ok(());
@@ -285,7 +287,7 @@ impl Elector {
             if attempt >= RELEASE_TRIES {
                 return Err(error);
             }
-            self.failed("release", &error);
+            self.standing.failed("release", &error);
             tokio::time::sleep(self.jittered(BRIEF)).await;
             if let Ok(seen) = self.lease.look(limit).await {
                 self.looked(seen);
@@ -312,11 +314,11 @@ impl Elector {
                 return match self.lease.look(limit).await {
                     Ok(seen) => {
                         self.looked(seen);
-                        self.view.known().last_error = None;
+                        self.standing.answered();
                         Step::Looked
                     }
                     Err(error) => {
-                        self.failed("look at", &error);
+                        self.standing.failed("look at", &error);
                         Step::Failed
                     }
                 };
@@ -326,7 +328,7 @@ impl Elector {
             Ok(lease) => {
                 self.watch.wrote(lease.metadata.resource_version.as_deref());
                 self.sight.saw(lease, self.now());
-                self.view.known().last_error = None;
+                self.standing.answered();
                 Step::Held { began }
             }
             Err(error) => {
@@ -335,7 +337,7 @@ impl Elector {
                     tracing::debug!(lease = self.settings().name, error = %error, "the lease has changed");
                     return Step::Outrun;
                 }
-                self.failed("write", &error);
+                self.standing.failed("write", &error);
                 Step::Failed
             }
         }
@@ -361,20 +363,14 @@ impl Elector {
         match sighting {
             Sighting::Lease(lease) => self.sight.saw_event(*lease, now),
             Sighting::Deleted(lease) => self.sight.saw_deleted(&lease, identity, *lease_duration, now),
-            Sighting::Over { worked, error: None } => {
-                tracing::trace!(lease = name, worked, "the watch of the lease has ended");
-                return Woken::Due;
-            }
-            Sighting::Over { worked, error: Some(error) } => {
-                tracing::debug!(lease = name, worked, error = chain(&error), "the watch of the lease broke");
-                if worked {
-                    return Woken::WatchBroke;
-                }
-                // Polling goes on. The status page should know why hand-overs are slow.
-                self.view.known().last_error = Some(chain(&error));
-                return Woken::Due;
+            Sighting::Over { worked, error } => {
+                tracing::debug!(lease = name, worked, error = error.as_ref().map(|e| chain(e)), "the watch has ended");
+                // A watch that can't be opened leaves us polling. The status page should know why hand-overs are slow.
+                self.standing.watch_error(error.as_ref().filter(|_| !worked));
+                return if worked && error.is_some() { Woken::WatchBroke } else { Woken::Due };
             }
         }
+        self.standing.watch_error(None);
         Woken::Event
     }
 
@@ -392,51 +388,6 @@ impl Elector {
     /// Whether the Lease that we hold must be written now: it is gone, or says that nobody holds it.
     fn needs_repair(&self, woken: Woken) -> bool {
         matches!(woken, Woken::Event) && self.sight.holder().is_none()
-    }
-
-    fn failed(&self, operation: &str, error: &LeaseError) {
-        let (lease, label, error) = (&self.settings().name, error.label(), chain(error));
-        tracing::warn!(lease, operation, label, error, "a request about the lease failed");
-        self.view.known().last_error = Some(error);
-    }
-
-    /// Tells the world that we don't lead, and who does.
-    fn follow(&self) {
-        self.master.set(0.0);
-        let holder = self.sight.holder().filter(|holder| *holder != self.settings().identity).map(str::to_owned);
-        let last_error = {
-            let mut known = self.view.known();
-            (known.term, known.renewed) = (None, None);
-            known.transitions = self.sight.lease().map_or(0, |(_, record)| record.transitions);
-            if known.leader != holder
-                && let Some(leader) = &holder
-            {
-                tracing::info!(lease = self.settings().name, leader, "another leads");
-            }
-            known.leader.clone_from(&holder);
-            known.last_error.clone()
-        };
-        self.leadership.send_if_modified(|leadership| {
-            let same = matches!(&*leadership, Leadership::Follower { leader, last_error: error }
-                if *leader == holder && *error == last_error);
-            if !same {
-                *leadership = Leadership::Follower { leader: holder, last_error };
-            }
-            !same
-        });
-    }
-
-    /// Tells the world that we lead.
-    fn lead(&self, term: &Term, began: Duration) {
-        {
-            let mut known = self.view.known();
-            (known.term, known.renewed) = (Some(term.id()), Some(self.instant(began)));
-            known.leader = Some(self.settings().identity.clone());
-            known.transitions = self.sight.lease().map_or(0, |(_, record)| record.transitions);
-        }
-        self.master.set(1.0);
-        tracing::info!(lease = self.settings().name, term = term.id(), "acquired the lease");
-        self.leadership.send_replace(Leadership::Leader(term.clone()));
     }
 
     fn claim(&self, now: Duration) -> Claim {

@@ -97,14 +97,13 @@ impl LeaseError {
 pub(super) struct LeaseClient {
     pub(super) api: Api<Lease>,
     pub(super) settings: LeaseSettings,
-    timeout: Duration,
     meter: Meter,
 }
 
 impl LeaseClient {
     pub(super) fn new(client: kube::Client, settings: LeaseSettings, meter: Meter) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
-        Self { api, timeout: settings.request_timeout(), settings, meter }
+        Self { api, settings, meter }
     }
 
     /// The Lease as it is now, if there is one. This and the others take no longer than `limit`.
@@ -142,10 +141,10 @@ impl LeaseClient {
     async fn within<T>(
         &self,
         operation: &'static str,
-        limit: Duration,
+        timeout: Duration,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, LeaseError> {
-        let (name, timeout) = (&self.settings.name, self.timeout.min(limit));
+        let name = &self.settings.name;
         let result = match tokio::time::timeout(timeout, request).await {
             Ok(answer) => answer.map_err(|error| LeaseError::new(operation, name, error)),
             Err(_) => Err(LeaseError::Timeout { operation, lease: name.clone(), timeout }),

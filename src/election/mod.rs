@@ -38,6 +38,7 @@ mod lease_client;
 mod lease_watch;
 mod record;
 mod settings;
+mod standing;
 mod status;
 mod term;
 #[cfg(test)]

@@ -68,9 +68,10 @@ impl LeaseSettings {
         }
     }
 
-    /// How long one request may take: what is left between a renewal's turn and the deadline allows two tries.
-    pub(super) fn request_timeout(&self) -> Duration {
-        (self.renew_deadline.saturating_sub(self.retry_period)) / 2
+    /// How long a renewal's request may take: most of what is left from its turn to the deadline, for an API that is
+    /// slow, but not all, for a connection that is dead.
+    pub(super) fn renewal_timeout(&self) -> Duration {
+        self.renew_deadline.saturating_sub(self.retry_period).mul_f64(0.6)
     }
 
     /// The pause after a failed request: a fifth of the retry period, so that the deadline allows several.

@@ -30,6 +30,7 @@ pub(super) struct Known {
     pub(super) renewed: Option<Instant>,
     pub(super) transitions: i32,
     pub(super) last_error: Option<String>,
+    pub(super) watch_error: Option<String>,
 }
 
 /// One look at an election.
@@ -47,7 +48,7 @@ pub struct ElectionStatus {
     pub renewed_ago: Option<Duration>,
     /// How often the Lease has changed hands.
     pub transitions: i32,
-    /// Why the last request failed, until one succeeds.
+    /// Why the last request failed, until one succeeds; or why the Lease can't be watched, until it can.
     pub last_error: Option<String>,
 }
 
@@ -75,7 +76,7 @@ impl ElectionView {
             leader: known.leader.clone(),
             renewed_ago: known.term.and(known.renewed).map(|renewed| self.0.clock.now() - renewed),
             transitions: known.transitions,
-            last_error: known.last_error.clone(),
+            last_error: known.last_error.clone().or_else(|| known.watch_error.clone()),
         }
     }
 

@@ -181,6 +181,9 @@ async fn a_standby_whose_watch_is_forbidden_polls_and_says_why() {
     tokio::time::sleep(30 * S).await;
     let requests = api.requests();
     assert!(requests.iter().filter(|request| *request == "WATCH").count() < 20, "{requests:?}");
+    assert!(
+        b.view.status().last_error.unwrap().starts_with("cannot watch lease \"external-attacher-leader-demo\": 403")
+    );
     a.stop.cancel();
     assert!(b.leads().await <= 6 * S);
 }
@@ -250,6 +253,18 @@ async fn a_short_outage_does_not_cost_the_term() {
         a.site.cut(false);
     }
     assert!(a.may_write() && a.term().unwrap().id() == 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_that_takes_seconds_to_answer_costs_no_term() {
+    let api = FakeApi::start();
+    let mut a = Node::join(&api, "a_1");
+    a.site.faults(Faults { latency: Duration::from_millis(1400), lose: 0.0 });
+    a.leads().await;
+    for _ in 0..100 {
+        tokio::time::sleep(S).await;
+        assert!(a.may_write() && a.term().unwrap().id() == 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
