@@ -1,0 +1,257 @@
+//! What to do about the Lease, from what was seen of it and when. Pure: times are durations since any local origin.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+
+use super::record::Record;
+
+/// What is known of the Lease.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sight {
+    lease: Known,
+    /// What is known may be old: look before deciding.
+    doubtful: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    /// There is none; it may be created from this moment on.
+    Absent {
+        free_at: Duration,
+        version: Option<String>,
+    },
+    Present {
+        lease: Box<Lease>,
+        record: Record,
+        at: Duration,
+    },
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// Read the Lease.
+    Look,
+    /// Create it.
+    Create,
+    /// Write our name into it: a first time, or to renew.
+    Write,
+    /// Somebody else may hold it until then.
+    Wait { until: Duration },
+}
+
+impl Sight {
+    /// The Lease was read or written. The moment when a record was seen *first* is kept: it is from there that its
+    /// duration runs.
+    pub(super) fn saw(&mut self, seen: Lease, now: Duration) {
+        self.doubtful = false;
+        let new = Record::of(&seen);
+        match &mut self.lease {
+            Known::Present { lease, record, at } => {
+                if *record != new {
+                    (*record, *at) = (new, now);
+                }
+                **lease = seen;
+            }
+            Known::Nothing | Known::Absent { .. } => {
+                self.lease = Known::Present { lease: Box::new(seen), record: new, at: now };
+            }
+        }
+    }
+
+    /// The watch told of the Lease, maybe of a state that is known already or was left since.
+    pub(super) fn saw_event(&mut self, seen: Lease, now: Duration) {
+        if !matches!(&self.lease, Known::Present { lease, .. } if is_older(&seen, lease)) {
+            self.saw(seen, now);
+        }
+    }
+
+    /// There is no Lease. One that somebody else held is not free before it would have expired: its holder may be alive.
+    pub(super) fn saw_none(&mut self, me: &str, fallback: Duration, now: Duration) {
+        self.doubtful = false;
+        let free_at = match &self.lease {
+            Known::Absent { .. } => return,
+            Known::Present { record, at, .. } if record.holder.as_deref().is_some_and(|holder| holder != me) => {
+                at.saturating_add(record.duration(fallback)).max(now)
+            }
+            Known::Nothing | Known::Present { .. } => now,
+        };
+        self.lease = Known::Absent { free_at, version: None };
+    }
+
+    /// The watch told of a deletion.
+    pub(super) fn saw_deleted(&mut self, deleted: &Lease, me: &str, fallback: Duration, now: Duration) {
+        if let Known::Present { lease, .. } = &self.lease
+            && lease.metadata.uid != deleted.metadata.uid
+            && is_older(deleted, lease)
+        {
+            return;
+        }
+        self.saw_none(me, fallback, now);
+        if let Known::Absent { version, .. } = &mut self.lease {
+            version.clone_from(&deleted.metadata.resource_version);
+        }
+    }
+
+    /// A write failed or was refused: what is known may be old.
+    pub(super) fn doubt(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// Whether what is known may be old.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
+    /// What to do now.
+    pub(super) fn claim(&self, me: &str, fallback: Duration, now: Duration) -> Claim {
+        if self.doubtful {
+            return Claim::Look;
+        }
+        let free_at = match &self.lease {
+            Known::Nothing => return Claim::Look,
+            Known::Absent { free_at, .. } if now >= *free_at => return Claim::Create,
+            Known::Absent { free_at, .. } => *free_at,
+            Known::Present { record, at, .. } => match &record.holder {
+                Some(holder) if holder != me => at.saturating_add(record.duration(fallback)),
+                Some(_) | None => now,
+            },
+        };
+        if now >= free_at { Claim::Write } else { Claim::Wait { until: free_at } }
+    }
+
+    /// The Lease to be written over, and its record.
+    pub(super) fn lease(&self) -> Option<(&Lease, &Record)> {
+        match &self.lease {
+            Known::Present { lease, record, .. } => Some((lease, record)),
+            Known::Nothing | Known::Absent { .. } => None,
+        }
+    }
+
+    /// Who holds it, as far as is known.
+    pub(super) fn holder(&self) -> Option<&str> {
+        self.lease().and_then(|(_, record)| record.holder.as_deref())
+    }
+
+    /// The resource version that a watch can start from.
+    pub(super) fn version(&self) -> Option<&str> {
+        match &self.lease {
+            Known::Nothing => None,
+            Known::Absent { version, .. } => version.as_deref(),
+            Known::Present { lease, .. } => lease.metadata.resource_version.as_deref(),
+        }
+    }
+}
+
+/// Whether `a` is not newer than `b`. Resource versions are compared as numbers, which the API promises since 1.35 and
+/// always did; one that isn't a number counts as newer.
+fn is_older(a: &Lease, b: &Lease) -> bool {
+    let number = |lease: &Lease| lease.metadata.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok());
+    matches!((number(a), number(b)), (Some(a), Some(b)) if a <= b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    const LEASE: Duration = Duration::from_secs(15);
+    const S: Duration = Duration::from_secs(1);
+
+    fn lease(version: u64, record: &Record) -> Lease {
+        let metadata =
+            ObjectMeta { uid: Some("u".into()), resource_version: Some(version.to_string()), ..ObjectMeta::default() };
+        let mut lease = Lease { metadata, spec: None };
+        record.write_to(&mut lease);
+        lease
+    }
+
+    fn held(by: &str, renewed: i64) -> Record {
+        Record::held(None, by, LEASE, Timestamp::from_second(renewed).unwrap())
+    }
+
+    fn seen(version: u64, record: &Record, at: Duration) -> Sight {
+        let mut sight = Sight::default();
+        sight.saw(lease(version, record), at);
+        sight
+    }
+
+    #[test]
+    fn nothing_known_is_looked_up_and_nothing_there_is_created() {
+        let mut sight = Sight::default();
+        assert_eq!(sight.claim("me", LEASE, S), Claim::Look);
+        sight.saw_none("me", LEASE, S);
+        assert_eq!(sight.claim("me", LEASE, S), Claim::Create);
+    }
+
+    #[test]
+    fn a_released_lease_and_our_own_are_written_at_once() {
+        for record in [Record::released(&held("other", 1), Timestamp::UNIX_EPOCH), held("me", 1)] {
+            assert_eq!(seen(1, &record, S).claim("me", LEASE, S), Claim::Write);
+        }
+    }
+
+    #[test]
+    fn a_foreign_lease_expires_one_duration_after_it_was_seen_whatever_it_says_about_time() {
+        for renewed in [-1_000_000, 0, 1_000_000] {
+            let sight = seen(1, &held("other", renewed), 100 * S);
+            assert_eq!(sight.claim("me", 3 * LEASE, 114 * S), Claim::Wait { until: 115 * S });
+            assert_eq!(sight.claim("me", 3 * LEASE, 115 * S), Claim::Write);
+        }
+    }
+
+    #[test]
+    fn a_renewal_starts_the_duration_anew_but_seeing_the_same_record_again_does_not() {
+        let mut sight = seen(1, &held("other", 1), Duration::ZERO);
+        sight.saw(lease(2, &held("other", 1)), 5 * S);
+        assert_eq!(sight.claim("me", LEASE, 6 * S), Claim::Wait { until: 15 * S });
+        assert_eq!(sight.version(), Some("2"), "labels may have changed");
+        sight.saw(lease(3, &held("other", 2)), 7 * S);
+        assert_eq!(sight.claim("me", LEASE, 8 * S), Claim::Wait { until: 22 * S });
+    }
+
+    #[test]
+    fn an_event_older_than_what_is_known_is_ignored() {
+        let mut sight = seen(9, &held("me", 9), S);
+        sight.saw_event(lease(8, &held("other", 8)), 2 * S);
+        assert_eq!(sight.holder(), Some("me"));
+        sight.saw(lease(8, &held("other", 8)), 2 * S);
+        assert_eq!(sight.holder(), Some("other"), "an answer is believed: the cluster may come from a backup");
+    }
+
+    #[test]
+    fn a_deleted_foreign_lease_is_waited_out_and_our_own_is_made_anew() {
+        let mut sight = seen(1, &held("other", 1), Duration::ZERO);
+        sight.saw_deleted(&lease(2, &held("other", 1)), "me", LEASE, 4 * S);
+        assert_eq!(sight.claim("me", LEASE, 4 * S), Claim::Wait { until: 15 * S });
+        assert_eq!(sight.version(), Some("2"));
+        sight.saw_none("me", LEASE, 5 * S);
+        assert_eq!(sight.claim("me", LEASE, 15 * S), Claim::Create);
+
+        let mut sight = seen(1, &held("me", 1), Duration::ZERO);
+        sight.saw_none("me", LEASE, 4 * S);
+        assert_eq!(sight.claim("me", LEASE, 4 * S), Claim::Create);
+    }
+
+    #[test]
+    fn the_deletion_of_an_earlier_lease_is_ignored() {
+        let mut sight = seen(9, &held("other", 9), S);
+        let mut earlier = lease(5, &held("other", 5));
+        earlier.metadata.uid = Some("earlier".into());
+        sight.saw_deleted(&earlier, "me", LEASE, 2 * S);
+        assert_eq!(sight.holder(), Some("other"));
+    }
+
+    #[test]
+    fn doubt_means_looking_first() {
+        let mut sight = seen(1, &held("me", 1), S);
+        sight.doubt();
+        assert_eq!(sight.claim("me", LEASE, S), Claim::Look);
+        sight.saw(lease(1, &held("me", 1)), S);
+        assert_eq!(sight.claim("me", LEASE, S), Claim::Write);
+    }
+}

@@ -1,0 +1,423 @@
+//! Campaigns for the Lease, holds it, hands it back.
+//!
+//! ```text
+//!        ┌──────────── campaign: look, wait (watching), write ────────────┐
+//!        │                                                                ▼
+//!   lost, or deadline passed <──────── hold: renew each retry period (watching)
+//!                                         │ told to stop and no TermGuard left
+//!                                         ▼
+//!                                      release
+//! ```
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Claim, Sight};
+use super::gate::Leadership;
+use super::lease_client::{LeaseClient, LeaseError};
+use super::lease_watch::{LeaseWatch, Sighting};
+use super::record::Record;
+use super::settings::{LeaseSettings, SettingsError};
+use super::standing::Standing;
+use super::status::ElectionView;
+use super::term::Term;
+use crate::process::{Clock, Entropy, chain};
+use crate::telemetry::{Meter, names};
+
+/// Delays are lengthened by up to this share, so that standbys don't move in step.
+const JITTER: f64 = 0.2;
+/// How often a release is tried: a conflict is only somebody's edit of a label.
+const RELEASE_TRIES: u32 = 3;
+/// The pause between those tries, and before a look after a watch broke: short, as a hand-over may depend on it.
+const BRIEF: Duration = Duration::from_millis(100);
+
+/// The election did not end as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum ElectionError {
+    /// The Lease could not be handed back: a successor has to wait until it expires.
+    #[error("the lease was not released")]
+    Release(#[source] LeaseError),
+}
+
+/// Takes part in the election of one Lease's holder.
+pub struct Elector {
+    lease: LeaseClient,
+    clock: Clock,
+    entropy: Entropy,
+    standing: Standing,
+    slow_path: metrics::Counter,
+    origin: Instant,
+    sight: Sight,
+    watch: LeaseWatch,
+    terms: u64,
+    /// The last term; its guards may outlive it.
+    last: Option<Term>,
+}
+
+/// What one step towards holding the Lease came to.
+enum Step {
+    /// The Lease is ours by a request that began then.
+    Held {
+        began: Duration,
+    },
+    /// We know more.
+    Looked,
+    /// Somebody was quicker.
+    Outrun,
+    Failed,
+}
+
+/// Why waiting ended.
+#[derive(Clone, Copy)]
+enum Woken {
+    Due,
+    Event,
+    WatchBroke,
+}
+
+/// How holding ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Lost(&'static str),
+    Vacated,
+}
+
+/// A term that is lost when its elector stops looking after it, for whatever reason.
+struct Tenure(Term);
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        self.0.lose();
+    }
+}
+
+impl Elector {
+    /// An elector that has asked for nothing yet.
+    pub fn new(
+        client: kube::Client,
+        settings: LeaseSettings,
+        clock: Clock,
+        entropy: Entropy,
+        meter: Meter,
+    ) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self {
+            clock,
+            entropy,
+            standing: Standing::new(&settings, &meter, clock),
+            slow_path: meter.counter(&names::LEADER_SLOWPATH, &[("name", &settings.name)]),
+            origin: clock.now(),
+            sight: Sight::default(),
+            watch: LeaseWatch::default(),
+            terms: 0,
+            last: None,
+            lease: LeaseClient::new(client, settings, meter),
+        })
+    }
+
+    /// Whether we lead, as it changes.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.standing.subscribe()
+    }
+
+    /// For the status page and the health endpoint.
+    pub fn view(&self) -> ElectionView {
+        self.standing.view()
+    }
+
+    /// Takes part until `stop`. A holder then waits for its [`TermGuard`](super::TermGuard)s, renewing, and hands the
+    /// Lease back.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), ElectionError> {
+        while let Some(began) = self.campaign(&stop).await {
+            match self.hold(began, &stop).await {
+                End::Vacated => break,
+                End::Lost(reason) => {
+                    tracing::warn!(lease = self.settings().name, reason, "lost the lease, the term is over");
+                }
+            }
+        }
+        self.leave().await.map_err(ElectionError::Release)
+    }
+
+    /// Tries until the Lease is ours; `None` if told to stop.
+    async fn campaign(&mut self, stop: &CancellationToken) -> Option<Duration> {
+        let mut poll_at = self.now();
+        let mut not_before = poll_at;
+        let mut outrun = false;
+        self.standing.follow(&self.sight);
+        loop {
+            if stop.is_cancelled() {
+                return None;
+            }
+            let now = self.now();
+            let claim = self.claim(now);
+            let due = match claim {
+                Claim::Wait { until } => until.min(poll_at),
+                Claim::Look | Claim::Create | Claim::Write => now,
+            };
+            let due = due.max(not_before);
+            if due > now {
+                let woken = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return None,
+                    woken = self.wait(due) => woken,
+                };
+                match woken {
+                    Woken::Due => {}
+                    Woken::Event => poll_at = self.now() + self.jittered(self.settings().retry_period),
+                    Woken::WatchBroke => poll_at = poll_at.min(self.now() + self.jittered(BRIEF)),
+                }
+                self.standing.follow(&self.sight);
+                continue;
+            }
+            let limit = self.settings().retry_period;
+            let came_to = if matches!(claim, Claim::Create | Claim::Write) {
+                // Not dropped for a stop: a write that is under way may succeed, and must then be undone.
+                self.step(claim, limit).await
+            } else {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return None,
+                    came_to = self.step(claim, limit) => came_to,
+                }
+            };
+            let now = self.now();
+            match came_to {
+                Step::Held { began } if now < began + self.settings().renew_deadline => return Some(began),
+                Step::Held { .. } => {}
+                Step::Looked => poll_at = now + self.jittered(self.settings().retry_period),
+                Step::Outrun if !outrun => outrun = true,
+                Step::Outrun | Step::Failed => {
+                    outrun = false;
+                    not_before = now + self.jittered(self.settings().pause());
+                    poll_at = poll_at.max(not_before);
+                }
+            }
+            self.standing.follow(&self.sight);
+        }
+    }
+
+    /// Holds the Lease, renewing it, until it is lost or nobody needs it.
+    async fn hold(&mut self, began: Duration, stop: &CancellationToken) -> End {
+        self.terms += 1;
+        let tenure = Tenure(Term::new(self.terms, self.deadline(began), stop, self.clock));
+        let term = &tenure.0;
+        self.last = Some(term.clone());
+        self.standing.lead(&self.sight, term, self.instant(began));
+        let mut outrun = false;
+        let mut renew_at = began + self.settings().retry_period;
+        loop {
+            if !term.may_write() {
+                return End::Lost("the renew deadline has passed");
+            }
+            if self.sight.holder().is_some_and(|holder| holder != self.settings().identity) {
+                return End::Lost("another holds it");
+            }
+            let stopping = stop.is_cancelled();
+            if stopping && term.is_vacant() {
+                return End::Vacated;
+            }
+            let now = self.now();
+            if renew_at > now {
+                let valid_until = term.valid_until().unwrap_or_else(|| self.deadline(now));
+                tokio::select! {
+                    biased;
+                    () = tokio::time::sleep_until(valid_until) => {}
+                    () = stop.cancelled(), if !stopping => {}
+                    () = term.vacated(), if stopping => {}
+                    woken = self.wait(renew_at) => if self.needs_repair(woken) {
+                        renew_at = self.now();
+                    },
+                }
+                continue;
+            }
+            let left =
+                term.valid_until().map_or(Duration::ZERO, |until| until.saturating_duration_since(self.clock.now()));
+            let claim = self.claim(now);
+            match self.step(claim, left.min(self.settings().renewal_timeout())).await {
+                // Too late is too late, though the Lease be ours again: others may have seen the term end.
+                Step::Held { .. } if !term.may_write() => {}
+                Step::Held { began } => {
+                    term.renew(self.deadline(began));
+                    self.standing.renewed(self.instant(began));
+                    renew_at = began + self.settings().retry_period;
+                    outrun = false;
+                }
+                Step::Looked => {}
+                Step::Outrun if !outrun => {
+                    outrun = true;
+                    self.slow_path.increment(1);
+                }
+                Step::Outrun | Step::Failed => renew_at = self.now() + self.jittered(self.settings().pause()),
+            }
+        }
+    }
+
+    /// Leaves no Lease of ours behind, unless work of a lost term is still going on: then it has to expire.
+    async fn leave(&mut self) -> Result<(), LeaseError> {
+        self.standing.follow(&self.sight);
+        if self.last.as_ref().is_some_and(|term| !term.is_vacant()) {
+            return Ok(());
+        }
+        // The last write of a campaign may have been done though we never heard of it.
+        if self.sight.is_doubtful()
+            && let Ok(seen) = self.lease.look(self.settings().retry_period).await
+        {
+            self.looked(seen);
+        }
+        self.release().await
+    }
+
+    /// Hands the Lease back: free at once, for whoever watches.
+    async fn release(&mut self) -> Result<(), LeaseError> {
+        for attempt in 1.. {
+            let Some((lease, record)) = self.sight.lease() else { return Ok(()) };
+            if record.holder.as_deref() != Some(self.settings().identity.as_str()) {
+                return Ok(());
+            }
+            let released = Record::released(record, self.clock.wall());
+            let limit = self.settings().retry_period;
+            let Err(error) = self.lease.replace(lease, &released, limit).await else {
+                tracing::info!(lease = self.settings().name, "released the lease");
+                return Ok(());
+            };
+            if attempt >= RELEASE_TRIES {
+                return Err(error);
+            }
+            self.standing.failed("release", &error);
+            tokio::time::sleep(self.jittered(BRIEF)).await;
+            if let Ok(seen) = self.lease.look(limit).await {
+                self.looked(seen);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what was decided, in no longer than `limit`.
+    async fn step(&mut self, claim: Claim, limit: Duration) -> Step {
+        let began = self.now();
+        let settings = &self.lease.settings;
+        let known = self.sight.lease();
+        let record = Record::held(
+            known.map(|(_, record)| record),
+            &settings.identity,
+            settings.lease_duration,
+            self.clock.wall(),
+        );
+        let written = match (claim, known) {
+            (Claim::Write, Some((lease, _))) => self.lease.replace(lease, &record, limit).await,
+            (Claim::Create, _) => self.lease.create(&record, limit).await,
+            (Claim::Look | Claim::Wait { .. } | Claim::Write, _) => {
+                return match self.lease.look(limit).await {
+                    Ok(seen) => {
+                        self.looked(seen);
+                        self.standing.answered();
+                        Step::Looked
+                    }
+                    Err(error) => {
+                        self.standing.failed("look at", &error);
+                        Step::Failed
+                    }
+                };
+            }
+        };
+        match written {
+            Ok(lease) => {
+                self.watch.wrote(lease.metadata.resource_version.as_deref());
+                self.sight.saw(lease, self.now());
+                self.standing.answered();
+                Step::Held { began }
+            }
+            Err(error) => {
+                self.sight.doubt();
+                if error.is_outrun() {
+                    tracing::debug!(lease = self.settings().name, error = %error, "the lease has changed");
+                    return Step::Outrun;
+                }
+                self.standing.failed("write", &error);
+                Step::Failed
+            }
+        }
+    }
+
+    /// Waits until `due` or until the watch tells something.
+    async fn wait(&mut self, due: Duration) -> Woken {
+        let now = self.now();
+        if let Some(version) = self.sight.version() {
+            self.watch.ensure(&self.lease, version, now);
+        }
+        // While the watch is closed, the wait ends early to open it again.
+        let reopen = self.watch.reopen_at().filter(|_| self.sight.version().is_some());
+        let due = self.instant(reopen.map_or(due, |reopen| due.min(reopen.max(now))));
+        let retry = self.jittered(self.settings().retry_period);
+        let sighting = tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(due) => return Woken::Due,
+            sighting = self.watch.next(&self.lease.settings.name, retry) => sighting,
+        };
+        let now = self.now();
+        let LeaseSettings { identity, lease_duration, name, .. } = &self.lease.settings;
+        match sighting {
+            Sighting::Lease(lease) => self.sight.saw_event(*lease, now),
+            Sighting::Deleted(lease) => self.sight.saw_deleted(&lease, identity, *lease_duration, now),
+            Sighting::Over { worked, error } => {
+                tracing::debug!(lease = name, worked, error = error.as_ref().map(|e| chain(e)), "the watch has ended");
+                // A watch that can't be opened leaves us polling. The status page should know why hand-overs are slow.
+                self.standing.watch_error(error.as_ref().filter(|_| !worked));
+                return if worked && error.is_some() { Woken::WatchBroke } else { Woken::Due };
+            }
+        }
+        self.standing.watch_error(None);
+        Woken::Event
+    }
+
+    fn looked(&mut self, seen: Option<k8s_openapi::api::coordination::v1::Lease>) {
+        let now = self.now();
+        let LeaseSettings { identity, lease_duration, .. } = &self.lease.settings;
+        if let Some(lease) = seen {
+            self.watch.compare(lease.metadata.resource_version.as_deref());
+            self.sight.saw(lease, now);
+        } else {
+            self.sight.saw_none(identity, *lease_duration, now);
+        }
+    }
+
+    /// Whether the Lease that we hold must be written now: it is gone, or says that nobody holds it.
+    fn needs_repair(&self, woken: Woken) -> bool {
+        matches!(woken, Woken::Event) && self.sight.holder().is_none()
+    }
+
+    fn claim(&self, now: Duration) -> Claim {
+        self.sight.claim(&self.settings().identity, self.settings().lease_duration, now)
+    }
+
+    fn settings(&self) -> &LeaseSettings {
+        &self.lease.settings
+    }
+
+    fn jittered(&self, base: Duration) -> Duration {
+        self.entropy.jittered(base, JITTER)
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now() - self.origin
+    }
+
+    fn instant(&self, at: Duration) -> Instant {
+        self.origin + at
+    }
+
+    /// Until when a renewal that began then gives the right to write.
+    fn deadline(&self, began: Duration) -> Instant {
+        self.instant(began) + self.settings().renew_deadline
+    }
+}
+
+impl std::fmt::Debug for Elector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Elector").field("lease", &self.settings().name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,257 @@
+//! A Kubernetes API that knows Leases only, over real HTTP on in-memory streams, for the tests of this folder. Each
+//! client reaches it through a [`Site`] of its own, whose network can be cut, slowed down or made to lose answers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::http::{Method, Request, Response, StatusCode};
+use axum::serve::Listener;
+use futures::{StreamExt as _, stream};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::{Value, json};
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
+
+use crate::process::{Entropy, Tasks};
+
+#[derive(Default)]
+struct Store {
+    version: u64,
+    leases: BTreeMap<String, Value>,
+    /// Everything that happened: version, type of event, object.
+    history: Vec<(u64, &'static str, Value)>,
+    requests: Vec<String>,
+    forbid_watch: bool,
+}
+
+#[derive(Clone)]
+pub(super) struct FakeApi {
+    store: Arc<Mutex<Store>>,
+    changed: watch::Sender<u64>,
+    tasks: Tasks,
+    dial: mpsc::UnboundedSender<DuplexStream>,
+}
+
+/// One client's network.
+#[derive(Clone)]
+pub(super) struct Site {
+    cut: watch::Sender<bool>,
+    faults: Arc<Mutex<Faults>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Faults {
+    /// Each way, up to this.
+    pub(super) latency: Duration,
+    /// The share of answers that never arrive.
+    pub(super) lose: f64,
+}
+
+struct Accept(mpsc::UnboundedReceiver<DuplexStream>);
+
+impl Listener for Accept {
+    type Io = DuplexStream;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (DuplexStream, ()) {
+        match self.0.recv().await {
+            Some(stream) => (stream, ()),
+            None => futures::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl FakeApi {
+    pub(super) fn start() -> Self {
+        let (tasks, _ends) = Tasks::new("fake-api");
+        let (dial, accept) = mpsc::unbounded_channel();
+        let api = Self { store: Arc::default(), changed: watch::Sender::new(0), tasks, dial };
+        let shared = (Arc::clone(&api.store), api.changed.clone());
+        let router = Router::new().fallback(answer).with_state(shared);
+        api.tasks.spawn("serve", async move {
+            let _ = axum::serve(Accept(accept), router).await;
+        });
+        api
+    }
+
+    pub(super) fn client(&self, site: &Site, entropy: &Entropy) -> kube::Client {
+        let (api, site, entropy) = (self.clone(), site.clone(), entropy.clone());
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (api, site, entropy) = (api.clone(), site.clone(), entropy.clone());
+            async move {
+                let faults = *site.faults.lock().unwrap();
+                let mut cut = site.cut.subscribe();
+                if *cut.borrow_and_update() {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+                }
+                tokio::time::sleep(faults.latency.mul_f64(entropy.fraction())).await;
+                let (ours, theirs) = tokio::io::duplex(64 * 1024);
+                let _ = api.dial.send(theirs);
+                let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours)).await?;
+                api.tasks.spawn("connection", async move {
+                    tokio::select! {
+                        biased;
+                        _ = cut.wait_for(|cut| *cut) => {}
+                        _ = connection => {}
+                    }
+                });
+                let answer = sender.send_request(request).await?;
+                tokio::time::sleep(faults.latency.mul_f64(entropy.fraction())).await;
+                if entropy.fraction() < faults.lose {
+                    return futures::future::pending().await;
+                }
+                Ok::<_, tower::BoxError>(answer)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    pub(super) fn forbid_watch(&self) {
+        self.store.lock().unwrap().forbid_watch = true;
+    }
+
+    pub(super) fn lease(&self, name: &str) -> Option<Lease> {
+        let store = self.store.lock().unwrap();
+        store.leases.get(name).map(|lease| serde_json::from_value(lease.clone()).unwrap())
+    }
+
+    /// Methods of all requests so far, `WATCH` for a watch.
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.store.lock().unwrap().requests.clone()
+    }
+
+    /// As `kubectl delete lease` does.
+    pub(super) fn delete(&self, name: &str) {
+        let mut store = self.store.lock().unwrap();
+        let mut lease = store.leases.remove(name).unwrap();
+        store.record("DELETED", &mut lease);
+        self.changed.send_replace(store.version);
+    }
+
+    /// As `kubectl edit lease` does.
+    pub(super) fn edit(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut store = self.store.lock().unwrap();
+        let mut lease = store.leases.remove(name).unwrap();
+        edit(&mut lease);
+        store.record("MODIFIED", &mut lease);
+        store.leases.insert(name.to_owned(), lease);
+        self.changed.send_replace(store.version);
+    }
+}
+
+impl Site {
+    pub(super) fn new() -> Self {
+        Self { cut: watch::Sender::new(false), faults: Arc::default() }
+    }
+
+    pub(super) fn cut(&self, cut: bool) {
+        self.cut.send_replace(cut);
+    }
+
+    pub(super) fn faults(&self, faults: Faults) {
+        *self.faults.lock().unwrap() = faults;
+    }
+}
+
+impl Store {
+    fn record(&mut self, event: &'static str, object: &mut Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.history.push((self.version, event, object.clone()));
+    }
+}
+
+type Shared = (Arc<Mutex<Store>>, watch::Sender<u64>);
+
+async fn answer(State((store, changed)): State<Shared>, request: Request<Body>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let name = parts.uri.path().split("/leases/").nth(1).unwrap_or_default().to_owned();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let watching = query.contains("watch=true");
+    store.lock().unwrap().requests.push(if watching { "WATCH".into() } else { parts.method.to_string() });
+    if watching {
+        return watch_events(store, &changed, &query);
+    }
+    let body: Value = serde_json::from_slice(&to_bytes(body, 1 << 20).await.unwrap()).unwrap_or_default();
+    let mut store = store.lock().unwrap();
+    let result = match parts.method {
+        Method::GET => store.leases.get(&name).cloned().ok_or((404, "NotFound")),
+        Method::POST => store.create(body),
+        Method::PUT => store.replace(&name, body),
+        _ => Err((405, "MethodNotAllowed")),
+    };
+    changed.send_replace(store.version);
+    match result {
+        Ok(lease) => reply(StatusCode::OK, &lease),
+        Err((code, reason)) => refuse(code, reason),
+    }
+}
+
+impl Store {
+    fn create(&mut self, mut lease: Value) -> Result<Value, (u16, &'static str)> {
+        let name = lease["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if self.leases.contains_key(&name) {
+            return Err((409, "AlreadyExists"));
+        }
+        lease["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+        self.record("ADDED", &mut lease);
+        self.leases.insert(name, lease.clone());
+        Ok(lease)
+    }
+
+    fn replace(&mut self, name: &str, mut lease: Value) -> Result<Value, (u16, &'static str)> {
+        let known = self.leases.get(name).ok_or((404, "NotFound"))?;
+        if known["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"] {
+            return Err((409, "Conflict"));
+        }
+        self.record("MODIFIED", &mut lease);
+        self.leases.insert(name.to_owned(), lease.clone());
+        Ok(lease)
+    }
+}
+
+fn watch_events(store: Arc<Mutex<Store>>, changed: &watch::Sender<u64>, query: &str) -> Response<Body> {
+    if store.lock().unwrap().forbid_watch {
+        return refuse(403, "Forbidden");
+    }
+    let field = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)).unwrap_or_default().to_owned();
+    let from: u64 = field("resourceVersion=").parse().unwrap();
+    let name = field("fieldSelector=metadata.name%3D");
+    let events = stream::unfold((store, changed.subscribe(), from), move |(store, mut changed, from)| {
+        let name = name.clone();
+        async move {
+            loop {
+                let next = {
+                    let store = store.lock().unwrap();
+                    let newer = store.history.iter().find(|(at, _, o)| *at > from && o["metadata"]["name"] == *name);
+                    newer.map(|(at, event, object)| (*at, json!({"type": event, "object": object})))
+                };
+                if let Some((at, event)) = next {
+                    return Some((Ok::<_, io::Error>(format!("{event}\n")), (store, changed, at)));
+                }
+                changed.changed().await.ok()?;
+            }
+        }
+    });
+    Response::new(Body::from_stream(events.boxed()))
+}
+
+fn reply(code: StatusCode, body: &Value) -> Response<Body> {
+    Response::builder().status(code).body(Body::from(body.to_string())).unwrap()
+}
+
+fn refuse(code: u16, reason: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": "the fake API refuses"});
+    reply(StatusCode::from_u16(code).unwrap(), &status)
+}

@@ -1,0 +1,127 @@
+//! What an elector is told, and the timings that keep two holders apart.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::process::Entropy;
+
+/// One Lease and how to hold it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseSettings {
+    /// Where the Lease lives.
+    pub namespace: String,
+    /// The Lease's name, the Go sidecar's.
+    pub name: String,
+    /// Who we are; unique among processes, see [`identity`].
+    pub identity: String,
+    /// How long a Lease that nobody renews keeps others out. Written in whole seconds, rounded up.
+    pub lease_duration: Duration,
+    /// How long after its last renewal a holder gives up.
+    pub renew_deadline: Duration,
+    /// The pause between renewals, and between the looks of a standby whose watch is broken.
+    pub retry_period: Duration,
+    /// Labels put on the Lease.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Timings that can't keep two holders apart, or no Lease to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The Lease needs a namespace, a name and a holder.
+    #[error("a lease needs a namespace, a name and an identity")]
+    Nameless,
+    /// A new holder could start before the old one has given up.
+    #[error("lease duration {lease:?} must be longer than renew deadline {renew:?}")]
+    LeaseTooShort {
+        /// The lease duration.
+        lease: Duration,
+        /// The renew deadline.
+        renew: Duration,
+    },
+    /// The holder would give up before it had tried to renew.
+    #[error("renew deadline {renew:?} must be longer than 1.2 times the retry period {retry:?}")]
+    DeadlineTooShort {
+        /// The renew deadline.
+        renew: Duration,
+        /// The retry period.
+        retry: Duration,
+    },
+    /// The API would be asked without pause.
+    #[error("the retry period must not be zero")]
+    NoRetryPeriod,
+}
+
+impl LeaseSettings {
+    /// client-go's rule: lease duration > renew deadline > 1.2 × retry period > 0.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
+        if self.namespace.is_empty() || self.name.is_empty() || self.identity.is_empty() {
+            Err(SettingsError::Nameless)
+        } else if retry.is_zero() {
+            Err(SettingsError::NoRetryPeriod)
+        } else if renew <= retry.mul_f64(1.2) {
+            Err(SettingsError::DeadlineTooShort { renew, retry })
+        } else if lease <= renew {
+            Err(SettingsError::LeaseTooShort { lease, renew })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// How long a renewal's request may take: most of what is left from its turn to the deadline, for an API that is
+    /// slow, but not all, for a connection that is dead.
+    pub(super) fn renewal_timeout(&self) -> Duration {
+        self.renew_deadline.saturating_sub(self.retry_period).mul_f64(0.6)
+    }
+
+    /// The pause after a failed request: a fifth of the retry period, so that the deadline allows several.
+    pub(super) fn pause(&self) -> Duration {
+        self.retry_period / 5
+    }
+}
+
+/// An identity that no other process has: the host's name, sanitised as the Go sidecars do, and a random suffix. Two
+/// processes on one host's network share its name.
+pub fn identity(host: &str, entropy: &Entropy) -> String {
+    let mut name: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    if name.is_empty() || name.ends_with('-') {
+        name.push('X');
+    }
+    format!("{name}_{}", entropy.suffix())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(lease: u64, renew: u64, retry: u64) -> LeaseSettings {
+        LeaseSettings {
+            namespace: "kube-system".into(),
+            name: "external-attacher-leader-demo".into(),
+            identity: "host_1".into(),
+            lease_duration: Duration::from_millis(lease),
+            renew_deadline: Duration::from_millis(renew),
+            retry_period: Duration::from_millis(retry),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn timings_out_of_order_are_refused() {
+        assert_eq!(settings(15_000, 10_000, 5_000).check(), Ok(()));
+        assert!(matches!(settings(10_000, 10_000, 5_000).check(), Err(SettingsError::LeaseTooShort { .. })));
+        assert!(matches!(settings(15_000, 6_000, 5_000).check(), Err(SettingsError::DeadlineTooShort { .. })));
+        assert_eq!(settings(15_000, 6_001, 5_000).check(), Ok(()));
+        assert_eq!(settings(15_000, 10_000, 0).check(), Err(SettingsError::NoRetryPeriod));
+        assert_eq!(LeaseSettings { name: String::new(), ..settings(3, 2, 1) }.check(), Err(SettingsError::Nameless));
+    }
+
+    #[test]
+    fn identities_are_sanitised_and_differ_on_one_host() {
+        let entropy = Entropy::seeded(1);
+        let (a, b) = (identity("node_1.example.", &entropy), identity("node_1.example.", &entropy));
+        assert!(a.starts_with("node-1-example-X_") && a.len() == "node-1-example-X_".len() + 8, "{a}");
+        assert_ne!(a, b);
+        assert!(identity("", &entropy).starts_with("X_"));
+    }
+}

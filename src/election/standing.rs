@@ -1,0 +1,104 @@
+//! Tells everyone whether we lead: the roles, the status page, the metrics, the log.
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::decide::Sight;
+use super::gate::Leadership;
+use super::lease_client::LeaseError;
+use super::settings::LeaseSettings;
+use super::status::ElectionView;
+use super::term::Term;
+use crate::process::{Clock, chain};
+use crate::telemetry::{Meter, names};
+
+/// Where an elector stands, for all who ask.
+pub(super) struct Standing {
+    leadership: watch::Sender<Leadership>,
+    view: ElectionView,
+    master: metrics::Gauge,
+    lease: String,
+    identity: String,
+}
+
+impl Standing {
+    pub(super) fn new(settings: &LeaseSettings, meter: &Meter, clock: Clock) -> Self {
+        let name = format!("{}/{}", settings.namespace, settings.name);
+        let master = meter.gauge(&names::LEADER_STATUS, &[("name", &settings.name)]);
+        master.set(0.0);
+        Self {
+            leadership: watch::Sender::new(Leadership::Follower { leader: None, last_error: None }),
+            view: ElectionView::new(name, settings.identity.clone(), settings.lease_duration, clock),
+            master,
+            lease: settings.name.clone(),
+            identity: settings.identity.clone(),
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Leadership> {
+        self.leadership.subscribe()
+    }
+
+    pub(super) fn view(&self) -> ElectionView {
+        self.view.clone()
+    }
+
+    /// We don't lead. Who does?
+    pub(super) fn follow(&self, sight: &Sight) {
+        self.master.set(0.0);
+        let holder = sight.holder().filter(|holder| *holder != self.identity).map(str::to_owned);
+        {
+            let mut known = self.view.known();
+            (known.term, known.renewed) = (None, None);
+            known.transitions = sight.lease().map_or(0, |(_, record)| record.transitions);
+            if known.leader != holder
+                && let Some(leader) = &holder
+            {
+                tracing::info!(lease = self.lease, leader, "another leads");
+            }
+            known.leader.clone_from(&holder);
+        }
+        let last_error = self.view.status().last_error;
+        self.leadership.send_if_modified(|leadership| {
+            let same = matches!(&*leadership, Leadership::Follower { leader, last_error: error }
+                if *leader == holder && *error == last_error);
+            if !same {
+                *leadership = Leadership::Follower { leader: holder, last_error };
+            }
+            !same
+        });
+    }
+
+    /// We lead, by a request that began at `renewed`.
+    pub(super) fn lead(&self, sight: &Sight, term: &Term, renewed: Instant) {
+        {
+            let mut known = self.view.known();
+            (known.term, known.renewed) = (Some(term.id()), Some(renewed));
+            known.leader = Some(self.identity.clone());
+            known.transitions = sight.lease().map_or(0, |(_, record)| record.transitions);
+        }
+        self.master.set(1.0);
+        tracing::info!(lease = self.lease, term = term.id(), "acquired the lease");
+        self.leadership.send_replace(Leadership::Leader(term.clone()));
+    }
+
+    pub(super) fn renewed(&self, at: Instant) {
+        self.view.known().renewed = Some(at);
+    }
+
+    /// A request was answered: what went wrong before is over.
+    pub(super) fn answered(&self) {
+        self.view.known().last_error = None;
+    }
+
+    pub(super) fn failed(&self, operation: &str, error: &LeaseError) {
+        let (lease, label, error) = (&self.lease, error.label(), chain(error));
+        tracing::warn!(lease, operation, label, error, "a request about the lease failed");
+        self.view.known().last_error = Some(error);
+    }
+
+    /// Why there is no watch, if there is none.
+    pub(super) fn watch_error(&self, error: Option<&LeaseError>) {
+        self.view.known().watch_error = error.map(|error| chain(error));
+    }
+}

@@ -1,0 +1,249 @@
+//! A period of leadership, and what proves it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::Clock;
+
+/// One period of leadership. Clones share it.
+///
+/// It knows two ends. It is *over* when it should be wound down: it was lost, or handing back was asked for. It is *lost*
+/// when nothing may be written any more. In between, work in flight ends in good order.
+#[derive(Clone)]
+pub struct Term(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    clock: Clock,
+    over: CancellationToken,
+    lost: CancellationToken,
+    state: Mutex<State>,
+    vacated: Notify,
+}
+
+struct State {
+    /// `None`: for ever, without an election.
+    valid_until: Option<Instant>,
+    guards: usize,
+}
+
+/// Nothing may be written: the term is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the leadership term is over")]
+pub struct TermOver;
+
+impl TermOver {
+    /// The name for metrics and events.
+    pub fn label(self) -> &'static str {
+        "TermOver"
+    }
+}
+
+impl Term {
+    /// A term that nobody can lose, for a daemon without an election. It is over when `stop` is.
+    pub fn permanent(stop: &CancellationToken, clock: Clock) -> Self {
+        Self::make(0, None, stop, clock)
+    }
+
+    pub(super) fn new(id: u64, valid_until: Instant, stop: &CancellationToken, clock: Clock) -> Self {
+        Self::make(id, Some(valid_until), stop, clock)
+    }
+
+    fn make(id: u64, valid_until: Option<Instant>, stop: &CancellationToken, clock: Clock) -> Self {
+        Self(Arc::new(Inner {
+            id,
+            clock,
+            over: stop.child_token(),
+            lost: CancellationToken::new(),
+            state: Mutex::new(State { valid_until, guards: 0 }),
+            vacated: Notify::new(),
+        }))
+    }
+
+    /// Counts this process's terms of one Lease from 1; 0 without an election.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Waits until the term should be wound down: it was lost, or handing back was asked for.
+    pub async fn over(&self) {
+        self.0.over.cancelled().await;
+    }
+
+    /// Whether the term should be wound down. Work in flight may still go on, see [`may_write`](Self::may_write).
+    pub fn is_over(&self) -> bool {
+        self.0.over.is_cancelled() || !self.may_write()
+    }
+
+    /// Cancelled when the term should be wound down.
+    pub fn stopping(&self) -> CancellationToken {
+        self.0.over.clone()
+    }
+
+    /// Waits until nothing may be written any more.
+    pub async fn lost(&self) {
+        self.0.lost.cancelled().await;
+    }
+
+    /// Whether the right to write is ours at this very moment, by the local clock: a process that was frozen past its
+    /// deadline finds out here, before its elector has run.
+    pub fn may_write(&self) -> bool {
+        if self.0.lost.is_cancelled() {
+            return false;
+        }
+        let valid_until = self.lock().valid_until;
+        valid_until.is_none_or(|until| self.0.clock.now() < until)
+    }
+
+    /// Ties a client to this term.
+    pub fn fence<C>(&self, client: C) -> Fenced<C> {
+        Fenced { client, term: self.clone() }
+    }
+
+    /// Begins to serve the term, unless it is over.
+    pub fn enter(&self) -> Option<TermGuard> {
+        let in_time = self.may_write();
+        let mut state = self.lock();
+        // Checked under the lock: once the elector has seen "over" and no guard, there will be none.
+        if !in_time || self.0.over.is_cancelled() {
+            return None;
+        }
+        state.guards += 1;
+        drop(state);
+        Some(TermGuard(self.clone()))
+    }
+
+    pub(super) fn renew(&self, valid_until: Instant) {
+        self.lock().valid_until = Some(valid_until);
+    }
+
+    pub(super) fn valid_until(&self) -> Option<Instant> {
+        self.lock().valid_until
+    }
+
+    pub(super) fn lose(&self) {
+        self.0.lost.cancel();
+        self.0.over.cancel();
+    }
+
+    pub(super) fn is_vacant(&self) -> bool {
+        self.lock().guards == 0
+    }
+
+    /// Waits until nobody serves the term.
+    pub(super) async fn vacated(&self) {
+        while !self.is_vacant() {
+            self.0.vacated.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("id", &self.0.id).field("over", &self.is_over()).finish_non_exhaustive()
+    }
+}
+
+/// Somebody serves the term. While one lives, an elector that was told to stop goes on renewing.
+#[derive(Debug)]
+pub struct TermGuard(Term);
+
+impl TermGuard {
+    /// The term served.
+    pub fn term(&self) -> &Term {
+        &self.0
+    }
+}
+
+impl Drop for TermGuard {
+    fn drop(&mut self) {
+        self.0.lock().guards -= 1;
+        // One waiter at most, the elector; the permit is kept for it.
+        self.0.0.vacated.notify_one();
+    }
+}
+
+/// A client that can be used only while its term lasts.
+#[derive(Clone)]
+pub struct Fenced<C> {
+    client: C,
+    term: Term,
+}
+
+impl<C> Fenced<C> {
+    /// The client, for a write that begins now.
+    pub fn use_now(&self) -> Result<&C, TermOver> {
+        if self.term.may_write() { Ok(&self.client) } else { Err(TermOver) }
+    }
+
+    /// The term that the client is tied to.
+    pub fn term(&self) -> &Term {
+        &self.term
+    }
+}
+
+impl<C> fmt::Debug for Fenced<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fenced").field("term", &self.term).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const TEN: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn r52_the_right_to_write_ends_by_the_clock_even_if_no_elector_runs() {
+        let clock = Clock::system();
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
+        let fenced = term.fence("client");
+        assert_eq!(fenced.use_now(), Ok(&"client"));
+        tokio::time::advance(TEN).await;
+        assert_eq!(fenced.use_now(), Err(TermOver));
+        assert!(term.is_over() && term.enter().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handing_back_lets_work_in_flight_write_and_nobody_new_enter() {
+        let (clock, stop) = (Clock::system(), CancellationToken::new());
+        let term = Term::new(1, clock.now() + TEN, &stop, clock);
+        let guard = term.enter().unwrap();
+        stop.cancel();
+        term.over().await;
+        assert!(term.is_over() && term.may_write() && term.enter().is_none());
+        assert!(!term.is_vacant());
+        drop(guard);
+        term.vacated().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permanent_term_ends_with_the_daemon_only() {
+        let stop = CancellationToken::new();
+        let term = Term::permanent(&stop, Clock::system());
+        tokio::time::advance(1_000_000 * TEN).await;
+        assert!(!term.is_over());
+        stop.cancel();
+        assert!(term.is_over() && term.may_write());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn losing_a_term_fences_at_once() {
+        let clock = Clock::system();
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
+        term.lose();
+        term.lost().await;
+        assert_eq!(term.fence(()).use_now(), Err(TermOver));
+        assert_eq!(TermOver.label(), "TermOver");
+    }
+}

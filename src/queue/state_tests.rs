@@ -1,0 +1,428 @@
+//! The queue's rules, as verdicts and as a random walk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::backoff::Backoff;
+use super::cause::{Activation, Cause, Causes, Outcome};
+use super::state::{Finish, Start, State};
+
+const S: Duration = Duration::from_secs(1);
+const RETRY: Outcome = Outcome::Retry { cap: None };
+
+fn what(cause: Cause, epoch: u64) -> Activation {
+    Activation { cause, lane: 0, epoch }
+}
+
+/// A machine with a clock of its own.
+struct Rig {
+    state: State<&'static str, u32>,
+    now: Duration,
+    spans: u32,
+}
+
+impl Rig {
+    fn new(workers: &[usize]) -> Self {
+        let backoff = Backoff { initial: S, max: 300 * S };
+        Self { state: State::new(workers.iter().copied(), backoff), now: Duration::ZERO, spans: 0 }
+    }
+
+    fn add(&mut self, key: &'static str, cause: Cause, epoch: u64) -> bool {
+        self.add_to(key, what(cause, epoch))
+    }
+
+    fn add_to(&mut self, key: &'static str, what: Activation) -> bool {
+        let spans = &mut self.spans;
+        self.state.add(self.now, key, what, || {
+            *spans += 1;
+            *spans
+        })
+    }
+
+    fn start(&mut self) -> Option<Start<&'static str, u32>> {
+        self.state.start(self.now)
+    }
+
+    fn started(&mut self) -> Vec<&'static str> {
+        std::iter::from_fn(|| self.start()).map(|start| start.key).collect()
+    }
+
+    fn finish(&mut self, start: &Start<&'static str, u32>, outcome: Outcome) -> Option<Finish> {
+        self.state.finish(self.now, &start.key, start.run, outcome, 0.0, || 1000)
+    }
+
+    /// The delay until the next run, having gone there.
+    fn wait(&mut self) -> Duration {
+        let at = self.state.next_timer().unwrap();
+        let delay = at.saturating_sub(self.now);
+        self.now = at;
+        delay
+    }
+}
+
+#[test]
+fn duplicates_collapse_and_the_order_of_adding_is_kept() {
+    let mut rig = Rig::new(&[9]);
+    assert!(rig.add("b", Cause::Resync, 1));
+    assert!(rig.add("a", Cause::Changed, 1));
+    assert!(!rig.add("b", Cause::Drift, 1));
+    assert_eq!(rig.state.depth(), 2);
+    let first = rig.start().unwrap();
+    assert_eq!((first.key, first.causes), ("b", Causes::from(Cause::Resync).union(Cause::Drift.into())));
+    assert_eq!(rig.started(), ["a"]);
+}
+
+#[test]
+fn a_key_added_while_running_runs_again_after() {
+    let mut rig = Rig::new(&[9]);
+    rig.add("a", Cause::Changed, 1);
+    let first = rig.start().unwrap();
+    rig.add("a", Cause::Resync, 1);
+    assert!(rig.start().is_none());
+    rig.finish(&first, Outcome::Settled);
+    let second = rig.start().unwrap();
+    assert_eq!(
+        (second.causes, second.payload),
+        (Cause::Resync.into(), 1000),
+        "a settled key's successor is a new story"
+    );
+    rig.finish(&second, Outcome::Settled);
+    assert!(rig.state.is_empty());
+}
+
+#[test]
+fn delays_grow_with_each_failure_and_settling_resets_them() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Changed, 1);
+    for (failures, expected) in [1, 2, 4, 8].into_iter().enumerate() {
+        let start = rig.start().unwrap();
+        assert_eq!((start.failures as usize, start.payload), (failures, 1));
+        assert_eq!(rig.finish(&start, RETRY).unwrap(), Finish { worked: Duration::ZERO, retried: true });
+        assert!(rig.start().is_none());
+        assert_eq!(rig.wait(), expected * S);
+    }
+    let start = rig.start().unwrap();
+    rig.finish(&start, Outcome::Settled);
+    rig.add("a", Cause::Changed, 1);
+    assert_eq!(rig.start().unwrap().failures, 0);
+}
+
+#[test]
+fn a_cap_and_a_given_delay_override_the_growth() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Changed, 1);
+    for expected in [1, 2, 3, 3] {
+        let start = rig.start().unwrap();
+        rig.finish(&start, Outcome::Retry { cap: Some(3 * S) });
+        assert_eq!(rig.wait(), expected * S);
+    }
+    let start = rig.start().unwrap();
+    rig.finish(&start, Outcome::RetryAfter(7 * S));
+    assert_eq!(rig.wait(), 7 * S);
+    assert_eq!(rig.start().unwrap().failures, 4, "a wished delay is no failure");
+}
+
+#[test]
+fn resync_never_cuts_a_delay_short_but_a_change_and_drift_do_and_keep_the_count() {
+    for (cause, runs_now) in [(Cause::Resync, false), (Cause::Changed, true), (Cause::Drift, true)] {
+        for while_running in [false, true] {
+            let mut rig = Rig::new(&[1]);
+            rig.add("a", Cause::Changed, 1);
+            let start = rig.start().unwrap();
+            if while_running {
+                rig.add("a", cause, 1);
+                rig.finish(&start, RETRY);
+            } else {
+                rig.finish(&start, RETRY);
+                rig.add("a", cause, 1);
+            }
+            let next = rig.start();
+            assert_eq!(next.is_some(), runs_now, "{cause:?}");
+            let next = next.unwrap_or_else(|| {
+                assert_eq!(rig.wait(), S);
+                rig.start().unwrap()
+            });
+            assert!(next.causes.contains(cause) && next.failures == 1);
+        }
+    }
+}
+
+#[test]
+fn causes_survive_until_settled() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Drift, 1);
+    for _ in 0..3 {
+        let start = rig.start().unwrap();
+        assert_eq!(start.causes, Cause::Drift.into());
+        rig.finish(&start, RETRY);
+        rig.wait();
+    }
+    let start = rig.start().unwrap();
+    rig.finish(&start, Outcome::Settled);
+    rig.add("a", Cause::Changed, 1);
+    assert_eq!(rig.start().unwrap().causes, Cause::Changed.into());
+}
+
+#[test]
+fn r44_another_epoch_inherits_no_delay_no_count_and_no_cause() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Drift, 1);
+    for _ in 0..5 {
+        let start = rig.start().unwrap();
+        rig.finish(&start, RETRY);
+        rig.wait();
+    }
+    let start = rig.start().unwrap();
+    rig.finish(&start, RETRY);
+    rig.now += S;
+    rig.add("a", Cause::Resync, 2);
+    let fresh = rig.start().unwrap();
+    assert_eq!((fresh.failures, fresh.causes, fresh.payload, fresh.since), (0, Cause::Resync.into(), 2, rig.now));
+    rig.finish(&fresh, RETRY);
+    assert_eq!(rig.wait(), S, "the first retry waits the base delay");
+}
+
+#[test]
+fn a_failure_of_the_old_epoch_does_not_delay_the_new_one() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Changed, 1);
+    let old = rig.start().unwrap();
+    rig.add("a", Cause::Resync, 2);
+    assert_eq!(rig.finish(&old, RETRY).map(|finish| finish.retried), Some(false));
+    let fresh = rig.start().unwrap();
+    assert_eq!((fresh.failures, fresh.causes), (0, Cause::Resync.into()));
+}
+
+#[test]
+fn forgetting_drops_what_waits_and_what_a_run_would_leave_behind() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("ready", Cause::Changed, 1);
+    rig.state.forget(&"ready");
+    assert!(rig.started().is_empty() && rig.state.is_empty());
+
+    rig.add("delayed", Cause::Changed, 1);
+    let start = rig.start().unwrap();
+    rig.finish(&start, RETRY);
+    rig.state.forget(&"delayed");
+    assert!(rig.state.next_timer().is_none() && rig.state.is_empty());
+
+    rig.add("running", Cause::Changed, 1);
+    let start = rig.start().unwrap();
+    rig.state.forget(&"running");
+    rig.finish(&start, RETRY);
+    assert!(rig.state.is_empty() && rig.state.running() == 0);
+}
+
+#[test]
+fn a_namesake_added_after_forgetting_a_running_key_starts_afresh() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Drift, 1);
+    let start = rig.start().unwrap();
+    rig.state.forget(&"a");
+    rig.add("a", Cause::Changed, 1);
+    assert!(rig.start().is_none(), "never twice at once");
+    rig.finish(&start, RETRY);
+    let fresh = rig.start().unwrap();
+    assert_eq!((fresh.failures, fresh.causes), (0, Cause::Changed.into()));
+}
+
+#[test]
+fn a_full_lane_does_not_hold_up_another() {
+    let mut rig = Rig::new(&[1, 2]);
+    for (key, lane) in [("d1", 1), ("d2", 1), ("d3", 1), ("a1", 0), ("a2", 0)] {
+        rig.add_to(key, Activation { cause: Cause::Changed, lane, epoch: 1 });
+    }
+    assert_eq!(rig.started(), ["a1", "d1", "d2"]);
+    assert_eq!(rig.state.depth(), 2);
+}
+
+#[test]
+fn a_waiting_key_moves_to_the_lane_of_its_newest_activation() {
+    let mut rig = Rig::new(&[1, 1]);
+    rig.add_to("a", Activation { cause: Cause::Changed, lane: 0, epoch: 1 });
+    rig.add_to("a", Activation { cause: Cause::Changed, lane: 99, epoch: 2 });
+    assert_eq!(rig.start().unwrap().lane, 1);
+    assert_eq!(rig.state.depth(), 0);
+}
+
+#[test]
+fn a_parked_run_gives_its_worker_away_and_comes_back_before_new_keys() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Changed, 1);
+    rig.add("b", Cause::Changed, 1);
+    rig.add("c", Cause::Changed, 1);
+    let a = rig.start().unwrap();
+    assert!(rig.start().is_none());
+    rig.state.park(&"a", a.run);
+    let b = rig.start().unwrap();
+    rig.state.ask(&"a", a.run);
+    assert_eq!(rig.state.resume(), None);
+    rig.finish(&b, Outcome::Settled);
+    assert_eq!(rig.state.resume(), Some("a"));
+    assert!(rig.start().is_none(), "the returned run holds the only worker");
+    rig.finish(&a, Outcome::Settled);
+    assert_eq!(rig.started(), ["c"]);
+}
+
+#[test]
+fn a_run_that_ends_while_parked_leaves_no_worker_behind() {
+    for asks in [false, true] {
+        let mut rig = Rig::new(&[1]);
+        rig.add("a", Cause::Changed, 1);
+        let a = rig.start().unwrap();
+        rig.state.park(&"a", a.run);
+        if asks {
+            rig.state.ask(&"a", a.run);
+        }
+        rig.finish(&a, Outcome::Forget);
+        assert_eq!(rig.state.resume(), None);
+        rig.add("b", Cause::Changed, 1);
+        rig.add("c", Cause::Changed, 1);
+        assert_eq!(rig.started(), ["b"]);
+    }
+}
+
+#[test]
+fn a_stale_run_can_change_nothing() {
+    let mut rig = Rig::new(&[2]);
+    rig.add("a", Cause::Changed, 1);
+    let old = rig.start().unwrap();
+    rig.finish(&old, RETRY);
+    rig.wait();
+    let _new = rig.start().unwrap();
+    rig.state.note(&"a", old.run, "stale".to_owned());
+    rig.state.park(&"a", old.run);
+    assert_eq!(rig.finish(&old, Outcome::Settled), None);
+    assert_eq!(rig.state.running(), 1);
+    assert!(rig.state.items().all(|(_, item)| item.note.is_none()));
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Add(u8, Cause, usize, u64),
+    Forget(u8),
+    Advance(u64),
+    Start,
+    Resume,
+    Park(usize),
+    Ask(usize),
+    Finish(usize, Outcome),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let cause = prop::sample::select(Cause::ALL.to_vec());
+    let outcome = prop_oneof![
+        3 => Just(Outcome::Settled),
+        3 => Just(RETRY),
+        1 => Just(Outcome::Retry { cap: Some(S) }),
+        1 => Just(Outcome::RetryAfter(3 * S)),
+        1 => Just(Outcome::Forget),
+    ];
+    prop_oneof![
+        6 => (0u8..5, cause, 0usize..3, 0u64..3).prop_map(|(key, cause, lane, epoch)| Op::Add(key, cause, lane, epoch)),
+        1 => (0u8..5).prop_map(Op::Forget),
+        2 => (0u64..5000).prop_map(Op::Advance),
+        6 => Just(Op::Start),
+        2 => Just(Op::Resume),
+        1 => (0usize..4).prop_map(Op::Park),
+        2 => (0usize..4).prop_map(Op::Ask),
+        4 => (0usize..4, outcome).prop_map(|(which, outcome)| Op::Finish(which, outcome)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// I1's half of the queue: whatever happens, in whatever order.
+    #[test]
+    fn no_key_runs_twice_at_once_and_none_is_lost(ops in prop::collection::vec(op(), 1..120)) {
+        let workers = [1usize, 2];
+        let mut state: State<u8, ()> = State::new(workers, Backoff { initial: S, max: 8 * S });
+        let mut now = Duration::ZERO;
+        // Runs in progress with their parking state, and the keys that must still be run.
+        let mut running: BTreeMap<u8, (u64, usize, bool, bool)> = BTreeMap::new();
+        let mut owed: BTreeSet<u8> = BTreeSet::new();
+        let mut forgotten: BTreeSet<u8> = BTreeSet::new();
+        for op in ops {
+            let nth = |which: usize| running.iter().nth(which).map(|(key, run)| (*key, *run));
+            match op {
+                Op::Add(key, cause, lane, epoch) => {
+                    state.add(now, key, Activation { cause, lane, epoch }, || ());
+                    owed.insert(key);
+                }
+                Op::Forget(key) => {
+                    state.forget(&key);
+                    owed.remove(&key);
+                    if running.contains_key(&key) {
+                        forgotten.insert(key);
+                    }
+                }
+                Op::Advance(millis) => now += Duration::from_millis(millis),
+                Op::Start => if let Some(start) = state.start(now) {
+                    prop_assert!(owed.remove(&start.key), "nobody asked for {}", start.key);
+                    let twice = running.insert(start.key, (start.run, start.lane, false, false));
+                    prop_assert!(twice.is_none(), "{} runs twice", start.key);
+                },
+                Op::Resume => if let Some(key) = state.resume() {
+                    let run = running.get_mut(&key).unwrap();
+                    prop_assert!(run.2 && run.3);
+                    (run.2, run.3) = (false, false);
+                },
+                Op::Park(which) => if let Some((key, run)) = nth(which).filter(|(_, run)| !run.2) {
+                    state.park(&key, run.0);
+                    running.insert(key, (run.0, run.1, true, false));
+                },
+                Op::Ask(which) => if let Some((key, run)) = nth(which).filter(|(_, run)| run.2 && !run.3) {
+                    state.ask(&key, run.0);
+                    running.insert(key, (run.0, run.1, true, true));
+                },
+                Op::Finish(which, outcome) => if let Some((key, run)) = nth(which) {
+                    prop_assert!(state.finish(now, &key, run.0, outcome, 0.5, || ()).is_some());
+                    running.remove(&key);
+                    if matches!(outcome, Outcome::Retry { .. } | Outcome::RetryAfter(_)) && !forgotten.contains(&key) {
+                        owed.insert(key);
+                    }
+                    forgotten.remove(&key);
+                },
+            }
+            prop_assert_eq!(state.running(), running.len());
+            for (lane, limit) in workers.iter().enumerate() {
+                let busy = running.values().filter(|run| run.1 == lane && !run.2).count();
+                prop_assert!(busy <= *limit, "lane {} runs {}", lane, busy);
+            }
+        }
+        // Let everything end well: all that is owed is run, and nothing stays behind.
+        for _ in 0..100 {
+            now += 10 * S;
+            for (key, run) in std::mem::take(&mut running) {
+                state.finish(now, &key, run.0, Outcome::Settled, 0.0, || ());
+            }
+            while let Some(start) = state.start(now) {
+                prop_assert!(owed.remove(&start.key));
+                running.insert(start.key, (start.run, start.lane, false, false));
+            }
+        }
+        prop_assert!(owed.is_empty() && running.is_empty() && state.is_empty());
+        prop_assert_eq!(state.next_timer(), None);
+    }
+
+    /// I9, with a jitter and causes of every kind but urgent ones.
+    #[test]
+    fn gaps_between_failures_never_fall_short_of_the_back_off(
+        jitters in prop::collection::vec(0.0f64..1.0, 1..12), resync in any::<bool>(),
+    ) {
+        let mut rig = Rig::new(&[1]);
+        rig.add("a", Cause::Changed, 1);
+        for (failures, jitter) in jitters.into_iter().enumerate() {
+            let start = rig.start().unwrap();
+            rig.state.finish(rig.now, &start.key, start.run, RETRY, jitter, || 0);
+            if resync {
+                rig.add("a", Cause::Resync, 1);
+            }
+            prop_assert!(rig.start().is_none());
+            prop_assert!(rig.wait() >= (S * 2u32.pow(u32::try_from(failures).unwrap())).min(300 * S));
+        }
+    }
+}
