@@ -1,6 +1,43 @@
-//! The one connection to the driver.
+//! The one connection to the driver, for all roles.
+//!
+//! ```text
+//!   Endpoint ─> Dial ─> Csi::run ── handshake ──> watch<DriverState> ──Ready(Arc<Driver>)──> roles
+//!                                                                          │
+//!                                       client      one method per RPC: deadline, span, metric, typed error
+//!                                       capabilities  what the driver can do; a change begins a generation
+//!                                       operations  one mutating RPC per volume at a time
+//!                                       published   where volumes were last seen attached
+//! ```
+//!
+//! Contract: what holds an `Arc<Driver>` may keep it. If the driver restarts, calls fail as `Unavailable` until it is back;
+//! if it comes back changed, they fail for good and the state shows a new `Arc`, so that no decision made by old
+//! capabilities reaches a new driver. No role's call ever reaches a driver that has not been asked for its name.
+//!
+//! `capabilities`, `error`, `redact` and `volume` are pure.
 
 mod config;
+pub mod capabilities;
+mod channel;
+mod client;
+mod driver;
+pub mod error;
+mod operations;
+mod published;
 pub mod redact;
+mod rpcs;
+mod service;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+mod tests;
+pub mod volume;
 
+pub use capabilities::{Capabilities, ControllerRpc, PluginService};
+pub use channel::{Endpoint, EndpointError};
+pub use client::{Client, CsiOptions};
+pub use driver::{Driver, DriverState, NameError, check_name};
+pub use error::{Fate, RpcError, code_name};
+pub use operations::{OperationGuard, VolumeActivity, VolumeOperations};
+pub use published::{Published, PublishedOn, Snapshot};
+pub use service::Csi;
+pub use volume::AccessModeError;
 pub use config::CsiSection;

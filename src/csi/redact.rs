@@ -1,6 +1,15 @@
 //! Secrets never print.
+//!
+//! Messages that carry the specification's `csi_secret` option get a `Debug` from `build.rs` that shows [`Stripped`] in the
+//! option's place, at any depth, since a message prints its parts by their own `Debug`. Here is what that leaves to do:
+//! printing a message on one line of bounded length ([`Line`]), and taking a request's secrets out of the driver's error text
+//! ([`Secrets`]), which goes on to a status and an event that more people can read than may read the Secret.
 
-use std::fmt;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+
+/// What a stripped value reads: the marker of the Go sidecars.
+const MARKER: &str = "***stripped***";
 
 /// What a secret field prints instead of its value: the marker of the Go sidecars.
 #[derive(Clone, Copy)]
@@ -8,6 +17,145 @@ pub struct Stripped(pub usize);
 
 impl fmt::Debug for Stripped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 == 0 { "{}" } else { "***stripped***" })
+        f.write_str(if self.0 == 0 { "{}" } else { MARKER })
+    }
+}
+
+/// Prints a message on one line, cut after so many characters (`None`: never).
+///
+/// Formatting stops at the cut: a page of ten thousand volumes costs no more than what is shown of it.
+pub(super) struct Line<'a, T> {
+    message: &'a T,
+    limit: Option<usize>,
+}
+
+impl<'a, T: fmt::Debug> Line<'a, T> {
+    pub(super) fn whole(message: &'a T) -> Self {
+        Self { message, limit: None }
+    }
+
+    pub(super) fn cut(message: &'a T, limit: Option<usize>) -> Self {
+        Self { message, limit }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Display for Line<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(limit) = self.limit else { return write!(f, "{:?}", self.message) };
+        let mut cut = Cut { out: f, left: limit, is_over: false };
+        match write!(cut, "{:?}", self.message) {
+            Err(fmt::Error) if cut.is_over => write!(f, "... (cut at {limit} characters)"),
+            result => result,
+        }
+    }
+}
+
+/// Passes on so many characters, then refuses more.
+struct Cut<'a, 'b> {
+    out: &'a mut fmt::Formatter<'b>,
+    left: usize,
+    is_over: bool,
+}
+
+impl fmt::Write for Cut<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        match text.char_indices().nth(self.left) {
+            None => {
+                self.left -= text.chars().count();
+                self.out.write_str(text)
+            }
+            Some((end, _)) => {
+                self.left = 0;
+                self.is_over = true;
+                self.out.write_str(&text[..end])?;
+                Err(fmt::Error)
+            }
+        }
+    }
+}
+
+/// The values of one request's secrets, kept for as long as the call lasts.
+pub(super) struct Secrets(Vec<String>);
+
+/// Shorter values are words (`admin`, `true`) that an error message may well say without giving anything away.
+const SHORTEST_SECRET: usize = 6;
+
+impl Secrets {
+    pub(super) fn of(secrets: Option<&HashMap<String, String>>) -> Self {
+        let mut values: Vec<String> =
+            secrets.into_iter().flatten().map(|(_, v)| v.clone()).filter(|v| v.len() >= SHORTEST_SECRET).collect();
+        // The longest first: one value may be part of another.
+        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        Self(values)
+    }
+
+    /// `text` with each secret value in it stripped.
+    pub(super) fn strip(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), MARKER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto;
+
+    fn secrets() -> HashMap<String, String> {
+        HashMap::from([("user".into(), "admin".into()), ("key".into(), "hunter2-hunter2".into())])
+    }
+
+    #[test]
+    fn a_request_prints_on_one_line_without_its_secrets() {
+        let request = proto::ControllerPublishVolumeRequest {
+            volume_id: "vol\n1".into(),
+            secrets: secrets(),
+            ..Default::default()
+        };
+        let line = Line::whole(&request).to_string();
+        assert!(line.contains("secrets: ***stripped***") && line.contains(r"vol\n1"), "{line}");
+        assert!(!line.contains("hunter2") && !line.contains("admin") && !line.contains('\n'), "{line}");
+    }
+
+    #[test]
+    fn nested_messages_strip_their_secrets_too_r40() {
+        let requests = vec![Some(proto::NodePublishVolumeRequest { secrets: secrets(), ..Default::default() })];
+        let line = Line::whole(&requests).to_string();
+        assert!(line.contains(MARKER) && !line.contains("hunter2"), "{line}");
+    }
+
+    #[test]
+    fn an_absent_secret_is_shown_as_absent() {
+        let line = Line::whole(&proto::DeleteVolumeRequest::default()).to_string();
+        assert!(line.contains("secrets: {}"), "{line}");
+    }
+
+    #[test]
+    fn unknown_enum_numbers_print_as_numbers_r40() {
+        use proto::volume_capability::{AccessMode, access_mode::Mode};
+        let mode = |mode: i32| Line::whole(&AccessMode { mode }).to_string();
+        assert!(mode(Mode::MultiNodeMultiWriter as i32).contains("MultiNodeMultiWriter"));
+        assert!(mode(4711).contains("4711"));
+    }
+
+    #[test]
+    fn huge_responses_are_cut_by_characters_r34() {
+        let text = "é".repeat(5000);
+        assert_eq!(Line::cut(&text, Some(3)).to_string(), "\"éé... (cut at 3 characters)");
+        assert_eq!(Line::cut(&"ab", Some(4)).to_string(), "\"ab\"");
+        assert_eq!(Line::cut(&"ab", Some(0)).to_string(), "... (cut at 0 characters)");
+        assert_eq!(Line::cut(&"ab", None).to_string(), "\"ab\"");
+    }
+
+    #[test]
+    fn a_driver_that_echoes_a_secret_is_stripped() {
+        let secrets = Secrets::of(Some(&secrets()));
+        assert_eq!(secrets.strip("admin: bad key hunter2-hunter2"), "admin: bad key ***stripped***");
+        assert_eq!(Secrets::of(None).strip("as it is"), "as it is");
+    }
+
+    #[test]
+    fn the_longer_of_two_overlapping_secrets_is_stripped_first() {
+        let secrets = HashMap::from([("a".into(), "abcdef".into()), ("b".into(), "abcdefgh".into())]);
+        assert_eq!(Secrets::of(Some(&secrets)).strip("<abcdefgh>"), "<***stripped***>");
     }
 }

@@ -1,0 +1,180 @@
+//! What the driver says that it can do.
+//!
+//! Read once per connection and compared with what was read before: the roles stand on it. Numbers that this specification
+//! does not know, from a driver that is newer, are kept, shown, and matter to no one.
+
+use std::collections::BTreeSet;
+
+use crate::proto::plugin_capability::{self, service, volume_expansion};
+use crate::proto::{ControllerGetCapabilitiesResponse, GetPluginCapabilitiesResponse, controller_service_capability};
+
+/// The RPC groups of the Controller service that a driver may offer.
+pub use crate::proto::controller_service_capability::rpc::Type as ControllerRpc;
+/// The services and properties that a driver may offer.
+pub use crate::proto::plugin_capability::service::Type as PluginService;
+
+/// A driver's capabilities. Equal if they mean the same, in whatever order they came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    services: BTreeSet<i32>,
+    expansions: BTreeSet<i32>,
+    controller: BTreeSet<i32>,
+}
+
+impl Capabilities {
+    /// From the driver's answers; `None` where it has no Controller service to ask. Empty entries are skipped.
+    pub fn from_responses(
+        plugin: &GetPluginCapabilitiesResponse,
+        controller: Option<&ControllerGetCapabilitiesResponse>,
+    ) -> Self {
+        let mut capabilities = Self::default();
+        for entry in plugin.capabilities.iter().filter_map(|c| c.r#type) {
+            match entry {
+                plugin_capability::Type::Service(service) => capabilities.services.insert(service.r#type),
+                plugin_capability::Type::VolumeExpansion(kind) => capabilities.expansions.insert(kind.r#type),
+            };
+        }
+        for entry in controller.into_iter().flat_map(|c| &c.capabilities).filter_map(|c| c.r#type) {
+            let controller_service_capability::Type::Rpc(rpc) = entry;
+            capabilities.controller.insert(rpc.r#type);
+        }
+        capabilities
+    }
+
+    /// Whether the Controller service offers this group of RPCs.
+    pub fn has(&self, rpc: ControllerRpc) -> bool {
+        self.controller.contains(&(rpc as i32))
+    }
+
+    /// Whether the driver has this service or property.
+    pub fn has_service(&self, service: PluginService) -> bool {
+        self.services.contains(&(service as i32))
+    }
+
+    /// Whether the driver has a Controller service at all.
+    pub fn controller_service(&self) -> bool {
+        self.has_service(PluginService::ControllerService)
+    }
+
+    /// Whether volumes are attached and detached by the driver.
+    pub fn publish_unpublish(&self) -> bool {
+        self.has(ControllerRpc::PublishUnpublishVolume)
+    }
+
+    /// Whether a volume can be attached read-only.
+    pub fn publish_readonly(&self) -> bool {
+        self.has(ControllerRpc::PublishReadonly)
+    }
+
+    /// Whether the driver lists its volumes.
+    pub fn list_volumes(&self) -> bool {
+        self.has(ControllerRpc::ListVolumes)
+    }
+
+    /// Whether the list says where each volume is attached.
+    pub fn list_volumes_published_nodes(&self) -> bool {
+        self.has(ControllerRpc::ListVolumesPublishedNodes)
+    }
+
+    /// Whether the driver knows the finer single-node access modes.
+    pub fn single_node_multi_writer(&self) -> bool {
+        self.has(ControllerRpc::SingleNodeMultiWriter)
+    }
+
+    /// Every capability by its name in the specification: services, then expansion, then RPC groups.
+    pub fn names(&self) -> Vec<String> {
+        let services =
+            self.services.iter().map(|n| named("", *n, service::Type::try_from(*n).ok().map(|t| t.as_str_name())));
+        let expansions = self.expansions.iter().map(|n| {
+            named("VOLUME_EXPANSION_", *n, volume_expansion::Type::try_from(*n).ok().map(|t| t.as_str_name()))
+        });
+        let controller =
+            self.controller.iter().map(|n| named("", *n, ControllerRpc::try_from(*n).ok().map(|t| t.as_str_name())));
+        services.chain(expansions).chain(controller).collect()
+    }
+}
+
+fn named(prefix: &str, number: i32, name: Option<&'static str>) -> String {
+    match name {
+        Some(name) if number != 0 => format!("{prefix}{name}"),
+        _ => format!("{prefix}UNKNOWN({number})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{ControllerServiceCapability, PluginCapability};
+
+    fn plugin(services: &[i32], expansions: &[i32]) -> GetPluginCapabilitiesResponse {
+        let services =
+            services.iter().map(|n| plugin_capability::Type::Service(plugin_capability::Service { r#type: *n }));
+        let expansions = expansions
+            .iter()
+            .map(|n| plugin_capability::Type::VolumeExpansion(plugin_capability::VolumeExpansion { r#type: *n }));
+        let mut capabilities: Vec<_> =
+            services.chain(expansions).map(|t| PluginCapability { r#type: Some(t) }).collect();
+        capabilities.push(PluginCapability { r#type: None });
+        GetPluginCapabilitiesResponse { capabilities }
+    }
+
+    fn controller(rpcs: &[i32]) -> ControllerGetCapabilitiesResponse {
+        let rpc = |n: &i32| controller_service_capability::Type::Rpc(controller_service_capability::Rpc { r#type: *n });
+        let mut capabilities: Vec<_> =
+            rpcs.iter().map(|n| ControllerServiceCapability { r#type: Some(rpc(n)) }).collect();
+        capabilities.insert(0, ControllerServiceCapability { r#type: None });
+        ControllerGetCapabilitiesResponse { capabilities }
+    }
+
+    #[test]
+    fn each_question_looks_at_its_own_capability() {
+        type Question = fn(&Capabilities) -> bool;
+        let questions: [(ControllerRpc, Question); 5] = [
+            (ControllerRpc::PublishUnpublishVolume, Capabilities::publish_unpublish),
+            (ControllerRpc::PublishReadonly, Capabilities::publish_readonly),
+            (ControllerRpc::ListVolumes, Capabilities::list_volumes),
+            (ControllerRpc::ListVolumesPublishedNodes, Capabilities::list_volumes_published_nodes),
+            (ControllerRpc::SingleNodeMultiWriter, Capabilities::single_node_multi_writer),
+        ];
+        for (offered, _) in questions {
+            let capabilities = Capabilities::from_responses(&plugin(&[1], &[]), Some(&controller(&[offered as i32])));
+            assert!(capabilities.controller_service() && capabilities.has(offered));
+            for (rpc, question) in questions {
+                assert_eq!(question(&capabilities), rpc == offered, "{rpc:?} of {offered:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_driver_without_a_controller_offers_none_of_its_rpcs() {
+        let capabilities = Capabilities::from_responses(&plugin(&[2], &[1]), None);
+        assert!(!capabilities.controller_service() && !capabilities.publish_unpublish());
+        assert!(capabilities.has_service(PluginService::VolumeAccessibilityConstraints));
+    }
+
+    #[test]
+    fn unknown_numbers_are_kept_by_number_r40() {
+        let capabilities = Capabilities::from_responses(&plugin(&[1, 99], &[1, 7]), Some(&controller(&[2, 42, 0, -1])));
+        assert_eq!(
+            capabilities.names(),
+            [
+                "CONTROLLER_SERVICE",
+                "UNKNOWN(99)",
+                "VOLUME_EXPANSION_ONLINE",
+                "VOLUME_EXPANSION_UNKNOWN(7)",
+                "UNKNOWN(-1)",
+                "UNKNOWN(0)",
+                "PUBLISH_UNPUBLISH_VOLUME",
+                "UNKNOWN(42)",
+            ]
+        );
+    }
+
+    #[test]
+    fn order_and_repetition_change_nothing_but_any_new_number_does() {
+        let of = |rpcs: &[i32]| Capabilities::from_responses(&plugin(&[1], &[]), Some(&controller(rpcs)));
+        assert_eq!(of(&[2, 3]), of(&[3, 2, 3]));
+        assert_ne!(of(&[2, 3]), of(&[2]));
+        assert_ne!(of(&[2]), of(&[2, 42]));
+    }
+}

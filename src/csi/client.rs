@@ -1,0 +1,261 @@
+//! Calls to the driver, each with its deadline, span, trace context, metric, log lines and typed error.
+//!
+//! Decisions:
+//! - A call without a connection fails at once as `Unavailable`, and so does one whose connection breaks: whether tonic
+//!   calls that `Unknown` depends on its features, and `Unknown` would count as the driver's final word.
+//! - The deadline is ours (the future is dropped, which resets the stream) and is told to the driver as `grpc-timeout`.
+//! - A call that its caller drops is recorded as `Canceled`, as the Go sidecars record it.
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use opentelemetry::propagation::{Injector, TextMapPropagator as _};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tokio::time::{Instant, timeout};
+use tonic::client::Grpc;
+use tonic::metadata::{MetadataKey, MetadataMap};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span, debug, info_span};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use super::channel::Route;
+use super::error::{RpcError, code_name};
+use super::redact::{Line, Secrets};
+use crate::process::{Clock, chain};
+use crate::telemetry::{Meter, names};
+
+/// How calls are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsiOptions {
+    /// The deadline of each call.
+    pub timeout: Duration,
+    /// The largest response that is taken.
+    pub max_message_bytes: usize,
+    /// Cuts a logged response after so many characters. `None`: never.
+    pub max_log_length: Option<usize>,
+}
+
+impl Default for CsiOptions {
+    fn default() -> Self {
+        // 16 MiB are some 50 000 volumes on one page of `ListVolumes`; gRPC's usual 4 MiB have been too few in the field.
+        Self { timeout: Duration::from_secs(15), max_message_bytes: 16 << 20, max_log_length: None }
+    }
+}
+
+/// One RPC's names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Method {
+    pub(super) service: &'static str,
+    pub(super) rpc: &'static str,
+    pub(super) name: &'static str,
+    pub(super) path: &'static str,
+}
+
+/// A request: what it prints and which of its fields are secret.
+pub(super) trait Request: prost::Message + fmt::Debug + 'static {
+    fn secrets(&self) -> Option<&HashMap<String, String>>;
+}
+
+/// A response: what it prints.
+pub(super) trait Response: prost::Message + fmt::Debug + Default + 'static {}
+impl<T: prost::Message + fmt::Debug + Default + 'static> Response for T {}
+
+/// Calls the driver. Clones share the connection; one belongs to one generation of the driver and fails once that is over.
+#[derive(Clone)]
+pub struct Client {
+    route: Arc<Route>,
+    caller: Arc<Caller>,
+    timeout: Duration,
+}
+
+/// What all clients of one process share.
+pub(super) struct Caller {
+    pub(super) options: CsiOptions,
+    driver_name: Mutex<Arc<str>>,
+    pub(super) meter: Meter,
+    pub(super) clock: Clock,
+    propagator: TraceContextPropagator,
+}
+
+/// What the metric says before the driver has told its name.
+const UNKNOWN_DRIVER: &str = "unknown-driver";
+/// What gRPC for Go says, and users' runbooks search for.
+const DEADLINE_MESSAGE: &str = "context deadline exceeded";
+
+impl Caller {
+    pub(super) fn new(options: CsiOptions, meter: Meter, clock: Clock) -> Self {
+        let propagator = TraceContextPropagator::new();
+        Self { options, driver_name: Mutex::new(UNKNOWN_DRIVER.into()), meter, clock, propagator }
+    }
+
+    /// What the metric says from here on.
+    pub(super) fn note_driver_name(&self, name: &str) {
+        *self.driver_name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+    }
+
+    fn driver_label(&self) -> Arc<str> {
+        Arc::clone(&self.driver_name.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Client {
+    pub(super) fn new(route: Arc<Route>, caller: Arc<Caller>) -> Self {
+        let timeout = caller.options.timeout;
+        Self { route, caller, timeout }
+    }
+
+    pub(super) fn route(&self) -> &Arc<Route> {
+        &self.route
+    }
+
+    /// The same client with another deadline for each call.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
+    pub(super) async fn call<Q: Request, R: Response>(&self, method: Method, request: Q) -> Result<R, RpcError> {
+        let span = info_span!(
+            "csi_rpc",
+            otel.name = method.name,
+            otel.kind = "client",
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+            rpc.system = "grpc",
+            rpc.service = method.service,
+            rpc.method = method.rpc,
+            rpc.grpc.status_code = Empty,
+        );
+        let mut observation = Observation::begin(&self.caller, method, span.clone());
+        async {
+            debug!(method = method.path, request = %Line::whole(&request), "rpc request");
+            let secrets = Secrets::of(request.secrets());
+            let answer: Result<R, RpcError> = self
+                .send(method, request, &observation)
+                .await
+                .map_err(|(code, message)| RpcError { method: method.path, code, message: secrets.strip(&message) });
+            observation.end(&answer);
+            let limit = self.caller.options.max_log_length;
+            match &answer {
+                Ok(response) => {
+                    debug!(method = method.path, code = "OK", response = %Line::cut(response, limit), "rpc response");
+                }
+                Err(error) => {
+                    let message = Line::cut(&error.message, limit);
+                    debug!(method = method.path, code = error.label(), error = %message, "rpc response");
+                }
+            }
+            answer
+        }
+        .instrument(span)
+        .await
+    }
+
+    async fn send<Q: Request, R: Response>(
+        &self,
+        method: Method,
+        request: Q,
+        observation: &Observation,
+    ) -> Result<R, (Code, String)> {
+        let channel = self.route.channel().map_err(|why| (Code::Unavailable, why.to_string()))?;
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(self.timeout);
+        self.caller.propagator.inject_context(&observation.span.context(), &mut Headers(request.metadata_mut()));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.caller.options.max_message_bytes);
+        let exchange = async {
+            grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            grpc.unary(request, PathAndQuery::from_static(method.path), ProstCodec::<Q, R>::default()).await
+        };
+        match timeout(self.timeout, exchange).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.refusal(&status, observation.elapsed())),
+            Err(_) => Err((Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned())),
+        }
+    }
+
+    /// What a status means: the driver's word as it stands, or what became of the connection.
+    fn refusal(&self, status: &Status, elapsed: Duration) -> (Code, String) {
+        // Both ends count the same deadline, and the driver's server may be the first to say so.
+        if status.code() == Code::Cancelled && elapsed >= self.timeout {
+            return (Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned());
+        }
+        match status.source() {
+            // Only a status that was made on this side has a cause.
+            Some(cause) => (Code::Unavailable, chain(cause)),
+            None => (status.code(), status.message().to_owned()),
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("driver", &self.caller.driver_label()).finish_non_exhaustive()
+    }
+}
+
+/// One call's entry in the histogram and on its span, made even if the call is dropped.
+struct Observation {
+    caller: Arc<Caller>,
+    driver: Arc<str>,
+    method: Method,
+    span: Span,
+    started: Instant,
+    code: Code,
+    message: String,
+}
+
+impl Observation {
+    fn begin(caller: &Arc<Caller>, method: Method, span: Span) -> Self {
+        let started = caller.clock.now();
+        let message = "the caller went away".to_owned();
+        let driver = caller.driver_label();
+        Self { caller: Arc::clone(caller), driver, method, span, started, code: Code::Cancelled, message }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.caller.clock.now().saturating_duration_since(self.started)
+    }
+
+    fn end<R>(&mut self, answer: &Result<R, RpcError>) {
+        match answer {
+            Ok(_) => self.code = Code::Ok,
+            Err(error) => {
+                self.code = error.code;
+                self.message.clone_from(&error.message);
+            }
+        }
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.span.record("rpc.grpc.status_code", self.code as i32);
+        if self.code != Code::Ok {
+            self.span.record("otel.status_code", "ERROR");
+            self.span.record("otel.status_description", self.message.as_str());
+        }
+        let labels = [
+            ("driver_name", &*self.driver),
+            ("method_name", self.method.path),
+            ("grpc_status_code", code_name(self.code)),
+        ];
+        self.caller.meter.histogram(&names::CSI_OPERATIONS, &labels).record(self.elapsed().as_secs_f64());
+    }
+}
+
+/// Writes a trace context into gRPC metadata.
+struct Headers<'a>(&'a mut MetadataMap);
+
+impl Injector for Headers<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(key), Ok(value)) = (MetadataKey::from_bytes(key.as_bytes()), value.parse()) {
+            self.0.insert(key, value);
+        }
+    }
+}

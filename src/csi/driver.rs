@@ -1,0 +1,244 @@
+//! Who answers at the socket: the handshake, and what the rest of the daemon knows of the driver.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use super::capabilities::Capabilities;
+use super::channel::ConnectError;
+use super::client::Client;
+use super::error::RpcError;
+use super::operations::VolumeOperations;
+use super::published::Published;
+use crate::proto;
+
+/// What stands between the daemon and its driver, as it changes.
+#[derive(Debug, Clone)]
+pub enum DriverState {
+    /// Not met yet.
+    Connecting {
+        /// Since when we have been trying.
+        since: Instant,
+        /// What failed last.
+        last_error: Option<String>,
+    },
+    /// Connected, ready and known.
+    Ready(Arc<Driver>),
+    /// Was ready; now the connection is gone or its successor not ready yet.
+    Lost {
+        /// As it was when the connection ended. It comes back as this very `Arc` if nothing has changed.
+        driver: Arc<Driver>,
+        /// When the connection ended.
+        since: Instant,
+        /// What failed last.
+        last_error: Option<String>,
+    },
+    /// Another driver answers at the socket. Nothing is sent to it, and this never changes again: finalizers, Leases and
+    /// metrics carry the old name, so that only a new process can serve the new one. The text says both names.
+    Fatal(String),
+}
+
+impl DriverState {
+    /// The driver, if it is ready.
+    pub fn ready(&self) -> Option<&Arc<Driver>> {
+        match self {
+            Self::Ready(driver) => Some(driver),
+            Self::Connecting { .. } | Self::Lost { .. } | Self::Fatal(_) => None,
+        }
+    }
+
+    /// What failed last, if anything did.
+    pub fn last_error(&self) -> Option<&str> {
+        match self {
+            Self::Connecting { last_error, .. } | Self::Lost { last_error, .. } => last_error.as_deref(),
+            Self::Fatal(error) => Some(error),
+            Self::Ready(_) => None,
+        }
+    }
+}
+
+/// One generation of the driver: its name, what it can do, and how to call it.
+pub struct Driver {
+    /// The driver's name, the same for as long as the process lives.
+    pub name: String,
+    /// What it can do. Other capabilities after a restart make another generation.
+    pub capabilities: Capabilities,
+    /// Counts from 1.
+    pub generation: u64,
+    /// Calls the driver. Refuses once another generation has begun.
+    pub client: Client,
+    /// Which volumes are being changed. Shared by all generations.
+    pub operations: VolumeOperations,
+    /// Where volumes were last seen attached. Shared by all generations.
+    pub published: Published,
+    vendor_version: Mutex<String>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        identity: Identity,
+        generation: u64,
+        client: Client,
+        operations: VolumeOperations,
+        published: Published,
+    ) -> Self {
+        let Identity { name, vendor_version, capabilities } = identity;
+        Self {
+            name,
+            capabilities,
+            generation,
+            client,
+            operations,
+            published,
+            vendor_version: Mutex::new(vendor_version),
+        }
+    }
+
+    /// The vendor's version, as last told: an upgrade alone does not begin a generation.
+    pub fn vendor_version(&self) -> String {
+        self.vendor_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_vendor_version(&self, version: String) {
+        *self.vendor_version.lock().unwrap_or_else(PoisonError::into_inner) = version;
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("name", &self.name)
+            .field("generation", &self.generation)
+            .field("capabilities", &self.capabilities.names())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a handshake learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) name: String,
+    pub(super) vendor_version: String,
+    pub(super) capabilities: Capabilities,
+}
+
+/// Why there is no ready driver yet. All but a renamed driver are tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("cannot probe the driver")]
+    Probe(#[source] RpcError),
+    #[error("the driver is not ready yet")]
+    NotReady,
+    #[error("cannot get the driver's name")]
+    Info(#[source] RpcError),
+    #[error("the driver gives no valid name")]
+    Name(#[from] NameError),
+    #[error("another driver answers: {known:?} is now {found:?}; restart this process to serve it")]
+    Renamed { known: String, found: String },
+    #[error("cannot get the driver's services")]
+    Services(#[source] RpcError),
+    #[error("cannot get the driver's controller capabilities")]
+    Controller(#[source] RpcError),
+}
+
+/// Probes once and, if the driver is ready, asks who it is and what it can do. Each call has its own deadline (R28).
+///
+/// `known` is the name that the driver must have, or is told the one that it has.
+pub(super) async fn identify(
+    client: &Client,
+    known: impl FnOnce(&str) -> Result<(), HandshakeError>,
+) -> Result<Identity, HandshakeError> {
+    let probe = client.probe(proto::ProbeRequest {}).await.map_err(HandshakeError::Probe)?;
+    // The field is optional: a driver that leaves it out is ready.
+    if probe.ready == Some(false) {
+        return Err(HandshakeError::NotReady);
+    }
+    let info = client.get_plugin_info(proto::GetPluginInfoRequest {}).await.map_err(HandshakeError::Info)?;
+    check_name(&info.name)?;
+    known(&info.name)?;
+    let services = client
+        .get_plugin_capabilities(proto::GetPluginCapabilitiesRequest {})
+        .await
+        .map_err(HandshakeError::Services)?;
+    let mut capabilities = Capabilities::from_responses(&services, None);
+    if capabilities.controller_service() {
+        let controller = client
+            .controller_get_capabilities(proto::ControllerGetCapabilitiesRequest {})
+            .await
+            .map_err(HandshakeError::Controller)?;
+        capabilities = Capabilities::from_responses(&services, Some(&controller));
+    }
+    Ok(Identity { name: info.name, vendor_version: info.vendor_version, capabilities })
+}
+
+/// A driver name that the CSI specification does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// The field is required.
+    #[error("the name is empty")]
+    Empty,
+    /// The specification's limit.
+    #[error("the name has {0} characters, at most {MAX_NAME} are allowed")]
+    TooLong(usize),
+    /// Only letters, digits, dashes and dots.
+    #[error("the name {name:?} contains {found:?}; only ASCII letters, digits, '-' and '.' are allowed")]
+    Character {
+        /// The whole name.
+        name: String,
+        /// The first character that is not allowed.
+        found: char,
+    },
+    /// A dash or dot at an end.
+    #[error("the name {0:?} does not begin and end with a letter or digit")]
+    Ends(String),
+}
+
+const MAX_NAME: usize = 63;
+
+/// Holds a driver's name against the specification: finalizers and Lease names are made of it.
+pub fn check_name(name: &str) -> Result<(), NameError> {
+    let length = name.chars().count();
+    if name.is_empty() {
+        return Err(NameError::Empty);
+    }
+    // Before anything that quotes the name: a garbled one may be megabytes long.
+    if length > MAX_NAME {
+        return Err(NameError::TooLong(length));
+    }
+    if let Some(found) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '.')) {
+        return Err(NameError::Character { name: name.to_owned(), found });
+    }
+    if name.starts_with(['-', '.']) || name.ends_with(['-', '.']) {
+        return Err(NameError::Ends(name.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_domain_notation_are_taken() {
+        for name in ["ebs.csi.aws.com", "a", "A-1.b", "x--y..z", &"d".repeat(63)] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_refused_and_said_why() {
+        let character = |name: &str, found| NameError::Character { name: name.into(), found };
+        assert_eq!(check_name(""), Err(NameError::Empty));
+        assert_eq!(check_name(&"d".repeat(64)), Err(NameError::TooLong(64)));
+        assert_eq!(check_name("a/b"), Err(character("a/b", '/')));
+        assert_eq!(check_name("trüb"), Err(character("trüb", 'ü')));
+        assert_eq!(check_name("a\nb"), Err(character("a\nb", '\n')));
+        for name in ["-a", "a-", ".a", "a.", "-"] {
+            assert_eq!(check_name(name), Err(NameError::Ends(name.into())));
+        }
+        assert!(!character("a\nb", '\n').to_string().contains('\n'), "control characters are escaped");
+    }
+}

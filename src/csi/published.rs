@@ -1,0 +1,83 @@
+//! Where the driver says its volumes are attached: the last complete `ListVolumes` pass, for whoever wants to know.
+//!
+//! The reconciler fills it and commands nobody; a role draws its own conclusions. Instants are of the process's clock: what
+//! was seen *before* an operation began says nothing about its outcome, so each reader compares with `started`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The shared place of the last snapshot. Clones share it; it outlives a driver's restart.
+#[derive(Debug, Clone)]
+pub struct Published(Arc<watch::Sender<Option<Arc<Snapshot>>>>);
+
+/// One complete pass over the driver's volumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Counts the passes of this process, from 1.
+    pub pass: u64,
+    /// When the first page was asked for.
+    pub started: Instant,
+    /// When the last page had come.
+    pub finished: Instant,
+    /// What was said of each volume, by volume id. A volume that is not here was not listed.
+    pub volumes: BTreeMap<String, PublishedOn>,
+}
+
+/// Where a volume is attached, in the driver's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PublishedOn {
+    /// The volume was listed without a status: nothing is known.
+    Unknown,
+    /// On these nodes (CSI node ids), and on no other.
+    Nodes(BTreeSet<String>),
+}
+
+impl Published {
+    /// Nothing seen yet.
+    pub fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+
+    /// Replaces what was seen before.
+    pub fn publish(&self, snapshot: Snapshot) {
+        self.0.send_replace(Some(Arc::new(snapshot)));
+    }
+
+    /// The last complete pass, if there was one.
+    pub fn latest(&self) -> Option<Arc<Snapshot>> {
+        self.0.borrow().clone()
+    }
+
+    /// Follows the passes. A slow reader sees the newest, not each.
+    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        self.0.subscribe()
+    }
+}
+
+impl Default for Published {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_see_the_newest_pass() {
+        let published = Published::new();
+        let mut reader = published.clone().subscribe();
+        assert_eq!(published.latest(), None);
+        let now = Instant::now();
+        for pass in 1..=3 {
+            published.publish(Snapshot { pass, started: now, finished: now, volumes: BTreeMap::new() });
+        }
+        reader.changed().await.unwrap();
+        assert_eq!(reader.borrow_and_update().as_ref().map(|s| s.pass), Some(3));
+        assert_eq!(published.latest().map(|s| s.pass), Some(3));
+    }
+}

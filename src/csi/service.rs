@@ -1,0 +1,274 @@
+//! The one connection's life: meet the driver, watch it, meet it again.
+//!
+//! ```text
+//!            ┌──────────── redial ≤ 1 s ────────────┐
+//!   Connecting ── dial, probe every 1 s, name, capabilities ──> Ready(generation 1)
+//!                                                                 │ the connection ends
+//!        Ready(the same Arc)  <── nothing has changed ──┐         v
+//!        Ready(generation + 1) <── other capabilities ──┼─────── Lost ── dial, probe, name, capabilities
+//!        Fatal                 <── another name ────────┘
+//! ```
+//!
+//! What a driver answers wrongly is shown and asked again, never a reason to exit: a driver that is being rolled out may
+//! answer anything for a while. Only a changed name ends it, since everything we own is labelled with the old one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{error, info, warn};
+
+use super::capabilities::Capabilities;
+use super::channel::{Connection, Route};
+use super::client::{Caller, Client, CsiOptions};
+use super::driver::{Driver, DriverState, HandshakeError, Identity, identify};
+use super::operations::VolumeOperations;
+use super::published::Published;
+use crate::process::{Clock, Dial, Entropy, chain};
+use crate::telemetry::{Meter, names};
+
+/// The Go sidecars' pace of `Probe`.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// The first wait before dialling again; doubles up to [`REDIAL_MAX`].
+const REDIAL_MIN: Duration = Duration::from_millis(50);
+/// With its jitter of a fifth still below the Go sidecars' limit of one second.
+const REDIAL_MAX: Duration = Duration::from_millis(800);
+const REDIAL_JITTER: f64 = 0.2;
+/// A connection that lasted this long was a good one: its successor is dialled at once.
+const STABLE: Duration = Duration::from_secs(1);
+/// How often the same trouble is told again.
+const REMINDER: Duration = Duration::from_secs(10);
+
+/// The shared connection to the driver. Clones share it.
+#[derive(Clone)]
+pub struct Csi {
+    dial: Dial,
+    caller: Arc<Caller>,
+    entropy: Entropy,
+    state: Arc<watch::Sender<DriverState>>,
+    operations: VolumeOperations,
+    published: Published,
+}
+
+impl Csi {
+    /// Connects to nothing yet.
+    pub fn new(dial: Dial, options: CsiOptions, meter: Meter, clock: Clock, entropy: Entropy) -> Self {
+        let state = DriverState::Connecting { since: clock.now(), last_error: None };
+        Self {
+            dial,
+            caller: Arc::new(Caller::new(options, meter, clock)),
+            entropy,
+            state: Arc::new(watch::Sender::new(state)),
+            operations: VolumeOperations::new(clock),
+            published: Published::new(),
+        }
+    }
+
+    /// What stands between the daemon and its driver, as it changes.
+    pub fn state(&self) -> watch::Receiver<DriverState> {
+        self.state.subscribe()
+    }
+
+    /// Meets the driver and watches the connection, for ever. To be run once.
+    pub async fn run(self) {
+        let mut pace = Pace::new(self.entropy.clone());
+        let mut known: Option<Arc<Driver>> = None;
+        loop {
+            let met = match self.meet(known.as_ref(), &mut pace).await {
+                Ok(met) => met,
+                Err(renamed) => return self.give_up(&renamed).await,
+            };
+            let connection = met.connection;
+            let driver = self.adopt(known, met.identity, &connection, met.client);
+            let ready = self.caller.meter.gauge(&names::DRIVER_READY, &[("driver_name", &driver.name)]);
+            ready.set(1.0);
+            let since = self.caller.clock.now();
+            self.state.send_replace(DriverState::Ready(Arc::clone(&driver)));
+
+            connection.lost().await;
+
+            let now = self.caller.clock.now();
+            driver.client.route().down();
+            ready.set(0.0);
+            warn!(driver = driver.name, "the connection to the driver was lost");
+            let last_error = Some("the connection to the driver was lost".to_owned());
+            self.state.send_replace(DriverState::Lost { driver: Arc::clone(&driver), since: now, last_error });
+            if now.saturating_duration_since(since) >= STABLE {
+                pace.reset();
+            } else {
+                pace.wait().await;
+            }
+            known = Some(driver);
+        }
+    }
+
+    /// Dials and asks until a driver is ready and known. The only error is a renamed driver.
+    async fn meet(&self, known: Option<&Arc<Driver>>, pace: &mut Pace) -> Result<Met, HandshakeError> {
+        let mut trouble = Trouble::default();
+        loop {
+            match Connection::open(&self.dial, self.caller.options.timeout).await {
+                Err(error) => self.tell(&error.into(), &mut trouble),
+                Ok(connection) => {
+                    self.caller.meter.counter(&names::DRIVER_CONNECTIONS, &[]).increment(1);
+                    let route = Arc::new(Route::open(connection.channel.clone()));
+                    let client = Client::new(route, Arc::clone(&self.caller));
+                    if let Some(identity) = self.question(&connection, &client, known, &mut trouble).await? {
+                        return Ok(Met { connection, client, identity });
+                    }
+                }
+            }
+            pace.wait().await;
+        }
+    }
+
+    /// Asks over one connection until the driver has answered everything (`Some`) or the connection is lost (`None`).
+    async fn question(
+        &self,
+        connection: &Connection,
+        client: &Client,
+        known: Option<&Arc<Driver>>,
+        trouble: &mut Trouble,
+    ) -> Result<Option<Identity>, HandshakeError> {
+        loop {
+            let asked = self.caller.clock.now();
+            let name = |found: &str| self.note_name(known, found);
+            match identify(client, name).await {
+                Ok(identity) => return Ok(Some(identity)),
+                Err(renamed @ HandshakeError::Renamed { .. }) => return Err(renamed),
+                Err(error) => self.tell(&error, trouble),
+            }
+            tokio::select! {
+                biased;
+                () = connection.lost() => return Ok(None),
+                () = sleep_until(asked + PROBE_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// From here on the metrics know the driver. The name may change until the driver was ready once.
+    fn note_name(&self, known: Option<&Arc<Driver>>, found: &str) -> Result<(), HandshakeError> {
+        match known {
+            Some(driver) if driver.name != found => {
+                Err(HandshakeError::Renamed { known: driver.name.clone(), found: found.to_owned() })
+            }
+            _ => {
+                self.caller.note_driver_name(found);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes what answers at the other end the driver: the one we knew, or a new generation of it.
+    fn adopt(
+        &self,
+        known: Option<Arc<Driver>>,
+        identity: Identity,
+        connection: &Connection,
+        client: Client,
+    ) -> Arc<Driver> {
+        let generation = match known {
+            Some(driver) if driver.capabilities == identity.capabilities => {
+                info!(driver = driver.name, version = identity.vendor_version, "the driver is back, unchanged");
+                driver.set_vendor_version(identity.vendor_version);
+                driver.client.route().reopen(connection.channel.clone());
+                return driver;
+            }
+            Some(driver) => {
+                let (gained, lost) = compare(&driver.capabilities, &identity.capabilities);
+                warn!(driver = driver.name, ?gained, ?lost, "the driver is back with other capabilities");
+                driver.client.route().retire();
+                driver.generation + 1
+            }
+            None => {
+                let capabilities = identity.capabilities.names();
+                info!(driver = identity.name, version = identity.vendor_version, ?capabilities, "the driver is ready");
+                1
+            }
+        };
+        Arc::new(Driver::new(identity, generation, client, self.operations.clone(), self.published.clone()))
+    }
+
+    async fn give_up(&self, renamed: &HandshakeError) {
+        error!(error = %renamed, "the driver was replaced");
+        self.state.send_replace(DriverState::Fatal(renamed.to_string()));
+        // A task that returned would look like an accident; the state says what happened.
+        std::future::pending::<()>().await;
+    }
+
+    /// Shows what went wrong: on the state each time it changes, in the log also as a reminder.
+    fn tell(&self, error: &HandshakeError, trouble: &mut Trouble) {
+        let text = chain(error);
+        let now = self.caller.clock.now();
+        if trouble.is_news(&text, now) {
+            warn!(error = %text, "the driver is not ready; trying again");
+        }
+        self.state.send_if_modified(|state| match state {
+            DriverState::Connecting { last_error, .. } | DriverState::Lost { last_error, .. }
+                if last_error.as_ref() != Some(&text) =>
+            {
+                *last_error = Some(text);
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+impl std::fmt::Debug for Csi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Csi").field("state", &*self.state.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// A driver that has answered everything, and the connection over which it did.
+struct Met {
+    connection: Connection,
+    client: Client,
+    identity: Identity,
+}
+
+/// Names that only the second has, and names that only the first has.
+fn compare(old: &Capabilities, new: &Capabilities) -> (Vec<String>, Vec<String>) {
+    let (old, new) = (old.names(), new.names());
+    let minus = |a: &[String], b: &[String]| a.iter().filter(|name| !b.contains(name)).cloned().collect();
+    (minus(&new, &old), minus(&old, &new))
+}
+
+/// The waits between two dials.
+struct Pace {
+    next: Duration,
+    entropy: Entropy,
+}
+
+impl Pace {
+    fn new(entropy: Entropy) -> Self {
+        Self { next: REDIAL_MIN, entropy }
+    }
+
+    fn reset(&mut self) {
+        self.next = REDIAL_MIN;
+    }
+
+    async fn wait(&mut self) {
+        sleep(self.entropy.jittered(self.next, REDIAL_JITTER)).await;
+        self.next = (self.next * 2).min(REDIAL_MAX);
+    }
+}
+
+/// What was told last, so that the log repeats it only now and then.
+#[derive(Default)]
+struct Trouble(Option<(String, Instant)>);
+
+impl Trouble {
+    fn is_news(&mut self, text: &str, now: Instant) -> bool {
+        if let Some((told, at)) = &self.0
+            && told == text
+            && now.saturating_duration_since(*at) < REMINDER
+        {
+            return false;
+        }
+        self.0 = Some((text.to_owned(), now));
+        true
+    }
+}

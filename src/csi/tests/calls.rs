@@ -1,0 +1,250 @@
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider as _;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::Code;
+use tracing::Instrument as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use super::fixture::Bench;
+use crate::csi::{CsiOptions, Driver, RpcError, code_name};
+use crate::proto;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SECRET: &str = "correct-horse-battery-staple";
+
+fn publish_request() -> proto::ControllerPublishVolumeRequest {
+    proto::ControllerPublishVolumeRequest {
+        volume_id: "vol-1".into(),
+        node_id: "node-1".into(),
+        secrets: [("password".to_owned(), SECRET.to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+async fn publish(driver: &Driver) -> Result<proto::ControllerPublishVolumeResponse, RpcError> {
+    driver.client.controller_publish_volume(publish_request()).await
+}
+
+/// Everything that is logged while the guard lives, down to the last trace of every crate.
+struct Logged {
+    lines: Arc<Mutex<Vec<u8>>>,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Logged {
+    fn begin() -> Self {
+        let lines: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let sink = Arc::clone(&lines);
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false)
+            .with_writer(move || Sink(Arc::clone(&sink)))
+            .finish();
+        Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.lines.lock().unwrap().clone()).unwrap()
+    }
+}
+
+struct Sink(Arc<Mutex<Vec<u8>>>);
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_seventeen_codes_arrive_with_message_label_and_metric() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    publish(&driver).await.unwrap();
+    for number in 1..17 {
+        let code = Code::from_i32(number);
+        bench.script().refuse.insert("ControllerPublishVolume", (code, "disk\nis gone".into()));
+        let error = publish(&driver).await.unwrap_err();
+        assert_eq!(error.code, code);
+        assert_eq!(error.method, "/csi.v1.Controller/ControllerPublishVolume");
+        assert_eq!(error.to_string(), format!("rpc error: code = {} desc = disk\nis gone", code_name(code)));
+    }
+    let metrics = bench.meter.render();
+    for number in 0..17 {
+        let line = format!(
+            "csi_sidecar_operations_seconds_count{{driver_name=\"demo.csi.example.com\",\
+             method_name=\"/csi.v1.Controller/ControllerPublishVolume\",grpc_status_code=\"{}\"}} 1",
+            code_name(Code::from_i32(number))
+        );
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_before_the_name_is_known_count_for_the_unknown_driver() {
+    let bench = Bench::started();
+    bench.ready().await;
+    let metrics = bench.meter.render();
+    for (driver, method) in [
+        ("unknown-driver", "/csi.v1.Identity/Probe"),
+        ("unknown-driver", "/csi.v1.Identity/GetPluginInfo"),
+        ("demo.csi.example.com", "/csi.v1.Identity/GetPluginCapabilities"),
+        ("demo.csi.example.com", "/csi.v1.Controller/ControllerGetCapabilities"),
+    ] {
+        let labels = format!("{{driver_name=\"{driver}\",method_name=\"{method}\",grpc_status_code=\"OK\"}} 1");
+        assert!(metrics.contains(&labels), "{labels}\n{metrics}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_at_its_deadline_and_tells_it_to_the_driver() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    bench.script().delay.insert("ControllerPublishVolume", 3600 * SECOND);
+    for (client, limit, header) in
+        [(driver.client.clone(), 15, "15000000u"), (driver.client.with_timeout(2 * SECOND), 2, "2000000u")]
+    {
+        let begin = Instant::now();
+        let error = client.controller_publish_volume(publish_request()).await.unwrap_err();
+        assert_eq!(error.to_string(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+        let late = begin.elapsed().saturating_sub(limit * SECOND);
+        assert!(begin.elapsed() >= limit * SECOND && late < Duration::from_millis(10), "{:?}", begin.elapsed());
+        let script = bench.script();
+        assert_eq!(script.calls.last().unwrap().1.get("grpc-timeout").unwrap(), header);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_connection_breaks_is_unavailable_and_not_final() {
+    let mut bench = Bench::started();
+    let driver = bench.ready().await;
+    bench.script().delay.insert("ControllerPublishVolume", 3600 * SECOND);
+    let (outcome, ()) = tokio::join!(publish(&driver), async {
+        sleep(SECOND).await;
+        bench.kill_driver();
+    });
+    let error = outcome.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable, "{error}");
+    assert!(!error.fate().is_final);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_its_caller_drops_counts_as_canceled() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    bench.script().delay.insert("ControllerPublishVolume", 10 * SECOND);
+    assert!(timeout(SECOND, publish(&driver)).await.is_err());
+    assert!(bench.meter.render().contains("/ControllerPublishVolume\",grpc_status_code=\"Canceled\"} 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_beyond_the_limit_is_refused_and_one_below_gos_limit_too_is_taken() {
+    let mut bench = Bench::new(CsiOptions { max_message_bytes: 5 << 20, ..CsiOptions::default() });
+    bench.start_driver();
+    bench.run();
+    let driver = bench.ready().await;
+    bench.script().publish_context = vec![("k".into(), "x".repeat(9 << 19))];
+    publish(&driver).await.expect("4.5 MiB, more than gRPC's usual 4");
+    bench.script().publish_context = vec![("k".into(), "x".repeat(6 << 20))];
+    let error = publish(&driver).await.unwrap_err();
+    assert!(error.message.contains("too large"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_error_message_arrives_whole_r46() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    let message = "é".repeat(20_000);
+    bench.script().refuse.insert("ControllerPublishVolume", (Code::Internal, message.clone()));
+    assert_eq!(publish(&driver).await.unwrap_err().message, message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_trace_goes_on_in_the_driver() {
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+    let subscriber =
+        tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")));
+    let _default = tracing::subscriber::set_default(subscriber);
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    let parent = tracing::info_span!("attach");
+    let trace = {
+        use opentelemetry::trace::TraceContextExt as _;
+        use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+        parent.context().span().span_context().trace_id().to_string()
+    };
+    publish(&driver).instrument(parent).await.unwrap();
+    let script = bench.script();
+    let header = script.calls.last().unwrap().1.get("traceparent").unwrap().to_str().unwrap();
+    assert!(header.starts_with(&format!("00-{trace}-")) && header.ends_with("-01"), "{header} of {trace}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tracing_no_traceparent_is_sent() {
+    let bench = Bench::started();
+    publish(&*bench.ready().await).await.unwrap();
+    assert!(bench.script().calls.last().unwrap().1.get("traceparent").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_and_responses_are_logged_on_one_line_each_without_secrets() {
+    let logged = Logged::begin();
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    bench.script().publish_context = vec![("device".into(), "/dev/\nxvda".into())];
+    publish(&driver).await.unwrap();
+    // A driver that repeats the secret in its error must not bring it into statuses and events.
+    bench.script().refuse.insert("ControllerPublishVolume", (Code::Internal, format!("bad password {SECRET}!")));
+    let error = publish(&driver).await.unwrap_err();
+    assert_eq!(error.message, "bad password ***stripped***!");
+    let text = logged.text();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|l| l.contains("rpc re") && l.contains("method=\"/csi.v1.Controller/ControllerPublish"))
+        .collect();
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+    assert!(lines[0].contains("volume_id: \"vol-1\"") && lines[0].contains("secrets: ***stripped***"), "{}", lines[0]);
+    assert!(lines[1].contains(r"/dev/\nxvda") && lines[1].contains("code=\"OK\""), "{}", lines[1]);
+    assert!(lines[3].contains("code=\"Internal\"") && lines[3].contains("bad password"), "{}", lines[3]);
+    assert!(!text.contains(SECRET), "a secret was logged");
+    let debug = format!("{driver:?} {:?} {:?} {error:?} {:?}", driver.client, bench.csi, publish_request());
+    assert!(!debug.contains(SECRET), "{debug}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_huge_response_is_cut_in_the_log_r34() {
+    let logged = Logged::begin();
+    let mut bench = Bench::new(CsiOptions { max_log_length: Some(100), ..CsiOptions::default() });
+    bench.script().publish_context = vec![("k".into(), "y".repeat(100_000))];
+    bench.start_driver();
+    bench.run();
+    publish(&*bench.ready().await).await.unwrap();
+    let text = logged.text();
+    assert!(text.contains("... (cut at 100 characters)") && !text.contains(&"y".repeat(100)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn spans_carry_the_names_that_opentelemetry_knows() {
+    let logged = Logged::begin();
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    bench.script().refuse.insert("ControllerPublishVolume", (Code::NotFound, "no node".into()));
+    publish(&driver).await.unwrap_err();
+    let text = logged.text();
+    let line = text.lines().find(|l| l.contains("rpc response") && l.contains("NotFound")).unwrap();
+    for field in [
+        "otel.kind=\"client\"",
+        "otel.name=\"csi.v1.Controller/ControllerPublishVolume\"",
+        "rpc.system=\"grpc\"",
+        "rpc.service=\"csi.v1.Controller\"",
+        "rpc.method=\"ControllerPublishVolume\"",
+    ] {
+        assert!(line.contains(field), "{field} in {line}");
+    }
+}

@@ -1,0 +1,5 @@
+//! The client and the handshake against a real gRPC server, in paused time.
+
+mod calls;
+mod fixture;
+mod handshake;
