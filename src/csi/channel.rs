@@ -136,7 +136,9 @@ impl Connection {
                 // tonic asks a second time when the first stream has become useless, a GOAWAY for instance.
                 again.cancel();
             }
-            std::future::ready(io.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection was lost")))
+            std::future::ready(
+                io.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection has ended")),
+            )
         });
         // The authority that gRPC for Go sends for a unix socket.
         let channel = Channel::from_static("http://localhost")

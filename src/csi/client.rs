@@ -7,7 +7,7 @@
 //! - A call that its caller drops is recorded as `Canceled`, as the Go sidecars record it.
 
 use std::collections::HashMap;
-use std::error::Error as _;
+use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::channel::Route;
 use super::error::{RpcError, code_name};
 use super::redact::{Line, Secrets};
-use crate::process::{Clock, chain};
+use crate::process::Clock;
 use crate::telemetry::{Meter, names};
 
 /// How calls are made.
@@ -187,10 +187,18 @@ impl Client {
         }
         match status.source() {
             // Only a status that was made on this side has a cause.
-            Some(cause) => (Code::Unavailable, chain(cause)),
+            Some(cause) => (Code::Unavailable, format!("call broken off: {}", root(cause))),
             None => (status.code(), status.message().to_owned()),
         }
     }
+}
+
+/// The cause of all causes: tonic's and hyper's layers above it say the same again in other words.
+fn root<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    while let Some(cause) = error.source() {
+        error = cause;
+    }
+    error
 }
 
 impl fmt::Debug for Client {

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service;
 use tonic::{Code, Request, Response, Status};
 
@@ -183,6 +184,9 @@ pub(super) struct Bench {
     dials: Arc<Mutex<usize>>,
     /// The driver's process: ending it cuts every pipe.
     process: Option<Tasks>,
+    drain: CancellationToken,
+    /// Processes that have been told to stop and finish what they do.
+    draining: Vec<Tasks>,
     daemon: Tasks,
 }
 
@@ -216,7 +220,17 @@ impl Bench {
             publish_context: Vec::new(),
             calls: Vec::new(),
         })));
-        Self { csi, meter, driver, socket, dials, process: None, daemon: Tasks::new("daemon").0 }
+        Self {
+            csi,
+            meter,
+            driver,
+            socket,
+            dials,
+            process: None,
+            drain: CancellationToken::new(),
+            draining: Vec::new(),
+            daemon: Tasks::new("daemon").0,
+        }
     }
 
     /// A driver that listens and a daemon that runs.
@@ -263,7 +277,10 @@ impl Bench {
             controller: ControllerServer::new(self.driver.clone()),
         };
         let incoming = UnboundedReceiverStream::new(served).map(Ok::<_, io::Error>);
-        process.spawn_fallible("grpc", tonic::transport::Server::builder().serve_with_incoming(both, incoming));
+        self.drain = CancellationToken::new();
+        let stop = self.drain.clone().cancelled_owned();
+        let grpc = tonic::transport::Server::builder().serve_with_incoming_shutdown(both, incoming, stop);
+        process.spawn_fallible("grpc", grpc);
         *self.socket.lock().unwrap() = Some(connect);
         self.process = Some(process);
     }
@@ -274,6 +291,26 @@ impl Bench {
         if let Some(process) = self.process.take() {
             process.abort_all();
         }
+    }
+
+    /// Stops it in an orderly way: it takes no more calls and finishes those that it has.
+    pub(super) fn drain_driver(&mut self) {
+        *self.socket.lock().unwrap() = None;
+        self.drain.cancel();
+        self.draining.extend(self.process.take());
+    }
+
+    /// Something else listens: it answers with these bytes and hangs up.
+    pub(super) fn start_stranger(&mut self, answer: &'static [u8]) {
+        let (connect, mut connections) = mpsc::unbounded_channel::<DuplexStream>();
+        let process = Tasks::new("stranger").0;
+        process.spawn("accept", async move {
+            while let Some(mut theirs) = connections.recv().await {
+                let _ = theirs.write_all(answer).await;
+            }
+        });
+        *self.socket.lock().unwrap() = Some(connect);
+        self.process = Some(process);
     }
 
     /// Kills it and starts it again before anybody can look.

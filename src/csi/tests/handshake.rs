@@ -245,3 +245,44 @@ async fn a_driver_that_keeps_falling_over_is_not_hammered() {
     assert!(begin.elapsed() > 10 * SECOND, "{:?}", begin.elapsed());
     assert!(bench.dials() - dials <= 25);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_orderly_stop_lets_the_running_call_end_and_the_next_one_finds_the_new_driver() {
+    let mut bench = Bench::started();
+    let driver = bench.ready().await;
+    sleep(10 * SECOND).await;
+    bench.script().delay.insert("ControllerPublishVolume", 10 * SECOND);
+    let running = driver.client.controller_publish_volume(proto::ControllerPublishVolumeRequest::default());
+    let meanwhile = async {
+        sleep(SECOND).await;
+        bench.drain_driver();
+        bench.start_driver();
+        sleep(SECOND).await;
+        // The old connection takes no more calls: that is when its end shows, and the new driver is met.
+        let refused = driver.client.list_volumes(proto::ListVolumesRequest::default()).await.unwrap_err();
+        assert_eq!(refused.code, Code::Unavailable, "{refused}");
+        bench.until(|s| matches!(s, DriverState::Lost { .. })).await;
+        bench.ready().await;
+        driver.client.list_volumes(proto::ListVolumesRequest::default()).await.unwrap();
+    };
+    let (outcome, ()) = tokio::join!(running, meanwhile);
+    outcome.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_at_the_socket_is_told_and_outwaited() {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b""] {
+        let mut bench = Bench::new(CsiOptions::default());
+        bench.start_stranger(answer);
+        bench.run();
+        let error = bench.error_containing("Unavailable").await;
+        assert!(
+            error.starts_with("cannot probe the driver: rpc error: code = Unavailable desc = call broken off: "),
+            "{error}"
+        );
+        sleep(10 * SECOND).await;
+        assert!(bench.dials() < 20, "{}", bench.dials());
+        bench.restart_driver();
+        bench.ready().await;
+    }
+}
