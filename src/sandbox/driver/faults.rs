@@ -1,7 +1,8 @@
-//! What goes wrong and when: scripts of faults as data, and faults by chance. Pure.
+//! What goes wrong and when: scripts of faults as data, and faults by chance. Pure but for the
+//! source of chance that a test hands in.
 //!
-//! Each rule counts the calls that it matches, acting or not, so that rules don't depend on each other. Of the rules that
-//! would act on one call the first one does. A chance fault strikes only where no rule does.
+//! A call meets the rules in their order. The first that acts on it is the only one; those behind it neither see nor count
+//! the call, so that rules for one call each strike one call after the other. Chance strikes only where no rule does.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -246,18 +247,16 @@ impl Script {
     /// What goes wrong with this call, if anything does.
     pub(super) fn strike(&mut self, method: Method, volume: Option<&str>, node: Option<&str>) -> Option<Action> {
         let fits = |wanted: &Option<String>, have: Option<&str>| wanted.is_none() || wanted.as_deref() == have;
-        let mut struck = None;
         for (fault, seen) in &mut self.rules {
             if fault.method.is_some_and(|m| m != method) || !fits(&fault.volume, volume) || !fits(&fault.node, node) {
                 continue;
             }
             *seen = seen.saturating_add(1);
-            let active = *seen > fault.skip && fault.times.is_none_or(|times| *seen - fault.skip <= times);
-            if active && struck.is_none() {
-                struck = Some(fault.action.clone());
+            if *seen > fault.skip && fault.times.is_none_or(|times| *seen - fault.skip <= times) {
+                return Some(fault.action.clone());
             }
         }
-        struck.or_else(|| self.chance.as_ref()?.strike(method))
+        self.chance.as_ref()?.strike(method)
     }
 }
 
@@ -279,12 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_acting_rule_wins_and_all_count() {
+    fn rules_strike_one_call_after_the_other() {
         let mut script = Script::default();
         script.add(Fault::on(PUBLISH, Action::Hang).once());
         script.add(Fault::anywhere(Action::fail(Code::Internal, "no")).times(2));
         assert_eq!(script.strike(PUBLISH, None, None), Some(Action::Hang));
-        assert_eq!(script.strike(PUBLISH, None, None), Some(Action::fail(Code::Internal, "no")));
+        for _ in 0..2 {
+            assert_eq!(script.strike(PUBLISH, None, None), Some(Action::fail(Code::Internal, "no")));
+        }
         assert_eq!(script.strike(PUBLISH, None, None), None);
     }
 

@@ -108,9 +108,9 @@ impl Driver {
     /// Registers volumes that were there before.
     pub fn seed<'a>(&self, volumes: impl IntoIterator<Item = &'a str>) {
         self.change(|inner| {
-            volumes.into_iter().for_each(|id| {
+            for id in volumes {
                 inner.state.seed(id);
-            })
+            }
         });
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt as _, Stream, StreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Driver;
 use super::socket::Socket;
 use crate::process::{BoxedIo, TaskEnd, TaskEnds, TaskFate, Tasks, chain};
+use crate::sandbox::network::Network;
 
 /// How long the server waits before it tries again to listen after a restart.
 const RETRY: Duration = Duration::from_millis(100);
@@ -45,6 +46,15 @@ impl Listen {
         Self::bind(move || {
             let path = path.clone();
             async move { Ok(Socket::bind(&path, mode).await?.boxed()) }
+        })
+    }
+
+    /// Listens at an address of the simulated network. A crash of that host ends the listening until the next restart.
+    pub fn network(network: Network, address: &str) -> Self {
+        let address = address.to_owned();
+        Self::bind(move || {
+            let incoming = network.listen(&address).map(StreamExt::boxed);
+            async move { incoming }
         })
     }
 
@@ -93,7 +103,8 @@ impl fmt::Debug for Listen {
     }
 }
 
-/// A running server. Dropping it is a crash for good; the driver's state stays with the [`Driver`].
+/// A running server. Dropping it is a crash for good, as soon as the runtime gets to it; after [`Server::stop`] another
+/// server can listen at the same place. The driver's state stays with the [`Driver`] in either case.
 #[derive(Debug)]
 pub struct Server {
     _tasks: Tasks,

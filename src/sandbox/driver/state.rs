@@ -213,3 +213,63 @@ impl Volume {
 fn publish_response(publication: &Publication) -> ControllerPublishVolumeResponse {
     ControllerPublishVolumeResponse { publish_context: publication.context.clone().into_iter().collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::state_tests::publish;
+    use super::*;
+
+    fn step() -> impl Strategy<Value = (u8, u8, u8, Mode, bool)> {
+        let modes = [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly, Mode::MultiNodeSingleWriter];
+        let mode = prop::sample::select([&modes[..], &[Mode::MultiNodeMultiWriter]].concat());
+        (0..8_u8, 0..2_u8, 0..3_u8, mode, any::<bool>())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn single_node_volumes_are_never_on_two_nodes(steps in prop::collection::vec(step(), 1..60)) {
+            let profile = Profile { accept_unknown_volumes: true, ..Profile::with_nodes(["n0", "n1", "n2"]) };
+            let mut state = State::default();
+            for (what, volume, node, mode, readonly) in steps {
+                let (volume, node) = (format!("v{volume}"), format!("n{node}"));
+                match what {
+                    0..5 => {
+                        let before = state.clone();
+                        let first = state.publish(&profile, &publish(&volume, &node, mode, readonly));
+                        if first.is_ok() {
+                            let again = state.publish(&profile, &publish(&volume, &node, mode, readonly));
+                            prop_assert_eq!(again, first);
+                            prop_assert!(state.published(&volume).contains(&node));
+                        } else {
+                            prop_assert_eq!(&state, &before, "a refusal changes nothing");
+                        }
+                    }
+                    5..7 => {
+                        let request = ControllerUnpublishVolumeRequest {
+                            volume_id: volume.clone(),
+                            node_id: node.clone(),
+                            ..ControllerUnpublishVolumeRequest::default()
+                        };
+                        prop_assert!(state.unpublish(&profile, &request).is_ok());
+                        prop_assert!(!state.published(&volume).contains(&node));
+                    }
+                    _ => {
+                        state.detach_behind(&volume, &node);
+                    }
+                }
+                for volume in state.volumes().values().filter(|volume| volume.published.len() > 1) {
+                    let mode_of = |p: &Publication| p.capability.as_ref().map_or(Mode::Unknown, validate::mode);
+                    let writers = volume.published.values().filter(|p| {
+                        mode_of(p) == Mode::MultiNodeSingleWriter && !p.readonly
+                    });
+                    prop_assert!(writers.count() <= 1);
+                    prop_assert!(volume.published.values().all(|p| !validate::is_single_node(mode_of(p))));
+                }
+            }
+        }
+    }
+}

@@ -144,3 +144,43 @@ async fn a_crash_resets_the_peers_and_frees_the_address() {
     drop(next_life);
     assert!(network.dial("a", "b:csi").dial().await.is_err());
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Whatever the latency does and however often the link is cut, every byte arrives once and in order.
+    #[test]
+    fn no_byte_is_lost_or_swapped(steps in proptest::collection::vec((0..6_u8, 1..40_000_usize), 1..25)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async move {
+            let network = Network::new();
+            let (mut near, mut far, _incoming) = pair(&network).await;
+            let write = async {
+                let mut sent = Vec::new();
+                for (what, size) in steps {
+                    match what {
+                        0 => network.partition("a", "b", Cut::Hang),
+                        1 => network.set_latency("a", "b", Duration::from_micros(u64::try_from(size).unwrap())),
+                        2 => tokio::time::sleep(Duration::from_micros(7)).await,
+                        _ => {
+                            let chunk: Vec<u8> = (0..size).map(|n| u8::try_from((sent.len() + n) % 253).unwrap()).collect();
+                            while timeout(SECOND, near.write_all(&chunk[..1])).await.is_err() {
+                                network.heal_all();
+                            }
+                            sent.push(chunk[0]);
+                            network.heal_all();
+                            near.write_all(&chunk[1..]).await.unwrap();
+                            sent.extend(&chunk[1..]);
+                        }
+                    }
+                }
+                network.heal_all();
+                drop(near);
+                sent
+            };
+            let mut got = Vec::new();
+            let (sent, read) = tokio::join!(write, far.read_to_end(&mut got));
+            assert!(read.is_ok() && got == sent);
+        });
+    }
+}
