@@ -10,4 +10,6 @@ pub mod process;
 pub mod proto;
 pub mod queue;
 pub mod roles;
+#[cfg(feature = "sandbox")]
+pub mod sandbox;
 pub mod telemetry;

@@ -1,0 +1,282 @@
+//! A call's path: noted, struck by a fault or not, decided by the state, noted again.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tonic::{Code, Request, Response, Status};
+
+use super::calls::{Call, Outcome, Violation};
+use super::faults::Action;
+use super::lies::Answer as _;
+use super::refusal::Refusal;
+use super::rpc::Rpc;
+use super::server::Command;
+use super::service::Connection;
+use super::{Busy, Driver};
+
+/// How long an answer takes to leave the process, before a crash that follows it.
+const FLUSH: Duration = Duration::from_millis(20);
+
+impl Driver {
+    /// Answers one call. Dropping the future is the caller giving up, or the connection's end.
+    pub(super) async fn answer<R: Rpc>(&self, request: Request<R>) -> Result<Response<R::Answer>, Status> {
+        let (running, action) = self.begin(&request);
+        let result = running.act(request.into_inner(), action).await;
+        running.finish(match &result {
+            Ok(_) => Outcome::Ok,
+            Err(refusal) => Outcome::Refused(refusal.clone()),
+        });
+        Ok(Response::new(result?))
+    }
+
+    /// Notes the call and looks up what goes wrong with it.
+    fn begin<R: Rpc>(&self, request: &Request<R>) -> (Running, Option<Action>) {
+        let named = |id: Option<&str>| id.filter(|id| !id.is_empty()).map(str::to_owned);
+        let header = |name| request.metadata().get(name).and_then(|value| value.to_str().ok());
+        let body = request.get_ref();
+        let (volume, node) = (named(body.volume()), named(body.node()));
+        let subject = body.subject().filter(|subject| !subject.is_empty());
+        let started = self.age();
+        self.change(|inner| {
+            let action = inner.script.strike(R::METHOD, volume.as_deref(), node.as_deref());
+            let call = Call {
+                id: 0,
+                method: R::METHOD,
+                volume,
+                node,
+                secrets: body.has_secrets(),
+                traceparent: header("traceparent").map(str::to_owned),
+                connection: request.extensions().get::<Connection>().map_or(0, |connection| connection.0),
+                publish: body.publish(),
+                started,
+                deadline: header("grpc-timeout").and_then(timeout).map(|timeout| started.saturating_add(timeout)),
+                applied: None,
+                ended: None,
+                outcome: Outcome::Running,
+            };
+            let id = inner.log.begin(call, subject.as_deref());
+            (Running { driver: self.clone(), id, subject }, action)
+        })
+    }
+
+    /// Lets the state decide, and notes that it did.
+    fn apply<R: Rpc>(&self, id: u64, body: &R) -> Result<R::Answer, Refusal> {
+        let (wall, age) = (self.0.clock.wall(), self.age());
+        self.change(|inner| {
+            let result = body.serve(&mut inner.state, &inner.profile, wall);
+            if result.is_ok() {
+                inner.log.applied(id, age);
+            }
+            result
+        })
+    }
+
+    /// Kills the server, if there is one.
+    fn crash(&self, down: Duration) {
+        if let Some(server) = &self.lock().server {
+            // A server that is gone needs no killing.
+            let _ = server.send(Command::Crash(down));
+        }
+    }
+
+    /// The server died or restarts: what it thought to be working on is forgotten.
+    pub(super) fn restarted(&self) {
+        self.change(|inner| {
+            inner.restarts += 1;
+            inner.busy.retain(|_, busy| !busy.wedged);
+        });
+    }
+
+    /// A new process serves the driver: it knows of nothing that the one before was working on.
+    pub(super) fn served_by(&self, server: mpsc::UnboundedSender<Command>) {
+        self.change(|inner| {
+            inner.server = Some(server);
+            inner.busy.retain(|_, busy| !busy.wedged);
+        });
+    }
+
+    pub(super) fn panicked(&self, message: String) {
+        self.change(|inner| inner.log.violate(Violation::Panic(message)));
+    }
+
+    /// Numbers a new connection.
+    pub(super) fn connected(&self) -> Connection {
+        self.change(|inner| {
+            inner.connections += 1;
+            Connection(inner.connections)
+        })
+    }
+}
+
+/// A call under way. Dropped without an answer, it was abandoned.
+struct Running {
+    driver: Driver,
+    id: u64,
+    subject: Option<String>,
+}
+
+impl Running {
+    async fn act<R: Rpc>(&self, body: R, action: Option<Action>) -> Result<R::Answer, Refusal> {
+        let driver = &self.driver;
+        match action {
+            None => {
+                let _hold = self.hold()?;
+                driver.apply(self.id, &body)
+            }
+            Some(Action::Fail { code, message }) => Err(Refusal::new(code, message)),
+            Some(Action::Hang) => {
+                let _hold = self.hold()?;
+                pending().await
+            }
+            Some(Action::Wedge) => {
+                let mut hold = self.hold()?;
+                hold.wedge();
+                pending().await
+            }
+            Some(Action::Delay(after)) => {
+                let _hold = self.hold()?;
+                sleep(after).await;
+                driver.apply(self.id, &body)
+            }
+            Some(Action::Late(after)) => self.act_late(body, after).await,
+            Some(Action::DoneButFail { code, message }) => {
+                let _hold = self.hold()?;
+                driver.apply(self.id, &body)?;
+                Err(Refusal::new(code, message))
+            }
+            Some(Action::DoneButHang) => {
+                let _hold = self.hold()?;
+                driver.apply(self.id, &body)?;
+                pending().await
+            }
+            Some(Action::Crash { down }) => {
+                driver.crash(down);
+                pending().await
+            }
+            Some(Action::DoneButCrash { down }) => {
+                let _hold = self.hold()?;
+                let done = driver.apply(self.id, &body);
+                driver.crash(down);
+                done?;
+                pending().await
+            }
+            Some(Action::AnswerThenCrash { down }) => {
+                let _hold = self.hold()?;
+                let driver = driver.clone();
+                driver.clone().0.backend.spawn(format!("crash.{}", self.id), async move {
+                    sleep(FLUSH).await;
+                    driver.crash(down);
+                });
+                self.driver.apply(self.id, &body)
+            }
+            Some(Action::Lie(lie)) => {
+                let _hold = self.hold()?;
+                let mut answer = driver.apply(self.id, &body)?;
+                answer.distort(&lie);
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Serves in a task of the backend's, which nobody's giving up stops.
+    async fn act_late<R: Rpc>(&self, body: R, after: Duration) -> Result<R::Answer, Refusal> {
+        let hold = self.hold()?;
+        let (done, answer) = oneshot::channel();
+        let (driver, id) = (self.driver.clone(), self.id);
+        self.driver.0.backend.spawn(format!("late.{id}"), async move {
+            sleep(after).await;
+            let result = driver.apply(id, &body);
+            drop(hold);
+            // The caller may have given up long ago.
+            let _ = done.send(result);
+        });
+        answer.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the operation was lost")))
+    }
+
+    /// Claims what the call changes; refuses while another operation still works on it.
+    fn hold(&self) -> Result<Hold, Refusal> {
+        let Some(subject) = &self.subject else { return Ok(Hold { driver: self.driver.clone(), claimed: None }) };
+        self.driver.change(|inner| {
+            if inner.busy.contains_key(subject) {
+                if inner.profile.abort_while_pending {
+                    return Err(Refusal::new(Code::Aborted, format!("an operation on {subject:?} is pending")));
+                }
+                return Ok(Hold { driver: self.driver.clone(), claimed: None });
+            }
+            inner.busy.insert(subject.clone(), Busy { call: self.id, wedged: false });
+            Ok(Hold { driver: self.driver.clone(), claimed: Some((subject.clone(), self.id)) })
+        })
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        let age = self.driver.age();
+        self.driver.change(|inner| inner.log.end(self.id, outcome, age));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.finish(Outcome::Abandoned);
+    }
+}
+
+/// The claim of one call on what it changes.
+struct Hold {
+    driver: Driver,
+    claimed: Option<(String, u64)>,
+}
+
+impl Hold {
+    /// Leaves the claim behind until a restart.
+    fn wedge(&mut self) {
+        if let Some((subject, _)) = self.claimed.take() {
+            self.driver.change(|inner| {
+                if let Some(busy) = inner.busy.get_mut(&subject) {
+                    busy.wedged = true;
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let Some((subject, call)) = self.claimed.take() else { return };
+        self.driver.change(|inner| {
+            if inner.busy.get(&subject).is_some_and(|busy| busy.call == call) {
+                inner.busy.remove(&subject);
+            }
+        });
+    }
+}
+
+/// Reads a `grpc-timeout` header: a number and its unit.
+fn timeout(header: &str) -> Option<Duration> {
+    let (number, unit) = header.split_at_checked(header.len().checked_sub(1)?)?;
+    let number: u64 = number.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number.saturating_mul(3600)),
+        "M" => Duration::from_secs(number.saturating_mul(60)),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_in_every_unit() {
+        let cases = [("15S", 15_000), ("1500m", 1500), ("2M", 120_000), ("1H", 3_600_000), ("5000u", 5)];
+        for (header, millis) in cases {
+            assert_eq!(timeout(header), Some(Duration::from_millis(millis)), "{header}");
+        }
+        assert_eq!((timeout("15"), timeout(""), timeout("xS")), (None, None, None));
+    }
+}

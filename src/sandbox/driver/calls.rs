@@ -1,0 +1,280 @@
+//! What was called when, and with what outcome; and whether two calls for one volume met. Pure: the time is given.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::refusal::{Refusal, code_name};
+use crate::proto::ControllerPublishVolumeRequest;
+
+/// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
+const MEMORY: usize = 200_000;
+
+/// The RPCs of the Identity and Controller services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the specification's names")]
+pub enum Method {
+    GetPluginInfo,
+    GetPluginCapabilities,
+    Probe,
+    CreateVolume,
+    DeleteVolume,
+    ControllerPublishVolume,
+    ControllerUnpublishVolume,
+    ValidateVolumeCapabilities,
+    ListVolumes,
+    GetCapacity,
+    ControllerGetCapabilities,
+    CreateSnapshot,
+    DeleteSnapshot,
+    ListSnapshots,
+    GetSnapshot,
+    ControllerExpandVolume,
+    ControllerGetVolume,
+    ControllerModifyVolume,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Method {
+    /// The full name of the RPC, such as `/csi.v1.Identity/Probe`.
+    pub fn path(self) -> String {
+        let service = match self {
+            Self::GetPluginInfo | Self::GetPluginCapabilities | Self::Probe => "Identity",
+            _ => "Controller",
+        };
+        format!("/csi.v1.{service}/{self}")
+    }
+}
+
+/// One call, as it arrived and as it ended. Times count from the driver's creation.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Its number, from 1.
+    pub id: u64,
+    /// The RPC.
+    pub method: Method,
+    /// The volume that it is about.
+    pub volume: Option<String>,
+    /// The node that it is about.
+    pub node: Option<String>,
+    /// Whether it brought secrets. Their values are not kept.
+    pub secrets: bool,
+    /// The W3C trace context that it brought.
+    pub traceparent: Option<String>,
+    /// The number of the connection that it came through.
+    pub connection: u64,
+    /// The whole request of a publish, its secrets taken out.
+    pub publish: Option<Box<ControllerPublishVolumeRequest>>,
+    /// When it arrived.
+    pub started: Duration,
+    /// When its caller stops waiting, by the deadline that it sent.
+    pub deadline: Option<Duration>,
+    /// When the backend did what it asks for. A caller that got an error may still have been served.
+    pub applied: Option<Duration>,
+    /// When it was answered or given up.
+    pub ended: Option<Duration>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a call, as seen from the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is still running.
+    Running,
+    /// It was answered without an error.
+    Ok,
+    /// It was answered with an error.
+    Refused(Refusal),
+    /// The caller gave up, or the connection or the driver went away.
+    Abandoned,
+}
+
+impl Outcome {
+    /// `Running`, `Abandoned`, or the name of the gRPC code.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Ok => "OK",
+            Self::Refused(refusal) => code_name(refusal.code),
+            Self::Abandoned => "Abandoned",
+        }
+    }
+}
+
+/// What the caller must not do, and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// A call changed a volume while its caller still waited for another call for the same volume.
+    Overlap {
+        /// The volume, or the name of a volume to be.
+        subject: String,
+        /// The call that ran.
+        running: (u64, Method),
+        /// The call that came.
+        came: (u64, Method),
+        /// Whether both came through one connection: one caller, that is.
+        same_connection: bool,
+    },
+    /// A handler of the driver itself panicked.
+    Panic(String),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overlap { subject, running, came, .. } => {
+                write!(f, "{subject}: {} #{} came while {} #{} was running", came.1, came.0, running.1, running.0)
+            }
+            Self::Panic(message) => write!(f, "the driver panicked: {message}"),
+        }
+    }
+}
+
+/// The memory of all calls.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    calls: VecDeque<Call>,
+    last: u64,
+    live: BTreeMap<u64, Live>,
+    counters: BTreeMap<(Method, &'static str), u64>,
+    violations: Vec<Violation>,
+}
+
+/// A running call that changes something.
+#[derive(Debug)]
+struct Live {
+    subject: String,
+    method: Method,
+    connection: u64,
+    deadline: Option<Duration>,
+}
+
+impl Log {
+    /// Notes a call's arrival; `subject` is what it changes, if anything. Returns its number.
+    pub(super) fn begin(&mut self, mut call: Call, subject: Option<&str>) -> u64 {
+        self.last += 1;
+        call.id = self.last;
+        if let Some(subject) = subject {
+            // The caller of an expired call waits no more, even where the cancellation is lost in a cut network.
+            let waits = |live: &Live| live.deadline.is_none_or(|deadline| call.started < deadline);
+            for (id, live) in self.live.iter().filter(|(_, live)| live.subject == subject && waits(live)) {
+                self.violations.push(Violation::Overlap {
+                    subject: subject.to_owned(),
+                    running: (*id, live.method),
+                    came: (call.id, call.method),
+                    same_connection: live.connection == call.connection,
+                });
+            }
+            let live = Live {
+                subject: subject.to_owned(),
+                method: call.method,
+                connection: call.connection,
+                deadline: call.deadline,
+            };
+            self.live.insert(call.id, live);
+        }
+        if self.calls.len() == MEMORY {
+            self.calls.pop_front();
+        }
+        self.calls.push_back(call);
+        self.last
+    }
+
+    /// Notes that the backend did what a call asks for.
+    pub(super) fn applied(&mut self, id: u64, now: Duration) {
+        if let Some(call) = self.find(id) {
+            call.applied = Some(now);
+        }
+    }
+
+    /// Notes a call's end, once.
+    pub(super) fn end(&mut self, id: u64, outcome: Outcome, now: Duration) {
+        self.live.remove(&id);
+        if let Some(call) = self.find(id).filter(|call| call.ended.is_none()) {
+            let key = (call.method, outcome.label());
+            (call.ended, call.outcome) = (Some(now), outcome);
+            *self.counters.entry(key).or_default() += 1;
+        }
+    }
+
+    pub(super) fn violate(&mut self, violation: Violation) {
+        self.violations.push(violation);
+    }
+
+    pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter()
+    }
+
+    pub(super) fn counters(&self) -> &BTreeMap<(Method, &'static str), u64> {
+        &self.counters
+    }
+
+    pub(super) fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    fn find(&mut self, id: u64) -> Option<&mut Call> {
+        let first = self.calls.front()?.id;
+        self.calls.get_mut(usize::try_from(id.checked_sub(first)?).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(started: u64, deadline: Option<u64>) -> Call {
+        Call {
+            id: 0,
+            method: Method::ControllerPublishVolume,
+            volume: Some("v".to_owned()),
+            node: None,
+            secrets: false,
+            traceparent: None,
+            connection: 1,
+            publish: None,
+            started: Duration::from_secs(started),
+            deadline: deadline.map(Duration::from_secs),
+            applied: None,
+            ended: None,
+            outcome: Outcome::Running,
+        }
+    }
+
+    #[test]
+    fn methods_know_their_path() {
+        assert_eq!(Method::Probe.path(), "/csi.v1.Identity/Probe");
+        assert_eq!(Method::ListVolumes.path(), "/csi.v1.Controller/ListVolumes");
+    }
+
+    #[test]
+    fn two_running_calls_for_one_volume_are_a_violation() {
+        let mut log = Log::default();
+        let first = log.begin(call(0, None), Some("v"));
+        log.begin(call(1, None), Some("w"));
+        log.begin(call(1, None), None);
+        assert_eq!(log.violations(), []);
+        log.begin(call(2, None), Some("v"));
+        assert_eq!(log.violations().len(), 1);
+        assert!(log.violations()[0].to_string().contains(&format!("#{first} was running")));
+    }
+
+    #[test]
+    fn ended_and_expired_calls_overlap_with_nothing() {
+        let mut log = Log::default();
+        let first = log.begin(call(0, None), Some("v"));
+        log.end(first, Outcome::Abandoned, Duration::from_secs(1));
+        log.begin(call(1, Some(5)), Some("v"));
+        log.begin(call(5, None), Some("v"));
+        assert_eq!(log.violations(), []);
+        assert_eq!(log.counters()[&(Method::ControllerPublishVolume, "Abandoned")], 1);
+    }
+}

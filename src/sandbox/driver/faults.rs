@@ -1,0 +1,315 @@
+//! What goes wrong and when: scripts of faults as data, and faults by chance. Pure but for the
+//! source of chance that a test hands in.
+//!
+//! A call meets the rules in their order. The first that acts on it is the only one; those behind it neither see nor count
+//! the call, so that rules for one call each strike one call after the other. Chance strikes only where no rule does.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+
+use super::calls::Method;
+use super::refusal::code_as_name;
+use crate::process::Entropy;
+
+/// One rule of a script: on which calls something goes wrong, and what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fault {
+    /// The RPC; none: any.
+    #[serde(default)]
+    pub method: Option<Method>,
+    /// The volume; none: any.
+    #[serde(default)]
+    pub volume: Option<String>,
+    /// The node; none: any.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// How many matching calls pass first.
+    #[serde(default)]
+    pub skip: u32,
+    /// How many matching calls are struck then; none: all.
+    #[serde(default)]
+    pub times: Option<u32>,
+    /// What goes wrong.
+    pub action: Action,
+}
+
+impl Fault {
+    /// `action` on every call of `method`.
+    pub fn on(method: Method, action: Action) -> Self {
+        Self { method: Some(method), volume: None, node: None, skip: 0, times: None, action }
+    }
+
+    /// `action` on every call.
+    pub fn anywhere(action: Action) -> Self {
+        Self { method: None, volume: None, node: None, skip: 0, times: None, action }
+    }
+
+    /// Only for this volume.
+    #[must_use]
+    pub fn volume(mut self, volume: &str) -> Self {
+        self.volume = Some(volume.to_owned());
+        self
+    }
+
+    /// Only for this node.
+    #[must_use]
+    pub fn node(mut self, node: &str) -> Self {
+        self.node = Some(node.to_owned());
+        self
+    }
+
+    /// Only on the `n`th matching call, counted from 1.
+    #[must_use]
+    pub fn nth(mut self, n: u32) -> Self {
+        self.skip = n.saturating_sub(1);
+        self.times = Some(1);
+        self
+    }
+
+    /// Only on the next `n` matching calls.
+    #[must_use]
+    pub fn times(mut self, n: u32) -> Self {
+        self.times = Some(n);
+        self
+    }
+
+    /// Only on the next matching call.
+    #[must_use]
+    pub fn once(self) -> Self {
+        self.times(1)
+    }
+}
+
+/// What goes wrong with a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// It is answered with an error and nothing is done.
+    Fail {
+        /// The gRPC code.
+        #[serde(with = "code_as_name")]
+        code: Code,
+        /// The message.
+        message: String,
+    },
+    /// It hangs until its caller gives up. Nothing is done.
+    Hang,
+    /// It hangs, and its volume stays busy (ABORTED for later calls) when the caller gives up, until a restart.
+    Wedge,
+    /// It is served after a while, if its caller still waits then.
+    Delay(#[serde(with = "humantime_serde")] Duration),
+    /// It is served after a while, whether its caller still waits or not, and even over a restart. The volume is busy.
+    Late(#[serde(with = "humantime_serde")] Duration),
+    /// It is served, but answered with an error.
+    DoneButFail {
+        /// The gRPC code.
+        #[serde(with = "code_as_name")]
+        code: Code,
+        /// The message.
+        message: String,
+    },
+    /// It is served, but never answered.
+    DoneButHang,
+    /// The driver dies before it does anything, and is back after `down`.
+    Crash {
+        /// How long the driver is away.
+        #[serde(with = "humantime_serde")]
+        down: Duration,
+    },
+    /// It is served; the driver dies before it answers.
+    DoneButCrash {
+        /// How long the driver is away.
+        #[serde(with = "humantime_serde")]
+        down: Duration,
+    },
+    /// It is served and answered; then the driver dies.
+    AnswerThenCrash {
+        /// How long the driver is away.
+        #[serde(with = "humantime_serde")]
+        down: Duration,
+    },
+    /// It is served, but the answer is false or nonsense. Where the lie doesn't fit the method, the answer is true.
+    Lie(Lie),
+}
+
+impl Action {
+    /// [`Action::Fail`].
+    pub fn fail(code: Code, message: &str) -> Self {
+        Self::Fail { code, message: message.to_owned() }
+    }
+}
+
+/// A false or senseless answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Lie {
+    /// `Probe` answers that the driver isn't ready yet.
+    NotReady,
+    /// `GetPluginInfo` answers without a name.
+    EmptyName,
+    /// The capabilities hold numbers that no one knows, and entries without a type.
+    BogusCapabilities,
+    /// `ListVolumes` leaves out these volumes.
+    OmitVolumes(BTreeSet<String>),
+    /// `ListVolumes` tells of no node.
+    OmitNodes,
+    /// `ListVolumes` begins with an entry that has no volume.
+    EntryWithoutVolume,
+    /// `ListVolumes` leaves out each entry's status.
+    EntryWithoutStatus,
+    /// `ListVolumes` has each entry twice, the second time published nowhere.
+    DuplicateEntries,
+    /// `ListVolumes` never ends: each page points to the first one.
+    TokenLoop,
+    /// The answer is this many bytes larger.
+    Huge(usize),
+}
+
+/// Faults by chance, from a seed: the same calls in the same order are struck in the same way.
+#[derive(Debug, Clone)]
+pub struct Chance {
+    /// Where chance comes from.
+    pub entropy: Entropy,
+    /// The share of calls that are struck, from 0 to 1.
+    pub rate: f64,
+    /// The RPCs that may be struck; empty: all.
+    pub methods: BTreeSet<Method>,
+    /// What may happen, each as likely as the others.
+    pub menu: Vec<Action>,
+}
+
+impl Chance {
+    /// Every kind of trouble that an honest driver gets into, on `rate` of all calls.
+    pub fn honest(entropy: Entropy, rate: f64) -> Self {
+        let fail = |code| Action::fail(code, "struck by chance");
+        let done = |code| Action::DoneButFail { code, message: "struck by chance, but done".to_owned() };
+        let down = Duration::from_secs(2);
+        let menu = vec![
+            fail(Code::Unavailable),
+            fail(Code::Internal),
+            fail(Code::DeadlineExceeded),
+            fail(Code::ResourceExhausted),
+            fail(Code::Aborted),
+            fail(Code::Unknown),
+            done(Code::DeadlineExceeded),
+            done(Code::Internal),
+            Action::Hang,
+            Action::DoneButHang,
+            Action::Delay(Duration::from_millis(700)),
+            Action::Late(Duration::from_secs(20)),
+            Action::Crash { down },
+            Action::DoneButCrash { down },
+            Action::AnswerThenCrash { down },
+        ];
+        Self { entropy, rate, methods: BTreeSet::new(), menu }
+    }
+
+    fn strike(&self, method: Method) -> Option<Action> {
+        let may = self.methods.is_empty() || self.methods.contains(&method);
+        if !may || self.menu.is_empty() || self.entropy.fraction() >= self.rate {
+            return None;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a fraction of a short list's length is a small positive number"
+        )]
+        let index = (self.entropy.fraction() * self.menu.len() as f64) as usize;
+        self.menu.get(index).cloned()
+    }
+}
+
+/// The rules in force and how often each has matched.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    rules: Vec<(Fault, u32)>,
+    chance: Option<Chance>,
+}
+
+impl Script {
+    pub(super) fn add(&mut self, fault: Fault) {
+        self.rules.push((fault, 0));
+    }
+
+    pub(super) fn set_chance(&mut self, chance: Chance) {
+        self.chance = Some(chance);
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What goes wrong with this call, if anything does.
+    pub(super) fn strike(&mut self, method: Method, volume: Option<&str>, node: Option<&str>) -> Option<Action> {
+        let fits = |wanted: &Option<String>, have: Option<&str>| wanted.is_none() || wanted.as_deref() == have;
+        for (fault, seen) in &mut self.rules {
+            if fault.method.is_some_and(|m| m != method) || !fits(&fault.volume, volume) || !fits(&fault.node, node) {
+                continue;
+            }
+            *seen = seen.saturating_add(1);
+            if *seen > fault.skip && fault.times.is_none_or(|times| *seen - fault.skip <= times) {
+                return Some(fault.action.clone());
+            }
+        }
+        self.chance.as_ref()?.strike(method)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUBLISH: Method = Method::ControllerPublishVolume;
+
+    #[test]
+    fn a_rule_strikes_the_nth_match_and_no_other() {
+        let mut script = Script::default();
+        script.add(Fault::on(PUBLISH, Action::Hang).volume("v").nth(2));
+        let calls = [("w", false), ("v", false), ("w", false), ("v", true), ("v", false)];
+        for (volume, struck) in calls {
+            assert_eq!(script.strike(PUBLISH, Some(volume), Some("n")).is_some(), struck, "{volume}");
+        }
+        assert_eq!(script.strike(Method::Probe, None, None), None);
+    }
+
+    #[test]
+    fn rules_strike_one_call_after_the_other() {
+        let mut script = Script::default();
+        script.add(Fault::on(PUBLISH, Action::Hang).once());
+        script.add(Fault::anywhere(Action::fail(Code::Internal, "no")).times(2));
+        assert_eq!(script.strike(PUBLISH, None, None), Some(Action::Hang));
+        for _ in 0..2 {
+            assert_eq!(script.strike(PUBLISH, None, None), Some(Action::fail(Code::Internal, "no")));
+        }
+        assert_eq!(script.strike(PUBLISH, None, None), None);
+    }
+
+    #[test]
+    fn one_seed_gives_one_series_of_chance_faults() {
+        let series = |seed| {
+            let mut script = Script::default();
+            script.set_chance(Chance::honest(Entropy::seeded(seed), 0.3));
+            (0..200).map(|_| script.strike(PUBLISH, None, None)).collect::<Vec<_>>()
+        };
+        let struck = series(1).iter().flatten().count();
+        assert!((30..90).contains(&struck), "{struck} of 200 at a rate of 0.3");
+        assert_eq!(series(1), series(1));
+        assert_ne!(series(1), series(2));
+    }
+
+    #[test]
+    fn scripts_are_data() {
+        let fault = Fault::on(PUBLISH, Action::fail(Code::Unavailable, "later")).volume("v").nth(3);
+        let text = serde_yaml::to_string(&fault).unwrap();
+        assert!(text.contains("code: Unavailable"), "{text}");
+        assert_eq!(serde_yaml::from_str::<Fault>(&text).unwrap(), fault);
+        let late: Fault = serde_json::from_str(r#"{"method":"Probe","action":{"late":"1m 30s"}}"#).unwrap();
+        assert_eq!(late, Fault::on(Method::Probe, Action::Late(Duration::from_secs(90))));
+        assert!(serde_json::from_str::<Fault>(r#"{"action":{"fail":{"code":"Oops","message":""}}}"#).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! False and senseless answers. Pure: an answer goes in and comes out distorted.
+
+use super::faults::Lie;
+use super::validate;
+use crate::proto::controller_service_capability::{Rpc, Type as ControllerType};
+use crate::proto::plugin_capability::{Service, Type as PluginType};
+use crate::proto::{
+    ControllerExpandVolumeResponse, ControllerGetCapabilitiesResponse, ControllerGetVolumeResponse,
+    ControllerModifyVolumeResponse, ControllerPublishVolumeResponse, ControllerServiceCapability,
+    ControllerUnpublishVolumeResponse, CreateSnapshotResponse, CreateVolumeResponse, DeleteSnapshotResponse,
+    DeleteVolumeResponse, GetCapacityResponse, GetPluginCapabilitiesResponse, GetPluginInfoResponse,
+    GetSnapshotResponse, ListSnapshotsResponse, ListVolumesResponse, PluginCapability, ProbeResponse,
+    ValidateVolumeCapabilitiesResponse, list_volumes_response,
+};
+
+/// A capability that no version of the specification has.
+const UNHEARD_OF: i32 = 4242;
+
+/// An answer that can be made false.
+pub(super) trait Answer: Send + 'static {
+    /// Makes the answer false in this way; leaves it true where that makes no sense.
+    fn distort(&mut self, _lie: &Lie) {}
+}
+
+impl Answer for CreateVolumeResponse {}
+impl Answer for DeleteVolumeResponse {}
+impl Answer for ControllerUnpublishVolumeResponse {}
+impl Answer for GetCapacityResponse {}
+impl Answer for CreateSnapshotResponse {}
+impl Answer for DeleteSnapshotResponse {}
+impl Answer for ListSnapshotsResponse {}
+impl Answer for GetSnapshotResponse {}
+impl Answer for ControllerExpandVolumeResponse {}
+impl Answer for ControllerGetVolumeResponse {}
+impl Answer for ControllerModifyVolumeResponse {}
+
+impl Answer for ProbeResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if matches!(lie, Lie::NotReady) {
+            self.ready = Some(false);
+        }
+    }
+}
+
+impl Answer for GetPluginInfoResponse {
+    fn distort(&mut self, lie: &Lie) {
+        match lie {
+            Lie::EmptyName => self.name.clear(),
+            Lie::Huge(bytes) => {
+                self.manifest.insert("padding".to_owned(), "x".repeat(*bytes));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Answer for GetPluginCapabilitiesResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if matches!(lie, Lie::BogusCapabilities) {
+            self.capabilities.push(PluginCapability { r#type: None });
+            let unheard_of = PluginType::Service(Service { r#type: UNHEARD_OF });
+            self.capabilities.push(PluginCapability { r#type: Some(unheard_of) });
+        }
+    }
+}
+
+impl Answer for ControllerGetCapabilitiesResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if matches!(lie, Lie::BogusCapabilities) {
+            self.capabilities.push(ControllerServiceCapability { r#type: None });
+            for number in [UNHEARD_OF, 0, -1] {
+                let unheard_of = ControllerType::Rpc(Rpc { r#type: number });
+                self.capabilities.push(ControllerServiceCapability { r#type: Some(unheard_of) });
+            }
+        }
+    }
+}
+
+impl Answer for ControllerPublishVolumeResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if let Lie::Huge(bytes) = lie {
+            self.publish_context.insert("padding".to_owned(), "x".repeat(*bytes));
+        }
+    }
+}
+
+impl Answer for ValidateVolumeCapabilitiesResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if let Lie::Huge(bytes) = lie {
+            self.message = "x".repeat(*bytes);
+        }
+    }
+}
+
+impl Answer for ListVolumesResponse {
+    fn distort(&mut self, lie: &Lie) {
+        match lie {
+            Lie::OmitVolumes(omitted) => {
+                self.entries.retain(|e| e.volume.as_ref().is_none_or(|v| !omitted.contains(&v.volume_id)));
+            }
+            Lie::OmitNodes => {
+                self.entries.iter_mut().filter_map(|e| e.status.as_mut()).for_each(|s| s.published_node_ids.clear());
+            }
+            Lie::EntryWithoutVolume => {
+                let published_node_ids = vec!["nowhere".to_owned()];
+                let status = list_volumes_response::VolumeStatus { published_node_ids, volume_condition: None };
+                self.entries.insert(0, list_volumes_response::Entry { volume: None, status: Some(status) });
+            }
+            Lie::EntryWithoutStatus => self.entries.iter_mut().for_each(|entry| entry.status = None),
+            Lie::DuplicateEntries => {
+                let mut again = self.entries.clone();
+                again.iter_mut().filter_map(|e| e.status.as_mut()).for_each(|s| s.published_node_ids.clear());
+                self.entries.extend(again);
+            }
+            Lie::TokenLoop => self.next_token = validate::first_page_token(),
+            Lie::Huge(bytes) => {
+                let context = [("padding".to_owned(), "x".repeat(*bytes))].into_iter().collect();
+                let padding = crate::proto::Volume {
+                    volume_id: "padding".to_owned(),
+                    volume_context: context,
+                    ..crate::proto::Volume::default()
+                };
+                self.entries.push(list_volumes_response::Entry { volume: Some(padding), status: None });
+            }
+            Lie::NotReady | Lie::EmptyName | Lie::BogusCapabilities => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing() -> ListVolumesResponse {
+        let entry = |id: &str| list_volumes_response::Entry {
+            volume: Some(crate::proto::Volume { volume_id: id.to_owned(), ..crate::proto::Volume::default() }),
+            status: Some(list_volumes_response::VolumeStatus {
+                published_node_ids: vec!["n".to_owned()],
+                volume_condition: None,
+            }),
+        };
+        ListVolumesResponse { entries: vec![entry("a"), entry("b")], next_token: String::new() }
+    }
+
+    fn distorted(lie: &Lie) -> ListVolumesResponse {
+        let mut answer = listing();
+        answer.distort(lie);
+        answer
+    }
+
+    #[test]
+    fn listings_lie_as_told() {
+        assert_eq!(distorted(&Lie::OmitVolumes(["a".to_owned()].into())).entries.len(), 1);
+        assert!(distorted(&Lie::OmitNodes).entries[0].status.as_ref().unwrap().published_node_ids.is_empty());
+        assert!(distorted(&Lie::EntryWithoutVolume).entries[0].volume.is_none());
+        assert!(distorted(&Lie::EntryWithoutStatus).entries.iter().all(|e| e.status.is_none()));
+        let twice = distorted(&Lie::DuplicateEntries).entries;
+        assert_eq!((twice.len(), &twice[2].volume), (4, &twice[0].volume));
+        assert_ne!(distorted(&Lie::TokenLoop).next_token, "");
+        assert!(prost::Message::encoded_len(&distorted(&Lie::Huge(5 << 20))) > 5 << 20);
+        assert_eq!(distorted(&Lie::NotReady), listing());
+    }
+}

@@ -1,0 +1,240 @@
+//! A CSI driver to run the daemon against: strict about the specification, and able to misbehave on demand.
+//!
+//! ```text
+//!   Server ── connections ──> service ──> Driver::answer ──> faults: what goes wrong?    ──> calls: what happened?
+//!     │ restart, crash                          │
+//!     └── Listen: unix socket, or any stream    └──> rpc ──> State: every decision (pure), Profile: who the driver is
+//! ```
+//!
+//! - The [`Driver`] is the storage backend and the memory; the [`Server`] is the process in front of it. A restart cuts every
+//!   connection and keeps the state, the calls and the faults.
+//! - Decisions are in pure files (`state`, `volumes`, `snapshots`, `validate`); a call's path is in `answer`.
+//! - Everything that goes wrong is data ([`Fault`], [`Chance`]) and happens in the same way for the same calls.
+//! - It tells what the caller did: [`Driver::calls`], and [`Driver::violations`] of the rule that a volume has one changing
+//!   call at a time.
+//!
+//! Time is tokio's, chance is the test's: in a paused runtime one seed gives one run.
+
+mod answer;
+mod calls;
+mod faults;
+mod lies;
+mod profile;
+mod refusal;
+mod rpc;
+mod server;
+mod service;
+mod snapshots;
+mod socket;
+mod state;
+#[cfg(test)]
+mod state_tests;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+pub use calls::{Call, Method, Outcome, Violation};
+pub use faults::{Action, Chance, Fault, Lie};
+pub use profile::{GIB, Node, Profile, Secrets};
+pub use refusal::{Refusal, code_name};
+pub use server::{Listen, Server};
+pub use snapshots::Snapshot;
+pub use state::{Publication, State, Volume};
+
+use crate::process::{Clock, Tasks};
+use calls::Log;
+use faults::Script;
+
+/// The demo driver's state, memory and faults. Clones are handles of the same driver.
+#[derive(Clone)]
+pub struct Driver(Arc<Shared>);
+
+struct Shared {
+    clock: Clock,
+    created: Instant,
+    /// Operations that outlive their call, and even the server: the backend goes on by itself.
+    backend: Tasks,
+    inner: Mutex<Inner>,
+    changes: watch::Sender<u64>,
+}
+
+struct Inner {
+    profile: Profile,
+    state: State,
+    log: Log,
+    script: Script,
+    /// What is being worked on, and by which call.
+    busy: BTreeMap<String, Busy>,
+    connections: u64,
+    restarts: u64,
+    /// The server in front, to die when a fault says so.
+    server: Option<mpsc::UnboundedSender<server::Command>>,
+}
+
+struct Busy {
+    call: u64,
+    /// No one works on it any more, but the driver thinks so until it restarts.
+    wedged: bool,
+}
+
+impl Driver {
+    /// A driver without volumes.
+    pub fn new(profile: Profile, clock: Clock) -> Self {
+        let (backend, _) = Tasks::new("driver.backend");
+        let inner = Inner {
+            profile,
+            state: State::default(),
+            log: Log::default(),
+            script: Script::default(),
+            busy: BTreeMap::new(),
+            connections: 0,
+            restarts: 0,
+            server: None,
+        };
+        let created = clock.now();
+        let (changes, _) = watch::channel(0);
+        Self(Arc::new(Shared { clock, created, backend, inner: Mutex::new(inner), changes }))
+    }
+
+    /// Registers volumes that were there before.
+    pub fn seed<'a>(&self, volumes: impl IntoIterator<Item = &'a str>) {
+        self.change(|inner| {
+            for id in volumes {
+                inner.state.seed(id);
+            }
+        });
+    }
+
+    /// The nodes that a volume is published to: the truth.
+    pub fn published(&self, volume: &str) -> BTreeSet<String> {
+        self.lock().state.published(volume)
+    }
+
+    /// A copy of everything that the backend holds.
+    pub fn state(&self) -> State {
+        self.lock().state.clone()
+    }
+
+    /// Changes the state without a call, as an operator at the storage console would.
+    pub fn change_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        self.change(|inner| change(&mut inner.state))
+    }
+
+    /// Detaches a volume without being asked to. Says whether it was attached.
+    pub fn detach_behind(&self, volume: &str, node: &str) -> bool {
+        self.change_state(|state| state.detach_behind(volume, node))
+    }
+
+    /// Attaches a volume without being asked to.
+    pub fn attach_behind(&self, volume: &str, node: &str) {
+        self.change_state(|state| state.attach_behind(volume, node));
+    }
+
+    /// What the driver claims to be.
+    pub fn profile(&self) -> Profile {
+        self.lock().profile.clone()
+    }
+
+    /// Changes name, capabilities, nodes or limits, from the next call on.
+    pub fn change_profile(&self, change: impl FnOnce(&mut Profile)) {
+        self.change(|inner| change(&mut inner.profile));
+    }
+
+    /// Adds a rule after those that are there.
+    pub fn inject(&self, fault: Fault) {
+        self.change(|inner| inner.script.add(fault));
+    }
+
+    /// Lets faults happen by chance, in place of any earlier chance.
+    pub fn inject_chance(&self, chance: Chance) {
+        self.change(|inner| inner.script.set_chance(chance));
+    }
+
+    /// Ends all faults; wedged volumes are free again. Calls that hang already go on hanging.
+    pub fn clear_faults(&self) {
+        self.change(|inner| {
+            inner.script.clear();
+            inner.busy.retain(|_, busy| !busy.wedged);
+        });
+    }
+
+    /// Every call so far, oldest first.
+    pub fn calls(&self) -> Vec<Call> {
+        self.lock().log.calls().cloned().collect()
+    }
+
+    /// Every call of one method so far, oldest first.
+    pub fn calls_of(&self, method: Method) -> Vec<Call> {
+        self.lock().log.calls().filter(|call| call.method == method).cloned().collect()
+    }
+
+    /// How many calls ended how: `OK`, a gRPC code's name, or `Abandoned`.
+    pub fn counters(&self) -> BTreeMap<(Method, &'static str), u64> {
+        self.lock().log.counters().clone()
+    }
+
+    /// What callers did that they must not do.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.lock().log.violations().to_vec()
+    }
+
+    /// What is being worked on, wedged operations and those without a waiting caller included.
+    pub fn busy(&self) -> BTreeSet<String> {
+        self.lock().busy.keys().cloned().collect()
+    }
+
+    /// How many connections were accepted so far.
+    pub fn connections(&self) -> u64 {
+        self.lock().connections
+    }
+
+    /// How often the server went away and came back.
+    pub fn restarts(&self) -> u64 {
+        self.lock().restarts
+    }
+
+    /// How long the driver exists: the time that [`Call`]s are stamped with.
+    pub fn age(&self) -> Duration {
+        self.0.clock.now().saturating_duration_since(self.0.created)
+    }
+
+    /// A number that changes with every arrival and end of a call and with every change of state.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// Waits until `holds`; looks again after every change.
+    pub async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        let mut changes = self.changes();
+        while !holds(self) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let result = change(&mut self.lock());
+        self.0.changes.send_modify(|version| *version += 1);
+        result
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("name", &self.lock().profile.name).finish_non_exhaustive()
+    }
+}

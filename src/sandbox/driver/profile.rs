@@ -1,0 +1,172 @@
+//! What the demo driver claims to be and to be able to do. Pure data, changeable between two calls or two restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+
+use super::refusal::Refusal;
+use crate::proto::controller_service_capability::rpc::Type as Rpc;
+use crate::proto::plugin_capability::{service, volume_expansion};
+
+/// One gibibyte.
+pub const GIB: i64 = 1 << 30;
+
+/// The driver's identity, capabilities, nodes and limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Profile {
+    /// What `GetPluginInfo` answers.
+    pub name: String,
+    /// What `GetPluginInfo` answers.
+    pub vendor_version: String,
+    /// The plugin's services, as numbers: a newer driver may have one that no one knows yet.
+    pub services: BTreeSet<i32>,
+    /// Whether volumes can grow while they are in use (ONLINE) or only when they are not (OFFLINE).
+    pub expansion: Option<i32>,
+    /// The controller's capabilities, as numbers.
+    pub controller: BTreeSet<i32>,
+    /// The nodes that exist, by node ID.
+    pub nodes: BTreeMap<String, Node>,
+    /// Publishing to an unknown node registers it.
+    pub accept_unknown_nodes: bool,
+    /// Publishing an unknown volume registers it, as for statically provisioned volumes of a story or a simulation.
+    pub accept_unknown_volumes: bool,
+    /// A call for a volume that another operation still works on is answered with ABORTED. When off, it is served.
+    pub abort_while_pending: bool,
+    /// What publish and unpublish must present, if anything.
+    pub required_secrets: Secrets,
+    /// Where volumes can be: the topology segments. Empty: everywhere.
+    pub segments: Vec<BTreeMap<String, String>>,
+    /// The keys that `mutable_parameters` may have.
+    pub mutable_parameters: BTreeSet<String>,
+    /// The pool's size in bytes.
+    pub capacity: i64,
+    /// The largest volume in bytes.
+    pub max_volume_size: i64,
+    /// The smallest volume in bytes.
+    pub min_volume_size: i64,
+    /// The driver's own limit of entries on a page, below the caller's. 0: none.
+    pub page_limit: usize,
+    /// How long a snapshot is not ready to use after it was cut.
+    #[serde(with = "humantime_serde")]
+    pub snapshot_ready_after: Duration,
+}
+
+/// A node that volumes can be published to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Node {
+    /// How many volumes can be published to it. 0: no limit.
+    pub max_volumes: usize,
+    /// Where it is.
+    pub segments: BTreeMap<String, String>,
+}
+
+/// Expected secrets. Their values never print.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secrets(pub BTreeMap<String, String>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Default for Profile {
+    /// A driver that can do everything, with no node and no volume.
+    fn default() -> Self {
+        Self {
+            name: "demo.csi.example.com".to_owned(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            services: BTreeSet::from([service::Type::ControllerService as i32]),
+            expansion: Some(volume_expansion::Type::Online as i32),
+            controller: (Rpc::CreateDeleteVolume as i32..=Rpc::GetSnapshot as i32).collect(),
+            nodes: BTreeMap::new(),
+            accept_unknown_nodes: false,
+            accept_unknown_volumes: false,
+            abort_while_pending: true,
+            required_secrets: Secrets::default(),
+            segments: Vec::new(),
+            mutable_parameters: ["iops", "throughput"].into_iter().map(str::to_owned).collect(),
+            capacity: 10 * 1024 * GIB,
+            max_volume_size: 1024 * GIB,
+            min_volume_size: 1 << 20,
+            page_limit: 0,
+            snapshot_ready_after: Duration::ZERO,
+        }
+    }
+}
+
+impl Profile {
+    /// The default profile with these nodes.
+    pub fn with_nodes<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Self {
+        let nodes = nodes.into_iter().map(|id| (id.to_owned(), Node::default())).collect();
+        Self { nodes, ..Self::default() }
+    }
+
+    /// The same driver without one controller capability.
+    #[must_use]
+    pub fn without(mut self, capability: Rpc) -> Self {
+        self.controller.remove(&(capability as i32));
+        self
+    }
+
+    /// Whether the controller has `capability`.
+    pub fn has(&self, capability: Rpc) -> bool {
+        self.controller.contains(&(capability as i32))
+    }
+
+    /// Whether volumes have a place.
+    pub fn is_topology_aware(&self) -> bool {
+        self.services.contains(&(service::Type::VolumeAccessibilityConstraints as i32))
+    }
+
+    /// Refuses a call of an RPC whose capability the driver lacks.
+    pub(super) fn require(&self, capability: Rpc) -> Result<(), Refusal> {
+        if self.has(capability) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::Unimplemented, format!("the driver lacks {}", capability.as_str_name())))
+    }
+
+    /// Refuses a call without the secrets that the driver expects.
+    pub(super) fn authenticate<'a>(
+        &self,
+        secrets: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> Result<(), Refusal> {
+        let given: BTreeMap<&String, &String> = secrets.into_iter().collect();
+        let wrong = self.required_secrets.0.iter().find(|(key, value)| given.get(key) != Some(value));
+        match wrong {
+            None => Ok(()),
+            Some((key, _)) => Err(Refusal::new(Code::Unauthenticated, format!("secret {key:?} is missing or wrong"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expected_secrets_never_print() {
+        let secrets = Secrets(BTreeMap::from([("password".to_owned(), "hunter2".to_owned())]));
+        let profile = Profile { required_secrets: secrets, ..Profile::default() };
+        let text = format!("{profile:?}");
+        assert!(text.contains("password") && !text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_or_wrong_secret_is_unauthenticated() {
+        let secret = |value: &str| BTreeMap::from([("password".to_owned(), value.to_owned())]);
+        let profile = Profile { required_secrets: Secrets(secret("hunter2")), ..Profile::default() };
+        for (given, fits) in [(secret("hunter2"), true), (secret("hunter3"), false), (BTreeMap::new(), false)] {
+            let answer = profile.authenticate(&given);
+            assert_eq!(answer.is_ok(), fits);
+            assert!(answer.is_ok() || answer.unwrap_err().code == Code::Unauthenticated);
+        }
+    }
+}

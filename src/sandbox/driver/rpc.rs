@@ -1,0 +1,222 @@
+//! The RPCs as one table: which request is about what, and which decision of [`State`] answers it. Pure.
+
+use jiff::Timestamp;
+
+use super::calls::Method;
+use super::lies::Answer;
+use super::profile::Profile;
+use super::refusal::Refusal;
+use super::state::State;
+use crate::proto::controller_service_capability::{Rpc as ControllerRpc, Type as ControllerType};
+use crate::proto::plugin_capability::{Service, Type as PluginType, VolumeExpansion};
+use crate::proto::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
+    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
+    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse,
+    GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest,
+    ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse, PluginCapability, ProbeRequest, ProbeResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+};
+
+/// A request and what is known about its RPC.
+pub(super) trait Rpc: Send + Sync + 'static {
+    /// Which RPC it is.
+    const METHOD: Method;
+    /// Its answer.
+    type Answer: Answer;
+
+    /// The decision.
+    fn serve(&self, state: &mut State, profile: &Profile, now: Timestamp) -> Result<Self::Answer, Refusal>;
+
+    /// The volume that it is about.
+    fn volume(&self) -> Option<&str> {
+        None
+    }
+
+    /// The node that it is about.
+    fn node(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it brings secrets.
+    fn has_secrets(&self) -> bool {
+        false
+    }
+
+    /// What it changes: one call at a time may. None: nothing.
+    fn subject(&self) -> Option<String> {
+        None
+    }
+
+    /// The request of a publish without its secrets, for the record.
+    fn publish(&self) -> Option<Box<ControllerPublishVolumeRequest>> {
+        None
+    }
+}
+
+macro_rules! rpc {
+    ($method:ident: $request:ty => $answer:ty = |$this:ident, $state:ident, $profile:ident, $now:ident| $serve:expr;
+     $($items:item)*) => {
+        impl Rpc for $request {
+            const METHOD: Method = Method::$method;
+            type Answer = $answer;
+
+            fn serve(&self, $state: &mut State, $profile: &Profile, $now: Timestamp) -> Result<$answer, Refusal> {
+                let $this = self;
+                $serve
+            }
+
+            $($items)*
+        }
+    };
+}
+
+macro_rules! about_volume {
+    (changes $method:ident: $request:ty => $answer:ty = $serve:ident $(, $node:item)?) => {
+        rpc! { $method: $request => $answer = |this, state, profile, _now| state.$serve(profile, this);
+            fn volume(&self) -> Option<&str> {
+                Some(&self.volume_id)
+            }
+            fn has_secrets(&self) -> bool {
+                !self.secrets.is_empty()
+            }
+            fn subject(&self) -> Option<String> {
+                Some(self.volume_id.clone())
+            }
+            $($node)?
+        }
+    };
+}
+
+rpc! { GetPluginInfo: GetPluginInfoRequest => GetPluginInfoResponse = |_this, _state, profile, _now| {
+    Ok(GetPluginInfoResponse {
+        name: profile.name.clone(),
+        vendor_version: profile.vendor_version.clone(),
+        manifest: [("purpose".to_owned(), "demonstration".to_owned())].into_iter().collect(),
+    })
+}; }
+
+rpc! { GetPluginCapabilities: GetPluginCapabilitiesRequest => GetPluginCapabilitiesResponse =
+|_this, _state, profile, _now| {
+    let services = profile.services.iter().map(|number| PluginType::Service(Service { r#type: *number }));
+    let expansion = profile.expansion.map(|number| PluginType::VolumeExpansion(VolumeExpansion { r#type: number }));
+    let capabilities = services.chain(expansion).map(|t| PluginCapability { r#type: Some(t) }).collect();
+    Ok(GetPluginCapabilitiesResponse { capabilities })
+}; }
+
+rpc! { Probe: ProbeRequest => ProbeResponse = |_this, _state, _profile, _now| Ok(ProbeResponse { ready: Some(true) }); }
+
+rpc! { ControllerGetCapabilities: ControllerGetCapabilitiesRequest => ControllerGetCapabilitiesResponse =
+|_this, _state, profile, _now| {
+    let capability = |number: &i32| ControllerServiceCapability {
+        r#type: Some(ControllerType::Rpc(ControllerRpc { r#type: *number })),
+    };
+    Ok(ControllerGetCapabilitiesResponse { capabilities: profile.controller.iter().map(capability).collect() })
+}; }
+
+rpc! { CreateVolume: CreateVolumeRequest => CreateVolumeResponse =
+|this, state, profile, _now| state.create_volume(profile, this);
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+    fn subject(&self) -> Option<String> {
+        Some(format!("name/{}", self.name))
+    }
+}
+
+rpc! { ControllerPublishVolume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse =
+|this, state, profile, _now| state.publish(profile, this);
+    fn volume(&self) -> Option<&str> {
+        Some(&self.volume_id)
+    }
+    fn node(&self) -> Option<&str> {
+        Some(&self.node_id)
+    }
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+    fn subject(&self) -> Option<String> {
+        Some(self.volume_id.clone())
+    }
+    fn publish(&self) -> Option<Box<ControllerPublishVolumeRequest>> {
+        let mut request = self.clone();
+        request.secrets.clear();
+        Some(Box::new(request))
+    }
+}
+
+about_volume! { changes ControllerUnpublishVolume: ControllerUnpublishVolumeRequest =>
+    ControllerUnpublishVolumeResponse = unpublish,
+    fn node(&self) -> Option<&str> {
+        Some(&self.node_id)
+    }
+}
+about_volume! { changes DeleteVolume: DeleteVolumeRequest => DeleteVolumeResponse = delete_volume }
+about_volume! { changes ControllerExpandVolume: ControllerExpandVolumeRequest =>
+ControllerExpandVolumeResponse = expand_volume }
+about_volume! { changes ControllerModifyVolume: ControllerModifyVolumeRequest =>
+ControllerModifyVolumeResponse = modify_volume }
+
+rpc! { ValidateVolumeCapabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse =
+|this, state, profile, _now| state.validate_volume_capabilities(profile, this);
+    fn volume(&self) -> Option<&str> {
+        Some(&self.volume_id)
+    }
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+}
+
+rpc! { ListVolumes: ListVolumesRequest => ListVolumesResponse =
+|this, state, profile, _now| state.list_volumes(profile, this); }
+
+rpc! { GetCapacity: GetCapacityRequest => GetCapacityResponse =
+|this, state, profile, _now| state.get_capacity(profile, this); }
+
+rpc! { ControllerGetVolume: ControllerGetVolumeRequest => ControllerGetVolumeResponse =
+|this, state, profile, _now| state.get_volume(profile, this);
+    fn volume(&self) -> Option<&str> {
+        Some(&self.volume_id)
+    }
+}
+
+rpc! { CreateSnapshot: CreateSnapshotRequest => CreateSnapshotResponse =
+|this, state, profile, now| state.create_snapshot(profile, this, now);
+    fn volume(&self) -> Option<&str> {
+        Some(&self.source_volume_id)
+    }
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+    fn subject(&self) -> Option<String> {
+        Some(self.source_volume_id.clone())
+    }
+}
+
+rpc! { DeleteSnapshot: DeleteSnapshotRequest => DeleteSnapshotResponse =
+|this, state, profile, _now| state.delete_snapshot(profile, this);
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+    fn subject(&self) -> Option<String> {
+        Some(format!("snapshot/{}", self.snapshot_id))
+    }
+}
+
+rpc! { ListSnapshots: ListSnapshotsRequest => ListSnapshotsResponse =
+|this, state, profile, now| state.list_snapshots(profile, this, now);
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+}
+
+rpc! { GetSnapshot: GetSnapshotRequest => GetSnapshotResponse =
+|this, state, profile, now| state.get_snapshot(profile, this, now);
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+}

@@ -1,0 +1,78 @@
+//! The gRPC services: thin, each RPC is [`Driver::answer`] of its request.
+
+use std::convert::Infallible;
+
+use tonic::{Request, Response, Status};
+use tower::ServiceExt as _;
+
+use super::Driver;
+use crate::proto::controller_server::{Controller, ControllerServer};
+use crate::proto::identity_server::{Identity, IdentityServer};
+use crate::proto::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
+    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
+    ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
+    CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
+    DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse,
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest,
+    ListVolumesResponse, ProbeRequest, ProbeResponse, ValidateVolumeCapabilitiesRequest,
+    ValidateVolumeCapabilitiesResponse,
+};
+
+/// The number of the connection that a request came through.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Connection(pub(super) u64);
+
+impl Driver {
+    /// Routes one HTTP request to its gRPC service.
+    pub(super) async fn dispatch(
+        self,
+        request: http::Request<hyper::body::Incoming>,
+    ) -> Result<http::Response<tonic::body::Body>, Infallible> {
+        let path = request.uri().path();
+        if path.starts_with("/csi.v1.Identity/") {
+            IdentityServer::new(self).oneshot(request).await
+        } else if path.starts_with("/csi.v1.Controller/") {
+            ControllerServer::new(self).oneshot(request).await
+        } else {
+            Ok(Status::unimplemented("the demo driver serves Identity and Controller only").into_http())
+        }
+    }
+}
+
+macro_rules! service {
+    ($service:ident: $($name:ident: $request:ty => $response:ty;)*) => {
+        #[tonic::async_trait]
+        impl $service for Driver {
+            $(async fn $name(&self, request: Request<$request>) -> Result<Response<$response>, Status> {
+                self.answer(request).await
+            })*
+        }
+    };
+}
+
+service! { Identity:
+    get_plugin_info: GetPluginInfoRequest => GetPluginInfoResponse;
+    get_plugin_capabilities: GetPluginCapabilitiesRequest => GetPluginCapabilitiesResponse;
+    probe: ProbeRequest => ProbeResponse;
+}
+
+service! { Controller:
+    create_volume: CreateVolumeRequest => CreateVolumeResponse;
+    delete_volume: DeleteVolumeRequest => DeleteVolumeResponse;
+    controller_publish_volume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse;
+    controller_unpublish_volume: ControllerUnpublishVolumeRequest => ControllerUnpublishVolumeResponse;
+    validate_volume_capabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse;
+    list_volumes: ListVolumesRequest => ListVolumesResponse;
+    get_capacity: GetCapacityRequest => GetCapacityResponse;
+    controller_get_capabilities: ControllerGetCapabilitiesRequest => ControllerGetCapabilitiesResponse;
+    create_snapshot: CreateSnapshotRequest => CreateSnapshotResponse;
+    delete_snapshot: DeleteSnapshotRequest => DeleteSnapshotResponse;
+    list_snapshots: ListSnapshotsRequest => ListSnapshotsResponse;
+    get_snapshot: GetSnapshotRequest => GetSnapshotResponse;
+    controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse;
+    controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse;
+    controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse;
+}
