@@ -3,4 +3,6 @@
 pub mod csi;
 pub mod process;
 pub mod proto;
+#[cfg(feature = "sandbox")]
+pub mod sandbox;
 pub mod telemetry;

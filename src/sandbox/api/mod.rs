@@ -1,0 +1,3 @@
+//! An in-process Kubernetes API.
+
+pub mod pure;

@@ -1,0 +1,3 @@
+//! A cluster and a driver inside this process, for the `sandbox` verb, tests and the simulation.
+
+pub mod api;
