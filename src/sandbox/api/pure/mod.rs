@@ -11,6 +11,7 @@
 //! client sent. Whoever stores objects hands in the old one and gets the new one or a [`rejection::Rejection`], whose words
 //! are those of the real server, because clients (and people) match on them.
 
+pub mod patch;
 pub mod rejection;
 pub mod resources;
 pub mod selector;
