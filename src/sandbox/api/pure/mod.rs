@@ -15,5 +15,6 @@ pub mod patch;
 pub mod rejection;
 pub mod resources;
 pub mod selector;
+pub mod validate;
 
 mod access;
