@@ -11,10 +11,13 @@
 //! client sent. Whoever stores objects hands in the old one and gets the new one or a [`rejection::Rejection`], whose words
 //! are those of the real server, because clients (and people) match on them.
 
+pub mod discovery;
+pub mod openapi;
 pub mod patch;
 pub mod rejection;
 pub mod resources;
 pub mod selector;
+pub mod table;
 pub mod validate;
 
 mod access;
