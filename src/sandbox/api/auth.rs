@@ -27,11 +27,7 @@ impl Identity {
 
     /// A user who may do what these grants say, and nothing else.
     pub fn limited(user: impl Into<String>, grants: Vec<Grant>) -> Self {
-        Self {
-            user: user.into(),
-            groups: vec!["system:authenticated".to_owned()],
-            policy: Policy::Grants(grants),
-        }
+        Self { user: user.into(), groups: vec!["system:authenticated".to_owned()], policy: Policy::Grants(grants) }
     }
 }
 
@@ -86,8 +82,7 @@ impl Grant {
         self.namespace.as_deref().is_none_or(|namespace| namespace == access.namespace)
             && has(&rule.verbs, access.verb)
             && has(&rule.api_groups, access.group)
-            && (has(&rule.resources, &resource)
-                || (!access.subresource.is_empty() && rule.resources.contains(&wild)))
+            && (has(&rule.resources, &resource) || (!access.subresource.is_empty() && rule.resources.contains(&wild)))
             && (rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == access.name))
     }
 }
@@ -124,8 +119,7 @@ impl Policy {
 
 /// The refusal of what `identity` may not do, worded as RBAC does it.
 pub(crate) fn forbidden(identity: &Identity, access: &Access<'_>, resource: &'static Resource) -> Rejection {
-    let mut rejection =
-        Rejection::forbidden(&identity.user, access.verb, resource, access.namespace, access.name);
+    let mut rejection = Rejection::forbidden(&identity.user, access.verb, resource, access.namespace, access.name);
     if !access.subresource.is_empty() {
         let (plain, full) = (format!("resource \"{}\"", access.resource), access.full_resource());
         rejection.message = rejection.message.replacen(&plain, &format!("resource \"{full}\""), 1);
@@ -246,7 +240,14 @@ mod tests {
         Identity::limited("x", grants)
     }
 
-    fn access<'a>(verb: &'a str, group: &'a str, resource: &'a str, sub: &'a str, ns: &'a str, name: &'a str) -> Access<'a> {
+    fn access<'a>(
+        verb: &'a str,
+        group: &'a str,
+        resource: &'a str,
+        sub: &'a str,
+        ns: &'a str,
+        name: &'a str,
+    ) -> Access<'a> {
         Access { verb, group, resource, subresource: sub, namespace: ns, name }
     }
 

@@ -36,8 +36,8 @@ impl Call {
     /// Reads a request; `None` if its path is no place for objects (discovery and the like).
     pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Option<Self>, Rejection> {
         let Some(place) = Place::of(uri.path()) else { return Ok(None) };
-        let resource = resources::find(&place.group, &place.version, &place.plural)
-            .ok_or_else(Rejection::path_not_found)?;
+        let resource =
+            resources::find(&place.group, &place.version, &place.plural).ok_or_else(Rejection::path_not_found)?;
         let params = Params::parse(uri)?;
         let named = !place.name.is_empty();
         if !resource.namespaced && !place.namespace.is_empty() {
@@ -172,8 +172,13 @@ mod tests {
         ];
         for (method, uri, wanted) in table {
             let call = parse(method, uri).unwrap().unwrap();
-            let found =
-                (call.verb, call.resource.plural, call.namespace.as_str(), call.name.as_str(), call.subresource.as_str());
+            let found = (
+                call.verb,
+                call.resource.plural,
+                call.namespace.as_str(),
+                call.name.as_str(),
+                call.subresource.as_str(),
+            );
             assert_eq!(found, wanted, "{method} {uri}");
         }
     }

@@ -134,7 +134,7 @@ impl Api {
         let body = serde_json::to_vec(&body).map_err(DirectError::Shape)?;
         let options = WriteOptions { status, ..WriteOptions::by(ACTOR) };
         let (object, _) = self.state().patch(Target { resource, namespace, name }, &kind, &body, options)?;
-        typed(&*object)
+        typed(&object)
     }
 
     /// Deletes an object; says whether it is gone, as opposed to waiting for its finalizers.
@@ -165,15 +165,8 @@ impl Api {
     /// The objects of a resource as they are stored; an empty `namespace` means all namespaces.
     pub fn objects(&self, resource: &'static Resource, namespace: &str) -> Result<Vec<Arc<Value>>, DirectError> {
         let (labels, fields) = (Labels::parse("")?, Fields::parse(resource, "")?);
-        let query = ListQuery {
-            resource,
-            namespace,
-            labels: &labels,
-            fields: &fields,
-            at: At::Latest,
-            after: None,
-            limit: 0,
-        };
+        let query =
+            ListQuery { resource, namespace, labels: &labels, fields: &fields, at: At::Latest, after: None, limit: 0 };
         let listed = self.state().list(&query).map_err(|refused| refused.rejection)?;
         Ok(listed.objects)
     }

@@ -322,9 +322,8 @@ mod tests {
     #[test]
     fn a_fault_hits_the_requests_that_it_names_and_no_other() {
         let script = FaultScript::default();
-        let second = script.add(
-            Fault::on(Matching::any().verb("patch"), Action::Refuse(Rejection::too_many_requests(1))).nth(2),
-        );
+        let second = script
+            .add(Fault::on(Matching::any().verb("patch"), Action::Refuse(Rejection::too_many_requests(1))).nth(2));
         let refused: Vec<bool> = (0..4).map(|_| script.plan(&call("patch"), "u").refuse.is_some()).collect();
         assert_eq!(refused, [false, true, false, false]);
         assert!(script.plan(&call("get"), "u").refuse.is_none());

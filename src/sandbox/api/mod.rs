@@ -27,6 +27,9 @@ pub mod pure;
 mod server;
 mod store;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -10,6 +10,7 @@ use super::pure::table::Include;
 
 /// All parameters that the server knows; each verb reads its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a parameter of its own, as the API has them")]
 pub(crate) struct Params {
     pub(crate) watch: bool,
     pub(crate) limit: usize,
@@ -205,9 +206,7 @@ fn truth(value: &str) -> bool {
 
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Rejection> {
     value.parse().map_err(|_| {
-        Rejection::bad_request(format!(
-            "converting ({name}): strconv.ParseInt: parsing \"{value}\": invalid syntax"
-        ))
+        Rejection::bad_request(format!("converting ({name}): strconv.ParseInt: parsing \"{value}\": invalid syntax"))
     })
 }
 
@@ -221,7 +220,9 @@ mod tests {
 
     #[test]
     fn what_kube_sends_is_understood() {
-        let params = parse("watch=true&timeoutSeconds=290&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+        let params = parse(
+            "watch=true&timeoutSeconds=290&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+        );
         let params = params.unwrap();
         assert!(params.watch && params.bookmarks && params.send_initial_events == Some(true));
         assert_eq!(params.timeout, Some(Duration::from_secs(290)));

@@ -24,12 +24,12 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::Api;
 use super::audit::UNANSWERED;
 use super::auth::{Access, Identity, forbidden};
 use super::call::Call;
 use super::kubeconfig::TOKEN_PREFIX;
 use super::pure::rejection::Rejection;
-use super::Api;
 use crate::process::Tasks;
 use accept::negotiate;
 use present::refusal;
@@ -77,11 +77,7 @@ impl Drop for Record {
 }
 
 /// Answers one request, or has its connection cut.
-pub(crate) async fn handle<B>(
-    api: Api,
-    request: Request<B>,
-    surroundings: Surroundings,
-) -> Result<Response<Body>, Cut>
+pub(crate) async fn handle<B>(api: Api, request: Request<B>, surroundings: Surroundings) -> Result<Response<Body>, Cut>
 where
     B: hyper::body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

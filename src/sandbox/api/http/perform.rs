@@ -142,12 +142,12 @@ fn delete(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Bo
     if !deleted.gone || meta::returns_deleted(call.resource) {
         return Ok(shown(StatusCode::OK, presenter, &deleted.object));
     }
-    let mut details = json!({"name": call.name, "kind": call.resource.plural, "uid": meta::text(&deleted.object, "uid")});
+    let mut details =
+        json!({"name": call.name, "kind": call.resource.plural, "uid": meta::text(&deleted.object, "uid")});
     if !call.resource.group.is_empty() {
         details["group"] = call.resource.group.into();
     }
-    let status =
-        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
     Ok(json_answer(StatusCode::OK, &status))
 }
 
@@ -156,9 +156,8 @@ fn delete_collection(api: &Api, order: &Order, presenter: &Presenter) -> Result<
     let (labels, fields) = selectors(order)?;
     let (preconditions, options) = delete_options(order)?;
     let mut state = api.state();
-    let objects = state.matching(call.resource, &call.namespace, |object| {
-        labels.matches(object) && fields.matches(object)
-    });
+    let objects =
+        state.matching(call.resource, &call.namespace, |object| labels.matches(object) && fields.matches(object));
     let mut deleted: Vec<Arc<Value>> = Vec::new();
     for object in objects {
         let (namespace, name) = (meta::text(&object, "namespace"), meta::text(&object, "name"));

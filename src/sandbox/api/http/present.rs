@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::{Value, json};
 
-use super::accept::View;
 use super::Body;
+use super::accept::View;
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::Resource;
 use crate::sandbox::api::pure::table::{self, Include, partial};

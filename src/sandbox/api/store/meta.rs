@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_main_write_leaves_the_status_alone_and_a_status_write_the_rest() {
-        let old = json!({"metadata": {"uid": "u", "labels": {"a": "1"}}, "spec": {"x": 1}, "status": {"attached": false}});
+        let old =
+            json!({"metadata": {"uid": "u", "labels": {"a": "1"}}, "spec": {"x": 1}, "status": {"attached": false}});
         let sent = json!({"metadata": {"labels": {"a": "2"}}, "spec": {"x": 2}, "status": {"attached": true}});
         let mut main = sent.clone();
         prepare_update(resource("volumeattachments"), &old, &mut main, false);

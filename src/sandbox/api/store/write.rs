@@ -198,8 +198,7 @@ impl State {
         let (wanted, found) = (meta::text(&object, "resourceVersion"), meta::text(current, "resourceVersion"));
         if wanted.is_empty() {
             if !meta::updates_unconditionally(resource) {
-                let cause =
-                    Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+                let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
                 return Err(Rejection::invalid(resource, name, &[cause]));
             }
             meta::set(&mut object, "resourceVersion", Some(found.into()));
@@ -233,8 +232,7 @@ impl State {
         options: WriteOptions<'_>,
     ) -> Result<Deleted, Rejection> {
         let Target { resource, namespace, name } = target;
-        let current =
-            self.get(resource, namespace, name).ok_or_else(|| Rejection::not_found(resource, name))?;
+        let current = self.get(resource, namespace, name).ok_or_else(|| Rejection::not_found(resource, name))?;
         if let Some(wanted) = &preconditions.uid
             && let found = meta::text(&current, "uid")
             && wanted != found
@@ -317,8 +315,7 @@ impl State {
             return Err(Rejection::not_found(namespaces, namespace));
         };
         if meta::is_deleting(&object) {
-            let why =
-                format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
             return Err(Rejection::forbidden_because(target.resource, name, why));
         }
         Ok(())
