@@ -76,12 +76,12 @@ impl World {
         tasks.spawn("api", serve(api.clone(), incoming, connections.clone(), stop.clone()));
         let connector = tower::service_fn(move |_: Uri| {
             let sender = sender.clone();
-            async move {
+            Box::pin(async move {
                 let (ours, theirs) = tokio::io::duplex(64 * 1024);
                 let refused = |_| std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
                 sender.send(Ok(Box::new(theirs) as BoxedIo)).map_err(refused)?;
                 Ok::<_, std::io::Error>(Pipe(TokioIo::new(ours)))
-            }
+            })
         });
         let http = HttpClient::builder(TokioExecutor::new()).build::<_, kube::client::Body>(connector);
         let base = tower::util::MapRequest::new(http, |mut request: http::Request<kube::client::Body>| {
@@ -118,7 +118,10 @@ async fn kube_creates_pages_patches_and_deletes() {
     let deleted = world.volumes().delete("a", &DeleteParams::default()).await.unwrap();
     assert!(deleted.left().unwrap().metadata.deletion_timestamp.is_some());
     let error = world.volumes().get("nope").await.unwrap_err();
-    assert_eq!(error.to_string(), "ApiError: persistentvolumes \"nope\" not found: NotFound (Status { status: Some(Failure), code: 404, message: \"persistentvolumes \\\"nope\\\" not found\", metadata: Some(ListMeta { continue_: None, remaining_item_count: None, resource_version: None, self_link: None, shard_info: None }), reason: \"NotFound\", details: Some(StatusDetails { name: \"nope\", group: \"\", kind: \"persistentvolumes\", uid: \"\", causes: [], retry_after_seconds: 0 }) })");
+    assert_eq!(
+        error.to_string(),
+        "ApiError: persistentvolumes \"nope\" not found: NotFound (Status { status: Some(Failure), code: 404, message: \"persistentvolumes \\\"nope\\\" not found\", metadata: Some(ListMeta { continue_: None, remaining_item_count: None, resource_version: None, self_link: None, shard_info: None }), reason: \"NotFound\", details: Some(StatusDetails { name: \"nope\", group: \"\", kind: \"persistentvolumes\", uid: \"\", causes: [], retry_after_seconds: 0 }) })"
+    );
 }
 
 /// What a kube watcher sees while the API makes trouble: cut connections, compaction, changes behind its back.
@@ -160,7 +163,8 @@ async fn story(seed: u64) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn a_kube_watcher_survives_cuts_and_compaction() {
     let lines = story(3).await;
-    let told: Vec<&str> = lines.iter().map(|line| line.rsplit_once(' ').map_or(line.as_str(), |(head, _)| head)).collect();
+    let told: Vec<&str> =
+        lines.iter().map(|line| line.rsplit_once(' ').map_or(line.as_str(), |(head, _)| head)).collect();
     assert_eq!(told.iter().filter(|line| **line == "init").count(), 2, "{lines:?}");
     assert_eq!(told.last(), Some(&"applied c"), "{lines:?}");
     assert!(told.contains(&"trouble"), "{lines:?}");
