@@ -1,4 +1,6 @@
-//! Kubernetes and a storage driver without either: what the `sandbox` verb and the tests run the daemon against.
+//! A cluster and a storage driver inside this process: what the `sandbox` verb, the tests and the simulation run the daemon
+//! against. Real HTTP, real gRPC, real state; only the machines are missing.
 
+pub mod api;
 pub mod driver;
 pub mod network;

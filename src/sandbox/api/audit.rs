@@ -1,0 +1,99 @@
+//! What was asked and how it was answered, for tests and the simulation to read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::call::Call;
+
+/// The latest entries that are kept.
+const KEPT: usize = 65_536;
+/// The code of a request whose answer never left: the connection was cut or the client went away.
+pub const UNANSWERED: u16 = 0;
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// When it was answered; for a watch, when it began.
+    pub time: Timestamp,
+    /// Who asked.
+    pub user: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: &'static str,
+    /// The kind's plural.
+    pub resource: &'static str,
+    /// `status`, or nothing.
+    pub subresource: String,
+    /// Empty for the cluster scope.
+    pub namespace: String,
+    /// Empty for lists and generated names.
+    pub name: String,
+    /// The answer's status code, or [`UNANSWERED`].
+    pub code: u16,
+    /// What a write sent. Never that of a Secret.
+    pub body: Option<Value>,
+}
+
+/// The log. Clones are the same log.
+#[derive(Debug, Clone, Default)]
+pub struct Audit(Arc<Mutex<Log>>);
+
+#[derive(Debug, Default)]
+struct Log {
+    entries: VecDeque<Entry>,
+    counts: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Audit {
+    /// The kept entries, oldest first.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.log().entries.iter().cloned().collect()
+    }
+
+    /// The kept entries that pass `wanted`, oldest first.
+    pub fn matching(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        self.log().entries.iter().filter(|entry| wanted(entry)).cloned().collect()
+    }
+
+    /// How often a verb was used on a kind, however it was answered and however long ago.
+    pub fn count(&self, verb: &str, plural: &str) -> u64 {
+        let log = self.log();
+        log.counts.iter().find(|((v, p), _)| *v == verb && *p == plural).map_or(0, |(_, count)| *count)
+    }
+
+    /// All counts, by verb and plural.
+    pub fn counts(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        self.log().counts.clone()
+    }
+
+    /// Forgets entries and counts.
+    pub fn clear(&self) {
+        *self.log() = Log::default();
+    }
+
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes one request down.
+    pub(crate) fn record(&self, time: Timestamp, user: &str, call: &Call, code: u16, body: Option<&Value>) {
+        let mut log = self.log();
+        *log.counts.entry((call.verb, call.resource.plural)).or_default() += 1;
+        if log.entries.len() == KEPT {
+            log.entries.pop_front();
+        }
+        log.entries.push_back(Entry {
+            time,
+            user: user.to_owned(),
+            verb: call.verb,
+            resource: call.resource.plural,
+            subresource: call.subresource.clone(),
+            namespace: call.namespace.clone(),
+            name: call.name.clone(),
+            code,
+            body: if call.resource.plural == "secrets" { None } else { body.cloned() },
+        });
+    }
+}

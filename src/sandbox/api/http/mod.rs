@@ -1,0 +1,181 @@
+//! One request, from its head to its answer.
+//!
+//! The order is the real server's: who asks (401), what is asked (404, 405), may they (403), and then the work. Scripted
+//! faults come between permission and work, where a real cluster's trouble is.
+
+mod accept;
+mod document;
+mod perform;
+mod present;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::Api;
+use super::audit::UNANSWERED;
+use super::auth::{Access, Identity, forbidden};
+use super::call::Call;
+use super::kubeconfig::TOKEN_PREFIX;
+use super::pure::rejection::Rejection;
+use crate::process::Tasks;
+use accept::negotiate;
+use present::refusal;
+
+/// The largest body that is read, as in the real server.
+const LARGEST_BODY: usize = 3 * 1024 * 1024;
+
+/// The connection is to be cut: there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is cut")]
+pub(crate) struct Cut;
+
+/// What requests of one server share.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    /// Where work goes on that outlives its request.
+    pub(crate) tasks: Tasks,
+    /// Ends watches.
+    pub(crate) stopping: CancellationToken,
+}
+
+/// A request for objects, complete and permitted.
+#[derive(Debug, Clone)]
+struct Order {
+    call: Arc<Call>,
+    identity: Arc<Identity>,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Writes the audit log when the request is over, however that comes.
+struct Record {
+    api: Api,
+    order: Order,
+    code: u16,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let body: Option<Value> =
+            self.order.call.writes().then(|| serde_json::from_slice(&self.order.body).ok()).flatten();
+        let (time, user) = (self.api.0.clock.wall(), &self.order.identity.user);
+        self.api.audit().record(time, user, &self.order.call, self.code, body.as_ref());
+    }
+}
+
+/// Answers one request, or has its connection cut.
+pub(crate) async fn handle<B>(api: Api, request: Request<B>, surroundings: Surroundings) -> Result<Response<Body>, Cut>
+where
+    B: hyper::body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (mut head, body) = request.into_parts();
+    let token = take_token(&mut head);
+    let order = match admit(&api, &head, token, body).await {
+        Ok(Some(order)) => order,
+        Ok(None) => return Ok(document::answer_document(&head)),
+        Err(rejection) => return Ok(refusal(&rejection, None)),
+    };
+    let mut record = Record { api: api.clone(), order: order.clone(), code: UNANSWERED };
+    let plan = api.faults().plan(&order.call, &order.identity.user);
+    if plan.compact {
+        api.compact();
+    }
+    if plan.cut_before || plan.refuse.is_some() {
+        tokio::time::sleep(plan.before).await;
+    }
+    if plan.cut_before {
+        return Err(Cut);
+    }
+    let mut response = match plan.refuse {
+        Some(rejection) => refusal(&rejection, None),
+        None if plan.before.is_zero() => perform::perform(&api, &order, &surroundings).await,
+        None => {
+            let (api, surroundings, delay) = (api.clone(), surroundings.clone(), plan.before);
+            let (sender, receiver) = oneshot::channel();
+            let tasks = surroundings.tasks.clone();
+            // A client that gives up does not stop what it asked for.
+            tasks.spawn("late request", async move {
+                tokio::time::sleep(delay).await;
+                // No one waits for it any more: it is done all the same.
+                let _ = sender.send(perform::perform(&api, &order, &surroundings).await);
+            });
+            receiver.await.map_err(|_| Cut)?
+        }
+    };
+    if !plan.after.is_zero() {
+        tokio::time::sleep(plan.after).await;
+    }
+    if plan.cut_after {
+        return Err(Cut);
+    }
+    if let Some(rejection) = plan.refuse_after {
+        response = refusal(&rejection, None);
+    }
+    record.code = response.status().as_u16();
+    Ok(response)
+}
+
+/// Who asks for what, and may they; `None` if it is a document that they want.
+async fn admit<B>(api: &Api, head: &Parts, token: Option<String>, body: B) -> Result<Option<Order>, Rejection>
+where
+    B: hyper::body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let identity = api.identify(token.as_deref())?;
+    let Some(call) = Call::parse(&head.method, &head.uri)? else { return Ok(None) };
+    let own_question = !call.resource.is_stored();
+    // The real server takes a namespace to be within itself.
+    let namespace = if call.resource.plural == "namespaces" { &call.name } else { &call.namespace };
+    let access = Access {
+        verb: call.verb,
+        group: call.resource.group,
+        resource: call.resource.plural,
+        subresource: &call.subresource,
+        namespace,
+        name: &call.name,
+    };
+    if !own_question && !identity.policy.allows(&access) {
+        let rejection = forbidden(&identity, &access, call.resource);
+        api.audit().record(api.0.clock.wall(), &identity.user, &call, rejection.code, None);
+        return Err(rejection);
+    }
+    let body = match Limited::new(body, LARGEST_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(Rejection::request_too_large(LARGEST_BODY)),
+        Err(error) => return Err(Rejection::bad_request(error.to_string())),
+    };
+    let (call, identity, headers) = (Arc::new(call), Arc::new(identity), head.headers.clone());
+    Ok(Some(Order { call, identity, headers, body }))
+}
+
+/// Takes the token out of the request: from `Authorization`, or from a path that begins with [`TOKEN_PREFIX`].
+fn take_token(head: &mut Parts) -> Option<String> {
+    let bearer = head.headers.remove(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+    });
+    let whole = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    let Some((token, rest)) = whole.strip_prefix(TOKEN_PREFIX).and_then(|whole| whole.split_once('/')) else {
+        return bearer;
+    };
+    let token = token.to_owned();
+    // What was a path still is one without its beginning.
+    if let Ok(uri) = format!("/{rest}").parse() {
+        head.uri = uri;
+    }
+    bearer.or(Some(token))
+}

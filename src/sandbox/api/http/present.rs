@@ -1,0 +1,141 @@
+//! Objects as they are sent: whole, as metadata, as rows; alone or in a list.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode, header};
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, SerializeSeq as _, Serializer};
+use serde_json::{Value, json};
+
+use super::Body;
+use super::accept::View;
+use crate::sandbox::api::pure::rejection::Rejection;
+use crate::sandbox::api::pure::resources::Resource;
+use crate::sandbox::api::pure::table::{self, Include, partial};
+use crate::sandbox::api::store::Listed;
+
+/// How to present the objects of one request.
+#[derive(Debug, Clone)]
+pub(super) struct Presenter {
+    pub(super) view: View,
+    pub(super) resource: &'static Resource,
+    /// What a row carries of its object.
+    pub(super) include: Include,
+    /// Whether a table says its columns: in a watch, only the first does.
+    pub(super) headers: bool,
+    pub(super) now: jiff::Timestamp,
+}
+
+impl Presenter {
+    /// One object.
+    pub(super) fn one(&self, object: &Value) -> Value {
+        match self.view {
+            View::Full => object.clone(),
+            View::Metadata => partial(object),
+            View::Table => {
+                let version = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+                self.table(std::iter::once(object), &json!({ "resourceVersion": version }))
+            }
+        }
+    }
+
+    /// A page of a list.
+    pub(super) fn many(&self, listed: &Listed) -> Response<Body> {
+        let mut meta = json!({"resourceVersion": listed.version.to_string()});
+        if let Some(next) = &listed.next {
+            meta["continue"] = next.as_str().into();
+        }
+        if let Some(remaining) = listed.remaining {
+            meta["remainingItemCount"] = remaining.into();
+        }
+        match self.view {
+            View::Full => {
+                let (kind, version) = (self.resource.list_kind, self.resource.api_version());
+                json_answer(StatusCode::OK, &ListBody { kind, version, meta, objects: &listed.objects })
+            }
+            View::Metadata => {
+                let items: Vec<Value> = listed.objects.iter().map(|object| partial(object)).collect();
+                let body = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                                  "metadata": meta, "items": items});
+                json_answer(StatusCode::OK, &body)
+            }
+            View::Table => json_answer(StatusCode::OK, &self.table(listed.objects.iter().map(AsRef::as_ref), &meta)),
+        }
+    }
+
+    fn table<'a>(&self, objects: impl IntoIterator<Item = &'a Value>, meta: &Value) -> Value {
+        table::render(self.resource, objects, meta, self.now, self.include, self.headers)
+    }
+}
+
+/// A list, written without copying its objects. As in the real server's typed lists, items don't repeat their kind.
+struct ListBody<'a> {
+    kind: &'static str,
+    version: String,
+    meta: Value,
+    objects: &'a [Arc<Value>],
+}
+
+struct Items<'a>(&'a [Arc<Value>]);
+struct Item<'a>(&'a Value);
+
+impl Serialize for ListBody<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(4))?;
+        map.serialize_entry("kind", self.kind)?;
+        map.serialize_entry("apiVersion", &self.version)?;
+        map.serialize_entry("metadata", &self.meta)?;
+        map.serialize_entry("items", &Items(self.objects))?;
+        map.end()
+    }
+}
+
+impl Serialize for Items<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for object in self.0 {
+            list.serialize_element(&Item(object))?;
+        }
+        list.end()
+    }
+}
+
+impl Serialize for Item<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let members = self.0.as_object().into_iter().flatten();
+        serializer.collect_map(members.filter(|(member, _)| !matches!(member.as_str(), "kind" | "apiVersion")))
+    }
+}
+
+/// JSON with its type.
+pub(super) fn json_answer(code: StatusCode, body: &impl Serialize) -> Response<Body> {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => answer(code, "application/json", bytes),
+        // Values always serialise; if one does not, the client must not take the answer for complete.
+        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),
+    }
+}
+
+/// Bytes of some type.
+pub(super) fn answer(code: StatusCode, media_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, http::HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// A refusal, as a `Status`.
+pub(super) fn refusal(rejection: &Rejection, next: Option<&str>) -> Response<Body> {
+    let mut status = rejection.to_status();
+    if let Some(next) = next {
+        status["metadata"]["continue"] = next.into();
+    }
+    let code = StatusCode::from_u16(rejection.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json_answer(code, &status);
+    if let Some(seconds) = rejection.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}

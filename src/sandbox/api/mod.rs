@@ -1,0 +1,180 @@
+//! A Kubernetes API in this process: real HTTP, generic over kinds, faithful to kube-apiserver in what clients can see.
+//!
+//! ```text
+//!   connection ─> server ─> http ─> who? (auth) ─> what goes wrong? (faults) ─> what? (call, params)
+//!                                                                                  │
+//!                     audit <── answer (json, Table, metadata only) <── store <────┤
+//!                                                                         │        │
+//!                                          hooks, at every commit <───────┘      watch
+//! ```
+//!
+//! The parts that decide without doing are in [`pure`]. What is left out, on purpose: controllers (no garbage collection by
+//! owner, no protection finalizers, no kubelet, so that a deleted pod goes at once), admission, and the schema of fields:
+//! objects are kept as they were sent.
+//!
+//! One current-thread runtime with paused time runs the whole of it deterministically: chance comes from the seeded
+//! [`Entropy`], time from tokio, and there are no threads.
+
+pub mod audit;
+pub mod auth;
+mod call;
+mod direct;
+pub mod faults;
+mod http;
+pub mod kubeconfig;
+mod params;
+pub mod pure;
+mod server;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use direct::{DirectError, PatchBody};
+pub use server::{Connections, serve, tcp_connections};
+pub use store::{Committed, Hook, Snapshot};
+
+use crate::process::{Clock, Entropy};
+use audit::Audit;
+use auth::{Identity, Token};
+use faults::FaultScript;
+use pure::rejection::Rejection;
+use store::State;
+
+/// How long a request waits for a version that the store has not reached, as the real server does.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What an API is made of.
+#[derive(Debug)]
+pub struct ApiOptions {
+    /// Where `now` comes from.
+    pub clock: Clock,
+    /// Where uids and generated names come from.
+    pub entropy: Entropy,
+    /// How often a watch that allows bookmarks gets one.
+    pub bookmark_period: Duration,
+    /// How many changes are remembered for watches and old versions.
+    pub history_limit: usize,
+    /// Whether every write notes in `metadata.managedFields` which fields it owns. Server-side apply does so in any case;
+    /// without it, it meets no conflicts with other writes, and a simulation runs faster.
+    pub managed_fields: bool,
+    /// Who may come in. Empty: anyone, as administrator, without a token.
+    pub tokens: BTreeMap<Token, Identity>,
+}
+
+impl ApiOptions {
+    /// An open API with the real server's bookmark period.
+    pub fn new(clock: Clock, entropy: Entropy) -> Self {
+        Self {
+            clock,
+            entropy,
+            bookmark_period: Duration::from_secs(60),
+            history_limit: 10_000,
+            managed_fields: true,
+            tokens: BTreeMap::new(),
+        }
+    }
+}
+
+/// The API. Clones are the same API.
+#[derive(Clone)]
+pub struct Api(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    entropy: Entropy,
+    bookmark_period: Duration,
+    state: Mutex<State>,
+    /// Whether who brings no token comes in as administrator.
+    open: bool,
+    tokens: Mutex<BTreeMap<Token, Identity>>,
+    audit: Audit,
+    faults: FaultScript,
+}
+
+impl Api {
+    /// An API with nothing in it but the namespaces of every cluster. Serve it with [`serve`].
+    pub fn new(options: ApiOptions) -> Self {
+        let ApiOptions { clock, entropy, bookmark_period, history_limit, managed_fields, tokens } = options;
+        let state = Mutex::new(State::new(clock, entropy.clone(), history_limit, managed_fields));
+        let (audit, faults) = (Audit::default(), FaultScript::default());
+        let (open, tokens) = (tokens.is_empty(), Mutex::new(tokens));
+        Self(Arc::new(Inner { clock, entropy, bookmark_period, state, open, tokens, audit, faults }))
+    }
+
+    /// What was asked.
+    pub fn audit(&self) -> &Audit {
+        &self.0.audit
+    }
+
+    /// What goes wrong.
+    pub fn faults(&self) -> &FaultScript {
+        &self.0.faults
+    }
+
+    /// Calls `hook` on every change committed from now on.
+    pub fn on_commit(&self, hook: impl Fn(&Committed<'_>) + Send + Sync + 'static) {
+        self.state().hook(Arc::new(hook));
+    }
+
+    /// Forgets the history: watches that lag behind, old versions and pages of lists are gone.
+    pub fn compact(&self) {
+        self.state().compact();
+    }
+
+    /// The latest resourceVersion.
+    pub fn version(&self) -> u64 {
+        self.state().version()
+    }
+
+    /// Tells each new resourceVersion: a level to wait on.
+    pub fn versions(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.state().changes()
+    }
+
+    /// Lets the owner of a token in, from now on with these rights.
+    pub fn admit(&self, token: impl Into<Token>, identity: Identity) {
+        self.tokens().insert(token.into(), identity);
+    }
+
+    /// Shuts a token out. Running watches go on, as they do in a real cluster.
+    pub fn expel(&self, token: impl Into<Token>) {
+        self.tokens().remove(&token.into());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, BTreeMap<Token, Identity>> {
+        self.0.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who comes with this token.
+    fn identify(&self, token: Option<&str>) -> Result<Identity, Rejection> {
+        match token.map(|token| self.tokens().get(&Token::from(token)).cloned()) {
+            Some(Some(identity)) => Ok(identity),
+            None if self.0.open => Ok(Identity::admin("system:admin")),
+            None | Some(None) => Err(Rejection::unauthorized()),
+        }
+    }
+
+    /// Waits until the store has reached `version`, for as long as the real server would.
+    async fn reach(&self, version: u64) -> Result<(), Rejection> {
+        let mut versions = self.versions();
+        let reached = versions.wait_for(|current| *current >= version);
+        let waited = tokio::time::timeout(PATIENCE, reached).await.is_ok_and(|reached| reached.is_ok());
+        if waited { Ok(()) } else { Err(Rejection::too_large_resource_version(version, self.version())) }
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("version", &self.version()).finish_non_exhaustive()
+    }
+}

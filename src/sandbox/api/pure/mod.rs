@@ -1,0 +1,23 @@
+//! What a Kubernetes API server *decides*, without what it does: no sockets, no store, no clock, no randomness.
+//!
+//! ```text
+//!   request ─> resources (which kind?) ─> selector (which objects?) ─> patch (what would it become?)
+//!                                                                         │
+//!   Status <── rejection <───────────── validate (may it?) <──────────────┘
+//!   Table  <── table                    discovery (what is there at all?)
+//! ```
+//!
+//! Objects are `serde_json::Value` throughout: the sandbox is generic over kinds, and a typed detour would lose fields that a
+//! client sent. Whoever stores objects hands in the old one and gets the new one or a [`rejection::Rejection`], whose words
+//! are those of the real server, because clients (and people) match on them.
+
+pub mod discovery;
+pub mod openapi;
+pub mod patch;
+pub mod rejection;
+pub mod resources;
+pub mod selector;
+pub mod table;
+pub mod validate;
+
+mod access;

@@ -1,0 +1,41 @@
+//! JSON Merge Patch (RFC 7386): members are merged, null removes, everything else replaces.
+
+use super::super::rejection::Rejection;
+use serde_json::Value;
+
+/// Applies a merge patch, which must be an object.
+pub(super) fn apply(current: &Value, body: &[u8]) -> Result<Value, Rejection> {
+    let mut merged = current.clone();
+    merge(&mut merged, read(body)?);
+    Ok(merged)
+}
+
+/// A patch body that must be a JSON object.
+pub(super) fn read(body: &[u8]) -> Result<Value, Rejection> {
+    let patch: Value = serde_json::from_slice(body)
+        .map_err(|error| Rejection::bad_request(format!("error decoding patch: {error}")))?;
+    if patch.is_object() {
+        return Ok(patch);
+    }
+    let why = "error decoding patch: json: cannot unmarshal a value that is no object into Go value of type \
+               map[string]interface {}";
+    Err(Rejection::bad_request(why))
+}
+
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(members) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Some(map) = target.as_object_mut() else { return };
+    for (key, value) in members {
+        if value.is_null() {
+            map.remove(&key);
+        } else {
+            merge(map.entry(key).or_insert(Value::Null), value);
+        }
+    }
+}

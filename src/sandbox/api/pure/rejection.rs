@@ -1,0 +1,376 @@
+//! Why a request is refused, in the words of the real API server.
+//!
+//! Clients match on `reason` and `code`, people on `message`; both are copied from `k8s.io/apimachinery/pkg/api/errors` and
+//! `util/validation/field`. A [`Cause`] is one faulty field; an invalid object lists all of them.
+
+use super::resources::Resource;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// A refused request: everything of a `Status` that differs from one refusal to the next.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rejection {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The machine-readable reason: `NotFound`, `Conflict`, ...
+    pub reason: &'static str,
+    /// What people read.
+    pub message: String,
+    /// What the refusal is about: name, group, kind, causes.
+    pub details: Option<Value>,
+    /// Seconds for the `Retry-After` header.
+    pub retry_after: Option<u32>,
+}
+
+/// The kinds of faults that a field can have, as `field.ErrorType` names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The value is missing.
+    Required,
+    /// The value is not allowed.
+    Invalid,
+    /// The value is not one of the known ones.
+    NotSupported,
+    /// The value may not be set here.
+    Forbidden,
+    /// The value is longer than allowed.
+    TooLong,
+    /// The value occurs twice.
+    Duplicate,
+}
+
+/// One faulty field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// What kind of fault.
+    pub fault: Fault,
+    /// The field's path: `spec.source`.
+    pub field: String,
+    /// The fault in words, with the value where the server shows it.
+    pub message: String,
+}
+
+/// A value as Go's `%q` or `%v` would show it in a field error.
+fn shown(value: &Value) -> String {
+    value.to_string()
+}
+
+impl Cause {
+    fn new(fault: Fault, field: impl Into<String>, message: String) -> Self {
+        Self { fault, field: field.into(), message }
+    }
+
+    /// `Required value: detail`.
+    pub fn required(field: impl Into<String>, detail: &str) -> Self {
+        let tail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        Self::new(Fault::Required, field, format!("Required value{tail}"))
+    }
+
+    /// `Invalid value: value: detail`.
+    pub fn invalid(field: impl Into<String>, value: &Value, detail: impl Display) -> Self {
+        Self::new(Fault::Invalid, field, format!("Invalid value: {}: {detail}", shown(value)))
+    }
+
+    /// `Forbidden: detail`.
+    pub fn forbidden(field: impl Into<String>, detail: impl Display) -> Self {
+        Self::new(Fault::Forbidden, field, format!("Forbidden: {detail}"))
+    }
+
+    /// `Duplicate value: value`.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::new(Fault::Duplicate, field, format!("Duplicate value: {}", shown(value)))
+    }
+
+    /// `Too long: may not be more than N bytes`.
+    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
+        Self::new(Fault::TooLong, field, format!("Too long: may not be more than {limit} bytes"))
+    }
+
+    /// `Unsupported value: value: supported values: "a", "b"`.
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
+        let message = format!("Unsupported value: {}: supported values: {}", shown(value), supported.join(", "));
+        Self::new(Fault::NotSupported, field, message)
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.fault {
+            Fault::Required => "FieldValueRequired",
+            Fault::Invalid => "FieldValueInvalid",
+            Fault::NotSupported => "FieldValueNotSupported",
+            Fault::Forbidden => "FieldValueForbidden",
+            Fault::TooLong => "FieldValueTooLong",
+            Fault::Duplicate => "FieldValueDuplicate",
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        json!({ "reason": self.reason(), "message": self.message, "field": self.field })
+    }
+}
+
+/// `details` of a refusal about one object; the real server leaves empty members out.
+fn about(group: &str, kind: &str, name: &str) -> Map<String, Value> {
+    let members = [("name", name), ("group", group), ("kind", kind)];
+    members.into_iter().filter(|(_, value)| !value.is_empty()).map(|(k, v)| (k.to_owned(), v.into())).collect()
+}
+
+/// `[a, b]`, or `a` alone: how Go shows an aggregate, each distinct message once.
+fn aggregate(messages: impl Iterator<Item = String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for message in messages {
+        if !distinct.contains(&message) {
+            distinct.push(message);
+        }
+    }
+    if distinct.len() == 1 { distinct.remove(0) } else { format!("[{}]", distinct.join(", ")) }
+}
+
+impl Rejection {
+    fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, retry_after: None }
+    }
+
+    fn on(code: u16, reason: &'static str, resource: &Resource, name: &str, message: String) -> Self {
+        let details = Value::Object(about(resource.group, resource.plural, name));
+        Self { details: Some(details), ..Self::plain(code, reason, message) }
+    }
+
+    /// The object is not there.
+    pub fn not_found(resource: &Resource, name: &str) -> Self {
+        Self::on(404, "NotFound", resource, name, format!("{} \"{name}\" not found", resource.qualified()))
+    }
+
+    /// The path names nothing that this server has.
+    pub fn path_not_found() -> Self {
+        let message = "the server could not find the requested resource";
+        Self { details: Some(json!({})), ..Self::plain(404, "NotFound", message) }
+    }
+
+    /// An object of this name exists.
+    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+        Self::on(409, "AlreadyExists", resource, name, format!("{} \"{name}\" already exists", resource.qualified()))
+    }
+
+    /// A write that can't be done on what is stored, for this reason.
+    pub fn cannot_fulfil(resource: &Resource, name: &str, why: impl Display) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified());
+        Self::on(409, "Conflict", resource, name, message)
+    }
+
+    /// The resourceVersion in the request is not the stored one.
+    pub fn conflict(resource: &Resource, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::cannot_fulfil(resource, name, why)
+    }
+
+    /// The uid in an update (PUT) is another object's. The key is where etcd would hold the object.
+    pub fn uid_precondition(resource: &Resource, namespace: &str, name: &str, wanted: &str, found: &str) -> Self {
+        let parts: Vec<&str> = [resource.plural, namespace, name].into_iter().filter(|part| !part.is_empty()).collect();
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+            parts.join("/"),
+        );
+        Self::cannot_fulfil(resource, name, why)
+    }
+
+    /// `preconditions.uid` of a delete names another object. (The real server says the kind here, not the resource.)
+    pub fn delete_uid_precondition(resource: &Resource, name: &str, wanted: &str, found: &str) -> Self {
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({found}). The object might have been \
+             deleted and then recreated"
+        );
+        Self::delete_precondition(resource, name, &why)
+    }
+
+    /// `preconditions.resourceVersion` of a delete is not the stored one.
+    pub fn delete_version_precondition(resource: &Resource, name: &str, wanted: &str, found: &str) -> Self {
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({found}). The \
+             object might have been modified"
+        );
+        Self::delete_precondition(resource, name, &why)
+    }
+
+    fn delete_precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified_kind());
+        let details = Value::Object(about(resource.group, resource.kind, name));
+        Self { details: Some(details), ..Self::plain(409, "Conflict", message) }
+    }
+
+    /// Server-side apply met fields of other managers: one cause each.
+    pub fn apply_conflict(causes: Vec<(String, String)>) -> Self {
+        let message = match causes.as_slice() {
+            [(manager, field)] => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
+            several => {
+                let mut groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+                for (manager, field) in several {
+                    groups.entry(manager).or_default().push(format!("- {field}"));
+                }
+                let lines: Vec<String> = groups
+                    .into_iter()
+                    .map(|(manager, fields)| format!("conflicts with {manager}:\n{}", fields.join("\n")))
+                    .collect();
+                format!("Apply failed with {} conflicts: {}", several.len(), lines.join("\n"))
+            }
+        };
+        let causes: Vec<Value> = causes
+            .into_iter()
+            .map(|(manager, field)| {
+                let message = format!("conflict with {manager}");
+                json!({ "reason": "FieldManagerConflict", "message": message, "field": field })
+            })
+            .collect();
+        Self { details: Some(json!({ "causes": causes })), ..Self::plain(409, "Conflict", message) }
+    }
+
+    /// The object breaks its kind's rules, in all these fields.
+    pub fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
+        let list = aggregate(causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)));
+        let message = format!("{} \"{name}\" is invalid: {list}", resource.qualified_kind());
+        let mut details = about(resource.group, resource.kind, name);
+        details.insert("causes".to_owned(), causes.iter().map(Cause::to_value).collect());
+        Self { details: Some(Value::Object(details)), ..Self::plain(422, "Invalid", message) }
+    }
+
+    /// A patch that can't be applied to what is stored: a failed `test`, a missing path.
+    pub fn unprocessable_patch() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self { details: Some(json!({})), ..Self::plain(422, "Invalid", message) }
+    }
+
+    /// The requested version has been compacted away.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::plain(410, "Expired", message)
+    }
+
+    /// A watch from a version that has been compacted away; `oldest` is the first one still known.
+    pub fn too_old(requested: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {requested} ({oldest})"))
+    }
+
+    /// What was asked for existed once and never will again.
+    pub fn gone(message: impl Into<String>) -> Self {
+        Self::plain(410, "Gone", message)
+    }
+
+    /// The request can't be understood.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::plain(400, "BadRequest", message)
+    }
+
+    /// The body's JSON has a member of the wrong type; worded as the decoder does it.
+    pub fn undecodable(resource: &Resource, detail: impl Display) -> Self {
+        let version = if resource.group.is_empty() { "v1".to_owned() } else { resource.version.to_owned() };
+        Self::bad_request(format!(
+            "{} in version \"{version}\" cannot be handled as a {}: {detail}",
+            resource.kind, resource.kind
+        ))
+    }
+
+    /// RBAC says no.
+    pub fn forbidden(user: &str, verb: &str, resource: &Resource, namespace: &str, name: &str) -> Self {
+        let subject =
+            if name.is_empty() { resource.qualified() } else { format!("{} \"{name}\"", resource.qualified()) };
+        let scope = if namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{namespace}\"")
+        };
+        let message = format!(
+            "{subject} is forbidden: User \"{user}\" cannot {verb} resource \"{}\" in API group \"{}\" {scope}",
+            resource.plural, resource.group
+        );
+        Self::on(403, "Forbidden", resource, name, message)
+    }
+
+    /// The request is allowed for this user but not for this object.
+    pub fn forbidden_because(resource: &Resource, name: &str, why: impl Display) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified());
+        Self::on(403, "Forbidden", resource, name, message)
+    }
+
+    /// No token, or an unknown one.
+    pub fn unauthorized() -> Self {
+        Self::plain(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// Priority and fairness says: later.
+    pub fn too_many_requests(seconds: u32) -> Self {
+        let details = Some(json!({ "retryAfterSeconds": seconds }));
+        let message = "Too many requests, please try again later.";
+        Self { details, retry_after: Some(seconds), ..Self::plain(429, "TooManyRequests", message) }
+    }
+
+    /// A body of a type that can't be read.
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::plain(415, "UnsupportedMediaType", message)
+    }
+
+    /// Nothing that the client accepts can be sent.
+    pub fn not_acceptable(offered: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", offered.join(", "));
+        Self::plain(406, "NotAcceptable", message)
+    }
+
+    /// This verb does not exist for this resource.
+    pub fn method_not_allowed(resource: &Resource, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind \"{}\"", resource.qualified());
+        Self::on(405, "MethodNotAllowed", resource, "", message)
+    }
+
+    /// The client asks for a version that this server has not reached.
+    pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let cause = json!({ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" });
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
+        let details = Some(json!({ "causes": [cause], "retryAfterSeconds": 1 }));
+        Self { details, retry_after: Some(1), ..Self::plain(504, "Timeout", message) }
+    }
+
+    /// A body above the size limit.
+    pub fn request_too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::plain(413, "RequestEntityTooLarge", message)
+    }
+
+    /// The server is overloaded or stopping.
+    pub fn service_unavailable(message: impl Into<String>) -> Self {
+        Self::plain(503, "ServiceUnavailable", message)
+    }
+
+    /// The server's own fault.
+    pub fn internal(detail: impl Display) -> Self {
+        let detail = detail.to_string();
+        let message = format!("Internal error occurred: {detail}");
+        Self {
+            details: Some(json!({ "causes": [{ "message": detail }] })),
+            ..Self::plain(500, "InternalError", message)
+        }
+    }
+
+    /// The `Status` that is sent as the body, and as the object of a watch's ERROR event.
+    pub fn to_status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        });
+        if let Some(details) = &self.details {
+            super::access::set(&mut status, "details", details.clone());
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! The kinds that the sandbox serves: names, scopes and verbs as the real server's discovery lists them.
+//!
+//! One table; discovery, routing, validation and printing all read it. A kind that is not here does not exist.
+
+/// A kind and its place in the API.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// The API group; empty for core.
+    pub group: &'static str,
+    /// The version within the group.
+    pub version: &'static str,
+    /// `VolumeAttachment`.
+    pub kind: &'static str,
+    /// `VolumeAttachmentList`.
+    pub list_kind: &'static str,
+    /// `volumeattachments`, as in paths.
+    pub plural: &'static str,
+    /// `volumeattachment`.
+    pub singular: &'static str,
+    /// What kubectl users type instead.
+    pub short_names: &'static [&'static str],
+    /// `all`, for `kubectl get all`.
+    pub categories: &'static [&'static str],
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether there is a `/status` subresource, and writes to the two are kept apart.
+    pub has_status: bool,
+    /// What can be done, in discovery's order.
+    pub verbs: &'static [&'static str],
+}
+
+/// What can be done with a stored object.
+const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Namespaces can't be deleted all at once.
+const NAMESPACES: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+/// A question that is answered and not stored.
+const QUESTION: &[&str] = &["create"];
+/// What can be done with a `/status` subresource.
+pub const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
+
+macro_rules! resource {
+    ($group:literal $version:literal $kind:literal $plural:literal $singular:literal $short:expr, $scope:ident, $status:ident, $verbs:expr) => {
+        Resource {
+            group: $group,
+            version: $version,
+            kind: $kind,
+            list_kind: concat!($kind, "List"),
+            plural: $plural,
+            singular: $singular,
+            short_names: $short,
+            categories: &[],
+            namespaced: matches!(Scope::$scope, Scope::Namespaced),
+            has_status: matches!(Status::$status, Status::Apart),
+            verbs: $verbs,
+        }
+    };
+}
+
+enum Scope {
+    Cluster,
+    Namespaced,
+}
+
+enum Status {
+    Apart,
+    None,
+}
+
+/// Every kind, by group and then by name, as discovery sorts them.
+pub const RESOURCES: &[Resource] = &[
+    resource!("" "v1" "ConfigMap" "configmaps" "configmap" &["cm"], Namespaced, None, STORED),
+    resource!("" "v1" "Event" "events" "event" &["ev"], Namespaced, None, STORED),
+    resource!("" "v1" "Namespace" "namespaces" "namespace" &["ns"], Cluster, Apart, NAMESPACES),
+    resource!("" "v1" "Node" "nodes" "node" &["no"], Cluster, Apart, STORED),
+    resource!("" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaim" &["pvc"], Namespaced, Apart, STORED),
+    resource!("" "v1" "PersistentVolume" "persistentvolumes" "persistentvolume" &["pv"], Cluster, Apart, STORED),
+    Resource { categories: &["all"], ..resource!("" "v1" "Pod" "pods" "pod" &["po"], Namespaced, Apart, STORED) },
+    resource!("" "v1" "Secret" "secrets" "secret" &[], Namespaced, None, STORED),
+    resource!("" "v1" "ServiceAccount" "serviceaccounts" "serviceaccount" &["sa"], Namespaced, None, STORED),
+    resource!("authentication.k8s.io" "v1" "SelfSubjectReview" "selfsubjectreviews" "selfsubjectreview" &[], Cluster, None, QUESTION),
+    resource!("authorization.k8s.io" "v1" "SelfSubjectAccessReview" "selfsubjectaccessreviews" "selfsubjectaccessreview" &[], Cluster, None, QUESTION),
+    resource!("authorization.k8s.io" "v1" "SelfSubjectRulesReview" "selfsubjectrulesreviews" "selfsubjectrulesreview" &[], Cluster, None, QUESTION),
+    resource!("coordination.k8s.io" "v1" "Lease" "leases" "lease" &[], Namespaced, None, STORED),
+    resource!("storage.k8s.io" "v1" "CSIDriver" "csidrivers" "csidriver" &[], Cluster, None, STORED),
+    resource!("storage.k8s.io" "v1" "CSINode" "csinodes" "csinode" &[], Cluster, None, STORED),
+    resource!("storage.k8s.io" "v1" "CSIStorageCapacity" "csistoragecapacities" "csistoragecapacity" &[], Namespaced, None, STORED),
+    resource!("storage.k8s.io" "v1" "StorageClass" "storageclasses" "storageclass" &["sc"], Cluster, None, STORED),
+    resource!("storage.k8s.io" "v1" "VolumeAttachment" "volumeattachments" "volumeattachment" &[], Cluster, Apart, STORED),
+    resource!("storage.k8s.io" "v1" "VolumeAttributesClass" "volumeattributesclasses" "volumeattributesclass" &["vac"], Cluster, None, STORED),
+];
+
+impl Resource {
+    /// `persistentvolumes`, `volumeattachments.storage.k8s.io`: as errors name the resource.
+    pub fn qualified(&self) -> String {
+        qualify(self.plural, self.group)
+    }
+
+    /// `PersistentVolume`, `VolumeAttachment.storage.k8s.io`: as errors name the kind.
+    pub fn qualified_kind(&self) -> String {
+        qualify(self.kind, self.group)
+    }
+
+    /// `v1`, `storage.k8s.io/v1`: the `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        group_version(self.group, self.version)
+    }
+
+    /// Whether objects are kept, as opposed to questions that are answered.
+    pub fn is_stored(&self) -> bool {
+        self.can("get")
+    }
+
+    /// Whether the resource has this verb.
+    pub fn can(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+}
+
+fn qualify(name: &str, group: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}
+
+/// `v1` for core, `group/version` otherwise.
+pub fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The resource at this place of the API, if the sandbox has it.
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|it| it.group == group && it.version == version && it.plural == plural)
+}
+
+/// The resource of objects with this `apiVersion` and `kind`.
+pub fn of_kind(api_version: &str, kind: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|it| it.kind == kind && it.api_version() == api_version)
+}
+
+/// The named groups with their version, each once, in the table's order.
+pub fn groups() -> Vec<(&'static str, &'static str)> {
+    let mut groups: Vec<(&str, &str)> = Vec::new();
+    for resource in RESOURCES.iter().filter(|it| !it.group.is_empty()) {
+        if !groups.contains(&(resource.group, resource.version)) {
+            groups.push((resource.group, resource.version));
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_resource_is_found_by_its_path_and_by_its_kind() {
+        for resource in RESOURCES {
+            assert_eq!(find(resource.group, resource.version, resource.plural), Some(resource));
+            assert_eq!(of_kind(&resource.api_version(), resource.kind), Some(resource));
+            assert_eq!(resource.list_kind, format!("{}List", resource.kind));
+        }
+        assert_eq!(find("storage.k8s.io", "v1beta1", "volumeattachments"), None);
+    }
+
+    #[test]
+    fn only_these_keep_their_status_apart() {
+        let apart: Vec<_> = RESOURCES.iter().filter(|it| it.has_status).map(|it| it.plural).collect();
+        assert_eq!(
+            apart,
+            ["namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "volumeattachments"]
+        );
+    }
+
+    #[test]
+    fn questions_are_not_stored() {
+        let questions: Vec<_> = RESOURCES.iter().filter(|it| !it.is_stored()).map(|it| it.plural).collect();
+        assert_eq!(questions, ["selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"]);
+    }
+}

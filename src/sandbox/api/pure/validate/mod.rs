@@ -1,0 +1,149 @@
+//! What may be stored: the rules of metadata and of the kinds that matter here, all faults of an object at once.
+//!
+//! ```text
+//!   types.rs     wrong JSON types: 400, as a decoder says it        (nothing else is looked at then)
+//!   metadata.rs  names, namespaces, finalizers, what never changes  \
+//!   storage.rs   VolumeAttachment, CSINode, CSIDriver, ...           > one list of causes: 422
+//!   volumes.rs   PersistentVolume, PersistentVolumeClaim            /
+//!   core.rs      Secret, ConfigMap, Event, Lease, Pod, Node
+//! ```
+//!
+//! The rules and words are those of `pkg/apis/*/validation` of Kubernetes 1.36, oddities included. Rules about fields that no
+//! controller of storage reads are left out; unknown fields are kept.
+
+mod core;
+mod metadata;
+mod names;
+mod storage;
+mod types;
+mod volumes;
+
+use super::access::{at, set, text};
+use super::rejection::{Cause, Rejection};
+use super::resources::Resource;
+use serde_json::Value;
+
+pub use names::{is_dns_label, is_dns_subdomain};
+
+/// Checks a new object: its name is settled (generated if need be), its namespace is filled in.
+pub fn on_create(resource: &Resource, new: &Value) -> Result<(), Rejection> {
+    types::check(resource, new)?;
+    let mut causes = Vec::new();
+    metadata::check(resource, new, &mut causes);
+    object(resource, new, &mut causes);
+    if resource.plural == "events" {
+        core::event_placement(new, &mut causes);
+    }
+    settle(resource, new, &causes)
+}
+
+/// Checks what an object would become by a write to itself, or (`status_write`) to its status alone.
+///
+/// The store has already put back what this kind of write can't touch: the status of a write to the object, everything but
+/// the status (and metadata) of a write to the status. See [`carry_over`] for the metadata.
+pub fn on_update(resource: &Resource, old: &Value, new: &Value, status_write: bool) -> Result<(), Rejection> {
+    types::check(resource, new)?;
+    let mut causes = Vec::new();
+    metadata::check(resource, new, &mut causes);
+    metadata::unchanged(old, new, &mut causes);
+    match (resource.plural, status_write) {
+        ("volumeattachments", true) => storage::attachment_status(new, &mut causes),
+        (_, true) => {}
+        (_, false) => {
+            object(resource, new, &mut causes);
+            changes(resource, old, new, &mut causes);
+        }
+    }
+    settle(resource, new, &causes)
+}
+
+/// Copies from the stored object what an update may leave out and what no update can change: uid, creation and deletion
+/// timestamps, grace period, self link's heirs. A *different* uid or creation timestamp is left for [`on_update`] to refuse.
+pub fn carry_over(old: &Value, new: &mut Value) {
+    let Some(metadata) = new.get_mut("metadata") else { return };
+    for key in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+    ] {
+        let Some(stored) = at(old, &["metadata", key]) else { continue };
+        let given = metadata.get(key).is_some_and(|value| !value.is_null() && value != "");
+        let fixed = matches!(key, "deletionTimestamp" | "deletionGracePeriodSeconds" | "generation");
+        if fixed || !given {
+            set(metadata, key, stored.clone());
+        }
+    }
+}
+
+fn settle(resource: &Resource, new: &Value, causes: &[Cause]) -> Result<(), Rejection> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Rejection::invalid(resource, text(new, &["metadata", "name"]), causes))
+}
+
+/// The rules of the kind that hold for each of its objects, new or old.
+fn object(resource: &Resource, new: &Value, causes: &mut Vec<Cause>) {
+    match resource.plural {
+        "volumeattachments" => {
+            storage::attachment(new, causes);
+            storage::attachment_status(new, causes);
+        }
+        "csinodes" => storage::csi_node(new, causes),
+        "csidrivers" => storage::csi_driver(new, causes),
+        "storageclasses" => storage::storage_class(new, causes),
+        "volumeattributesclasses" => storage::attributes_class(new, causes),
+        "csistoragecapacities" => storage::capacity(new, causes),
+        "persistentvolumes" => volumes::volume(new, causes),
+        "persistentvolumeclaims" => volumes::claim(new, causes),
+        "secrets" => core::secret(new, causes),
+        "configmaps" => core::config_map(new, causes),
+        "leases" => core::lease(new, causes),
+        "pods" => core::pod(new, causes),
+        _ => {}
+    }
+}
+
+/// What may not change from the stored object to the next.
+fn changes(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    match resource.plural {
+        "volumeattachments" => immutable("spec", old.get("spec"), new.get("spec"), causes),
+        "csinodes" => storage::csi_node_changes(old, new, causes),
+        "csidrivers" => {
+            for key in ["attachRequired", "volumeLifecycleModes"] {
+                immutable(&format!("spec.{key}"), at(old, &["spec", key]), at(new, &["spec", key]), causes);
+            }
+        }
+        "storageclasses" => storage::storage_class_changes(old, new, causes),
+        "volumeattributesclasses" => {
+            immutable("driverName", old.get("driverName"), new.get("driverName"), causes);
+            if old.get("parameters") != new.get("parameters") {
+                causes.push(Cause::forbidden("parameters", "updates to parameters are forbidden."));
+            }
+        }
+        "csistoragecapacities" => {
+            immutable("nodeTopology", old.get("nodeTopology"), new.get("nodeTopology"), causes);
+            immutable("storageClassName", old.get("storageClassName"), new.get("storageClassName"), causes);
+        }
+        "persistentvolumes" => volumes::volume_changes(old, new, causes),
+        "persistentvolumeclaims" => volumes::claim_changes(old, new, causes),
+        "secrets" => core::secret_changes(old, new, causes),
+        "configmaps" => core::config_map_changes(old, new, causes),
+        _ => {}
+    }
+}
+
+/// `field is immutable`, unless both are equal; a missing member equals an explicit null.
+fn immutable(field: &str, old: Option<&Value>, new: Option<&Value>, causes: &mut Vec<Cause>) {
+    let (old, new) = (old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null));
+    if old != new {
+        causes.push(Cause::invalid(field, new, "field is immutable"));
+    }
+}
+
+#[cfg(test)]
+mod tests;

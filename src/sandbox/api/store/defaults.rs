@@ -1,0 +1,147 @@
+//! What the real server fills in: the defaults of each kind's fields and the status that a new object has. Pure.
+//!
+//! Controllers and people read these; a PV without `volumeMode` would be a PV that no cluster has ever held.
+
+use serde_json::{Map, Value, json};
+
+use crate::sandbox::api::pure::resources::Resource;
+
+/// Drops explicit nulls, writes `stringData` into `data`, and fills in what was left out.
+pub(super) fn fill(resource: &Resource, object: &mut Value) {
+    drop_nulls(object);
+    if resource.plural == "secrets" {
+        encode_string_data(object);
+    }
+    let defaults = match resource.plural {
+        "persistentvolumes" => {
+            json!({"spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"}})
+        }
+        "persistentvolumeclaims" => json!({"spec": {"volumeMode": "Filesystem"}}),
+        "storageclasses" => json!({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
+        "csidrivers" => json!({"spec": {
+            "attachRequired": true, "fsGroupPolicy": "ReadWriteOnceWithFSType", "podInfoOnMount": false,
+            "requiresRepublish": false, "seLinuxMount": false, "storageCapacity": false,
+            "volumeLifecycleModes": ["Persistent"],
+        }}),
+        "csinodes" => json!({"spec": {"drivers": []}}),
+        "secrets" => json!({"type": "Opaque"}),
+        "namespaces" => namespace(object),
+        "pods" => json!({"spec": {
+            "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+            "terminationGracePeriodSeconds": 30, "enableServiceLinks": true, "securityContext": {},
+            "serviceAccountName": "default",
+        }}),
+        _ => return,
+    };
+    underlay(object, &defaults);
+    if resource.plural == "persistentvolumes" {
+        // A claim reference is completed, never invented.
+        if let Some(claim) = object.pointer_mut("/spec/claimRef").filter(|claim| claim.is_object()) {
+            underlay(claim, &json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim"}));
+        }
+    }
+}
+
+/// The status that a new object starts with.
+pub(super) fn fill_status(resource: &Resource, object: &mut Value, now: &str) {
+    let status = match resource.plural {
+        "volumeattachments" => json!({"attached": false}),
+        "persistentvolumes" => json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
+        "persistentvolumeclaims" => json!({"phase": "Pending"}),
+        "namespaces" => json!({"phase": "Active"}),
+        "pods" => json!({"phase": "Pending", "qosClass": "BestEffort"}),
+        _ => return,
+    };
+    underlay(object, &json!({ "status": status }));
+}
+
+/// A volume's new phase is dated.
+pub(super) fn note_phase(resource: &Resource, old: &Value, new: &mut Value, now: &str) {
+    let phase = |object: &Value| object.pointer("/status/phase").cloned();
+    if resource.plural == "persistentvolumes"
+        && phase(old) != phase(new)
+        && let Some(status) = new.get_mut("status").and_then(Value::as_object_mut)
+    {
+        status.insert("lastPhaseTransitionTime".to_owned(), now.into());
+    }
+}
+
+fn namespace(object: &Value) -> Value {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    json!({"metadata": {"labels": {"kubernetes.io/metadata.name": name}}, "spec": {"finalizers": ["kubernetes"]}})
+}
+
+/// Puts what `defaults` has under what `object` has.
+fn underlay(object: &mut Value, defaults: &Value) {
+    let (Some(object), Some(defaults)) = (object.as_object_mut(), defaults.as_object()) else { return };
+    for (member, default) in defaults {
+        match object.get_mut(member) {
+            Some(value) => underlay(value, default),
+            None => drop(object.insert(member.clone(), default.clone())),
+        }
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn encode_string_data(object: &mut Value) {
+    let Some(secret) = object.as_object_mut() else { return };
+    let Some(Value::Object(plain)) = secret.remove("stringData") else { return };
+    let data = secret.entry("data").or_insert_with(|| Value::Object(Map::new()));
+    let Some(data) = data.as_object_mut() else { return };
+    for (key, value) in plain {
+        if let Some(text) = value.as_str() {
+            data.insert(key, base64(text.as_bytes()).into());
+        }
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let group = chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for at in 0..4 {
+            let letter = LETTERS.get((group >> (18 - 6 * at)) as usize & 63).filter(|_| at <= chunk.len());
+            text.push(letter.map_or('=', |letter| char::from(*letter)));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::api::pure::resources;
+
+    #[test]
+    fn string_data_becomes_data() {
+        for (text, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
+            assert_eq!(base64(text.as_bytes()), encoded);
+        }
+        let mut secret = json!({"data": {"a": "eA=="}, "stringData": {"b": "foo"}});
+        fill(resources::find("", "v1", "secrets").unwrap(), &mut secret);
+        assert_eq!(secret, json!({"data": {"a": "eA==", "b": "Zm9v"}, "type": "Opaque"}));
+    }
+
+    #[test]
+    fn defaults_never_overwrite() {
+        let volumes = resources::find("", "v1", "persistentvolumes").unwrap();
+        let mut volume = json!({"spec": {"volumeMode": "Block", "claimRef": {"name": "c"}, "mountOptions": null}});
+        fill(volumes, &mut volume);
+        assert_eq!(
+            volume,
+            json!({"spec": {"volumeMode": "Block", "persistentVolumeReclaimPolicy": "Retain",
+                            "claimRef": {"name": "c", "apiVersion": "v1", "kind": "PersistentVolumeClaim"}}})
+        );
+    }
+}
