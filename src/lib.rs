@@ -1,5 +1,6 @@
 //! One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes.
 
+pub mod app;
 pub mod cli;
 pub mod cluster;
 pub mod config;

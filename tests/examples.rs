@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use csi_control_plane::cli::{self, Command};
 use csi_control_plane::config::{Config, File, Loaded, PREFIX, Rejected, RoleSection, Sources, flags, load};
 use csi_control_plane::process::Section;
-use csi_control_plane::roles::SECTIONS;
 use csi_control_plane::roles::attacher::AttacherSection;
 use csi_control_plane::roles::reconciler::ReconcilerSection;
+use csi_control_plane::roles::sections;
 use serde_json::Value;
 
 fn root() -> &'static Path {
@@ -23,7 +23,7 @@ fn text(path: &str) -> String {
 
 fn loaded(text: &str) -> Result<Loaded, Rejected> {
     let file = File { name: "config.yaml".to_owned(), text: text.to_owned() };
-    load(&Sources { file: Some(file), ..Sources::default() }, SECTIONS)
+    load(&Sources { file: Some(file), ..Sources::default() }, &sections())
 }
 
 fn shipped() -> Vec<PathBuf> {
@@ -37,7 +37,7 @@ fn every_shipped_file_is_valid_and_enables_a_role() {
     assert!(files.len() >= 2, "{files:?}");
     for path in files {
         let sources = Sources { file: Some(File::read(&path).unwrap()), ..Sources::default() };
-        let loaded = load(&sources, SECTIONS).unwrap_or_else(|rejected| panic!("{}: {rejected}", path.display()));
+        let loaded = load(&sources, &sections()).unwrap_or_else(|rejected| panic!("{}: {rejected}", path.display()));
         assert_eq!(loaded.warnings, Vec::<String>::new(), "{}", path.display());
     }
 }
@@ -58,7 +58,7 @@ fn the_reference_is_the_defaults() {
     assert_eq!(reference.config, Config::default());
     assert_eq!(
         reference.roles.keys().copied().collect::<Vec<_>>(),
-        SECTIONS.iter().map(|s| s.name).collect::<Vec<_>>()
+        sections().iter().map(|s| s.name).collect::<Vec<_>>()
     );
     assert_eq!(RoleSection::read::<AttacherSection>(&reference.roles["attacher"]).unwrap(), AttacherSection::default());
     assert_eq!(
@@ -77,7 +77,7 @@ fn the_minimal_file_is_the_reference_in_short() {
 fn the_reference_holds_every_key_with_a_comment_above_it() {
     let text = text("config/reference.yaml");
     let tree: Value = serde_yaml::from_str(&text).unwrap();
-    let keys = keys(&Config::schema(SECTIONS));
+    let keys = keys(&Config::schema(&sections()));
     assert!(keys.len() >= 30, "{keys:?}");
     for key in keys {
         let mut pointer = String::new();
@@ -100,7 +100,7 @@ fn the_defaults_are_without_a_fault() {
     }
     check::<AttacherSection>();
     check::<ReconcilerSection>();
-    assert!(load(&Sources::default(), SECTIONS).is_ok());
+    assert!(load(&Sources::default(), &sections()).is_ok());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn keys(schema: &Value) -> Vec<String> {
 
 #[test]
 fn every_key_can_be_set_by_a_variable() {
-    for key in keys(&Config::schema(SECTIONS)) {
+    for key in keys(&Config::schema(&sections())) {
         let mut variable = PREFIX.to_owned();
         for c in key.chars() {
             match c {
@@ -136,7 +136,7 @@ fn every_key_can_be_set_by_a_variable() {
         }
         let sources = Sources { environment: [(variable.clone(), "[]".to_owned())].into(), ..Sources::default() };
         // A list fits no key but as a text: either it was taken, or it was refused under the key's own name.
-        let refused = load(&sources, SECTIONS).map_or_else(|rejected| rejected.faults, |_| Vec::new());
+        let refused = load(&sources, &sections()).map_or_else(|rejected| rejected.faults, |_| Vec::new());
         assert!(
             refused.iter().all(|fault| fault.key == key && fault.found != "an unknown key"),
             "{variable}: {refused:?}"
@@ -149,7 +149,7 @@ fn the_table_of_flags_is_true_and_complete() {
     let document = text("docs/flags.md");
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `--")).collect();
     assert_eq!(rows, flags::rows().collect::<Vec<_>>(), "docs/flags.md must hold these rows");
-    let keys = keys(&Config::schema(SECTIONS));
+    let keys = keys(&Config::schema(&sections()));
     for flag in flags::FLAGS {
         match flag.now {
             flags::Now::Key(key) => assert!(keys.iter().any(|known| known == key), "--{}: no key {key}", flag.name),

@@ -16,11 +16,11 @@
 //! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `rbac` and
 //! `event_book` are pure: no async, no clock, no client.
 
-mod config;
 mod api;
 mod cache;
 mod caches;
 mod clients;
+mod config;
 mod error;
 mod event_book;
 mod events;
@@ -37,6 +37,7 @@ pub use api::{Api, ApiOptions, SecretData};
 pub use cache::{Cache, CacheStatus, Subscription};
 pub use caches::Caches;
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
+pub use config::KubernetesSection;
 pub use error::{ApiError, ApiErrorKind, Verb};
 pub use event_book::{EventKind, EventTarget};
 pub use events::{EventRecorder, EventSource, Permit};
@@ -48,4 +49,3 @@ pub use objects::{
     VolumeAttachmentStatus, VolumeError, VolumeSpec,
 };
 pub use patch::Patch;
-pub use config::KubernetesSection;

@@ -11,6 +11,11 @@ pub const PROGRAM: &str = "csi-control-plane";
 
 /// On a VolumeAttachment: the CSI node id that the volume was published to.
 pub const ANNOTATION_NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+/// On a VolumeAttachment: what was published. The object's name is only a hash of it, and the volume may be gone by the time
+/// that it must be detached.
+pub const ANNOTATION_VOLUME_HANDLE: &str = "csi-control-plane.io/volume-handle";
+/// On a VolumeAttachment: `namespace/name` of the Secret that it was published with, for the same reason.
+pub const ANNOTATION_PUBLISH_SECRET: &str = "csi-control-plane.io/publish-secret";
 /// On a PersistentVolume with an in-tree source: the CSI driver that owns it now.
 pub const ANNOTATION_MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 
@@ -23,7 +28,8 @@ pub const QUEUE_VOLUMES: &str = "csi-attacher-pv";
 pub const NAMESPACE_OF_CLUSTER_EVENTS: &str = "default";
 
 /// The annotations that some role reads on a VolumeAttachment; all others are dropped on arrival.
-pub const VOLUME_ATTACHMENT_ANNOTATIONS: &[&str] = &[ANNOTATION_NODE_ID];
+pub const VOLUME_ATTACHMENT_ANNOTATIONS: &[&str] =
+    &[ANNOTATION_NODE_ID, ANNOTATION_VOLUME_HANDLE, ANNOTATION_PUBLISH_SECRET];
 /// The annotations that some role reads on a PersistentVolume.
 pub const PERSISTENT_VOLUME_ANNOTATIONS: &[&str] = &[ANNOTATION_MIGRATED_TO];
 

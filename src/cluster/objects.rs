@@ -247,6 +247,19 @@ pub enum InTree {
 }
 
 impl InTree {
+    /// The source's field in a volume's specification.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "gcePersistentDisk",
+            Self::AwsElasticBlockStore => "awsElasticBlockStore",
+            Self::AzureDisk => "azureDisk",
+            Self::AzureFile => "azureFile",
+            Self::Cinder => "cinder",
+            Self::VsphereVolume => "vsphereVolume",
+            Self::PortworxVolume => "portworxVolume",
+        }
+    }
+
     /// The driver that took the source over.
     pub fn successor(self) -> &'static str {
         match self {
@@ -301,6 +314,20 @@ impl From<WireVolumeSpec> for VolumeSpec {
             in_tree: in_tree.into_iter().find_map(|(source, kind)| source.map(|_| kind)),
             foreign_driver: None,
         }
+    }
+}
+
+impl VolumeSpec {
+    /// Whether the volume is a raw device.
+    pub fn is_block(&self) -> bool {
+        self.volume_mode.as_deref() == Some("Block")
+    }
+}
+
+impl PersistentVolume {
+    /// The CSI driver that has taken over this in-tree volume.
+    pub fn migrated_to(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(names::ANNOTATION_MIGRATED_TO).map(String::as_str)
     }
 }
 

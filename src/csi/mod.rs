@@ -15,10 +15,10 @@
 //!
 //! `capabilities`, `error`, `redact` and `volume` are pure.
 
-mod config;
 pub mod capabilities;
 mod channel;
 mod client;
+mod config;
 mod driver;
 pub mod error;
 mod operations;
@@ -34,10 +34,10 @@ pub mod volume;
 pub use capabilities::{Capabilities, ControllerRpc, PluginService};
 pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, CsiOptions};
+pub use config::CsiSection;
 pub use driver::{Driver, DriverState, NameError, check_name};
 pub use error::{Fate, RpcError, code_name};
 pub use operations::{OperationGuard, VolumeActivity, VolumeOperations};
 pub use published::{Published, PublishedOn, Snapshot};
 pub use service::Csi;
 pub use volume::AccessModeError;
-pub use config::CsiSection;

@@ -12,7 +12,7 @@
 //! What a driver answers wrongly is shown and asked again, never a reason to exit: a driver that is being rolled out may
 //! answer anything for a while. Only a changed name ends it, since everything we own is labelled with the old one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -49,6 +49,8 @@ pub struct Csi {
     state: Arc<watch::Sender<DriverState>>,
     operations: VolumeOperations,
     published: Published,
+    /// How many connections led to a ready driver, and since when the latest does.
+    met: Arc<Mutex<(u64, Option<Instant>)>>,
 }
 
 impl Csi {
@@ -62,7 +64,18 @@ impl Csi {
             state: Arc::new(watch::Sender::new(state)),
             operations: VolumeOperations::new(clock),
             published: Published::new(),
+            met: Arc::default(),
         }
+    }
+
+    /// How many connections led to a ready driver.
+    pub fn connections(&self) -> u64 {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Since when the driver is ready, if it is, or when it last became so.
+    pub fn ready_since(&self) -> Option<Instant> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// What stands between the daemon and its driver, as it changes.
@@ -84,6 +97,10 @@ impl Csi {
             let ready = self.caller.meter.gauge(&names::DRIVER_READY, &[("driver_name", &driver.name)]);
             ready.set(1.0);
             let since = self.caller.clock.now();
+            {
+                let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+                *met = (met.0 + 1, Some(since));
+            }
             self.state.send_replace(DriverState::Ready(Arc::clone(&driver)));
 
             connection.lost().await;

@@ -19,14 +19,15 @@
 //!
 //! Imports only `process` and `telemetry`.
 
-mod config;
 mod board;
+mod config;
 mod health;
 mod page;
 mod report;
 mod server;
 
 pub use board::{Board, Registered};
+pub use config::DiagnosticsSection;
 pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{
@@ -34,4 +35,3 @@ pub use report::{
     StatusReport, TaskFailureReport, WorkReport,
 };
 pub use server::{ListenError, listen, serve};
-pub use config::DiagnosticsSection;

@@ -46,10 +46,10 @@ mod term;
 #[cfg(feature = "sandbox")]
 mod tests;
 
+pub use config::LeaderElectionSection;
 pub use elector::{ElectionError, Elector};
 pub use gate::{Gate, Leadership};
 pub use lease_client::LeaseError;
 pub use settings::{LeaseSettings, SettingsError, identity};
 pub use status::{ElectionStatus, ElectionView, Stalled};
 pub use term::{Fenced, Term, TermGuard, TermOver};
-pub use config::LeaderElectionSection;

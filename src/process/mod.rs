@@ -15,5 +15,5 @@ pub use chain::{Chain, chain};
 pub use clock::Clock;
 pub use entropy::Entropy;
 pub use section::{Fault, Faults, Section};
-pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks};
+pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks, panic_message};
 pub use transport::{BoxedIo, Dial, Io};

@@ -154,7 +154,8 @@ impl TaskEnds {
     }
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> String {
+/// What a caught panic said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     panic
         .downcast_ref::<&'static str>()
         .map(|text| (*text).to_owned())

@@ -22,9 +22,9 @@
 //! - **Jitter only lengthens**, so that the promise "at least the base delay" holds.
 //! - The rules are a synchronous state machine (`state`) that is told the time: every interleaving is a plain test.
 
-mod config;
 mod backoff;
 mod cause;
+mod config;
 mod metrics;
 mod state;
 #[cfg(test)]
@@ -37,6 +37,6 @@ mod worker;
 
 pub use backoff::Backoff;
 pub use cause::{Activation, Cause, Causes, Outcome};
+pub use config::RetrySection;
 pub use ticket::Ticket;
 pub use work_queue::{Key, LaneSettings, MakeSpan, QueueSettings, WorkItem, WorkQueue};
-pub use config::RetrySection;

@@ -1,12 +1,23 @@
-//! The roles: what a row of sidecars did, one folder each.
+//! The sidecars' work, role by role.
+//!
+//! [`ROLES`] is the only list of roles: the configuration's keys, the plan that `check` prints, the Leases and the loops
+//! that serve terms all follow from it. A new role is one folder and one line.
 
 pub mod attacher;
+pub mod queues;
 pub mod reconciler;
+pub mod role;
+pub mod wiring;
 
 use crate::config::RoleSection;
 
-/// Every role's section of the configuration file, one line per role.
-pub const SECTIONS: &[RoleSection] = &[
-    RoleSection::of::<attacher::AttacherSection>("attacher"),
-    RoleSection::of::<reconciler::ReconcilerSection>("reconciler"),
-];
+pub use role::{LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
+pub use wiring::Wiring;
+
+/// What each role's block in the configuration may hold.
+pub fn sections() -> Vec<RoleSection> {
+    ROLES.iter().map(|role| role.section).collect()
+}
+
+/// Every role that this daemon can host.
+pub const ROLES: &[Registration] = &[attacher::REGISTRATION, reconciler::REGISTRATION];

@@ -4,3 +4,4 @@
 pub mod api;
 pub mod driver;
 pub mod network;
+pub mod stage;

@@ -12,6 +12,8 @@ use tracing_subscriber::{Layer, Registry, reload};
 use super::json::JsonLayer;
 use crate::process::Clock;
 
+use super::config::LogFormat;
+
 /// What the log shows and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
@@ -19,15 +21,6 @@ pub struct LogSettings {
     pub level: String,
     /// Shape of a line.
     pub format: LogFormat,
-}
-
-/// Shape of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// One JSON object a line.
-    Json,
-    /// Text for a terminal.
-    Text,
 }
 
 /// Why a log level was refused.

@@ -22,9 +22,9 @@ mod setup;
 mod trace_plan;
 mod traces;
 
-pub use logs::{LogError, LogFormat, LogLevel, LogSettings, parse_level};
+pub use config::{LogFormat, LogsSection, TelemetrySection, TracesSection};
+pub use logs::{LogError, LogLevel, LogSettings, parse_level};
 pub use meter::Meter;
 pub use process::{ProcessFigures, exposition};
 pub use setup::{Environment, Telemetry, TelemetryError, TelemetrySettings};
 pub use trace_plan::{TraceError, TraceSettings};
-pub use config::{LogFormat, LogsSection, TelemetrySection, TracesSection};

@@ -10,7 +10,8 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use super::logs::{self, LogError, LogFormat, LogLevel, LogSettings};
+use super::config::LogFormat;
+use super::logs::{self, LogError, LogLevel, LogSettings};
 use super::trace_plan::{self, Export, TraceError, TraceSettings};
 use super::traces;
 use crate::process::{Clock, chain};

@@ -1,5 +1,6 @@
 //! The work path: what is sent, how answers are classified, what is bounded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::error::ApiErrorKind;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{PersistentVolume, VolumeAttachment};
-use crate::cluster::patch::{Guard, Patch, add_finalizer, status as status_patch};
+use crate::cluster::patch::{Guard, Patch, add_finalizer, status_changes};
 use crate::process::chain;
 use crate::telemetry::Meter;
 
@@ -25,12 +26,13 @@ async fn r6_r7_metadata_and_status_are_separate_patches_with_their_own_content_t
     let (api, meter) = api(&server).await;
     let name = ObjectName::cluster("a");
     let object: VolumeAttachment = api.get(&name).await.unwrap();
-    let fin = add_finalizer(&object.metadata, "external-attacher/demo", Some(("k", "v"))).unwrap();
+    let fin =
+        add_finalizer(&object.metadata, "external-attacher/demo", &BTreeMap::from([("k".to_owned(), "v".to_owned())]))
+            .unwrap();
     let patched: VolumeAttachment = api.patch(&name, &fin).await.unwrap();
     assert_eq!(patched.metadata.resource_version.as_deref(), Some("8"));
-    let attached =
-        status_patch(&object.metadata, Guard::Uid, &json!({ "attached": false }), &json!({ "attached": true }));
-    api.patch_status::<VolumeAttachment>(&name, &attached.unwrap()).await.unwrap();
+    let attached = status_changes(&object.metadata, Guard::Uid, &json!({ "attached": true }));
+    api.patch_status::<VolumeAttachment>(&name, &attached).await.unwrap();
 
     let seen = server.seen();
     let said: Vec<_> = seen.iter().map(|s| (s.method.as_str(), s.path.as_str(), s.content_type.as_str())).collect();

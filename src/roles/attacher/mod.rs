@@ -1,5 +1,55 @@
-//! Attaches and detaches volumes as VolumeAttachments ask for it.
+//! Attaches and detaches volumes: what external-attacher does, and what it should have done.
+//!
+//! ```text
+//! cluster caches ──> interest (P) ──> attachment queue ──> csi | trivial ──> decide (P) ──> perform
+//!                              └────> volume queue ──────> volumes        (lets go of our finalizer)
+//! csi::published ──> drift (P) ──> attachment queue, as a cause that lasts until it is settled
+//! ```
+//!
+//! Names, finalizers, annotations, the Lease and the semantics of the status are those of external-attacher v4.12, so
+//! that either can take over from the other at any moment.
 
+pub mod attachment;
 mod config;
+mod csi;
+pub mod decide;
+pub mod desk;
+pub mod drift;
+pub mod interest;
+pub mod migration;
+mod perform;
+pub mod refusal;
+pub mod report;
+mod rules;
+mod serve;
+mod trivial;
+mod volumes;
 
-pub use config::AttacherSection;
+use serde_json::Value;
+
+use crate::cluster::names;
+use crate::config::RoleSection;
+
+pub use self::config::AttacherSection;
+use super::role::{LeasePolicy, LoadError, Registration, Role};
+use super::wiring::Wiring;
+
+/// The role's line in [`super::ROLES`].
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    section: RoleSection::of::<AttacherSection>(NAME),
+    lease: LeasePolicy::Sidecar(names::attacher_lease),
+    load,
+};
+
+const NAME: &str = "attacher";
+
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError> {
+    let section: AttacherSection =
+        serde_json::from_value(section.clone()).map_err(|source| LoadError { role: NAME, source })?;
+    let known = desk::Known { attachments: wiring.cache(), volumes: wiring.cache(), nodes: wiring.cache() };
+    for rule in rules::rules(&section) {
+        wiring.needs(rule);
+    }
+    Ok(Box::new(serve::Attacher { section, known }))
+}

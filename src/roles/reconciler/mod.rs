@@ -1,5 +1,33 @@
-//! Lists the driver's volumes now and then, so that other roles can compare.
+//! Lists the driver's volumes every so often and publishes what it saw for the other roles. Commands nobody.
+//!
+//! A page has its own deadline, a token that was seen before ends the pass (R53), and a pass that fails publishes nothing.
+//! The role is served under the attacher's Lease, as the same loop is in external-attacher: who attaches also looks.
 
 mod config;
+pub mod listing;
+mod serve;
 
-pub use config::ReconcilerSection;
+use serde_json::Value;
+
+use crate::cluster::names;
+use crate::config::RoleSection;
+
+pub use self::config::ReconcilerSection;
+use super::role::{LeasePolicy, LoadError, Registration, Role};
+use super::wiring::Wiring;
+
+/// The role's line in [`super::ROLES`].
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    section: RoleSection::of::<ReconcilerSection>(NAME),
+    lease: LeasePolicy::Sidecar(names::attacher_lease),
+    load,
+};
+
+const NAME: &str = "reconciler";
+
+fn load(section: &Value, _: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError> {
+    let section: ReconcilerSection =
+        serde_json::from_value(section.clone()).map_err(|source| LoadError { role: NAME, source })?;
+    Ok(Box::new(serve::Reconciler { section }))
+}

@@ -41,7 +41,7 @@ pub use store::{Committed, Hook, Snapshot};
 
 use crate::process::{Clock, Entropy};
 use audit::Audit;
-use auth::{Identity, Token};
+pub use auth::{Grant, Identity, Policy, PolicyRule, Token};
 use faults::FaultScript;
 use pure::rejection::Rejection;
 use store::State;

@@ -1,0 +1,54 @@
+# The recipes that people and CI both call. `just` alone lists them.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+_default:
+    @just --list --unsorted
+
+# Everything that CI runs, in its order.
+ci: format lint docs dependencies story simulate bench-check test
+
+# The README's test command.
+test *args:
+    cargo test --locked {{ args }}
+
+# Formatting, checked.
+format:
+    cargo fmt --all --check
+
+# Clippy with warnings denied: as developed, and as shipped in the image.
+lint:
+    cargo clippy --locked --all-targets --all-features -- -D warnings
+    cargo clippy --locked --no-default-features --bins -- -D warnings
+
+# The documentation builds without a warning.
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+# Licences, sources, banned and duplicate crates. Advisories need the network: `cargo deny check advisories`.
+dependencies:
+    cargo deny --locked check bans licenses sources
+
+# The sandbox's story, to its end.
+story:
+    cargo run --locked --quiet -- sandbox
+
+# The deterministic simulation over many seeds: `just simulate 10000`.
+simulate seeds="2000":
+    SIMULATION_SEEDS={{ seeds }} cargo test --locked --profile simulation --test simulation -- --nocapture
+
+# One seed of the simulation, step by step.
+replay seed:
+    SIMULATION_SEED={{ seed }} cargo test --locked --profile simulation --test simulation -- --nocapture one_seed
+
+# The micro-benches, run for real.
+bench *args:
+    cargo bench --locked {{ args }}
+
+# The micro-benches still build and run once.
+bench-check:
+    cargo bench --locked --profile simulation -- --test
+
+# The image's binary: no sandbox, smallest size.
+release:
+    cargo build --locked --release --no-default-features

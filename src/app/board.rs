@@ -1,0 +1,160 @@
+//! Shows the services on the status board: they never import diagnostics themselves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cluster::Caches;
+use crate::csi::{Csi, DriverState};
+use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, RoleReport, RoleStatus};
+use crate::election::ElectionView;
+use crate::process::Clock;
+use crate::telemetry::{Meter, names};
+
+use super::role_states::{Phase, RoleStates};
+
+/// The electors of the campaigns in progress, by Lease.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Leases(Arc<Mutex<BTreeMap<String, ElectionView>>>);
+
+impl Leases {
+    /// Shows the elector of this campaign instead of the last one's.
+    pub(super) fn show(&self, lease: String, elector: ElectionView) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(lease, elector);
+    }
+
+    fn find(&self, lease: &str) -> Option<ElectionView> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(lease).cloned()
+    }
+
+    fn health(&self) -> Result<(), String> {
+        let electors = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sick: Vec<String> =
+            electors.values().filter_map(|elector| elector.health().err().map(|error| error.to_string())).collect();
+        if sick.is_empty() { Ok(()) } else { Err(sick.join("; ")) }
+    }
+}
+
+/// What is shown of the services.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    pub(super) csi: Csi,
+    pub(super) endpoint: String,
+    pub(super) states: RoleStates,
+    pub(super) leases: Leases,
+    pub(super) clock: Clock,
+}
+
+impl Shown {
+    /// Shows the driver, the Leases and the roles.
+    pub(super) fn register(&self, board: &Board, meter: &Meter, warnings: &[String], roles: &[&'static str]) {
+        let shown = self.clone();
+        board.driver(move || shown.driver_report()).forever();
+        let states = self.csi.state();
+        let ready = meter.gauge(&names::DRIVER_READY, &[]);
+        board
+            .readiness("driver", move || {
+                let state = states.borrow();
+                let is_ready = state.ready().is_some();
+                ready.set(if is_ready { 1.0 } else { 0.0 });
+                if is_ready {
+                    return Ok(());
+                }
+                Err(state.last_error().unwrap_or("not connected yet").to_owned())
+            })
+            .forever();
+        let leases = self.leases.clone();
+        board.lease("leases", move || leases.health()).forever();
+        for &role in roles {
+            let shown = self.clone();
+            board.role(move || shown.role_report(role)).forever();
+        }
+        if !warnings.is_empty() {
+            board.warnings(warnings.to_vec()).forever();
+        }
+    }
+
+    /// Shows the caches, and has `/readyz` wait for them.
+    pub(super) fn register_caches(&self, board: &Board, caches: &Caches) {
+        let (clock, shown) = (self.clock, caches.clone());
+        board
+            .caches(move || {
+                let report = |status: crate::cluster::CacheStatus| CacheReport {
+                    kind: status.kind.to_owned(),
+                    objects: status.objects,
+                    synced: status.synced,
+                    last_event: status.last_event.map(|at| Age(clock.now().saturating_duration_since(at))),
+                    relists: status.lists,
+                    last_error: status.last_error,
+                };
+                shown.status().into_iter().map(report).collect()
+            })
+            .forever();
+        let watched = caches.clone();
+        board
+            .readiness("caches", move || {
+                let missing: Vec<String> = watched
+                    .status()
+                    .into_iter()
+                    .filter(|status| !status.synced)
+                    .map(|status| match status.last_error {
+                        Some(error) => format!("{}: {error}", status.kind),
+                        None => format!("{} is not listed yet", status.kind),
+                    })
+                    .collect();
+                if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
+            })
+            .forever();
+    }
+
+    fn driver_report(&self) -> DriverReport {
+        let state = self.csi.state().borrow().clone();
+        let (status, since, driver) = match &state {
+            DriverState::Connecting { since, .. } => (DriverStatus::Connecting, Some(*since), None),
+            DriverState::Ready(driver) => (DriverStatus::Ready, None, Some(driver)),
+            DriverState::Lost { driver, since, .. } => (DriverStatus::Lost, Some(*since), Some(driver)),
+            DriverState::Fatal(_) => (DriverStatus::Fatal, None, None),
+        };
+        let since = since.or_else(|| self.csi.ready_since()).unwrap_or_else(|| self.clock.now());
+        DriverReport {
+            state: status,
+            name: driver.map(|driver| driver.name.clone()),
+            vendor_version: driver.map(|driver| driver.vendor_version()),
+            endpoint: self.endpoint.clone(),
+            since: Age(self.clock.now().saturating_duration_since(since)),
+            last_error: match &state {
+                DriverState::Fatal(reason) => Some(reason.clone()),
+                state => state.last_error().map(str::to_owned),
+            },
+            capabilities: driver.map(|driver| driver.capabilities.names()).unwrap_or_default(),
+            generation: driver.map_or(0, |driver| driver.generation),
+            connections: self.csi.connections(),
+        }
+    }
+
+    fn role_report(&self, role: &'static str) -> RoleReport {
+        let state = self.states.all().remove(role).unwrap_or_default();
+        let elector = state.lease.as_deref().and_then(|lease| self.leases.find(lease));
+        let election = elector.map(|view| view.status());
+        let serving = state.phase == Phase::Serving;
+        RoleReport {
+            name: role.to_owned(),
+            state: match state.phase {
+                Phase::WaitingForDriver => RoleStatus::WaitingForDriver,
+                Phase::Standby => RoleStatus::Standby,
+                Phase::Serving => RoleStatus::Serving,
+                Phase::Restarting => RoleStatus::Restarting,
+                Phase::Stopped => RoleStatus::Stopped,
+            },
+            lease: state.lease,
+            leader: election.as_ref().and_then(|election| election.leader.clone()),
+            term: election.as_ref().and_then(|election| election.term),
+            term_age: state
+                .since
+                .filter(|_| serving)
+                .map(|since| Age(self.clock.now().saturating_duration_since(since))),
+            restarts: state.restarts,
+            last_error: state.last_error,
+            facts: Vec::new(),
+        }
+    }
+}

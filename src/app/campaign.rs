@@ -1,0 +1,190 @@
+//! One Lease and the roles that are served under it.
+//!
+//! A campaign waits for the driver, runs for the Lease, and serves the roles while it leads. It hands the Lease back when the
+//! daemon stops, when the driver came back with other capabilities (the roles must be served anew), and when the driver
+//! has been gone for so long that a replica with a living driver should lead instead.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{join, join_all};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, error, info, info_span, warn};
+
+use crate::csi::{Driver, DriverState};
+use crate::election::{Elector, Gate, LeaseSettings, Term};
+use crate::process::{Chain, chain};
+use crate::roles::{Role, RoleContext, RoleError};
+use crate::telemetry::names;
+
+use super::role_states::{Phase, RoleStates};
+
+/// How long a leader whose driver is gone keeps the Lease. A driver's restart takes seconds; beyond that a replica
+/// beside a living driver does better (R29).
+const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
+/// The pause before a role whose term failed is served again; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A role that is enabled, loaded, and served again and again.
+pub(super) struct Hosted {
+    pub(super) name: &'static str,
+    pub(super) role: Box<dyn Role>,
+}
+
+/// What a campaign works with.
+pub(super) struct Campaign {
+    /// The Lease to run for; `None`: election is switched off.
+    pub(super) lease: Option<LeaseSettings>,
+    pub(super) election: kube::Client,
+    pub(super) roles: Vec<Hosted>,
+    pub(super) states: RoleStates,
+    pub(super) leases: super::board::Leases,
+    /// The context but for the driver, which each campaign takes as it is.
+    pub(super) context: RoleContext,
+    pub(super) stop: CancellationToken,
+}
+
+impl Campaign {
+    /// Campaigns until told to stop.
+    pub(super) async fn run(self) {
+        let mut driver = self.context.csi.state();
+        while let Some(ready) = self.ready_driver(&mut driver).await {
+            let handing_back = self.stop.child_token();
+            let context = Arc::new(RoleContext { driver: ready.clone(), ..self.context.clone() });
+            let until_changed = async {
+                let reason = driver_changed(&mut driver, &ready).await;
+                warn!(reason, "handing back the term");
+                handing_back.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                () = self.campaign(&context, &handing_back) => {}
+                () = until_changed => {}
+            }
+        }
+        for hosted in &self.roles {
+            self.states.enter(hosted.name, Phase::Stopped, self.context.clock.now());
+        }
+    }
+
+    async fn ready_driver(&self, driver: &mut watch::Receiver<DriverState>) -> Option<Arc<Driver>> {
+        for hosted in &self.roles {
+            self.states.enter(hosted.name, Phase::WaitingForDriver, self.context.clock.now());
+        }
+        loop {
+            if self.stop.is_cancelled() {
+                return None;
+            }
+            if let DriverState::Ready(driver) = &*driver.borrow_and_update() {
+                return Some(driver.clone());
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                changed = driver.changed() => changed.ok()?,
+            }
+        }
+    }
+
+    /// Runs for the Lease once, and serves the roles for as many terms as are won until `stop`.
+    async fn campaign(&self, context: &Arc<RoleContext>, stop: &CancellationToken) {
+        let Some(settings) = &self.lease else {
+            let term = Term::permanent(stop, self.context.clock);
+            join_all(self.roles.iter().map(|hosted| self.serve(hosted, context, &term))).await;
+            return;
+        };
+        let meter = &self.context.meter;
+        let elector = Elector::new(
+            self.election.clone(),
+            settings.clone(),
+            self.context.clock,
+            self.context.entropy.clone(),
+            meter.clone(),
+        );
+        let elector = match elector {
+            Ok(elector) => elector,
+            Err(error) => {
+                // The configuration was checked, so this says that a check is missing there.
+                error!(lease = settings.name, error = %Chain(&error), "the lease's settings make no sense");
+                return stop.cancelled().await;
+            }
+        };
+        self.leases.show(settings.name.clone(), elector.view());
+        let gates = join_all(
+            self.roles.iter().map(|hosted| self.serve_terms(hosted, context, Gate::new(elector.leadership()))),
+        );
+        let span = info_span!("election", lease = settings.name);
+        let (result, _) = join(elector.run(stop.clone()).instrument(span), gates).await;
+        if let Err(error) = result {
+            warn!(lease = settings.name, error = %Chain(&error), "could not release the lease; it will expire");
+        }
+    }
+
+    async fn serve_terms(&self, hosted: &Hosted, context: &Arc<RoleContext>, mut gate: Gate) {
+        loop {
+            self.states.enter(hosted.name, Phase::Standby, self.context.clock.now());
+            let Some(guard) = gate.next().await else { return };
+            self.serve(hosted, context, guard.term()).await;
+            // Only now may the Lease be handed back: what was in flight has ended.
+            drop(guard);
+        }
+    }
+
+    /// Serves one term, again after each error, until it is over.
+    async fn serve(&self, hosted: &Hosted, context: &Arc<RoleContext>, term: &Term) {
+        let (role, clock) = (hosted.name, self.context.clock);
+        let serving = self.context.meter.gauge(&names::ROLE_SERVING, &[("role", role)]);
+        let mut pause = FIRST_PAUSE;
+        while !term.is_over() {
+            self.states.enter(role, Phase::Serving, clock.now());
+            serving.set(1.0);
+            info!(role, term = term.id(), "serving");
+            let span = info_span!("role", role);
+            let served = AssertUnwindSafe(hosted.role.serve(context, term.clone()).instrument(span));
+            let result = served.catch_unwind().await.unwrap_or_else(|panic| Err(RoleError::panicked(panic.as_ref())));
+            serving.set(0.0);
+            let Err(error) = result else { break };
+            error!(role, error = %Chain(&error), pause = ?pause, "the term ended in an error; serving again after a pause");
+            self.context.meter.counter(&names::ROLE_RESTARTS, &[("role", role)]).increment(1);
+            self.states.failed(role, chain(&error));
+            self.states.enter(role, Phase::Restarting, clock.now());
+            tokio::select! {
+                biased;
+                () = term.over() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        info!(role, term = term.id(), "term served");
+    }
+}
+
+/// Resolves with the reason when the roles can no longer be served with `current`.
+async fn driver_changed(states: &mut watch::Receiver<DriverState>, current: &Arc<Driver>) -> &'static str {
+    loop {
+        let state = states.borrow_and_update().clone();
+        match state {
+            DriverState::Ready(driver) if driver.generation == current.generation => {
+                if states.changed().await.is_err() {
+                    return "the connection to the driver is no longer watched";
+                }
+            }
+            DriverState::Ready(_) => return "the driver came back with other capabilities",
+            DriverState::Connecting { .. } | DriverState::Lost { .. } | DriverState::Fatal(_) => {
+                tokio::select! {
+                    biased;
+                    changed = states.changed() => if changed.is_err() {
+                        return "the connection to the driver is no longer watched";
+                    },
+                    () = tokio::time::sleep(DRIVER_PATIENCE) => return "the driver has been gone for too long",
+                }
+            }
+        }
+    }
+}

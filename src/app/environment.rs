@@ -1,0 +1,68 @@
+//! What a daemon stands on: real sockets and clocks, or a simulation's.
+
+use std::collections::BTreeMap;
+
+use tokio::net::TcpListener;
+
+use crate::cluster::ClusterAccess;
+use crate::process::{Clock, Dial, Entropy};
+use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TraceSettings};
+
+/// Everything outside the process that the daemon uses, as values.
+#[derive(Debug)]
+pub struct Environment {
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub entropy: Entropy,
+    /// Figures.
+    pub meter: Meter,
+    /// How to reach the Kubernetes API.
+    pub cluster: ClusterAccess,
+    /// How to reach the driver.
+    pub driver: Dial,
+    /// The driver's address, for people.
+    pub endpoint: String,
+    /// This machine's or pod's name: the first half of the identity on Leases.
+    pub host: String,
+    /// Where the Leases are, unless the configuration says.
+    pub namespace: Option<String>,
+    /// Where diagnostics are served, if anywhere.
+    pub diagnostics: Option<TcpListener>,
+}
+
+impl Environment {
+    /// The namespace of the pod that we run in: `POD_NAMESPACE`, else the service account's, as the Go sidecars look it up.
+    pub fn pod_namespace(variables: &BTreeMap<String, String>) -> Option<String> {
+        const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+        variables
+            .get("POD_NAMESPACE")
+            .cloned()
+            .or_else(|| std::fs::read_to_string(SERVICE_ACCOUNT).ok())
+            .map(|namespace| namespace.trim().to_owned())
+            .filter(|namespace| !namespace.is_empty())
+    }
+
+    /// The host name: the pod's in a cluster.
+    pub fn host_name(variables: &BTreeMap<String, String>) -> String {
+        std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .ok()
+            .or_else(|| variables.get("HOSTNAME").cloned())
+            .map(|host| host.trim().to_owned())
+            .filter(|host| !host.is_empty())
+            .unwrap_or_else(|| "unknown-host".to_owned())
+    }
+}
+
+/// What the configuration says of logs and traces, for [`crate::telemetry::Telemetry::install`].
+pub fn telemetry_settings(section: &TelemetrySection, host: &str) -> TelemetrySettings {
+    TelemetrySettings {
+        logs: LogSettings { level: section.logs.level.clone(), format: section.logs.format },
+        traces: TraceSettings {
+            endpoint: section.traces.endpoint.clone(),
+            sample_ratio: section.traces.sample_ratio,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instance: host.to_owned(),
+        },
+    }
+}

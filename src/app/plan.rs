@@ -1,0 +1,127 @@
+//! What a configuration amounts to: roles, Leases, watches, rights. Made without any I/O, so that `check` prints it offline.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cluster::rbac::{Rule, Rules};
+use crate::cluster::{Caches, names};
+use crate::config::Loaded;
+use crate::roles::{LeasePolicy, LoadError, ROLES, Wiring};
+
+use super::campaign::Hosted;
+
+/// What will run, and what it needs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    /// The driver that the names below were made for.
+    pub driver: String,
+    /// The enabled roles and the Lease of each.
+    pub roles: Vec<PlannedRole>,
+    /// The kinds that are watched, once each.
+    pub watches: Vec<&'static str>,
+    /// The rights that are needed.
+    pub rules: Vec<Rule>,
+    /// The manifests that grant them.
+    #[serde(skip)]
+    pub manifests: String,
+}
+
+/// A role in the plan.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlannedRole {
+    /// Its name.
+    pub name: &'static str,
+    /// The Lease that it is served under; `None`: every replica serves it.
+    pub lease: Option<String>,
+}
+
+/// Which Lease a role is served under, before the driver's name is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lease(LeasePolicy);
+
+impl Lease {
+    pub(super) fn name(self, driver: &str) -> Option<String> {
+        match self.0 {
+            LeasePolicy::Sidecar(lease) => Some(lease(driver)),
+            LeasePolicy::None => None,
+        }
+    }
+}
+
+/// The enabled roles, loaded.
+pub(super) struct LoadedRoles {
+    pub(super) roles: Vec<(Lease, Hosted)>,
+    pub(super) rules: Vec<Rule>,
+}
+
+/// Loads the enabled roles, in the order of [`ROLES`].
+pub(super) fn load(sections: &BTreeMap<&'static str, Value>, caches: &Caches) -> Result<LoadedRoles, LoadError> {
+    let mut wiring = Wiring::new(caches);
+    let mut roles = Vec::new();
+    for registration in ROLES {
+        if let Some(section) = sections.get(registration.name) {
+            let role = (registration.load)(section, &mut wiring)?;
+            roles.push((Lease(registration.lease), Hosted { name: registration.name, role }));
+        }
+    }
+    Ok(LoadedRoles { roles, rules: wiring.into_rules() })
+}
+
+impl Plan {
+    /// The plan for `driver`, whose name is only known for certain once it runs.
+    pub fn of(loaded: &Loaded, driver: &str) -> Result<Self, LoadError> {
+        let election = &loaded.config.leader_election;
+        let caches = Caches::new();
+        let LoadedRoles { roles, rules } = load(&loaded.roles, &caches)?;
+        let mut all = Rules::default();
+        all.extend(caches.rules());
+        all.extend(rules);
+        let planned: Vec<PlannedRole> = roles
+            .iter()
+            .map(|(lease, hosted)| PlannedRole {
+                name: hosted.name,
+                lease: lease.name(driver).filter(|_| election.enabled),
+            })
+            .collect();
+        if planned.iter().any(|role| role.lease.is_some()) {
+            all.extend([Rule::namespaced(
+                "coordination.k8s.io",
+                "leases",
+                &["get", "watch", "create", "update"],
+                "lead, and hear at once when another leader stops",
+            )]);
+        }
+        let namespace = election.namespace.clone().unwrap_or_else(|| "NAMESPACE".to_owned());
+        Ok(Self {
+            driver: driver.to_owned(),
+            roles: planned,
+            watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
+            manifests: all.manifests(&format!("{}-{driver}", names::PROGRAM), &namespace),
+            rules: all.iter().collect(),
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "driver   {}", self.driver)?;
+        if self.roles.is_empty() {
+            writeln!(f, "roles    none: no block below `roles`, so nothing would be done")?;
+        }
+        for role in &self.roles {
+            writeln!(f, "role     {:<12} lease {}", role.name, role.lease.as_deref().unwrap_or("none"))?;
+        }
+        for kind in &self.watches {
+            writeln!(f, "watch    {kind}")?;
+        }
+        for rule in &self.rules {
+            let group = if rule.api_group.is_empty() { String::new() } else { format!(".{}", rule.api_group) };
+            let verbs = rule.verbs.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+            writeln!(f, "right    {:<40} {verbs:<24} {}", format!("{}{group}", rule.resource), rule.reason)?;
+        }
+        write!(f, "\n{}", self.manifests)
+    }
+}

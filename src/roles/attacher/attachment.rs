@@ -1,0 +1,145 @@
+//! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use crate::cluster::names;
+use crate::cluster::{SecretRef, VolumeAttachment, VolumeError, VolumeSpec};
+
+use super::refusal::Refusal;
+
+/// What the attacher reads of a `VolumeAttachment`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attachment {
+    /// The object's name: the key of the work.
+    pub name: String,
+    /// The object's uid. Names of attachments repeat over time (spec, constants table); uids do not.
+    pub uid: String,
+    /// The node to attach to.
+    pub node: String,
+    /// What to attach.
+    pub source: Result<Source, Refusal>,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// Every finalizer, in the API's order.
+    pub finalizers: Vec<String>,
+    /// Whether ours is among them.
+    pub guarded: bool,
+    /// What was recorded on the object before it was first published.
+    pub recorded: Recorded,
+    /// `status.attached`.
+    pub attached: bool,
+    /// `status.attachmentMetadata`.
+    pub metadata: BTreeMap<String, String>,
+    /// `status.attachError`.
+    pub attach_error: Option<Box<VolumeError>>,
+    /// `status.detachError`.
+    pub detach_error: Option<Box<VolumeError>>,
+}
+
+/// What an attachment attaches.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// The `PersistentVolume` of this name.
+    Volume(String),
+    /// A volume written into the attachment itself.
+    Inline(Box<VolumeSpec>),
+}
+
+/// Attach or detach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// The attachment is wanted.
+    Attach,
+    /// The attachment is being deleted.
+    Detach,
+}
+
+/// What an earlier attach wrote down, so that a detach needs nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// The CSI node id that the volume was published to.
+    pub node_id: Option<String>,
+    /// The volume's handle.
+    pub volume_handle: Option<String>,
+    /// Where the publish secret was.
+    pub secret: Option<SecretRef>,
+}
+
+impl Direction {
+    /// The word for logs, metrics and events.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Attach => "attach",
+            Self::Detach => "detach",
+        }
+    }
+
+    /// The queue lane: slow detaches never starve attaches (spec 7).
+    pub fn lane(self) -> usize {
+        match self {
+            Self::Attach => 0,
+            Self::Detach => 1,
+        }
+    }
+}
+
+impl Attachment {
+    /// Parses what the API holds. `finalizer` is ours.
+    pub fn parse(object: &VolumeAttachment, finalizer: &str) -> Self {
+        let metadata = &object.metadata;
+        let finalizers = metadata.finalizers.clone().unwrap_or_default();
+        let status = object.status.clone();
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            node: object.spec.node_name.clone(),
+            source: Self::source_of(object),
+            direction: direction_of(object),
+            guarded: finalizers.iter().any(|f| f == finalizer),
+            finalizers,
+            recorded: Recorded::of(object),
+            attached: status.attached,
+            metadata: status.attachment_metadata.unwrap_or_default(),
+            attach_error: status.attach_error,
+            detach_error: status.detach_error,
+        }
+    }
+
+    fn source_of(object: &VolumeAttachment) -> Result<Source, Refusal> {
+        let source = &object.spec.source;
+        match (&source.persistent_volume_name, &source.inline_volume_spec) {
+            (Some(_), Some(_)) => Err(Refusal::BothSources),
+            (None, None) => Err(Refusal::NoSource),
+            (Some(name), None) => Ok(Source::Volume(name.clone())),
+            (None, Some(spec)) => Ok(Source::Inline(spec.clone())),
+        }
+    }
+}
+
+impl Recorded {
+    fn of(object: &VolumeAttachment) -> Self {
+        let annotation = |name: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        Self {
+            node_id: annotation(names::ANNOTATION_NODE_ID),
+            volume_handle: annotation(names::ANNOTATION_VOLUME_HANDLE),
+            secret: annotation(names::ANNOTATION_PUBLISH_SECRET).and_then(|text| {
+                let (namespace, name) = text.split_once('/')?;
+                Some(SecretRef { namespace: namespace.to_owned(), name: name.to_owned() })
+            }),
+        }
+    }
+}
+
+/// Which way an attachment goes: deletion turns it round.
+pub fn direction_of(object: &VolumeAttachment) -> Direction {
+    if object.metadata.deletion_timestamp.is_some() { Direction::Detach } else { Direction::Attach }
+}
+
+/// What a key's failures belong to: another uid or the other direction starts afresh (spec 7; R44).
+pub fn epoch_of(object: &VolumeAttachment) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.metadata.uid.hash(&mut hasher);
+    direction_of(object).hash(&mut hasher);
+    hasher.finish()
+}

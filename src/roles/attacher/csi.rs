@@ -1,0 +1,219 @@
+//! The real handler: works one attachment until it is settled or an attempt fails.
+//!
+//! Read the caches, ask [`next_step`], perform, and look again: the API's and the driver's answers are in the next view.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tracing::{debug, info};
+
+use crate::cluster::ApiErrorKind;
+use crate::csi::OperationGuard;
+use crate::election::TermOver;
+use crate::queue::{Cause, Outcome, Ticket};
+
+use super::attachment::Direction;
+use super::decide::{Progress, Step, next_step};
+use super::desk::{Desk, Objects};
+use super::perform::{self, Performed};
+use super::refusal::AttemptError;
+
+/// How often one attempt reads an object again because a write's precondition failed. More would be a fight with
+/// another writer, which back-off settles better.
+const MAX_REFRESHES: u32 = 3;
+/// How often one attempt tries to record that a volume is attached before it gives up: the alternative is to publish again.
+const MAX_RECORD_TRIES: u32 = 4;
+/// The pause before the first of these tries; it doubles.
+const RECORD_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why an attempt ended without being settled.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It failed.
+    Failed(AttemptError),
+    /// The term is over: nothing may be written any more, not even an error.
+    TermOver,
+}
+
+impl From<TermOver> for Stop {
+    fn from(_: TermOver) -> Self {
+        Self::TermOver
+    }
+}
+
+impl<E: Into<AttemptError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// One attempt at one attachment.
+struct Attempt<'a> {
+    desk: &'a Desk,
+    ticket: &'a mut Ticket<String>,
+    done: Progress,
+    operation: Option<OperationGuard>,
+    refreshes: u32,
+    record_tries: u32,
+}
+
+/// Works one ticket of the attachment queue.
+pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outcome {
+    let Some(first) = desk.find(ticket.key()) else { return Outcome::Forget };
+    let mut attempt = Attempt {
+        desk: &desk,
+        ticket: &mut ticket,
+        done: Progress::default(),
+        operation: None,
+        refreshes: 0,
+        record_tries: 0,
+    };
+    let outcome = attempt.work(&first).await;
+    // The volume is free for others before this key is.
+    drop(attempt);
+    match outcome {
+        Ok(()) => Outcome::Settled,
+        Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::Failed(error)) => desk.report_failure(&ticket, &first, &error).await,
+    }
+}
+
+impl Attempt<'_> {
+    async fn work(&mut self, first: &Objects) -> Result<(), Stop> {
+        let forced = self.ticket.causes().contains(Cause::Drift);
+        loop {
+            let Some(now) = self.desk.find(self.ticket.key()) else {
+                self.settle(first);
+                return Ok(());
+            };
+            if now.attachment.uid != first.attachment.uid || now.attachment.direction != first.attachment.direction {
+                // Another object, or the other direction: its own ticket, on its own lane, is on its way.
+                return Ok(());
+            }
+            let step = next_step(&now.view(&self.desk.rules, forced, &self.done));
+            if step == Step::Settled {
+                self.settle(first);
+                return Ok(());
+            }
+            self.perform(step, &now).await?;
+        }
+    }
+
+    async fn perform(&mut self, next: Step, now: &Objects) -> Result<(), Stop> {
+        match next {
+            Step::Settled => Ok(()),
+            Step::Refuse(refusal) => Err(refusal.into()),
+            Step::Prepare(preparations) => {
+                let all = join_all(preparations.into_iter().map(|one| perform::prepare(self.desk, now, one))).await;
+                for performed in all {
+                    match performed {
+                        Ok(Performed::Written) => {}
+                        Ok(Performed::Secret(secret)) => self.done.secret = Some(secret),
+                        Err(ended) => self.refresh_after(ended, now).await?,
+                    }
+                }
+                Ok(())
+            }
+            Step::Publish(publish) => {
+                if !self.holds(&publish.volume_id).await {
+                    return Ok(());
+                }
+                let context = perform::publish(self.desk, *publish, self.done.secret.as_ref()).await?;
+                self.operation = None;
+                self.done.published = Some(context);
+                Ok(())
+            }
+            Step::Unpublish(unpublish) => {
+                if !self.holds(&unpublish.volume_id).await {
+                    return Ok(());
+                }
+                perform::unpublish(self.desk, *unpublish, self.done.secret.as_ref()).await?;
+                self.operation = None;
+                self.done.unpublished = true;
+                Ok(())
+            }
+            Step::RecordAttached(context) => self.record_attached(now, &context).await,
+            Step::Release => match perform::release(self.desk, now).await {
+                Ok(()) => Ok(()),
+                Err(ended) => self.refresh_after(ended, now).await,
+            },
+            Step::RecordDetached => match perform::record_detached(self.desk, now).await {
+                Ok(()) => Ok(()),
+                Err(ended) => self.refresh_after(ended, now).await,
+            },
+        }
+    }
+
+    /// Takes the volume for this attempt. `false`: it had to wait, so what it knows may be old; look again.
+    async fn holds(&mut self, volume_id: &str) -> bool {
+        match &self.operation {
+            Some(guard) if guard.volume_id() == volume_id => true,
+            _ => {
+                self.operation = None;
+                if let Some(guard) = self.desk.operations.try_acquire(volume_id) {
+                    self.operation = Some(guard);
+                    return true;
+                }
+                let guard = self.ticket.park(self.desk.operations.acquire(volume_id)).await;
+                self.operation = Some(guard);
+                false
+            }
+        }
+    }
+
+    /// Records the publish context, and keeps at it for a moment: giving up means to publish once more.
+    async fn record_attached(
+        &mut self,
+        now: &Objects,
+        context: &std::collections::BTreeMap<String, String>,
+    ) -> Result<(), Stop> {
+        match perform::record_attached(self.desk, now, context).await {
+            Ok(()) => Ok(()),
+            Err(Stop::Failed(AttemptError::RecordAttached(error)))
+                if error.is_transient() && self.record_tries < MAX_RECORD_TRIES =>
+            {
+                let pause = error.retry_after().unwrap_or_else(|| RECORD_PAUSE * 2_u32.pow(self.record_tries));
+                self.record_tries += 1;
+                debug!(error = %crate::process::Chain(&error), "could not record the attachment yet");
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+            Err(ended) => self.refresh_after(ended, now).await,
+        }
+    }
+
+    /// A failed precondition says that the view was old: read the objects again and go on. Anything else ends the attempt.
+    async fn refresh_after(&mut self, stop: Stop, now: &Objects) -> Result<(), Stop> {
+        let Stop::Failed(error) = &stop else { return Err(stop) };
+        let kind = error.api().map(crate::cluster::ApiError::kind);
+        let is_stale = matches!(
+            kind,
+            Some(
+                ApiErrorKind::Conflict
+                    | ApiErrorKind::PreconditionFailed
+                    | ApiErrorKind::Invalid
+                    | ApiErrorKind::NotFound
+            )
+        );
+        // A secret that is not there is a failure to report, not an old view.
+        if !is_stale || matches!(error, AttemptError::Secret(_)) || self.refreshes >= MAX_REFRESHES {
+            return Err(stop);
+        }
+        self.refreshes += 1;
+        debug!(error = error.message(), "a precondition failed: reading the objects again");
+        if perform::refresh(self.desk, now).await? { Ok(()) } else { Err(stop) }
+    }
+
+    /// Tells of the success, where there is one to tell of.
+    fn settle(&self, first: &Objects) {
+        let did_something = self.done.published.is_some() || self.done.unpublished;
+        if did_something {
+            match first.attachment.direction {
+                Direction::Attach => info!(node = first.attachment.node, "attached"),
+                Direction::Detach => info!(node = first.attachment.node, "detached"),
+            }
+        }
+        self.desk.report_success(self.ticket, first, did_something);
+    }
+}

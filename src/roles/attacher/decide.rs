@@ -1,0 +1,352 @@
+//! What to do next for one attachment or one volume: pure, total, and asserted without a server.
+//!
+//! ```text
+//! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record
+//! detach:  target ─> secret ─> unpublish ─> release (one write; a second only if others still hold the object)
+//! ```
+//!
+//! Three rules carry the safety. Publish comes only after our finalizer is durable on the volume and on the attachment and
+//! the node id is written down (I2). Our finalizer leaves an attachment only after an unpublish that answered OK (I3).
+//! Checks come before any write, so that a hopeless attachment stays deletable (spec 2.5).
+
+use std::collections::BTreeMap;
+
+use crate::cluster::{CsiSource, PersistentVolume, SecretRef, VolumeSpec};
+use crate::csi::volume;
+use crate::proto::VolumeCapability;
+
+use super::attachment::{Attachment, Direction, Source};
+use super::migration;
+use super::refusal::Refusal;
+
+/// What is the same for every attachment of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Our driver.
+    pub driver: String,
+    /// Our finalizer, on volumes and attachments alike.
+    pub finalizer: String,
+    /// The driver can publish read-only.
+    pub publish_readonly: bool,
+    /// The driver tells single-node from single-writer (spec 2.6).
+    pub multi_writer: bool,
+    /// For mounted volumes whose spec names none.
+    pub default_fs_type: String,
+}
+
+/// Everything that a decision depends on, as read from the caches just now.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The attachment.
+    pub attachment: &'a Attachment,
+    /// The volume that it names, if it names one and the cache holds it.
+    pub volume: Option<&'a PersistentVolume>,
+    /// The node as the cluster knows it.
+    pub node: Node<'a>,
+    /// The term's rules.
+    pub rules: &'a Rules,
+    /// The driver was seen to disagree with the recorded state: do it again although the record says it is done.
+    pub forced: bool,
+    /// What this attempt has done so far.
+    pub done: &'a Progress,
+}
+
+/// What a node's `CSINode` says of our driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node<'a> {
+    /// There is no such `CSINode`.
+    Missing,
+    /// It does not list our driver.
+    WithoutDriver,
+    /// Our driver's id of the node.
+    Id(&'a str),
+}
+
+/// What one attempt has done so far. Nothing of it outlives the attempt.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The secret, once read.
+    pub secret: Option<Secret>,
+    /// The publish context, once the driver answered.
+    pub published: Option<BTreeMap<String, String>>,
+    /// The driver answered OK to an unpublish.
+    pub unpublished: bool,
+}
+
+/// The data of a publish secret. Prints nothing of it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(pub BTreeMap<String, String>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***stripped***")
+    }
+}
+
+/// The next thing to do for an attachment.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing: what is wanted is so.
+    Settled,
+    /// Independent preparations, side by side.
+    Prepare(Vec<Preparation>),
+    /// `ControllerPublishVolume`.
+    Publish(Box<Publish>),
+    /// Write `attached: true` and the publish context.
+    RecordAttached(BTreeMap<String, String>),
+    /// `ControllerUnpublishVolume`.
+    Unpublish(Box<Unpublish>),
+    /// Remove our finalizer from the attachment.
+    Release,
+    /// Write `attached: false`: somebody else's finalizer keeps the attachment alive.
+    RecordDetached,
+    /// Give up this attempt.
+    Refuse(Refusal),
+}
+
+/// One write or read that must be done before the driver is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Preparation {
+    /// Put our finalizer on the volume.
+    ProtectVolume,
+    /// Put our finalizer and what a detach will need on the attachment, in one patch.
+    SaveIntent(Intent),
+    /// Read the publish secret.
+    ReadSecret(SecretRef),
+}
+
+/// What is written on the attachment before its volume is published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    /// Where the volume will be published.
+    pub node_id: String,
+    /// What will be published: a detach finds it here if the volume object was removed by force.
+    pub volume_handle: String,
+    /// Where its secret is.
+    pub secret: Option<SecretRef>,
+}
+
+/// A publish request, ready but for the secret's text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Publish {
+    /// The volume's handle.
+    pub volume_id: String,
+    /// The driver's id of the node.
+    pub node_id: String,
+    /// How the volume will be used.
+    pub capability: VolumeCapability,
+    /// Whether it is published read-only.
+    pub readonly: bool,
+    /// The volume's attributes.
+    pub volume_context: BTreeMap<String, String>,
+}
+
+/// An unpublish request, ready but for the secret's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unpublish {
+    /// The volume's handle.
+    pub volume_id: String,
+    /// The driver's id of the node.
+    pub node_id: String,
+}
+
+/// What to do next for the attachment of `view`.
+pub fn next_step(view: &View<'_>) -> Step {
+    let step = match view.attachment.direction {
+        Direction::Attach => attach_step(view),
+        Direction::Detach => detach_step(view),
+    };
+    step.unwrap_or_else(Step::Refuse)
+}
+
+fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
+    let (attachment, done) = (view.attachment, view.done);
+    if let Some(context) = &done.published {
+        return Ok(if is_recorded(attachment, context) {
+            Step::Settled
+        } else {
+            Step::RecordAttached(context.clone())
+        });
+    }
+    if attachment.attached && !view.forced {
+        return Ok(Step::Settled);
+    }
+    let source = attachment.source.clone()?;
+    let spec = attach_spec(&source, view.volume)?;
+    let csi_form = migration::csi_form(spec, || not_csi(&source, spec))?;
+    let csi = migration::csi_source(&csi_form, || not_csi(&source, spec))?;
+    let capability = volume::capability(
+        &csi_form.access_modes,
+        csi_form.is_block(),
+        fs_type(&csi, view.rules),
+        &csi_form.mount_options,
+        view.rules.multi_writer,
+    )
+    .map_err(Refusal::AccessModes)?;
+    let node_id = match view.node {
+        Node::Id(id) => id,
+        Node::Missing => return Err(Refusal::NodeMissing(attachment.node.clone())),
+        Node::WithoutDriver => {
+            return Err(Refusal::DriverNotOnNode { node: attachment.node.clone(), driver: view.rules.driver.clone() });
+        }
+    };
+
+    let preparations = preparations(view, &csi, node_id);
+    if !preparations.is_empty() {
+        return Ok(Step::Prepare(preparations));
+    }
+    Ok(Step::Publish(Box::new(Publish {
+        volume_id: csi.volume_handle.clone(),
+        node_id: node_id.to_owned(),
+        capability,
+        readonly: view.rules.publish_readonly && csi.read_only,
+        volume_context: csi.volume_attributes.clone(),
+    })))
+}
+
+/// What must still be durable or known before the driver is asked. The secret is read before the attachment is marked: an
+/// attachment whose secret cannot be read must stay deletable (R25).
+fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparation> {
+    let attachment = view.attachment;
+    let mut wanted = Vec::new();
+    if view.volume.is_some_and(|volume| !has_finalizer(volume, &view.rules.finalizer)) {
+        wanted.push(Preparation::ProtectVolume);
+    }
+    if let (Some(reference), None) = (&csi.controller_publish_secret_ref, &view.done.secret) {
+        wanted.push(Preparation::ReadSecret(reference.as_ref().clone()));
+        return wanted;
+    }
+    let recorded = &attachment.recorded;
+    let is_marked = attachment.guarded
+        && recorded.node_id.as_deref() == Some(node_id)
+        && recorded.volume_handle.as_deref().is_none_or(|handle| handle == csi.volume_handle);
+    if !is_marked {
+        wanted.push(Preparation::SaveIntent(Intent {
+            node_id: node_id.to_owned(),
+            volume_handle: csi.volume_handle.clone(),
+            secret: csi.controller_publish_secret_ref.as_deref().cloned(),
+        }));
+    }
+    wanted
+}
+
+fn detach_step(view: &View<'_>) -> Result<Step, Refusal> {
+    let (attachment, done) = (view.attachment, view.done);
+    if done.unpublished {
+        return Ok(if attachment.guarded {
+            Step::Release
+        } else if !attachment.finalizers.is_empty() && shows_attached(attachment) {
+            Step::RecordDetached
+        } else {
+            Step::Settled
+        });
+    }
+    if !attachment.guarded && !view.forced {
+        return Ok(Step::Settled);
+    }
+    let target = detach_target(view)?;
+    if let (Some(reference), None) = (target.secret, &done.secret) {
+        return Ok(Step::Prepare(vec![Preparation::ReadSecret(reference)]));
+    }
+    // The recorded id wins: a node that was recreated under the same name has another one (R45), and a node that is gone
+    // has none (R15, R16). The cluster's id serves attachments that were never marked.
+    let node_id = match (&attachment.recorded.node_id, view.node) {
+        (Some(id), _) => id.clone(),
+        (None, Node::Id(id)) => id.to_owned(),
+        (None, Node::Missing) => return Err(Refusal::NodeMissing(attachment.node.clone())),
+        (None, Node::WithoutDriver) => {
+            return Err(Refusal::DriverNotOnNode { node: attachment.node.clone(), driver: view.rules.driver.clone() });
+        }
+    };
+    Ok(Step::Unpublish(Box::new(Unpublish { volume_id: target.volume_handle, node_id })))
+}
+
+struct Target {
+    volume_handle: String,
+    secret: Option<SecretRef>,
+}
+
+/// What a detach is about: the volume if it still exists, else what the attach wrote down.
+fn detach_target(view: &View<'_>) -> Result<Target, Refusal> {
+    let attachment = view.attachment;
+    let from_spec = attachment.source.clone().and_then(|source| {
+        let spec = match (&source, view.volume) {
+            (Source::Inline(spec), _) => spec.as_ref(),
+            (Source::Volume(_), Some(volume)) => &volume.spec,
+            (Source::Volume(name), None) => return Err(Refusal::VolumeMissing(name.clone())),
+        };
+        let csi = migration::csi_source(spec, || not_csi(&source, spec))?;
+        Ok(Target {
+            volume_handle: csi.volume_handle.clone(),
+            secret: csi.controller_publish_secret_ref.as_deref().cloned(),
+        })
+    });
+    match (from_spec, &attachment.recorded.volume_handle) {
+        (Ok(target), _) => Ok(target),
+        (Err(_), Some(handle)) => {
+            Ok(Target { volume_handle: handle.clone(), secret: attachment.recorded.secret.clone() })
+        }
+        (Err(refusal), None) => Err(refusal),
+    }
+}
+
+fn attach_spec<'a>(source: &'a Source, volume: Option<&'a PersistentVolume>) -> Result<&'a VolumeSpec, Refusal> {
+    match (source, volume) {
+        (Source::Inline(spec), _) => Ok(spec),
+        (Source::Volume(name), None) => Err(Refusal::VolumeMissing(name.clone())),
+        (Source::Volume(name), Some(volume)) if volume.metadata.deletion_timestamp.is_some() => {
+            Err(Refusal::VolumeDeleting(name.clone()))
+        }
+        (Source::Volume(_), Some(volume)) => Ok(&volume.spec),
+    }
+}
+
+/// Why there is no CSI source. Another driver's volume is refused rather than published: the attach/detach controller never
+/// names us for one, and the cache does not keep its attributes.
+fn not_csi(source: &Source, spec: &VolumeSpec) -> Refusal {
+    match (source, &spec.foreign_driver) {
+        (Source::Volume(volume), Some(driver)) => {
+            Refusal::Foreign { volume: volume.clone(), driver: driver.to_string() }
+        }
+        (Source::Volume(volume), None) => Refusal::NotCsi(volume.clone()),
+        (Source::Inline(_), _) => Refusal::InlineNotCsi,
+    }
+}
+
+fn fs_type<'a>(csi: &'a CsiSource, rules: &'a Rules) -> &'a str {
+    csi.fs_type.as_deref().filter(|fs_type| !fs_type.is_empty()).unwrap_or(&rules.default_fs_type)
+}
+
+/// Whether the status already says what an attach would write: then nothing is sent.
+fn is_recorded(attachment: &Attachment, context: &BTreeMap<String, String>) -> bool {
+    attachment.attached && attachment.attach_error.is_none() && &attachment.metadata == context
+}
+
+/// Whether the status still tells of an attachment that is no more.
+fn shows_attached(attachment: &Attachment) -> bool {
+    attachment.attached || !attachment.metadata.is_empty() || attachment.detach_error.is_some()
+}
+
+/// Whether a volume carries our finalizer.
+pub fn has_finalizer(volume: &PersistentVolume, finalizer: &str) -> bool {
+    volume.metadata.finalizers.iter().flatten().any(|f| f == finalizer)
+}
+
+/// Whether our finalizer should leave a volume now (spec 2.11): the volume is going, or its CSI migration was rolled back,
+/// and no attachment names it, whoever's that attachment is (I4).
+pub fn is_releasable(volume: &PersistentVolume, has_attachments: bool, rules: &Rules) -> bool {
+    wants_release(volume, rules) && !has_attachments
+}
+
+/// The part of [`is_releasable`] that the volume alone decides.
+pub fn wants_release(volume: &PersistentVolume, rules: &Rules) -> bool {
+    let deleting = volume.metadata.deletion_timestamp.is_some();
+    let rolled_back = volume.spec.csi.is_none()
+        && volume.spec.in_tree.is_some()
+        && volume.migrated_to().is_none_or(|driver| driver != rules.driver);
+    has_finalizer(volume, &rules.finalizer) && (deleting || rolled_back)
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,440 @@
+//! The decision, case by case. Rows of the specification's regression list are cited by their number.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::cluster::{Cached as _, VolumeAttachment};
+use crate::csi::volume::AccessModeError;
+use crate::proto::volume_capability::access_mode::Mode;
+use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+
+const DRIVER: &str = "demo.csi.example.com";
+const FINALIZER: &str = "external-attacher/demo-csi-example-com";
+
+type Change = Box<dyn Fn(&mut World)>;
+
+fn rules() -> Rules {
+    Rules {
+        driver: DRIVER.into(),
+        finalizer: FINALIZER.into(),
+        publish_readonly: true,
+        multi_writer: false,
+        default_fs_type: String::new(),
+    }
+}
+
+/// A world with one attachment, its volume and its node, as a plain attach begins.
+struct World {
+    attachment: serde_json::Value,
+    volume: Option<serde_json::Value>,
+    node: Node<'static>,
+    rules: Rules,
+    forced: bool,
+    done: Progress,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            attachment: json!({
+                "metadata": { "name": "csi-1", "uid": "u1" },
+                "spec": { "attacher": DRIVER, "nodeName": "node-1", "source": { "persistentVolumeName": "pv-1" } },
+            }),
+            volume: Some(json!({
+                "metadata": { "name": "pv-1", "uid": "v1" },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "csi": { "driver": DRIVER, "volumeHandle": "vol-1", "volumeAttributes": { "tier": "fast" } },
+                },
+            })),
+            node: Node::Id("id-1"),
+            rules: rules(),
+            forced: false,
+            done: Progress::default(),
+        }
+    }
+
+    /// The same, with everything prepared for the publish call.
+    fn prepared() -> Self {
+        let mut world = Self::new();
+        world.set_volume("/metadata/finalizers", json!([FINALIZER]));
+        world.mark();
+        world
+    }
+
+    /// The same, attached, and now being deleted.
+    fn detaching() -> Self {
+        let mut world = Self::prepared();
+        world.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        world.set("/status", json!({ "attached": true, "attachmentMetadata": { "path": "/dev/a" } }));
+        world
+    }
+
+    fn mark(&mut self) {
+        self.set("/metadata/finalizers", json!([FINALIZER]));
+        self.set("/metadata/annotations", json!({ "csi.alpha.kubernetes.io/node-id": "id-1" }));
+    }
+
+    fn set(&mut self, pointer: &str, value: serde_json::Value) {
+        set(&mut self.attachment, pointer, value);
+    }
+
+    fn set_volume(&mut self, pointer: &str, value: serde_json::Value) {
+        set(self.volume.as_mut().unwrap(), pointer, value);
+    }
+
+    fn step(&self) -> Step {
+        let object: VolumeAttachment = serde_json::from_value(self.attachment.clone()).unwrap();
+        let attachment = Attachment::parse(&object, FINALIZER);
+        let volume = self.volume.clone().map(|volume| {
+            let mut volume: PersistentVolume = serde_json::from_value(volume).unwrap();
+            volume.trim(DRIVER);
+            volume
+        });
+        next_step(&View {
+            attachment: &attachment,
+            volume: volume.as_ref(),
+            node: self.node,
+            rules: &self.rules,
+            forced: self.forced,
+            done: &self.done,
+        })
+    }
+}
+
+fn set(object: &mut serde_json::Value, pointer: &str, value: serde_json::Value) {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    object.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.into(), value);
+}
+
+fn intent() -> Intent {
+    Intent { node_id: "id-1".into(), volume_handle: "vol-1".into(), secret: None }
+}
+
+fn published(world: &World) -> Publish {
+    match world.step() {
+        Step::Publish(publish) => *publish,
+        step => panic!("expected a publish, got {step:?}"),
+    }
+}
+
+#[test]
+fn an_attach_first_makes_its_finalizers_durable_side_by_side() {
+    let expected = Step::Prepare(vec![Preparation::ProtectVolume, Preparation::SaveIntent(intent())]);
+    assert_eq!(World::new().step(), expected);
+}
+
+#[test]
+fn what_is_durable_already_is_not_written_again() {
+    let mut world = World::new();
+    world.set_volume("/metadata/finalizers", json!(["kubernetes.io/pv-protection", FINALIZER]));
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]));
+    world.mark();
+    assert!(matches!(world.step(), Step::Publish(_)));
+}
+
+#[test]
+fn a_publish_carries_the_volume_as_it_is_specified() {
+    let publish = published(&World::prepared());
+    let mount = MountVolume { fs_type: String::new(), mount_flags: vec![], volume_mount_group: String::new() };
+    assert_eq!(
+        publish,
+        Publish {
+            volume_id: "vol-1".into(),
+            node_id: "id-1".into(),
+            capability: VolumeCapability {
+                access_type: Some(AccessType::Mount(mount)),
+                access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+            },
+            readonly: false,
+            volume_context: BTreeMap::from([("tier".into(), "fast".into())]),
+        }
+    );
+}
+
+#[test]
+fn a_changed_node_id_is_saved_before_the_volume_is_published_there() {
+    let mut world = World::prepared();
+    world.node = Node::Id("id-2");
+    let intent = Intent { node_id: "id-2".into(), ..intent() };
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent)]));
+}
+
+#[test]
+fn an_attached_volume_is_settled_unless_the_driver_disagrees() {
+    let mut world = World::prepared();
+    world.set("/status", json!({ "attached": true }));
+    assert_eq!(world.step(), Step::Settled);
+    world.forced = true;
+    assert!(matches!(world.step(), Step::Publish(_)));
+}
+
+#[test]
+fn the_publish_context_is_recorded_once() {
+    let mut world = World::prepared();
+    let context = BTreeMap::from([("path".to_owned(), "/dev/a".to_owned())]);
+    world.done.published = Some(context.clone());
+    assert_eq!(world.step(), Step::RecordAttached(context));
+    world.set("/status", json!({ "attached": true, "attachmentMetadata": { "path": "/dev/a" } }));
+    assert_eq!(world.step(), Step::Settled);
+}
+
+#[test]
+fn r48_a_success_clears_the_attach_error() {
+    let mut world = World::prepared();
+    world.done.published = Some(BTreeMap::new());
+    world.set("/status", json!({ "attached": true, "attachError": { "message": "no" } }));
+    assert_eq!(world.step(), Step::RecordAttached(BTreeMap::new()));
+}
+
+#[test]
+fn r14_readonly_needs_the_capability() {
+    let mut world = World::prepared();
+    world.set_volume("/spec/csi/readOnly", json!(true));
+    assert!(published(&world).readonly);
+    world.rules.publish_readonly = false;
+    assert!(!published(&world).readonly);
+}
+
+#[test]
+fn r13_a_raw_block_volume_gets_the_block_access_type() {
+    let mut world = World::prepared();
+    world.set_volume("/spec/volumeMode", json!("Block"));
+    assert_eq!(published(&world).capability.access_type, Some(AccessType::Block(BlockVolume {})));
+}
+
+#[test]
+fn r27_the_volumes_own_file_system_wins_over_the_default() {
+    let fs_type = |world: &World| match published(world).capability.access_type {
+        Some(AccessType::Mount(mount)) => mount.fs_type,
+        other => panic!("{other:?}"),
+    };
+    let mut world = World::prepared();
+    assert_eq!(fs_type(&world), "");
+    world.rules.default_fs_type = "ext4".into();
+    assert_eq!(fs_type(&world), "ext4");
+    world.set_volume("/spec/csi/fsType", json!("xfs"));
+    assert_eq!(fs_type(&world), "xfs");
+}
+
+#[test]
+fn hopeless_attachments_are_refused_before_anything_is_written() {
+    let in_tree = json!({ "metadata": { "name": "pv-1" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "awsElasticBlockStore": { "volumeID": "vol-1" } } });
+    let nfs = json!({ "metadata": { "name": "pv-1" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "nfs": { "server": "s", "path": "/" } } });
+    let cases: Vec<(&str, Change, Refusal)> = vec![
+        ("no source", Box::new(|w| w.set("/spec/source", json!({}))), Refusal::NoSource),
+        (
+            "both sources",
+            Box::new(|w| {
+                w.set("/spec/source", json!({ "persistentVolumeName": "pv-1", "inlineVolumeSpec": {} }));
+            }),
+            Refusal::BothSources,
+        ),
+        ("volume missing", Box::new(|w| w.volume = None), Refusal::VolumeMissing("pv-1".into())),
+        (
+            "R47: volume deleting",
+            Box::new(|w| w.set_volume("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))),
+            Refusal::VolumeDeleting("pv-1".into()),
+        ),
+        (
+            "in-tree",
+            Box::new(move |w| w.volume = Some(in_tree.clone())),
+            Refusal::InTree(crate::cluster::InTree::AwsElasticBlockStore),
+        ),
+        ("not CSI", Box::new(move |w| w.volume = Some(nfs.clone())), Refusal::NotCsi("pv-1".into())),
+        (
+            "another driver's volume",
+            Box::new(|w| w.set_volume("/spec/csi/driver", json!("other.csi.example.com"))),
+            Refusal::Foreign { volume: "pv-1".into(), driver: "other.csi.example.com".into() },
+        ),
+        (
+            "inline, not CSI",
+            Box::new(|w| w.set("/spec/source", json!({ "inlineVolumeSpec": { "accessModes": ["ReadWriteOnce"] } }))),
+            Refusal::InlineNotCsi,
+        ),
+        (
+            "access modes",
+            Box::new(|w| w.set_volume("/spec/accessModes", json!(["ReadOnlyMany", "ReadWriteOnce"]))),
+            Refusal::AccessModes(AccessModeError::ReadersAndWriter),
+        ),
+        ("no CSINode", Box::new(|w| w.node = Node::Missing), Refusal::NodeMissing("node-1".into())),
+        (
+            "driver not on the node",
+            Box::new(|w| w.node = Node::WithoutDriver),
+            Refusal::DriverNotOnNode { node: "node-1".into(), driver: DRIVER.into() },
+        ),
+    ];
+    for (what, change, refusal) in cases {
+        let mut world = World::new();
+        change(&mut world);
+        assert_eq!(world.step(), Step::Refuse(refusal), "{what}");
+    }
+}
+
+#[test]
+fn r18_an_attach_never_takes_the_node_id_from_an_annotation() {
+    let mut world = World::prepared();
+    world.node = Node::Missing;
+    assert_eq!(world.step(), Step::Refuse(Refusal::NodeMissing("node-1".into())));
+}
+
+#[test]
+fn r25_a_secret_is_read_before_the_attachment_is_marked() {
+    let reference = SecretRef { name: "keys".into(), namespace: "ns".into() };
+    let mut world = World::new();
+    world.set_volume("/spec/csi/controllerPublishSecretRef", json!({ "name": "keys", "namespace": "ns" }));
+    let expected = vec![Preparation::ProtectVolume, Preparation::ReadSecret(reference.clone())];
+    assert_eq!(world.step(), Step::Prepare(expected));
+    world.done.secret = Some(Secret::default());
+    let marked = Intent { secret: Some(reference), ..intent() };
+    let expected = vec![Preparation::ProtectVolume, Preparation::SaveIntent(marked)];
+    assert_eq!(world.step(), Step::Prepare(expected));
+}
+
+#[test]
+fn r12_an_inline_volume_is_attached_without_a_volume_finalizer() {
+    let mut world = World::new();
+    world.volume = None;
+    world.set(
+        "/spec/source",
+        json!({ "inlineVolumeSpec": {
+            "accessModes": ["ReadWriteMany"], "csi": { "driver": DRIVER, "volumeHandle": "vol-1" } } }),
+    );
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]));
+    world.mark();
+    assert_eq!(published(&world).capability.access_mode, Some(AccessMode { mode: Mode::MultiNodeMultiWriter.into() }));
+}
+
+#[test]
+fn a_detach_unpublishes_and_then_releases_with_one_write() {
+    let mut world = World::detaching();
+    let unpublish = Unpublish { volume_id: "vol-1".into(), node_id: "id-1".into() };
+    assert_eq!(world.step(), Step::Unpublish(Box::new(unpublish)));
+    world.done.unpublished = true;
+    assert_eq!(world.step(), Step::Release);
+    world.set("/metadata/finalizers", json!([]));
+    assert_eq!(world.step(), Step::Settled);
+}
+
+#[test]
+fn r5_the_status_is_written_only_if_another_finalizer_keeps_the_object() {
+    let mut world = World::detaching();
+    world.done.unpublished = true;
+    world.set("/metadata/finalizers", json!(["example.com/keep"]));
+    assert_eq!(world.step(), Step::RecordDetached);
+    world.set("/status", json!({ "attached": false }));
+    assert_eq!(world.step(), Step::Settled);
+}
+
+#[test]
+fn r45_the_recorded_node_id_wins_over_a_recreated_node() {
+    let mut world = World::detaching();
+    world.node = Node::Id("id-of-the-new-machine");
+    let unpublish = Unpublish { volume_id: "vol-1".into(), node_id: "id-1".into() };
+    assert_eq!(world.step(), Step::Unpublish(Box::new(unpublish)));
+}
+
+#[test]
+fn r15_and_r16_a_gone_node_is_detached_by_its_recorded_id() {
+    for node in [Node::Missing, Node::WithoutDriver] {
+        let mut world = World::detaching();
+        world.node = node;
+        assert!(matches!(world.step(), Step::Unpublish(unpublish) if unpublish.node_id == "id-1"));
+    }
+}
+
+#[test]
+fn r17_without_a_recorded_id_the_cluster_is_asked() {
+    let mut world = World::detaching();
+    world.set("/metadata/annotations", json!({}));
+    assert!(matches!(world.step(), Step::Unpublish(unpublish) if unpublish.node_id == "id-1"));
+    world.node = Node::Missing;
+    assert_eq!(world.step(), Step::Refuse(Refusal::NodeMissing("node-1".into())));
+}
+
+#[test]
+fn a_volume_removed_by_force_is_detached_by_what_the_attach_wrote_down() {
+    let mut world = World::detaching();
+    world.volume = None;
+    assert_eq!(world.step(), Step::Refuse(Refusal::VolumeMissing("pv-1".into())));
+    world.set(
+        "/metadata/annotations",
+        json!({
+            "csi.alpha.kubernetes.io/node-id": "id-1",
+            "csi-control-plane.io/volume-handle": "vol-1",
+            "csi-control-plane.io/publish-secret": "ns/keys",
+        }),
+    );
+    let reference = SecretRef { name: "keys".into(), namespace: "ns".into() };
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::ReadSecret(reference)]));
+    world.done.secret = Some(Secret::default());
+    assert!(matches!(world.step(), Step::Unpublish(unpublish) if unpublish.volume_id == "vol-1"));
+}
+
+#[test]
+fn a_deleting_volume_is_still_detached() {
+    let mut world = World::detaching();
+    world.set_volume("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert!(matches!(world.step(), Step::Unpublish(_)));
+}
+
+#[test]
+fn an_attachment_that_was_never_attached_but_marked_is_unpublished() {
+    let mut world = World::detaching();
+    world.set("/status", json!({ "attached": false }));
+    assert!(matches!(world.step(), Step::Unpublish(_)));
+}
+
+#[test]
+fn detaching_without_finalizer_is_settled() {
+    let mut world = World::detaching();
+    world.set("/metadata/finalizers", json!(["example.com/keep"]));
+    assert_eq!(world.step(), Step::Settled);
+    world.forced = true;
+    assert!(matches!(world.step(), Step::Unpublish(_)));
+}
+
+#[test]
+fn a_volume_is_released_when_it_goes_and_nothing_names_it() {
+    let volume = |deleting: bool, finalizers: &[&str]| -> PersistentVolume {
+        let mut volume = json!({ "metadata": { "name": "pv-1", "finalizers": finalizers },
+            "spec": { "csi": { "driver": DRIVER, "volumeHandle": "vol-1" } } });
+        if deleting {
+            set(&mut volume, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        }
+        serde_json::from_value(volume).unwrap()
+    };
+    let cases = [
+        (true, &[FINALIZER][..], false, true, "R8: deleting, ours, unused"),
+        (true, &["kubernetes.io/pv-protection", FINALIZER], false, true, "others' finalizers do not matter"),
+        (true, &[FINALIZER], true, false, "I4: an attachment names it"),
+        (true, &["kubernetes.io/pv-protection"], false, false, "not ours"),
+        (false, &[FINALIZER], false, false, "not deleting"),
+    ];
+    for (deleting, finalizers, used, expected, what) in cases {
+        assert_eq!(is_releasable(&volume(deleting, finalizers), used, &rules()), expected, "{what}");
+    }
+}
+
+#[test]
+fn r9_and_r10_an_in_tree_volume_is_released_when_it_goes_or_its_migration_was_rolled_back() {
+    let volume = |deleting: bool, migrated_to: Option<&str>| -> PersistentVolume {
+        let mut volume = json!({ "metadata": { "name": "pv-1", "finalizers": [FINALIZER] },
+            "spec": { "awsElasticBlockStore": { "volumeID": "vol-1" } } });
+        if deleting {
+            set(&mut volume, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        }
+        if let Some(driver) = migrated_to {
+            set(&mut volume, "/metadata/annotations", json!({ "pv.kubernetes.io/migrated-to": driver }));
+        }
+        serde_json::from_value(volume).unwrap()
+    };
+    assert!(is_releasable(&volume(true, Some(DRIVER)), false, &rules()), "R9");
+    assert!(is_releasable(&volume(false, None), false, &rules()), "R10: rolled back");
+    assert!(is_releasable(&volume(false, Some("other.csi")), false, &rules()), "R10: migrated to another driver");
+    assert!(!is_releasable(&volume(false, Some(DRIVER)), false, &rules()), "still migrated to us");
+}

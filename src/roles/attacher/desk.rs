@@ -1,0 +1,114 @@
+//! What every ticket of a term shares, and the view of one attachment as read from the caches.
+
+use std::sync::Arc;
+
+use crate::cluster::{Api, Cache, EventRecorder, ObjectName};
+use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
+use crate::csi::{Client, VolumeOperations};
+use crate::election::{Fenced, Term};
+use crate::process::Clock;
+
+use super::attachment::{Attachment, Source};
+use super::config::AttacherSection;
+use super::decide::{Node, Progress, Rules, View};
+use super::report::Reporter;
+
+/// The caches that the attacher reads.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Every `VolumeAttachment`; other drivers' as stubs.
+    pub attachments: Cache<VolumeAttachment>,
+    /// Every `PersistentVolume`.
+    pub volumes: Cache<PersistentVolume>,
+    /// Every `CSINode`, with our driver's entry only.
+    pub nodes: Cache<CsiNode>,
+}
+
+/// What every ticket of a term shares.
+#[derive(Debug)]
+pub struct Desk {
+    /// The rules of the term.
+    pub rules: Rules,
+    /// The role's configuration.
+    pub section: AttacherSection,
+    /// What the cluster looks like.
+    pub known: Known,
+    /// The right to write, which ends with the term.
+    pub term: Term,
+    /// The work path to the API, usable only during the term.
+    pub api: Fenced<Api>,
+    /// The driver, usable only during the term.
+    pub driver: Fenced<Client>,
+    /// One mutating call per volume at a time.
+    pub operations: VolumeOperations,
+    /// Kubernetes Events.
+    pub events: EventRecorder,
+    /// Figures and failures.
+    pub reporter: Reporter,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// Shared handles to the objects that one decision was made from.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    /// The attachment, parsed.
+    pub attachment: Attachment,
+    /// The attachment as the API has it.
+    pub object: Arc<VolumeAttachment>,
+    /// The volume that it names.
+    pub volume: Option<Arc<PersistentVolume>>,
+    /// The node that it names.
+    pub node: Option<Arc<CsiNode>>,
+}
+
+impl Desk {
+    /// Reads what the caches hold for an attachment of ours.
+    pub fn find(&self, name: &str) -> Option<Objects> {
+        let object = self.known.attachments.get(&ObjectName::cluster(name))?;
+        if object.spec.attacher != self.rules.driver {
+            return None;
+        }
+        let attachment = Attachment::parse(&object, &self.rules.finalizer);
+        let volume = match &attachment.source {
+            Ok(Source::Volume(volume)) => self.known.volumes.get(&ObjectName::cluster(volume)),
+            _ => None,
+        };
+        let node = self.known.nodes.get(&ObjectName::cluster(&attachment.node));
+        Some(Objects { attachment, object, volume, node })
+    }
+}
+
+impl Objects {
+    /// What the attachment is about, for people: its own name is a checksum.
+    pub fn subject(&self) -> String {
+        let volume = match &self.attachment.source {
+            Ok(Source::Volume(name)) => name,
+            _ => "inline volume",
+        };
+        format!("{volume} on {}", self.attachment.node)
+    }
+
+    /// The volume's handle and the node's id, as the driver's listing would show them: what was recorded, else what the
+    /// cluster says now (R17, R51).
+    pub fn published_as(&self, driver: &str) -> Option<(String, String)> {
+        let recorded = &self.attachment.recorded;
+        let spec = match (&self.attachment.source, &self.volume) {
+            (Ok(Source::Inline(spec)), _) => Some(spec.as_ref()),
+            (Ok(Source::Volume(_)), Some(volume)) => Some(&volume.spec),
+            _ => None,
+        };
+        let handle = spec.and_then(|spec| spec.csi.as_ref()).map(|csi| csi.volume_handle.clone());
+        let node_id = || self.node.as_ref().and_then(|node| node.node_id(driver)).map(str::to_owned);
+        Some((handle.or_else(|| recorded.volume_handle.clone())?, recorded.node_id.clone().or_else(node_id)?))
+    }
+
+    /// The decision's view.
+    pub fn view<'a>(&'a self, rules: &'a Rules, forced: bool, done: &'a Progress) -> View<'a> {
+        let node = match &self.node {
+            None => Node::Missing,
+            Some(node) => node.node_id(&rules.driver).map_or(Node::WithoutDriver, Node::Id),
+        };
+        View { attachment: &self.attachment, volume: self.volume.as_deref(), node, rules, forced, done }
+    }
+}

@@ -1,0 +1,222 @@
+//! Drift: the driver's listing and our record disagree. Pure.
+//!
+//! The driver is listed *before* the record is read, a mismatch must be seen in two listings with nothing in flight and
+//! nothing changed in between, and a volume without a status says nothing at all (spec 3 and 7). A mismatch that forcing
+//! does not heal, such as a driver that omits a volume or writes node ids in another form, is forced ever more rarely.
+
+use std::collections::BTreeMap;
+
+use crate::csi::{PublishedOn, Snapshot};
+
+use super::attachment::Direction;
+
+/// The most listings between two forced repairs of a mismatch that does not heal.
+const MAX_PATIENCE: u32 = 64;
+/// Seen in two listings before anything is done.
+const FIRST_PATIENCE: u32 = 2;
+
+/// One attachment as recorded, read after the listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The attachment's name.
+    pub name: String,
+    /// Its uid and resource version: another version has to be seen twice again.
+    pub version: (String, String),
+    /// Which way it goes.
+    pub direction: Direction,
+    /// What it attaches.
+    pub volume_handle: String,
+    /// Where.
+    pub node_id: String,
+    /// Whether the record says that it is attached, or may be.
+    pub attached: bool,
+    /// Whether an operation on it is queued or running, or its volume was touched since the listing began.
+    pub busy: bool,
+}
+
+/// What the listings so far say, by attachment.
+#[derive(Debug, Default)]
+pub struct Suspects(BTreeMap<String, Suspect>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Suspect {
+    uid: String,
+    version: String,
+    direction: Direction,
+    seen: u32,
+    patience: u32,
+}
+
+/// A mismatch that has been confirmed: force the attachment's operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// The attachment's name.
+    pub name: String,
+    /// What is to be done again.
+    pub direction: Direction,
+    /// What the driver says.
+    pub published: bool,
+}
+
+/// Whether the driver and the record disagree: `Some(what the driver says)` if they do.
+pub fn mismatch(record: &Record, snapshot: &Snapshot) -> Option<bool> {
+    let published = match snapshot.volumes.get(&record.volume_handle) {
+        Some(PublishedOn::Unknown) => return None,
+        Some(PublishedOn::Nodes(nodes)) => nodes.contains(&record.node_id),
+        None => false,
+    };
+    (published != record.attached).then_some(published)
+}
+
+impl Suspects {
+    /// Compares one listing with the records and returns what is confirmed, in the records' order.
+    pub fn compare(&mut self, snapshot: &Snapshot, records: &[Record]) -> Vec<Drift> {
+        let mut before = std::mem::take(&mut self.0);
+        let mut confirmed = Vec::new();
+        for record in records {
+            let Some(published) = mismatch(record, snapshot).filter(|_| !record.busy) else { continue };
+            let mut suspect = before
+                .remove(&record.name)
+                .filter(|s| s.uid == record.version.0 && s.direction == record.direction)
+                .unwrap_or_else(|| Suspect::new(record));
+            if suspect.version != record.version.1 {
+                suspect.version.clone_from(&record.version.1);
+                suspect.seen = 0;
+            }
+            suspect.seen += 1;
+            if suspect.seen >= suspect.patience {
+                suspect.seen = 0;
+                suspect.patience = (suspect.patience * 2).min(MAX_PATIENCE);
+                confirmed.push(Drift { name: record.name.clone(), direction: record.direction, published });
+            }
+            self.0.insert(record.name.clone(), suspect);
+        }
+        confirmed
+    }
+
+    /// How many attachments are under suspicion.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Suspect {
+    fn new(record: &Record) -> Self {
+        Self {
+            uid: record.version.0.clone(),
+            version: record.version.1.clone(),
+            direction: record.direction,
+            seen: 0,
+            patience: FIRST_PATIENCE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use tokio::time::Instant;
+
+    /// What is recorded, what is listed (nothing, no status, these nodes), what the driver is taken to say, and why.
+    type Case = (bool, Option<Option<&'static [&'static str]>>, Option<bool>, &'static str);
+
+    fn snapshot(volumes: &[(&str, Option<&[&str]>)]) -> Snapshot {
+        let volumes = volumes
+            .iter()
+            .map(|(id, nodes)| {
+                let on = nodes.map_or(PublishedOn::Unknown, |nodes| {
+                    PublishedOn::Nodes(nodes.iter().map(ToString::to_string).collect::<BTreeSet<_>>())
+                });
+                ((*id).to_owned(), on)
+            })
+            .collect();
+        #[expect(clippy::disallowed_methods, reason = "the snapshot's times play no part here")]
+        let now = Instant::from_std(std::time::Instant::now());
+        Snapshot { pass: 1, started: now, finished: now, volumes }
+    }
+
+    fn record(attached: bool, direction: Direction) -> Record {
+        Record {
+            name: "csi-1".into(),
+            version: ("uid-1".into(), "7".into()),
+            direction,
+            volume_handle: "vol-1".into(),
+            node_id: "node-1".into(),
+            attached,
+            busy: false,
+        }
+    }
+
+    #[test]
+    fn a_mismatch_is_what_the_driver_and_the_record_disagree_on() {
+        let cases: &[Case] = &[
+            (true, Some(Some(&["node-1"])), None, "both say attached"),
+            (true, Some(Some(&[])), Some(false), "detached behind Kubernetes' back (R19)"),
+            (true, Some(Some(&["node-2"])), Some(false), "published elsewhere"),
+            (true, None, Some(false), "not listed at all"),
+            (true, Some(None), None, "no status says nothing (R21, issue 416)"),
+            (false, Some(Some(&["node-1"])), Some(true), "published, but recorded as detached"),
+            (false, Some(Some(&[])), None, "both say detached"),
+            (false, None, None, "not listed and not attached"),
+        ];
+        for (attached, listed, expected, what) in cases {
+            let listing = listed.map_or_else(|| snapshot(&[]), |nodes| snapshot(&[("vol-1", nodes)]));
+            assert_eq!(mismatch(&record(*attached, Direction::Attach), &listing), *expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn one_sighting_is_not_enough_and_two_are() {
+        let (mut suspects, gone) = (Suspects::default(), snapshot(&[("vol-1", Some(&[]))]));
+        let records = [record(true, Direction::Attach)];
+        assert_eq!(suspects.compare(&gone, &records), []);
+        let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, published: false };
+        assert_eq!(suspects.compare(&gone, &records), [confirmed]);
+    }
+
+    #[test]
+    fn a_match_in_between_clears_the_suspicion() {
+        let mut suspects = Suspects::default();
+        let (gone, there) = (snapshot(&[("vol-1", Some(&[]))]), snapshot(&[("vol-1", Some(&["node-1"]))]));
+        let records = [record(true, Direction::Attach)];
+        assert_eq!(suspects.compare(&gone, &records), []);
+        assert_eq!(suspects.compare(&there, &records), []);
+        assert!(suspects.is_empty());
+        assert_eq!(suspects.compare(&gone, &records), []);
+    }
+
+    #[test]
+    fn work_in_flight_or_a_change_since_starts_the_count_afresh() {
+        let gone = snapshot(&[("vol-1", Some(&[]))]);
+        let mut suspects = Suspects::default();
+        assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
+        assert_eq!(suspects.compare(&gone, &[Record { busy: true, ..record(true, Direction::Attach) }]), []);
+        assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
+        let changed = Record { version: ("uid-1".into(), "8".into()), ..record(true, Direction::Attach) };
+        assert_eq!(suspects.compare(&gone, std::slice::from_ref(&changed)), []);
+        assert_eq!(suspects.compare(&gone, std::slice::from_ref(&changed)).len(), 1);
+    }
+
+    #[test]
+    fn a_namesake_inherits_no_suspicion() {
+        let gone = snapshot(&[("vol-1", Some(&[]))]);
+        let mut suspects = Suspects::default();
+        assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
+        let namesake = Record { version: ("uid-2".into(), "9".into()), ..record(true, Direction::Attach) };
+        assert_eq!(suspects.compare(&gone, &[namesake]), []);
+    }
+
+    #[test]
+    fn a_mismatch_that_does_not_heal_is_forced_ever_more_rarely() {
+        let (mut suspects, omitted) = (Suspects::default(), snapshot(&[]));
+        let records = [record(true, Direction::Attach)];
+        let forced: Vec<usize> = (1..=200).filter(|_| !suspects.compare(&omitted, &records).is_empty()).collect();
+        assert_eq!(forced, [2, 6, 14, 30, 62, 126, 190]);
+    }
+}

@@ -1,0 +1,27 @@
+//! Where CSI migration plugs in: the translation of in-tree volumes (spec 2.9) is asked for here, and nowhere else.
+//!
+//! No table is hosted yet, so an in-tree volume is refused with an error that names its source. A table that is added
+//! later returns the translated spec instead, and every caller follows.
+
+use std::borrow::Cow;
+
+use crate::cluster::{CsiSource, VolumeSpec};
+
+use super::refusal::Refusal;
+
+/// The CSI form of a volume's spec. `not_csi` is the refusal for a spec that has neither a CSI nor an in-tree source.
+pub fn csi_form(spec: &VolumeSpec, not_csi: impl FnOnce() -> Refusal) -> Result<Cow<'_, VolumeSpec>, Refusal> {
+    match (&spec.csi, spec.in_tree) {
+        (Some(_), _) => Ok(Cow::Borrowed(spec)),
+        (None, Some(kind)) => Err(Refusal::InTree(kind)),
+        (None, None) => Err(not_csi()),
+    }
+}
+
+/// The CSI source of a spec, by way of [`csi_form`].
+pub fn csi_source(spec: &VolumeSpec, not_csi: impl FnOnce() -> Refusal + Clone) -> Result<Cow<'_, CsiSource>, Refusal> {
+    match csi_form(spec, not_csi.clone())? {
+        Cow::Borrowed(spec) => spec.csi.as_deref().map(Cow::Borrowed).ok_or_else(not_csi),
+        Cow::Owned(spec) => spec.csi.map(|csi| Cow::Owned(*csi)).ok_or_else(not_csi),
+    }
+}

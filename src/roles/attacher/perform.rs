@@ -1,0 +1,207 @@
+//! Changes the world, one step at a time. No decisions: what to do comes from [`super::decide`].
+//!
+//! Every write goes through the fence of the term, carries a precondition, and hands the server's answer to the cache, so
+//! that the next look sees it (R48).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::cluster::patch::Guard;
+use crate::cluster::{ApiError, ApiErrorKind, Cache, Cached, ObjectName, names, patch};
+use crate::cluster::{PersistentVolume, VolumeAttachment};
+use crate::csi::RpcError;
+use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+
+use super::csi::Stop;
+use super::decide::{Intent, Preparation, Publish, Secret, Unpublish};
+use super::desk::{Desk, Objects};
+use super::refusal::AttemptError;
+
+/// What a preparation brought.
+#[derive(Debug)]
+pub(super) enum Performed {
+    /// A write was made, or turned out not to be needed.
+    Written,
+    /// The secret.
+    Secret(Secret),
+}
+
+/// Performs one preparation.
+pub(super) async fn prepare(desk: &Desk, now: &Objects, preparation: Preparation) -> Result<Performed, Stop> {
+    match preparation {
+        Preparation::ProtectVolume => protect_volume(desk, now).await.map(|()| Performed::Written),
+        Preparation::SaveIntent(intent) => save_intent(desk, now, &intent).await.map(|()| Performed::Written),
+        Preparation::ReadSecret(reference) => {
+            let api = desk.api.use_now()?;
+            let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
+            let mut secret = BTreeMap::new();
+            for (key, value) in data.entries() {
+                let text = String::from_utf8(value.clone()).map_err(|_| AttemptError::SecretNotText {
+                    namespace: reference.namespace.clone(),
+                    name: reference.name.clone(),
+                    key: key.clone(),
+                })?;
+                secret.insert(key.clone(), text);
+            }
+            Ok(Performed::Secret(Secret(secret)))
+        }
+    }
+}
+
+async fn protect_volume(desk: &Desk, now: &Objects) -> Result<(), Stop> {
+    let Some(volume) = &now.volume else { return Ok(()) };
+    let Some(patch) = patch::add_finalizer(&volume.metadata, &desk.rules.finalizer, &BTreeMap::new()) else {
+        return Ok(());
+    };
+    let api = desk.api.use_now()?;
+    let name = ObjectName::of(volume.as_ref());
+    let written: PersistentVolume = api.patch(&name, &patch).await.map_err(AttemptError::Protect)?;
+    desk.known.volumes.absorb(written);
+    Ok(())
+}
+
+async fn save_intent(desk: &Desk, now: &Objects, intent: &Intent) -> Result<(), Stop> {
+    let mut annotations = BTreeMap::from([
+        (names::ANNOTATION_NODE_ID.to_owned(), intent.node_id.clone()),
+        (names::ANNOTATION_VOLUME_HANDLE.to_owned(), intent.volume_handle.clone()),
+    ]);
+    if let Some(secret) = &intent.secret {
+        let reference = format!("{}/{}", secret.namespace, secret.name);
+        annotations.insert(names::ANNOTATION_PUBLISH_SECRET.to_owned(), reference);
+    }
+    let Some(patch) = patch::add_finalizer(&now.object.metadata, &desk.rules.finalizer, &annotations) else {
+        return Ok(());
+    };
+    let api = desk.api.use_now()?;
+    let name = ObjectName::cluster(&now.attachment.name);
+    let written: VolumeAttachment = api.patch(&name, &patch).await.map_err(AttemptError::SaveIntent)?;
+    desk.known.attachments.absorb(written);
+    Ok(())
+}
+
+/// Publishes the volume and returns the publish context.
+pub(super) async fn publish(
+    desk: &Desk,
+    publish: Publish,
+    secret: Option<&Secret>,
+) -> Result<BTreeMap<String, String>, Stop> {
+    let request = ControllerPublishVolumeRequest {
+        volume_id: publish.volume_id,
+        node_id: publish.node_id,
+        volume_capability: Some(publish.capability),
+        readonly: publish.readonly,
+        secrets: secret_text(secret),
+        volume_context: publish.volume_context.into_iter().collect(),
+    };
+    let client = desk.driver.use_now()?;
+    let answer = during_term(desk, client.controller_publish_volume(request)).await?;
+    Ok(answer.publish_context.into_iter().collect())
+}
+
+/// Unpublishes the volume.
+pub(super) async fn unpublish(desk: &Desk, unpublish: Unpublish, secret: Option<&Secret>) -> Result<(), Stop> {
+    let request = ControllerUnpublishVolumeRequest {
+        volume_id: unpublish.volume_id,
+        node_id: unpublish.node_id,
+        secrets: secret_text(secret),
+    };
+    let client = desk.driver.use_now()?;
+    during_term(desk, client.controller_unpublish_volume(request)).await?;
+    Ok(())
+}
+
+/// A call that is still in flight when the lease is lost is given up: another replica may be calling by then.
+async fn during_term<T>(desk: &Desk, call: impl Future<Output = Result<T, RpcError>>) -> Result<T, Stop> {
+    tokio::select! {
+        biased;
+        answer = call => Ok(answer?),
+        () = desk.term.lost() => Err(Stop::TermOver),
+    }
+}
+
+fn secret_text(secret: Option<&Secret>) -> std::collections::HashMap<String, String> {
+    secret.map(|secret| secret.0.clone().into_iter().collect()).unwrap_or_default()
+}
+
+/// Records that the volume is attached. Clears the attach error in any case: the cache may not have seen it yet (R48).
+pub(super) async fn record_attached(
+    desk: &Desk,
+    now: &Objects,
+    context: &BTreeMap<String, String>,
+) -> Result<(), Stop> {
+    let mut metadata: serde_json::Map<String, Value> =
+        context.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))).collect();
+    for gone in now.attachment.metadata.keys().filter(|key| !context.contains_key(*key)) {
+        metadata.insert(gone.clone(), Value::Null);
+    }
+    let metadata = if context.is_empty() { Value::Null } else { Value::Object(metadata) };
+    let status = json!({ "attached": true, "attachmentMetadata": metadata, "attachError": null });
+    patch_status(desk, now, &status).await.map_err(AttemptError::RecordAttached).map_err(Stop::from)?;
+    Ok(())
+}
+
+/// Removes our finalizer from the attachment, and nobody else's.
+pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<(), Stop> {
+    let Some(patch) = patch::remove_finalizer(&now.object.metadata, &desk.rules.finalizer) else { return Ok(()) };
+    let api = desk.api.use_now()?;
+    let name = ObjectName::cluster(&now.attachment.name);
+    match api.patch::<VolumeAttachment>(&name, &patch).await {
+        Ok(written) => {
+            desk.known.attachments.absorb(written);
+            Ok(())
+        }
+        Err(error) => Err(AttemptError::Release(error).into()),
+    }
+}
+
+/// Records that the volume is detached, on an attachment that somebody else's finalizer keeps.
+pub(super) async fn record_detached(desk: &Desk, now: &Objects) -> Result<(), Stop> {
+    let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
+    match patch_status(desk, now, &status).await {
+        Ok(()) => Ok(()),
+        // The other finalizer went in the meantime, and the object with it (R5).
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(()),
+        Err(error) => Err(AttemptError::Release(error).into()),
+    }
+}
+
+/// Merges `status` into the attachment's, if it still is the same object.
+pub(super) async fn patch_status(desk: &Desk, now: &Objects, status: &Value) -> Result<(), ApiError> {
+    let Ok(api) = desk.api.use_now() else { return Ok(()) };
+    let patch = patch::status_changes(&now.object.metadata, Guard::Uid, status);
+    let name = ObjectName::cluster(&now.attachment.name);
+    let written: VolumeAttachment = api.patch_status(&name, &patch).await?;
+    desk.known.attachments.absorb(written);
+    Ok(())
+}
+
+/// Reads the attachment and its volume again. `false`: the cache knows nothing newer, so another look would see the same.
+pub(super) async fn refresh(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
+    let api = desk.api.use_now()?;
+    let attachment = refresh_one(api, &desk.known.attachments, &ObjectName::cluster(&now.attachment.name)).await?;
+    let volume = match &now.volume {
+        Some(volume) => refresh_one(api, &desk.known.volumes, &ObjectName::of(volume.as_ref())).await?,
+        None => false,
+    };
+    Ok(attachment || volume)
+}
+
+async fn refresh_one<K: Cached>(
+    api: &crate::cluster::Api,
+    cache: &Cache<K>,
+    name: &ObjectName,
+) -> Result<bool, AttemptError> {
+    let before = cache.get(name);
+    match api.get::<K>(name).await {
+        Ok(object) => cache.absorb(object),
+        // The watch will say so; nothing is taken out of the cache on hearsay.
+        Err(error) if error.kind() == ApiErrorKind::NotFound => {}
+        Err(error) => return Err(AttemptError::Refresh(error)),
+    }
+    let after = cache.get(name);
+    Ok(match (before, after) {
+        (Some(before), Some(after)) => before.meta().resource_version != after.meta().resource_version,
+        (before, after) => before.is_some() != after.is_some(),
+    })
+}

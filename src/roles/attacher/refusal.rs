@@ -1,0 +1,163 @@
+//! Why an attempt failed, before or after it reached the driver.
+
+use thiserror::Error;
+
+use crate::cluster::{ApiError, InTree};
+use crate::csi::volume::AccessModeError;
+use crate::csi::{Fate, RpcError};
+use crate::process::chain;
+
+/// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Neither a volume nor an inline spec.
+    #[error("spec.source names neither a persistentVolumeName nor an inlineVolumeSpec; exactly one is needed")]
+    NoSource,
+    /// Both at once.
+    #[error("spec.source has both a persistentVolumeName and an inlineVolumeSpec; exactly one is allowed")]
+    BothSources,
+    /// The volume does not exist.
+    #[error("persistentvolume \"{0}\" not found")]
+    VolumeMissing(String),
+    /// The volume is going away: attaching it would only hold it up.
+    #[error("persistentvolume \"{0}\" is marked for deletion; it is not attached any more")]
+    VolumeDeleting(String),
+    /// Not a CSI volume at all.
+    #[error("persistentvolume \"{0}\" has no CSI source: only CSI volumes can be attached by this driver")]
+    NotCsi(String),
+    /// An inline spec without a CSI source.
+    #[error("spec.source.inlineVolumeSpec has no CSI source: only CSI volumes can be attached by this driver")]
+    InlineNotCsi,
+    /// An in-tree volume: CSI migration is needed.
+    #[error("the volume has the in-tree source {}; CSI migration to {} is not supported", .0.field(), .0.successor())]
+    InTree(InTree),
+    /// A volume of another driver, whose attributes are not ours to read.
+    #[error("persistentvolume \"{volume}\" belongs to driver {driver}: the volumeattachment names the wrong attacher")]
+    Foreign {
+        /// The volume.
+        volume: String,
+        /// The driver that it belongs to.
+        driver: String,
+    },
+    /// No access mode of the CSI specification fits.
+    #[error("the volume's access modes cannot be mapped: {0}")]
+    AccessModes(AccessModeError),
+    /// The node never registered, or is gone.
+    #[error("CSINode \"{0}\" not found: the node has not registered any driver, or is gone")]
+    NodeMissing(String),
+    /// The driver does not run on the node.
+    #[error("CSINode \"{node}\" does not list driver {driver}: the driver is not registered on that node")]
+    DriverNotOnNode {
+        /// The node.
+        node: String,
+        /// Our driver.
+        driver: String,
+    },
+}
+
+impl Refusal {
+    /// A word for metrics.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::NoSource | Self::BothSources => "InvalidSource",
+            Self::VolumeMissing(_) => "VolumeNotFound",
+            Self::VolumeDeleting(_) => "VolumeDeleting",
+            Self::NotCsi(_) | Self::InlineNotCsi => "NotCsi",
+            Self::InTree(_) => "InTree",
+            Self::Foreign { .. } => "ForeignVolume",
+            Self::AccessModes(_) => "AccessModes",
+            Self::NodeMissing(_) => "NodeNotFound",
+            Self::DriverNotOnNode { .. } => "DriverNotOnNode",
+        }
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Error)]
+pub enum AttemptError {
+    /// Refused before anything was asked of the driver.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The driver said no, or nothing.
+    #[error(transparent)]
+    Driver(#[from] RpcError),
+    /// The volume could not be protected by our finalizer.
+    #[error("cannot add the finalizer to the persistentvolume before attaching")]
+    Protect(#[source] ApiError),
+    /// The attachment could not be marked before publishing.
+    #[error("cannot save the finalizer and the node id on the volumeattachment before attaching")]
+    SaveIntent(#[source] ApiError),
+    /// The publish secret could not be read.
+    #[error("cannot load the secret of controllerPublishSecretRef")]
+    Secret(#[source] ApiError),
+    /// The publish secret holds bytes that no CSI request can carry.
+    #[error("secret {namespace}/{name}: the value of key {key} is not UTF-8 text, which a CSI secret must be")]
+    SecretNotText {
+        /// The secret's namespace.
+        namespace: String,
+        /// The secret's name.
+        name: String,
+        /// The key, never the value.
+        key: String,
+    },
+    /// The driver published, but the result could not be recorded.
+    #[error("the volume is published, but that could not be recorded")]
+    RecordAttached(#[source] ApiError),
+    /// The driver unpublished, but the finalizer could not be removed.
+    #[error("the volume is unpublished, but the volumeattachment could not be released")]
+    Release(#[source] ApiError),
+    /// The attachment could not be read again after a conflict.
+    #[error("cannot read the object again after a conflict")]
+    Refresh(#[source] ApiError),
+}
+
+impl AttemptError {
+    /// A word for metrics and events.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.label(),
+            Self::Driver(error) => error.label(),
+            Self::SecretNotText { .. } => "SecretNotText",
+            Self::Protect(error)
+            | Self::SaveIntent(error)
+            | Self::Secret(error)
+            | Self::RecordAttached(error)
+            | Self::Release(error)
+            | Self::Refresh(error) => error.label(),
+        }
+    }
+
+    /// The text for `status`, a log line or an event: the error with its causes.
+    pub fn message(&self) -> String {
+        chain(self)
+    }
+
+    /// The numeric gRPC code for `attachError.errorCode`: present only if the driver answered (spec 2.7, I7).
+    pub fn error_code(&self) -> Option<i32> {
+        match self {
+            Self::Driver(error) => Some(error.code as i32),
+            _ => None,
+        }
+    }
+
+    /// The API's error, where there is one.
+    pub fn api(&self) -> Option<&ApiError> {
+        match self {
+            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText { .. } => None,
+            Self::Protect(error)
+            | Self::SaveIntent(error)
+            | Self::Secret(error)
+            | Self::RecordAttached(error)
+            | Self::Release(error)
+            | Self::Refresh(error) => Some(error),
+        }
+    }
+
+    /// What the driver's code means for the retry, where the driver answered.
+    pub fn fate(&self) -> Option<Fate> {
+        match self {
+            Self::Driver(error) => Some(error.fate()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Tells of failures and successes: the attachment's status, Kubernetes Events, metrics, one log line.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tracing::warn;
+
+use crate::cluster::VolumeError;
+use crate::cluster::{EventKind, EventTarget, Permit, patch};
+use crate::process::Chain;
+use crate::queue::{Cause, Outcome, Ticket};
+use crate::telemetry::{Meter, names};
+
+use super::attachment::{Attachment, Direction};
+use super::desk::{Desk, Objects};
+use super::perform;
+use super::refusal::{AttemptError, Refusal};
+
+/// The attacher's figures.
+#[derive(Debug)]
+pub struct Reporter {
+    meter: Meter,
+    driver: String,
+    failing: Mutex<BTreeMap<String, Direction>>,
+}
+
+impl Reporter {
+    /// Figures labelled with the driver's name.
+    pub fn new(meter: Meter, driver: String) -> Self {
+        let reporter = Self { meter, driver, failing: Mutex::default() };
+        reporter.show_failing(&BTreeMap::new());
+        reporter
+    }
+
+    /// An attachment is gone, or never was ours.
+    pub fn forget(&self, name: &str) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        if failing.remove(name).is_some() {
+            self.show_failing(&failing);
+        }
+    }
+
+    fn failed(&self, name: &str, direction: Direction, label: &str) {
+        self.meter
+            .counter(
+                &names::OPERATION_ERRORS,
+                &[("driver_name", &self.driver), ("operation", direction.label()), ("error", label)],
+            )
+            .increment(1);
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.insert(name.to_owned(), direction);
+        self.show_failing(&failing);
+    }
+
+    /// A mismatch between the record and the driver was confirmed.
+    pub(super) fn drifted(&self, direction: Direction) {
+        self.meter
+            .counter(&names::DRIFT, &[("driver_name", &self.driver), ("direction", direction.label())])
+            .increment(1);
+    }
+
+    fn took(&self, direction: Direction, age: Duration) {
+        self.meter
+            .histogram(&names::OPERATION_DURATION, &[("driver_name", &self.driver), ("operation", direction.label())])
+            .record(age.as_secs_f64());
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 attachments")]
+    fn show_failing(&self, failing: &BTreeMap<String, Direction>) {
+        for direction in [Direction::Attach, Direction::Detach] {
+            let count = failing.values().filter(|d| **d == direction).count();
+            self.meter
+                .gauge(&names::OPERATION_FAILING, &[("driver_name", &self.driver), ("operation", direction.label())])
+                .set(count as f64);
+        }
+    }
+}
+
+impl Desk {
+    /// An attempt failed: says so in the status, in an event, in the figures and in the log, and decides on the retry.
+    pub(super) async fn report_failure(
+        &self,
+        ticket: &Ticket<String>,
+        objects: &Objects,
+        error: &AttemptError,
+    ) -> Outcome {
+        let (attachment, message) = (&objects.attachment, error.message());
+        let direction = attachment.direction;
+        warn!(
+            node = attachment.node,
+            operation = direction.label(),
+            attempt = ticket.attempt() + 1,
+            error = message,
+            "attempt failed"
+        );
+        ticket.note(message.clone());
+        self.reporter.failed(&attachment.name, direction, error.label());
+        self.publish_events(objects, EventKind::Warning, reason(direction, false), &message);
+        let confirmed_gone = direction == Direction::Attach && ticket.causes().contains(Cause::Drift);
+        self.write_error(objects, error, &message, confirmed_gone).await;
+        retry(error, self.section.retry.max)
+    }
+
+    /// An attempt settled its attachment.
+    pub(super) fn report_success(&self, ticket: &Ticket<String>, first: &Objects, did_something: bool) {
+        let attachment = &first.attachment;
+        self.reporter.forget(&attachment.name);
+        if !did_something {
+            return;
+        }
+        self.reporter.took(attachment.direction, ticket.age());
+        if recorded_error(attachment).is_some() || ticket.attempt() > 0 {
+            let note = match attachment.direction {
+                Direction::Attach => format!("attached to node {} after failures", attachment.node),
+                Direction::Detach => format!("detached from node {} after failures", attachment.node),
+            };
+            self.publish_events(first, EventKind::Normal, reason(attachment.direction, true), &note);
+        }
+    }
+
+    /// Writes the error where kubelet, the attach/detach controller and people look for it. A failure of the write itself
+    /// is only logged: the attempt's own error drives the back-off (spec 2.7).
+    async fn write_error(&self, objects: &Objects, error: &AttemptError, message: &str, confirmed_gone: bool) {
+        // The status of an attachment that is published but not recorded is not an error's to tell.
+        if matches!(error, AttemptError::RecordAttached(_)) {
+            return;
+        }
+        // The attempt's own writes may have changed the object since.
+        let Some(now) = self.find(&objects.attachment.name) else { return };
+        if now.attachment.uid != objects.attachment.uid || now.attachment.direction != objects.attachment.direction {
+            return;
+        }
+        let message = patch::truncate_message(message, patch::MESSAGE_LIMIT);
+        let code = error.error_code().filter(|_| self.section.error_codes);
+        let must_admit = confirmed_gone && now.attachment.attached;
+        if !must_admit && says_the_same(recorded_error(&now.attachment), &message, code) {
+            return;
+        }
+        let time = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut status = match now.attachment.direction {
+            Direction::Attach => {
+                json!({ "attachError": { "message": message, "time": time, "errorCode": code } })
+            }
+            Direction::Detach => json!({ "detachError": { "message": message, "time": time } }),
+        };
+        if must_admit && let Value::Object(fields) = &mut status {
+            // The driver said twice that the volume is not there, and it could not be brought back: the record must not go
+            // on claiming that it is attached (spec 7, issues 215 and 697).
+            fields.insert("attached".to_owned(), Value::Bool(false));
+        }
+        if let Err(error) = perform::patch_status(self, &now, &status).await {
+            warn!(error = %Chain(&error), "could not write the error to the volumeattachment's status");
+        }
+    }
+
+    /// One event on the attachment, and one on the claim, which is where users look.
+    fn publish_events(&self, objects: &Objects, kind: EventKind, reason: &'static str, note: &str) {
+        if !self.section.events {
+            return;
+        }
+        let term = self.term.clone();
+        let permit: Permit = Arc::new(move || term.may_write());
+        let attachment = EventTarget {
+            api_version: "storage.k8s.io/v1".into(),
+            kind: "VolumeAttachment".into(),
+            namespace: None,
+            name: objects.attachment.name.clone(),
+            uid: objects.attachment.uid.clone(),
+        };
+        self.events.record(&attachment, kind, reason, note, permit.clone());
+        let claim = objects.volume.as_ref().and_then(|volume| volume.spec.claim_ref.as_ref());
+        if let Some(claim) = claim {
+            let target = EventTarget {
+                api_version: "v1".into(),
+                kind: "PersistentVolumeClaim".into(),
+                namespace: Some(claim.namespace.clone()),
+                name: claim.name.clone(),
+                uid: claim.uid.clone().unwrap_or_default(),
+            };
+            let note = format!("node {}: {note}", objects.attachment.node);
+            self.events.record(&target, kind, reason, &note, permit);
+        }
+    }
+}
+
+/// When to try again.
+fn retry(error: &AttemptError, longest: Duration) -> Outcome {
+    match error {
+        // Only a change of the volume helps, and that wakes the key (k/k 141541).
+        AttemptError::Refused(Refusal::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
+        _ => match error.api().and_then(crate::cluster::ApiError::retry_after) {
+            Some(asked) => Outcome::RetryAfter(asked),
+            None => Outcome::Retry { cap: error.fate().and_then(|fate| fate.retry_cap) },
+        },
+    }
+}
+
+fn reason(direction: Direction, recovered: bool) -> &'static str {
+    match (direction, recovered) {
+        (Direction::Attach, false) => "VolumeAttachFailed",
+        (Direction::Detach, false) => "VolumeDetachFailed",
+        (Direction::Attach, true) => "VolumeAttachRecovered",
+        (Direction::Detach, true) => "VolumeDetachRecovered",
+    }
+}
+
+fn recorded_error(attachment: &Attachment) -> Option<&VolumeError> {
+    match attachment.direction {
+        Direction::Attach => attachment.attach_error.as_deref(),
+        Direction::Detach => attachment.detach_error.as_deref(),
+    }
+}
+
+/// Whether the status already tells of this error: a rewrite that only moves its time isn't worth a request.
+fn says_the_same(recorded: Option<&VolumeError>, message: &str, code: Option<i32>) -> bool {
+    recorded.is_some_and(|e| e.message.as_deref() == Some(message) && e.error_code == code)
+}

@@ -1,0 +1,316 @@
+//! One term of the attacher: queues, what feeds them, and the workers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tracing::{debug, info, info_span, warn};
+
+use crate::cluster::VolumeAttachment;
+use crate::cluster::names;
+use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
+use crate::csi::{Driver, Snapshot};
+use crate::election::Term;
+use crate::process::{TaskEnds, Tasks};
+use crate::queue::{Activation, Backoff, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue};
+use crate::roles::queues;
+use crate::roles::role::{Role, RoleContext, RoleError};
+
+use super::attachment::{Attachment, direction_of, epoch_of};
+use super::config::AttacherSection;
+use super::decide::{Progress, Rules, Step, next_step};
+use super::desk::{Desk, Known};
+use super::drift::{Record, Suspects};
+use super::interest::{self, Wake};
+use super::report::Reporter;
+use super::{NAME, csi, trivial, volumes};
+
+/// The only lane of the volume queue.
+const ONLY_LANE: usize = 0;
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct Attacher {
+    pub(super) section: AttacherSection,
+    pub(super) known: Known,
+}
+
+impl Role for Attacher {
+    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(cx, term).boxed()
+    }
+}
+
+/// What a term works with.
+#[derive(Clone)]
+struct Shift {
+    desk: Arc<Desk>,
+    attachments: WorkQueue<String>,
+    volumes: WorkQueue<String>,
+}
+
+impl Attacher {
+    async fn serve_term(&self, cx: &RoleContext, term: Term) -> Result<(), RoleError> {
+        let synced = async {
+            self.known.attachments.synced().await;
+            self.known.volumes.synced().await;
+            self.known.nodes.synced().await;
+        };
+        tokio::select! {
+            biased;
+            () = term.over() => return Ok(()),
+            () = synced => {}
+        }
+        let (tasks, mut ends) = Tasks::new(NAME);
+        let shift = self.shift(cx, &term);
+        let publishes = cx.driver.capabilities.controller_service() && cx.driver.capabilities.publish_unpublish();
+        info!(handler = if publishes { "csi" } else { "trivial" }, "serving attachments");
+
+        let stop = term.stopping();
+        let attachments = shift.attachments.run(stop.clone(), {
+            let desk = shift.desk.clone();
+            move |ticket: Ticket<String>| {
+                if publishes {
+                    csi::handle(desk.clone(), ticket).boxed()
+                } else {
+                    trivial::handle(desk.clone(), ticket).boxed()
+                }
+            }
+        });
+        let volumes = shift.volumes.run(stop, {
+            let desk = shift.desk.clone();
+            move |ticket: Ticket<String>| volumes::handle(desk.clone(), ticket).boxed()
+        });
+        let shown = [
+            queues::show(&cx.board, NAME, &shift.attachments, {
+                let desk = shift.desk.clone();
+                move |name| desk.find(name).map(|objects| objects.subject())
+            }),
+            queues::show(&cx.board, NAME, &shift.volumes, |_| None),
+        ];
+        let subscriptions = shift.subscribe(&self.known);
+        tasks.spawn("resync", shift.clone().resync());
+        tasks.spawn("drift", shift.clone().watch_drift(cx.driver.clone(), self.section.clone()));
+
+        let result = tokio::select! {
+            biased;
+            // A lost lease ends everything at once: another replica may lead already.
+            () = term.lost() => Ok(()),
+            // Otherwise what is in flight ends first.
+            ((), ()) = futures::future::join(attachments, volumes) => Ok(()),
+            end = unexpected_end(&mut ends) => Err(end),
+        };
+        drop(subscriptions);
+        drop(shown);
+        tasks.abort_all();
+        result
+    }
+
+    fn shift(&self, cx: &RoleContext, term: &Term) -> Shift {
+        let capabilities = &cx.driver.capabilities;
+        let rules = Rules {
+            driver: cx.driver.name.clone(),
+            finalizer: names::finalizer(&cx.driver.name),
+            publish_readonly: capabilities.publish_readonly(),
+            multi_writer: capabilities.single_node_multi_writer(),
+            default_fs_type: self.section.default_fs_type.clone(),
+        };
+        let desk = Arc::new(Desk {
+            rules,
+            section: self.section.clone(),
+            known: self.known.clone(),
+            term: term.clone(),
+            api: term.fence(cx.api.clone()),
+            driver: term.fence(cx.driver.client.clone()),
+            operations: cx.driver.operations.clone(),
+            events: cx.events.clone(),
+            reporter: Reporter::new(cx.meter.clone(), cx.driver.name.clone()),
+            clock: cx.clock,
+        });
+        let backoff = Backoff { initial: self.section.retry.initial, max: self.section.retry.max };
+        let lane = |name: &str, workers| LaneSettings { name: name.to_owned(), workers };
+        let attachments = WorkQueue::new(
+            QueueSettings {
+                name: names::QUEUE_ATTACHMENTS.to_owned(),
+                lanes: vec![lane("attach", self.section.workers), lane("detach", self.section.detach_workers())],
+                backoff,
+                span: Some(Arc::new(|key: &String| info_span!("attachment", role = NAME, volume_attachment = %key))),
+            },
+            &cx.meter,
+            cx.clock,
+            cx.entropy.clone(),
+        );
+        let volumes = WorkQueue::new(
+            QueueSettings {
+                name: names::QUEUE_VOLUMES.to_owned(),
+                lanes: vec![lane("release", self.section.workers)],
+                backoff,
+                span: Some(Arc::new(|key: &String| info_span!("volume", role = NAME, persistent_volume = %key))),
+            },
+            &cx.meter,
+            cx.clock,
+            cx.entropy.clone(),
+        );
+        Shift { desk, attachments, volumes }
+    }
+}
+
+impl Shift {
+    /// Feeds the queues from the caches. What the caches hold already is replayed first.
+    fn subscribe(&self, known: &Known) -> [Subscription; 3] {
+        let attachments = known.attachments.subscribe({
+            let shift = self.clone();
+            move |change| {
+                if let Some(object) = change.new.as_deref().or(change.old.as_deref()) {
+                    let name = object.metadata.name.clone().unwrap_or_default();
+                    match interest::attachment_wake(change, &shift.desk.rules.driver) {
+                        Wake::Now => shift.wake(object, Cause::Changed),
+                        Wake::Forget => {
+                            shift.attachments.forget(&name);
+                            shift.desk.reporter.forget(&name);
+                        }
+                        Wake::No => {}
+                    }
+                }
+                if let Some(volume) = interest::volume_to_release(change) {
+                    shift.wake_volume(volume.to_owned(), Cause::Changed);
+                }
+            }
+        });
+        let volumes = known.volumes.subscribe({
+            let (shift, attachments) = (self.clone(), known.attachments.clone());
+            move |change| {
+                let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
+                let name = object.metadata.name.clone().unwrap_or_default();
+                match interest::volume_wake(change, &shift.desk.rules) {
+                    Wake::Now => shift.wake_volume(name.clone(), Cause::Changed),
+                    Wake::Forget => shift.volumes.forget(&name),
+                    Wake::No => {}
+                }
+                if interest::volume_unblocks(change) {
+                    shift.wake_unsettled(&attachments.find(BY_VOLUME, &name));
+                }
+            }
+        });
+        let nodes = known.nodes.subscribe({
+            let (shift, attachments) = (self.clone(), known.attachments.clone());
+            move |change| {
+                let Some(node) = change.new.as_deref().and_then(|node| node.metadata.name.as_deref()) else { return };
+                if interest::node_unblocks(change, &shift.desk.rules.driver) {
+                    shift.wake_unsettled(&attachments.find(BY_NODE, node));
+                }
+            }
+        });
+        [attachments, volumes, nodes]
+    }
+
+    fn wake(&self, object: &VolumeAttachment, cause: Cause) {
+        let activation = Activation { cause, lane: direction_of(object).lane(), epoch: epoch_of(object) };
+        self.attachments.add(object.metadata.name.clone().unwrap_or_default(), activation);
+    }
+
+    fn wake_volume(&self, name: String, cause: Cause) {
+        self.volumes.add(name, Activation { cause, lane: ONLY_LANE, epoch: 0 });
+    }
+
+    /// Wakes those of our attachments that are not yet what is wanted.
+    fn wake_unsettled(&self, objects: &[Arc<VolumeAttachment>]) {
+        for object in objects.iter().filter(|object| object.spec.attacher == self.desk.rules.driver) {
+            let attached = object.status.attached;
+            if object.metadata.deletion_timestamp.is_some() || !attached {
+                self.wake(object, Cause::Changed);
+            }
+        }
+    }
+
+    /// Looks at everything once per interval, in case a wake-up was ever missed. Never cuts a back-off short.
+    async fn resync(self) {
+        loop {
+            tokio::time::sleep(self.desk.section.resync).await;
+            let attachments = self.desk.known.attachments.all();
+            debug!(attachments = attachments.len(), "resync");
+            for object in attachments.iter().filter(|object| object.spec.attacher == self.desk.rules.driver) {
+                let name = object.metadata.name.as_deref().unwrap_or_default();
+                let unsettled = self.desk.find(name).is_some_and(|objects| {
+                    let done = Progress::default();
+                    next_step(&objects.view(&self.desk.rules, false, &done)) != Step::Settled
+                });
+                if unsettled {
+                    self.wake(object, Cause::Resync);
+                }
+            }
+            for volume in self.desk.known.volumes.all() {
+                if super::decide::wants_release(&volume, &self.desk.rules) {
+                    self.wake_volume(volume.metadata.name.clone().unwrap_or_default(), Cause::Resync);
+                }
+            }
+        }
+    }
+
+    /// Compares each listing of the driver with the record, and forces what is confirmed to have drifted.
+    async fn watch_drift(self, driver: Arc<Driver>, section: AttacherSection) {
+        let mut listings: watch::Receiver<Option<Arc<Snapshot>>> = driver.published.subscribe();
+        let mut suspects = Suspects::default();
+        loop {
+            let latest = listings.borrow_and_update().clone();
+            if let Some(snapshot) = latest {
+                let records = self.records(&snapshot);
+                for drift in suspects.compare(&snapshot, &records) {
+                    warn!(
+                        volume_attachment = drift.name,
+                        operation = drift.direction.label(),
+                        published = drift.published,
+                        "the driver and the record disagree: doing it again"
+                    );
+                    self.desk.reporter.drifted(drift.direction);
+                    if let Some(objects) = self.desk.find(&drift.name) {
+                        self.wake(&objects.object, Cause::Drift);
+                    }
+                }
+                debug!(attachments = records.len(), suspects = suspects.len(), workers = section.workers, "compared");
+            }
+            if listings.changed().await.is_err() {
+                // No one lists any more; stay, so that the end of this task is not taken for a failure.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn records(&self, snapshot: &Snapshot) -> Vec<Record> {
+        let active = self.active();
+        let mut records: Vec<Record> = self
+            .desk
+            .known
+            .attachments
+            .all()
+            .iter()
+            .filter_map(|object| self.record(object, snapshot, &active))
+            .collect();
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        records
+    }
+
+    /// The attachments that are being worked on or wait for a worker. One that waits for its back-off is not.
+    fn active(&self) -> BTreeSet<String> {
+        self.attachments.snapshot().into_iter().filter(|item| item.next_run_in.is_none()).map(|item| item.key).collect()
+    }
+
+    fn record(&self, object: &VolumeAttachment, snapshot: &Snapshot, active: &BTreeSet<String>) -> Option<Record> {
+        let objects = self.desk.find(object.metadata.name.as_deref()?)?;
+        let Attachment { name, uid, direction, attached, .. } = objects.attachment.clone();
+        let (volume_handle, node_id) = objects.published_as(&self.desk.rules.driver)?;
+        let busy = active.contains(&name) || self.desk.operations.touched_since(&volume_handle, snapshot.started);
+        let version = (uid, objects.object.metadata.resource_version.clone().unwrap_or_default());
+        Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
+    }
+}
+
+/// Resolves when a task of the term ended: none of them should before the term is over.
+async fn unexpected_end(ends: &mut TaskEnds) -> RoleError {
+    match ends.next().await {
+        Some(end) => RoleError::TaskEnded { task: end.task, fate: end.fate },
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,38 @@
+//! The handler for a driver that has nothing to attach: it says so in the status, and asks nobody.
+//!
+//! Unlike the Go sidecar's, it also lets go of what a former version of the driver, which could attach, left behind: our
+//! finalizer on attachments and volumes (spec 2.3).
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::queue::{Outcome, Ticket};
+
+use super::attachment::Direction;
+use super::csi::Stop;
+use super::desk::Desk;
+use super::perform;
+use super::refusal::AttemptError;
+
+/// Works one ticket of the attachment queue.
+pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
+    let Some(now) = desk.find(ticket.key()) else { return Outcome::Forget };
+    let attachment = &now.attachment;
+    let result = match attachment.direction {
+        Direction::Detach if attachment.guarded => perform::release(&desk, &now).await,
+        Direction::Attach if !attachment.attached => {
+            let status = json!({ "attached": true, "attachmentMetadata": null, "attachError": null });
+            perform::patch_status(&desk, &now, &status).await.map_err(AttemptError::RecordAttached).map_err(Stop::from)
+        }
+        Direction::Attach | Direction::Detach => Ok(()),
+    };
+    match result {
+        Ok(()) => {
+            desk.report_success(&ticket, &now, false);
+            Outcome::Settled
+        }
+        Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::Failed(error)) => desk.report_failure(&ticket, &now, &error).await,
+    }
+}

@@ -1,0 +1,46 @@
+//! Shows a role's work queue on the status board.
+
+use crate::diagnostics::{Age, Board, QueueReport, Registered, WorkReport};
+use crate::queue::{Key, WorkQueue};
+
+/// Shows `queue` until the returned value is dropped. `subject` says in words what a key is about.
+pub fn show<K: Key>(
+    board: &Board,
+    role: &'static str,
+    queue: &WorkQueue<K>,
+    subject: impl Fn(&K) -> Option<String> + Send + Sync + 'static,
+) -> Registered {
+    let summary = {
+        let queue = queue.clone();
+        move || {
+            let items = queue.snapshot();
+            let running = items.iter().filter(|item| item.running_for.is_some()).count();
+            let delayed = items.iter().filter(|item| item.next_run_in.is_some()).count();
+            QueueReport {
+                name: queue.name().to_owned(),
+                depth: items.len() - running - delayed,
+                running,
+                delayed,
+                oldest_age: items.iter().map(|item| item.age).max().map(Age),
+            }
+        }
+    };
+    let work = {
+        let queue = queue.clone();
+        move || {
+            let report = |item: crate::queue::WorkItem<K>| WorkReport {
+                role: role.to_owned(),
+                subject: subject(&item.key),
+                key: item.key.to_string(),
+                lane: item.lane,
+                age: Age(item.age),
+                attempts: item.attempts,
+                next_try: item.next_run_in.map(Age),
+                running: item.running_for.is_some(),
+                last_error: item.note,
+            };
+            queue.snapshot().into_iter().map(report).collect()
+        }
+    };
+    board.queue(summary, work)
+}

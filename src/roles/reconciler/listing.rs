@@ -1,0 +1,124 @@
+//! A pass over `ListVolumes`, page by page. Pure: the caller makes the calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+use crate::csi::PublishedOn;
+use crate::proto::ListVolumesResponse;
+
+/// A pass in progress.
+#[derive(Debug, Default)]
+pub struct Listing {
+    volumes: BTreeMap<String, PublishedOn>,
+    tokens: BTreeSet<String>,
+    pages: u32,
+}
+
+/// What to do after a page.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask for the page that begins here.
+    Page(String),
+    /// The pass is complete.
+    Complete,
+}
+
+/// The driver's paging leads nowhere.
+#[derive(Debug, PartialEq, Eq, Error)]
+#[error("ListVolumes answered next_token {token:?} a second time, on page {page}: the driver's paging loops")]
+pub struct TokenLoop {
+    token: String,
+    page: u32,
+}
+
+impl Listing {
+    /// Takes in one page. Entries without a volume say nothing, entries without a status say that nothing is known; of
+    /// two entries for one volume the later wins (R21, spec 3).
+    pub fn take(&mut self, page: ListVolumesResponse) -> Result<Next, TokenLoop> {
+        self.pages += 1;
+        for entry in page.entries {
+            let Some(volume) = entry.volume else { continue };
+            let on = entry.status.map_or(PublishedOn::Unknown, |status| {
+                PublishedOn::Nodes(status.published_node_ids.into_iter().collect())
+            });
+            self.volumes.insert(volume.volume_id, on);
+        }
+        if page.next_token.is_empty() {
+            return Ok(Next::Complete);
+        }
+        if !self.tokens.insert(page.next_token.clone()) {
+            return Err(TokenLoop { token: page.next_token, page: self.pages });
+        }
+        Ok(Next::Page(page.next_token))
+    }
+
+    /// How many pages were taken in.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// What the driver said.
+    pub fn into_volumes(self) -> BTreeMap<String, PublishedOn> {
+        self.volumes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Volume, list_volumes_response};
+
+    fn entry(id: &str, nodes: Option<&[&str]>) -> list_volumes_response::Entry {
+        list_volumes_response::Entry {
+            volume: Some(Volume { volume_id: id.into(), ..Volume::default() }),
+            status: nodes.map(|nodes| list_volumes_response::VolumeStatus {
+                published_node_ids: nodes.iter().map(ToString::to_string).collect(),
+                ..list_volumes_response::VolumeStatus::default()
+            }),
+        }
+    }
+
+    fn page(entries: Vec<list_volumes_response::Entry>, next_token: &str) -> ListVolumesResponse {
+        ListVolumesResponse { entries, next_token: next_token.into() }
+    }
+
+    #[test]
+    fn r22_pages_add_up_to_one_listing() {
+        let mut listing = Listing::default();
+        assert_eq!(listing.take(page(vec![entry("a", Some(&["n1"]))], "2")), Ok(Next::Page("2".into())));
+        assert_eq!(listing.take(page(vec![entry("b", Some(&[]))], "")), Ok(Next::Complete));
+        assert_eq!(listing.pages(), 2);
+        let volumes = listing.into_volumes();
+        assert_eq!(volumes["a"], PublishedOn::Nodes(["n1".to_owned()].into()));
+        assert_eq!(volumes["b"], PublishedOn::Nodes(BTreeSet::new()));
+    }
+
+    #[test]
+    fn r21_entries_without_volume_or_status_do_no_harm() {
+        let mut listing = Listing::default();
+        let nothing = list_volumes_response::Entry { volume: None, status: None };
+        assert_eq!(listing.take(page(vec![nothing, entry("a", None)], "")), Ok(Next::Complete));
+        assert_eq!(listing.into_volumes(), BTreeMap::from([("a".to_owned(), PublishedOn::Unknown)]));
+    }
+
+    #[test]
+    fn r53_a_token_seen_before_ends_the_pass() {
+        let mut listing = Listing::default();
+        assert_eq!(listing.take(page(vec![], "x")), Ok(Next::Page("x".into())));
+        assert_eq!(listing.take(page(vec![], "y")), Ok(Next::Page("y".into())));
+        let error = listing.take(page(vec![], "x")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ListVolumes answered next_token \"x\" a second time, on page 3: the driver's paging loops"
+        );
+    }
+
+    #[test]
+    fn of_two_entries_for_one_volume_the_later_wins() {
+        let mut listing = Listing::default();
+        let entries = vec![entry("a", Some(&["n1"])), entry("a", Some(&["n2"]))];
+        assert_eq!(listing.take(page(entries, "")), Ok(Next::Complete));
+        assert_eq!(listing.into_volumes()["a"], PublishedOn::Nodes(["n2".to_owned()].into()));
+    }
+}

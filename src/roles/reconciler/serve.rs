@@ -1,0 +1,117 @@
+//! One term of the reconciler: a pass, a pause, and again.
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use thiserror::Error;
+use tracing::{Instrument as _, debug, info, info_span, warn};
+
+use crate::csi::{Client, RpcError, Snapshot};
+use crate::election::{Fenced, Term, TermOver};
+use crate::process::chain;
+use crate::proto::ListVolumesRequest;
+use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::telemetry::names;
+
+use super::NAME;
+use super::config::ReconcilerSection;
+use super::listing::{Listing, Next, TokenLoop};
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct Reconciler {
+    pub(super) section: ReconcilerSection,
+}
+
+/// A pass that ended without a listing.
+#[derive(Debug, Error)]
+enum PassError {
+    #[error("page {page} of ListVolumes failed")]
+    Page {
+        page: u32,
+        #[source]
+        source: RpcError,
+    },
+    #[error(transparent)]
+    Loop(#[from] TokenLoop),
+    #[error(transparent)]
+    TermOver(#[from] TermOver),
+}
+
+impl Role for Reconciler {
+    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        async move {
+            tokio::select! {
+                biased;
+                () = term.over() => {}
+                () = self.pass_for_ever(cx, &term) => {}
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Reconciler {
+    async fn pass_for_ever(&self, cx: &RoleContext, term: &Term) {
+        let capabilities = &cx.driver.capabilities;
+        if !(capabilities.list_volumes() && capabilities.list_volumes_published_nodes()) {
+            info!("the driver cannot list where its volumes are published: nothing to reconcile");
+            return std::future::pending().await;
+        }
+        let client = term.fence(cx.driver.client.clone());
+        let driver: &str = &cx.driver.name;
+        for pass in 1_u64.. {
+            let started = cx.clock.now();
+            cx.driver.operations.prune(started.checked_sub(self.section.interval * 4).unwrap_or(started));
+            let span = info_span!("reconcile", role = NAME, pass);
+            let result = match self.pass(&client).instrument(span).await {
+                Ok(listing) => {
+                    let finished = cx.clock.now();
+                    cx.meter
+                        .histogram(&names::RECONCILE_DURATION, &[("driver_name", driver)])
+                        .record((finished - started).as_secs_f64());
+                    let pages = listing.pages();
+                    let volumes = listing.into_volumes();
+                    debug!(pass, pages, volumes = volumes.len(), "listed the driver's volumes");
+                    cx.driver.published.publish(Snapshot { pass, started, finished, volumes });
+                    "ok"
+                }
+                Err(PassError::TermOver(_)) => return,
+                Err(error) => {
+                    warn!(pass, error = chain(&error), "could not list the driver's volumes");
+                    error.label()
+                }
+            };
+            cx.meter.counter(&names::RECONCILE_PASSES, &[("driver_name", driver), ("result", result)]).increment(1);
+            tokio::time::sleep(self.section.interval).await;
+        }
+    }
+
+    async fn pass(&self, client: &Fenced<Client>) -> Result<Listing, PassError> {
+        let mut listing = Listing::default();
+        let mut starting_token = String::new();
+        loop {
+            let request = ListVolumesRequest { max_entries: self.section.page_size, starting_token };
+            let client = client.use_now()?;
+            let page = client
+                .with_timeout(self.section.page_timeout)
+                .list_volumes(request)
+                .await
+                .map_err(|source| PassError::Page { page: listing.pages() + 1, source })?;
+            match listing.take(page)? {
+                Next::Page(token) => starting_token = token,
+                Next::Complete => return Ok(listing),
+            }
+        }
+    }
+}
+
+impl PassError {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Page { source, .. } => source.label(),
+            Self::Loop(_) => "TokenLoop",
+            Self::TermOver(_) => "TermOver",
+        }
+    }
+}

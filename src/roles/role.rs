@@ -1,0 +1,111 @@
+//! What a role is.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::cluster::{Api, EventRecorder};
+use crate::config::RoleSection;
+use crate::csi::{Csi, Driver};
+use crate::diagnostics::Board;
+use crate::election::Term;
+use crate::process::{Clock, Entropy, TaskFate, panic_message};
+use crate::telemetry::Meter;
+
+use super::wiring::Wiring;
+
+/// A sidecar's work, hosted.
+pub trait Role: Send + Sync {
+    /// Serves one term and returns when it is over. Called again for the next term; keeps nothing between terms.
+    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>>;
+}
+
+/// What a role works with during a term.
+#[derive(Debug, Clone)]
+pub struct RoleContext {
+    /// The driver as it was when the term began. Its client survives a restart of the driver.
+    pub driver: Arc<Driver>,
+    /// The connection to the driver, for roles that want to hear of its state.
+    pub csi: Csi,
+    /// The work path to the Kubernetes API.
+    pub api: Api,
+    /// Writes Kubernetes Events.
+    pub events: EventRecorder,
+    /// Where a role shows its queues.
+    pub board: Board,
+    /// Figures.
+    pub meter: Meter,
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub entropy: Entropy,
+}
+
+/// One line of [`super::ROLES`].
+pub struct Registration {
+    /// The role's name: its key below `roles` in the configuration, its label everywhere else.
+    pub name: &'static str,
+    /// Its part of the configuration file.
+    pub section: RoleSection,
+    /// Which Lease says who serves it.
+    pub lease: LeasePolicy,
+    /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
+    pub load: Load,
+}
+
+/// Reads a role's section and declares what the role needs.
+pub type Load = fn(&Value, &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError>;
+
+/// Which Lease a role is served under.
+#[derive(Debug, Clone, Copy)]
+pub enum LeasePolicy {
+    /// The Lease that the Go sidecar takes for a driver of this name, so that an old and a new controller are never both
+    /// active. Roles of one Lease are led together.
+    Sidecar(fn(driver: &str) -> String),
+    /// None: every replica serves it.
+    None,
+}
+
+/// A term ended in an error.
+#[derive(Debug, Error)]
+pub enum RoleError {
+    /// A task of the role ended although it should have gone on.
+    #[error("task {task} {fate}")]
+    TaskEnded {
+        /// The task.
+        task: String,
+        /// How it ended.
+        fate: TaskFate,
+    },
+    /// The role's own task panicked.
+    #[error("the role panicked: {0}")]
+    Panicked(String),
+}
+
+impl RoleError {
+    /// A panic that was caught while the role served.
+    pub fn panicked(panic: &(dyn Any + Send)) -> Self {
+        Self::Panicked(panic_message(panic))
+    }
+}
+
+/// A role's section, already validated, could not be read.
+#[derive(Debug, Error)]
+#[error("cannot read the section of role {role}")]
+pub struct LoadError {
+    /// The role.
+    pub role: &'static str,
+    /// What serde says.
+    #[source]
+    pub source: serde_json::Error,
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("name", &self.name).field("lease", &self.lease).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,223 @@
+//! The stage: an API, a driver and any number of daemons, on real sockets or on a simulated network.
+//!
+//! The story, the integration tests and the simulation all play here, with exactly the daemon that `run` starts.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use futures::StreamExt as _;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{self, AppError, Environment};
+use crate::cluster::ClusterAccess;
+use crate::config::{self, File, Rejected, Sources};
+use crate::process::{Clock, Dial, Entropy, Tasks};
+use crate::roles;
+use crate::telemetry::Meter;
+
+use super::api::{self, Api, ApiOptions, Identity};
+use super::driver::{Driver, Listen, Profile, Server};
+use super::network::Network;
+
+/// The API's host on a simulated network.
+pub const API_HOST: &str = "api";
+/// The driver's host on a simulated network.
+pub const DRIVER_HOST: &str = "driver";
+/// The administrator's token: people's and the tests'.
+pub const ADMIN_TOKEN: &str = "sandbox-admin";
+
+/// Where everything stands.
+#[derive(Debug, Clone)]
+pub enum Ground {
+    /// Loopback TCP for the API, a unix socket in this folder for the driver.
+    Sockets {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A simulated network, for paused time.
+    Network(Network),
+}
+
+/// Everything but the daemons.
+#[derive(Debug)]
+pub struct Stage {
+    /// The cluster.
+    pub api: Api,
+    /// The API's connections, to be cut.
+    pub connections: api::Connections,
+    /// The driver's backend, which survives its restarts.
+    pub driver: Driver,
+    /// The driver's process.
+    pub server: Server,
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub entropy: Entropy,
+    ground: Ground,
+    address: Option<SocketAddr>,
+    stop: CancellationToken,
+    tasks: Tasks,
+}
+
+/// The stage could not be set.
+#[derive(Debug, Error)]
+pub enum StageError {
+    /// A socket could not be opened.
+    #[error("cannot open the sandbox's sockets")]
+    Sockets(#[from] io::Error),
+    /// The daemon's configuration has faults.
+    #[error("the daemon's configuration is refused: {0}")]
+    Config(Rejected),
+}
+
+/// A daemon that runs.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Its name: its host, and the first half of its identity.
+    pub name: String,
+    /// Its figures.
+    pub meter: Meter,
+    /// Where its diagnostics are.
+    pub diagnostics: Option<SocketAddr>,
+    stop: CancellationToken,
+    running: JoinHandle<Result<(), AppError>>,
+    network: Option<Network>,
+}
+
+impl Stage {
+    /// Sets the stage with an API that knows the administrator, and a driver of this profile.
+    pub async fn set(ground: Ground, profile: Profile, clock: Clock, entropy: Entropy) -> Result<Self, StageError> {
+        let options = ApiOptions {
+            tokens: [(ADMIN_TOKEN.into(), Identity::admin("sandbox-admin"))].into(),
+            managed_fields: matches!(ground, Ground::Sockets { .. }),
+            ..ApiOptions::new(clock, entropy.clone())
+        };
+        let api = Api::new(options);
+        let connections = api::Connections::default();
+        let driver = Driver::new(profile, clock);
+        let (tasks, _) = Tasks::new("stage");
+        let stop = CancellationToken::new();
+        let (listen, address) = match &ground {
+            Ground::Sockets { folder } => {
+                let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+                let address = listener.local_addr()?;
+                let incoming = api::tcp_connections(listener).boxed();
+                tasks.spawn("api", api::serve(api.clone(), incoming, connections.clone(), stop.clone()));
+                (Listen::unix(folder.join("csi.sock"), 0o600), Some(address))
+            }
+            Ground::Network(network) => {
+                let incoming = network.listen(API_HOST)?;
+                tasks.spawn("api", api::serve(api.clone(), incoming, connections.clone(), stop.clone()));
+                (Listen::network(network.clone(), DRIVER_HOST), None)
+            }
+        };
+        let server = Server::start(&driver, listen).await?;
+        Ok(Self { api, connections, driver, server, clock, entropy, ground, address, stop, tasks })
+    }
+
+    /// The API's URL, if it is on a real socket.
+    pub fn url(&self) -> Option<String> {
+        self.address.map(|address| format!("http://{address}"))
+    }
+
+    /// How `host` reaches the API.
+    pub fn api_dial(&self, host: &str) -> Dial {
+        match (&self.ground, self.address) {
+            (Ground::Network(network), _) => network.dial(host, API_HOST),
+            (Ground::Sockets { .. }, Some(address)) => Dial::tcp(address),
+            (Ground::Sockets { .. }, None) => Dial::new(|| async { Err(io::ErrorKind::NotConnected.into()) }),
+        }
+    }
+
+    /// How `host` reaches the driver.
+    pub fn driver_dial(&self, host: &str) -> Dial {
+        match &self.ground {
+            Ground::Network(network) => network.dial(host, DRIVER_HOST),
+            Ground::Sockets { folder } => Dial::unix(folder.join("csi.sock")),
+        }
+    }
+
+    /// The token and the user's name of a daemon.
+    pub fn token(name: &str) -> String {
+        format!("token-of-{name}")
+    }
+
+    /// Starts a daemon with this configuration, as an administrator of the cluster.
+    pub async fn start(&self, name: &str, yaml: &str) -> Result<Daemon, StageError> {
+        self.api.admit(Self::token(name).as_str(), Identity::admin(name));
+        self.start_as(name, yaml, Self::token(name), self.driver_dial(name)).await
+    }
+
+    /// Starts a daemon that comes with this token and talks to this driver. The sockets of the configuration are not used.
+    pub async fn start_as(&self, name: &str, yaml: &str, token: String, driver: Dial) -> Result<Daemon, StageError> {
+        let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
+        let sources = Sources { file: Some(file), ..Sources::default() };
+        let loaded = config::load(&sources, &roles::sections()).map_err(StageError::Config)?;
+        let (diagnostics, network) = match &self.ground {
+            Ground::Network(network) => (None, Some(network.clone())),
+            Ground::Sockets { .. } => (Some(TcpListener::bind(("127.0.0.1", 0)).await?), None),
+        };
+        let (meter, stop) = (Meter::new(), CancellationToken::new());
+        let address = diagnostics.as_ref().and_then(|listener| listener.local_addr().ok());
+        let environment = Environment {
+            clock: self.clock,
+            entropy: self.entropy.clone(),
+            meter: meter.clone(),
+            cluster: ClusterAccess::Endpoint { dial: self.api_dial(name), token: Some(token) },
+            driver,
+            endpoint: loaded.config.csi.endpoint.clone(),
+            host: name.to_owned(),
+            namespace: Some("kube-system".to_owned()),
+            diagnostics,
+        };
+        let running = spawn(app::serve(loaded, environment, stop.clone()));
+        Ok(Daemon { name: name.to_owned(), meter, diagnostics: address, stop, running, network })
+    }
+
+    /// Takes the stage down.
+    pub async fn strike(self) {
+        self.server.stop().await;
+        self.stop.cancel();
+        self.tasks.abort_all();
+    }
+}
+
+impl Daemon {
+    /// Asks it to stop, as SIGTERM does.
+    pub fn terminate(&self) {
+        self.stop.cancel();
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub async fn stop(self) -> Result<(), AppError> {
+        self.stop.cancel();
+        self.ended().await
+    }
+
+    /// Waits until it has ended. A daemon that was killed has ended without an error.
+    pub async fn ended(self) -> Result<(), AppError> {
+        self.running.await.unwrap_or(Ok(()))
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.running.is_finished()
+    }
+
+    /// Ends it here and now, as SIGKILL does: nothing is let end, nothing handed back, every connection reset.
+    pub fn kill(self) {
+        self.running.abort();
+        if let Some(network) = &self.network {
+            network.crash(&self.name);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a daemon is what owns tasks; its handle stands for the process")]
+fn spawn(daemon: impl Future<Output = Result<(), AppError>> + Send + 'static) -> JoinHandle<Result<(), AppError>> {
+    tokio::spawn(daemon)
+}
