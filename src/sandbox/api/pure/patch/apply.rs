@@ -115,6 +115,9 @@ pub fn apply_configuration(
     merge(&mut after, &intent, &mut Vec::new());
 
     let mut entries = read_entries(&before);
+    if live.is_some() && entries.is_empty() {
+        entries.extend(unmanaged(resource, &before, who.time));
+    }
     let wanted: Fields = fields::leaves(&intent, false).into_keys().collect();
     let mine = entries.iter().position(|entry| entry.is(&who, "Apply"));
     let previous = mine.map(|i| entries.remove(i));
@@ -154,6 +157,19 @@ pub fn apply_configuration(
     }
     write_entries(&mut after, &entries);
     Ok(after)
+}
+
+/// The owner of what an object had before anybody's fields were tracked.
+fn unmanaged(resource: &Resource, live: &Value, time: Option<&str>) -> Option<Entry> {
+    let fields: Fields = fields::leaves(live, true).into_keys().collect();
+    (!fields.is_empty()).then(|| Entry {
+        manager: "before-first-apply".to_owned(),
+        operation: "Update".to_owned(),
+        subresource: String::new(),
+        api_version: resource.api_version(),
+        time: time.map(str::to_owned),
+        fields,
+    })
 }
 
 /// The intent: an object of the resource's kind without what a write to this place can't set.

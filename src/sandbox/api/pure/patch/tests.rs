@@ -55,7 +55,19 @@ fn json_patches_do_what_the_servers_library_does() {
         (fin.clone(), json!([{ "op": "add", "path": "/metadata/finalizers/3", "value": "c" }]), None),
         (bare.clone(), json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "c" }]), None),
         (bare.clone(), json!([{ "op": "remove", "path": "/metadata/finalizers" }]), None),
-        (bare.clone(), json!([{ "op": "replace", "path": "/metadata/x", "value": 1 }]), None),
+        (
+            bare.clone(),
+            json!([{ "op": "replace", "path": "/metadata/x", "value": 1 }]),
+            Some(json!({ "metadata": { "x": 1 } })),
+        ),
+        (bare.clone(), json!([{ "op": "replace", "path": "/spec/x", "value": 1 }]), None),
+        (fin.clone(), json!([{ "op": "replace", "path": "/metadata/finalizers/2", "value": "c" }]), None),
+        (
+            fin.clone(),
+            json!([{ "op": "replace", "path": "/metadata/finalizers/-1", "value": "c" }]),
+            Some(json!({ "metadata": { "finalizers": ["a", "c"] } })),
+        ),
+        (bare.clone(), json!([{ "op": "replace", "path": "", "value": "text" }]), None),
         (bare.clone(), json!([{ "op": "frobnicate", "path": "/metadata" }]), None),
         (
             json!({ "metadata": { "annotations": { "a/b~c": "1" } } }),
@@ -261,6 +273,19 @@ mod server_side_apply {
         assert_eq!(fields_of(&forced, "you").unwrap()["f:metadata"], json!({ "f:labels": { "f:a": {} } }));
         // `me` keeps what it still owns: its empty list of drivers.
         assert_eq!(fields_of(&forced, "me").unwrap(), json!({ "f:spec": { "f:drivers": {} } }));
+    }
+
+    #[test]
+    fn fields_from_before_tracking_have_an_owner() {
+        let live = csi_node(&json!({ "a": "1" }), &json!([]));
+        let same = apply_as("me", Some(&live), &csi_node(&json!({ "a": "1" }), &json!([])), false).unwrap();
+        let fields = fields_of(&same, "before-first-apply").unwrap();
+        assert_eq!(fields["f:metadata"], json!({ "f:labels": { ".": {}, "f:a": {} } }));
+        let other = csi_node(&json!({ "a": "2" }), &json!([]));
+        assert_eq!(
+            apply_as("me", Some(&live), &other, false).unwrap_err().message,
+            "Apply failed with 1 conflict: conflict with \"before-first-apply\" using storage.k8s.io/v1: .metadata.labels.a"
+        );
     }
 
     #[test]
