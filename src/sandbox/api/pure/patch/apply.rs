@@ -313,3 +313,6 @@ pub fn track_update(resource: &Resource, old: Option<&Value>, new: &mut Value, w
     }
     write_entries(new, &entries);
 }
+
+#[cfg(test)]
+mod tests;
