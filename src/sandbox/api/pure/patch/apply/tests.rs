@@ -73,8 +73,7 @@ fn a_field_of_another_manager_is_a_conflict_until_forced() {
     let forced = apply_as("you", Some(&live), &body, true).unwrap();
     assert_eq!(forced["metadata"]["labels"]["a"], "2");
     assert_eq!(fields_of(&forced, "you").unwrap()["f:metadata"], json!({ "f:labels": { "f:a": {} } }));
-    // `me` keeps what it still owns: its empty list of drivers.
-    assert_eq!(fields_of(&forced, "me").unwrap(), json!({ "f:spec": { "f:drivers": {} } }));
+    assert_eq!(fields_of(&forced, "me"), None, "an entry without fields goes");
 }
 
 #[test]
@@ -160,5 +159,31 @@ fn an_intent_of_another_kind_is_refused() {
     ];
     for body in cases {
         assert_eq!(apply_as("me", None, &body, false).unwrap_err().code, 400);
+    }
+}
+
+/// Orders as structured-merge-diff v6 merges them.
+#[test]
+fn merged_sets_take_the_intents_order_and_keep_the_rest_in_place() {
+    let cases = [
+        ("xa", "za", "xza"),
+        ("ab", "ba", "ba"),
+        ("axb", "ba", "xba"),
+        ("axb", "bza", "xbza"),
+        ("xayb", "paqbr", "xpayqbr"),
+        ("abc", "ca", "bca"),
+        ("abc", "zc", "abzc"),
+        ("", "ab", "ab"),
+        ("ab", "", "ab"),
+        ("aax", "a", "ax"),
+    ];
+    let finalizers = |letters: &str| letters.chars().map(|c| Value::from(format!("k/{c}"))).collect::<Vec<_>>();
+    for (live, intent, expected) in cases {
+        let mut object = csi_node(&json!({}), &json!([]));
+        let mut body = object.clone();
+        object["metadata"]["finalizers"] = finalizers(live).into();
+        body["metadata"]["finalizers"] = finalizers(intent).into();
+        let merged = apply_as("me", Some(&object), &body, false).unwrap();
+        assert_eq!(merged["metadata"]["finalizers"], Value::from(finalizers(expected)), "{live} + {intent}");
     }
 }
