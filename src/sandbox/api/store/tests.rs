@@ -88,11 +88,11 @@ fn a_write_that_is_based_on_the_past_is_a_conflict() {
     let mut state = state();
     put(&mut state, "a", "1");
     let target = Target { resource: resource("configmaps"), namespace: "default", name: "a" };
-    let stale = Value::clone(&state.get(target.resource, "default", "a").unwrap());
+    let old = Value::clone(&state.get(target.resource, "default", "a").unwrap());
     put(&mut state, "a", "2");
-    let refused = state.update(target, stale.clone(), WriteOptions::by("test")).unwrap_err();
+    let refused = state.update(target, old.clone(), WriteOptions::by("test")).unwrap_err();
     assert_eq!((refused.code, refused.reason), (409, "Conflict"));
-    let body = json!({"metadata": {"resourceVersion": version(&stale)}}).to_string();
+    let body = json!({"metadata": {"resourceVersion": version(&old)}}).to_string();
     let refused = state.patch(target, &PatchKind::Merge, body.as_bytes(), WriteOptions::by("test")).unwrap_err();
     assert_eq!(refused.code, 409);
 }
