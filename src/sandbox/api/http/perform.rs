@@ -90,12 +90,15 @@ async fn list(api: &Api, order: &Order, presenter: &Presenter) -> Result<Respons
         }
     } else {
         token = Continue::decode(&params.continue_token)
-            .ok_or_else(|| Rejection::bad_request("continue key is not valid: it was not issued by this server"))?;
+            .ok_or_else(|| Rejection::bad_request("invalid continue token: continue key is not valid"))?;
         query.after = Some(&token.after);
         if let Some(version) = token.version {
             query.at = At::Exactly(version);
             if version > api.version() {
-                return Err(Rejection::bad_request("continue key is not valid: it is of the future").into());
+                return Err(Rejection::bad_request(
+                    "invalid continue token: continue key is not valid: it is of the future",
+                )
+                .into());
             }
         }
     }

@@ -56,14 +56,22 @@ pub(super) fn fill_status(resource: &Resource, object: &mut Value, now: &str) {
     underlay(object, &json!({ "status": status }));
 }
 
-/// A volume's new phase is dated.
+/// A volume's new phase is dated, unless the client has dated it.
 pub(super) fn note_phase(resource: &Resource, old: &Value, new: &mut Value, now: &str) {
-    let phase = |object: &Value| object.pointer("/status/phase").cloned();
-    if resource.plural == "persistentvolumes"
-        && phase(old) != phase(new)
-        && let Some(status) = new.get_mut("status").and_then(Value::as_object_mut)
-    {
-        status.insert("lastPhaseTransitionTime".to_owned(), now.into());
+    const DATE: &str = "lastPhaseTransitionTime";
+    if resource.plural != "persistentvolumes" {
+        return;
+    }
+    let read = |object: &Value, member: &str| object.get("status").and_then(|status| status.get(member)).cloned();
+    let same_phase = read(old, "phase") == read(new, "phase");
+    let (before, after) = (read(old, DATE), read(new, DATE));
+    let date = match after {
+        None if same_phase => before,
+        date if !same_phase && (date.is_none() || date == before) => Some(now.into()),
+        date => date,
+    };
+    if let (Some(date), Some(status)) = (date, new.get_mut("status").and_then(Value::as_object_mut)) {
+        status.insert(DATE.to_owned(), date);
     }
 }
 
