@@ -263,10 +263,9 @@ impl Rejection {
 
     /// The body's JSON has a member of the wrong type; worded as the decoder does it.
     pub fn undecodable(resource: &Resource, detail: impl Display) -> Self {
-        let version = if resource.group.is_empty() { "v1".to_owned() } else { resource.version.to_owned() };
         Self::bad_request(format!(
-            "{} in version \"{version}\" cannot be handled as a {}: {detail}",
-            resource.kind, resource.kind
+            "{} in version \"{}\" cannot be handled as a {}: {detail}",
+            resource.kind, resource.version, resource.kind
         ))
     }
 

@@ -92,13 +92,20 @@ fn read_entries(object: &Value) -> Vec<Entry> {
     list(object, &["metadata", "managedFields"]).iter().map(Entry::read).filter(|it| !it.fields.is_empty()).collect()
 }
 
-fn write_entries(object: &mut Value, entries: &[Entry]) {
+/// Writes the entries in the server's order: applies first, then by time and name.
+fn write_entries(object: &mut Value, mut entries: Vec<Entry>) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if entries.is_empty() {
         metadata.remove("managedFields");
-    } else {
-        metadata.insert("managedFields".to_owned(), entries.iter().map(Entry::to_value).collect());
+        return;
     }
+    entries.sort_by(|a, b| {
+        let key = |it: &Entry| {
+            (it.operation.clone(), it.time.clone(), it.manager.clone(), it.api_version.clone(), it.subresource.clone())
+        };
+        key(a).cmp(&key(b))
+    });
+    metadata.insert("managedFields".to_owned(), entries.iter().map(Entry::to_value).collect());
 }
 
 /// What `live` (or nothing) becomes when `who` applies `body`, which is YAML or JSON.
@@ -115,6 +122,9 @@ pub fn apply_configuration(
     merge(&mut after, &intent, &mut Vec::new());
 
     let mut entries = read_entries(&before);
+    if live.is_some() && entries.is_empty() {
+        entries.extend(unmanaged(resource, &before, who.time));
+    }
     let wanted: Fields = fields::leaves(&intent, false).into_keys().collect();
     let mine = entries.iter().position(|entry| entry.is(&who, "Apply"));
     let previous = mine.map(|i| entries.remove(i));
@@ -150,10 +160,23 @@ pub fn apply_configuration(
         fields: wanted,
     };
     if !entry.fields.is_empty() {
-        entries.insert(mine.unwrap_or(0).min(entries.len()), entry);
+        entries.push(entry);
     }
-    write_entries(&mut after, &entries);
+    write_entries(&mut after, entries);
     Ok(after)
+}
+
+/// The owner of what an object had before anybody's fields were tracked.
+fn unmanaged(resource: &Resource, live: &Value, time: Option<&str>) -> Option<Entry> {
+    let fields: Fields = fields::leaves(live, true).into_keys().collect();
+    (!fields.is_empty()).then(|| Entry {
+        manager: "before-first-apply".to_owned(),
+        operation: "Update".to_owned(),
+        subresource: String::new(),
+        api_version: resource.api_version(),
+        time: time.map(str::to_owned),
+        fields,
+    })
 }
 
 /// The intent: an object of the resource's kind without what a write to this place can't set.
@@ -209,17 +232,54 @@ fn merge<'a>(live: &mut Value, intent: &'a Value, names: &mut Vec<&'a str>) {
             }
         }
         (Value::Array(live), Value::Array(wanted)) if list_type(names) != ListType::Atomic => {
-            let list_type = list_type(names);
-            for item in wanted {
-                let step = fields::step(item, list_type);
-                match live.iter_mut().find(|old| fields::step(old, list_type) == step) {
-                    Some(old) => merge(old, item, names),
-                    None => live.push(item.clone()),
-                }
-            }
+            *live = merge_list(std::mem::take(live), wanted, names);
         }
         (live, intent) => *live = intent.clone(),
     }
+}
+
+/// Items of both lists once, shared ones merged: the intent's in its order, the others where the live list has them.
+fn merge_list<'a>(live: Vec<Value>, wanted: &'a [Value], names: &mut Vec<&'a str>) -> Vec<Value> {
+    let list_type = list_type(names);
+    let step = |item: &Value| fields::step(item, list_type);
+    let wanted_steps: Vec<String> = wanted.iter().map(step).collect();
+    let shared: Vec<String> =
+        wanted_steps.iter().filter(|it| live.iter().any(|item| step(item) == **it)).cloned().collect();
+    let mut next_shared = shared.iter().peekable();
+    let mut old: Vec<(String, Option<Value>)> = live.into_iter().map(|item| (step(&item), Some(item))).collect();
+    let (mut out, mut l, mut r) = (Vec::with_capacity(old.len().max(wanted.len())), 0, 0);
+    while l < old.len() || r < wanted.len() {
+        if let Some((step, item)) = old.get_mut(l) {
+            let is_wanted = wanted_steps.contains(step);
+            let is_next = wanted_steps.get(r) == Some(step);
+            if !is_wanted {
+                out.extend(item.take());
+                l += 1;
+                continue;
+            }
+            // A shared item whose turn has passed or has not come: it is taken in the intent's order.
+            let passed = item.is_none() || r == wanted.len() || next_shared.peek().is_some_and(|it| *it != step);
+            if !is_next && passed {
+                l += 1;
+                continue;
+            }
+        }
+        let (Some(step), Some(item)) = (wanted_steps.get(r), wanted.get(r)) else { break };
+        let place = old.iter_mut().position(|(it, item)| it == step && item.is_some());
+        let merged = match place.and_then(|i| old.get_mut(i)).and_then(|(_, item)| item.take()) {
+            Some(mut before) => {
+                merge(&mut before, item, names);
+                before
+            }
+            None => item.clone(),
+        };
+        out.push(merged);
+        if next_shared.peek() == Some(&step) {
+            next_shared.next();
+        }
+        r += 1;
+    }
+    out
 }
 
 /// Removes what the manager applied before, wants no longer, and nobody else owns.
@@ -261,7 +321,7 @@ pub fn track_update(resource: &Resource, old: Option<&Value>, new: &mut Value, w
     let sent = at(new, &["metadata", "managedFields"]).and_then(Value::as_array);
     let reset = sent.is_some_and(|entries| entries.len() == 1 && entries.first() == Some(&json!({})));
     if reset {
-        write_entries(new, &[]);
+        write_entries(new, Vec::new());
         return;
     }
     let mut entries = if sent.is_some_and(|entries| !entries.is_empty()) {
@@ -293,7 +353,10 @@ pub fn track_update(resource: &Resource, old: Option<&Value>, new: &mut Value, w
         entry.time = who.time.map(str::to_owned);
     }
     if let Some(entry) = owned.filter(|entry| !entry.fields.is_empty()) {
-        entries.insert(mine.unwrap_or(entries.len()).min(entries.len()), entry);
+        entries.push(entry);
     }
-    write_entries(new, &entries);
+    write_entries(new, entries);
 }
+
+#[cfg(test)]
+mod tests;

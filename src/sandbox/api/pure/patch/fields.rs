@@ -85,6 +85,14 @@ impl Walk {
                     path.pop();
                 }
             }
+            // An intent with an empty keyed list wants nothing of it.
+            Value::Array(_) if list_type(names) != ListType::Atomic => {
+                if self.containers {
+                    self.leaves.insert(path.clone(), Value::Null);
+                }
+            }
+            // Filling an empty map does not change what owning it means.
+            Value::Object(map) if map.is_empty() => drop(self.leaves.insert(path.clone(), Value::Null)),
             _ => drop(self.leaves.insert(path.clone(), value.clone())),
         }
     }

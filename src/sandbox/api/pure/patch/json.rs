@@ -1,8 +1,8 @@
 //! JSON Patch as the API server's library (evanphx/json-patch v4) does it.
 //!
 //! Where it differs from RFC 6902: a `test` of null passes on a *missing* member (controllers rely on it to add the first
-//! finalizer), and negative array indices count from the end. An operation that can't be done is 422, a patch that can't be
-//! read 400.
+//! finalizer), `replace` sets a missing member, a missing member is copied as null, and negative array indices count from the
+//! end. An operation that can't be done is 422, a patch that can't be read 400.
 
 use super::super::rejection::Rejection;
 use serde_json::Value;
@@ -45,7 +45,7 @@ fn perform(document: &mut Value, operation: &Value) -> Result<(), Failed> {
         "replace" => replace(document, path, value()),
         "test" => test(document, path, &value()),
         "copy" => {
-            let copied = get(document, word("from").ok_or(Failed)?).ok_or(Failed)?.clone();
+            let copied = get(document, word("from").ok_or(Failed)?)?.clone();
             add(document, path, copied)
         }
         "move" => {
@@ -83,12 +83,16 @@ fn index(token: &str, len: usize) -> Result<usize, Failed> {
     if (0..len).contains(&number) { usize::try_from(number).map_err(|_| Failed) } else { Err(Failed) }
 }
 
-fn get<'a>(document: &'a mut Value, path: &str) -> Option<&'a Value> {
-    let (container, key) = parent(document, path).ok()?;
+/// The value at a path; a missing member of an object is null.
+fn get<'a>(document: &'a mut Value, path: &str) -> Result<&'a Value, Failed> {
+    let (container, key) = parent(document, path)?;
     match container {
-        Value::Object(map) => map.get(&key),
-        Value::Array(items) => items.get(index(&key, items.len()).ok()?),
-        _ => None,
+        Value::Object(map) => Ok(map.get(&key).unwrap_or(&Value::Null)),
+        Value::Array(items) => {
+            let i = index(&key, items.len())?;
+            items.get(i).ok_or(Failed)
+        }
+        _ => Err(Failed),
     }
 }
 
@@ -121,34 +125,25 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, Failed> {
 
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Failed> {
     if path.is_empty() {
+        if !value.is_object() && !value.is_array() {
+            return Err(Failed);
+        }
         *document = value;
         return Ok(());
     }
     let (container, key) = parent(document, path)?;
-    let place = match container {
-        Value::Object(map) => map.get_mut(&key),
+    match container {
+        Value::Object(map) => drop(map.insert(key, value)),
         Value::Array(items) => {
             let i = index(&key, items.len())?;
-            items.get_mut(i)
+            *items.get_mut(i).ok_or(Failed)? = value;
         }
-        _ => None,
-    };
-    *place.ok_or(Failed)? = value;
+        _ => return Err(Failed),
+    }
     Ok(())
 }
 
 fn test(document: &mut Value, path: &str, expected: &Value) -> Result<(), Failed> {
-    if path.is_empty() {
-        return if document == expected { Ok(()) } else { Err(Failed) };
-    }
-    let (container, key) = parent(document, path)?;
-    let found = match container {
-        Value::Object(map) => map.get(&key).unwrap_or(&Value::Null),
-        Value::Array(items) => {
-            let i = index(&key, items.len())?;
-            items.get(i).ok_or(Failed)?
-        }
-        _ => return Err(Failed),
-    };
-    if found == expected { Ok(()) } else { Err(Failed) }
+    let equal = if path.is_empty() { document == expected } else { get(document, path)? == expected };
+    if equal { Ok(()) } else { Err(Failed) }
 }

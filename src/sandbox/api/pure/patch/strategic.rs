@@ -59,6 +59,7 @@ fn merge_map(
                 items.retain(|item| !values.contains(item));
             }
         } else if let Some(field) = directive.strip_prefix(ORDER) {
+            check_order(patch.get(field), &values, &[names, &[field]].concat())?;
             let before = original.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
             orders.push((field.to_owned(), values, before));
         }
@@ -69,14 +70,9 @@ fn merge_map(
         let merged = match (original.remove(&key), change) {
             (_, Value::Null) => continue,
             (Some(Value::Object(old)), Value::Object(change)) => Value::Object(merge_map(old, change, &names)?),
-            (None, Value::Object(change)) => Value::Object(merge_map(Map::new(), change, &names)?),
-            (old, Value::Array(change)) => {
-                let old = match old {
-                    Some(Value::Array(items)) => items,
-                    _ => Vec::new(),
-                };
-                Value::Array(merge_list(old, change, &names)?)
-            }
+            (Some(Value::Array(old)), Value::Array(change)) => Value::Array(merge_list(old, change, &names)?),
+            // Nothing of its kind is there: the patch is the value, and what it says to do with a value is dropped.
+            (None, change) if directs(&change) => continue,
             (_, change) => stripped(change),
         };
         original.insert(key, merged);
@@ -104,8 +100,8 @@ fn merge_list(mut old: Vec<Value>, patch: Vec<Value>, names: &[&str]) -> Result<
         }
         ListType::Map(keys) => {
             let key = keys.first().copied().unwrap_or("name");
-            if patch.iter().any(|item| item.get(PATCH).is_some_and(|it| it == "replace") && item.get(key).is_none()) {
-                return Ok(patch.into_iter().filter(|item| item.get(PATCH).is_none()).map(stripped).collect());
+            if patch.iter().any(|item| item.get(PATCH).is_some_and(|it| it == "replace")) {
+                return Ok(stripped_list(patch));
             }
             for item in patch {
                 merge_item(&mut old, item, key, names)?;
@@ -123,16 +119,21 @@ fn merge_item(items: &mut Vec<Value>, patch: Value, key: &str, names: &[&str]) -
         return Err(bad(format!("map: {} does not contain declared merge key: {key}", Value::Object(patch))));
     };
     let is_it = |item: &Value| item.get(key) == Some(&wanted);
-    if patch.get(PATCH).is_some_and(|it| it == "delete") {
-        items.retain(|item| !is_it(item));
-        return Ok(());
+    match patch.get(PATCH).and_then(Value::as_str) {
+        None => {}
+        Some("delete") => {
+            items.retain(|item| !is_it(item));
+            return Ok(());
+        }
+        Some("merge") => return Err(bad("merging lists cannot yet be specified in the patch")),
+        Some(other) => return Err(bad(format!("unknown patch type: {other} in list"))),
     }
     match items.iter_mut().find(|item| is_it(item)) {
         Some(item) => {
             let old = item.as_object().cloned().unwrap_or_default();
             *item = Value::Object(merge_map(old, patch, names)?);
         }
-        None => items.push(Value::Object(merge_map(Map::new(), patch, names)?)),
+        None => items.push(Value::Object(stripped_map(patch))),
     }
     Ok(())
 }
@@ -141,25 +142,50 @@ fn merge_item(items: &mut Vec<Value>, patch: Value, key: &str, names: &[&str]) -
 fn stripped(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(stripped_map(map)),
-        Value::Array(items) => Value::Array(items.into_iter().map(stripped).collect()),
+        Value::Array(items) => Value::Array(stripped_list(items)),
         other => other,
     }
 }
 
+fn stripped_list(items: Vec<Value>) -> Vec<Value> {
+    items.into_iter().filter(|item| !directs(item)).map(stripped).collect()
+}
+
+/// Whether a value is there to say what to do, not what to store.
+fn directs(value: &Value) -> bool {
+    value.get(PATCH).is_some()
+}
+
 fn stripped_map(map: Map<String, Value>) -> Map<String, Value> {
     map.into_iter()
-        .filter(|(key, value)| !value.is_null() && !key.starts_with('$'))
+        .filter(|(key, value)| !value.is_null() && !key.starts_with('$') && !directs(value))
         .map(|(key, value)| (key, stripped(value)))
         .collect()
 }
 
-/// Listed items in the order asked for; the others keep their place relative to the listed ones that were there before.
-fn ordered(items: Vec<Value>, order: &[Value], before: &[Value], names: &[&str]) -> Vec<Value> {
-    let identity = |item: &Value| match patch_type(names) {
+/// What an item is known by: its first key, or itself.
+fn identity(item: &Value, names: &[&str]) -> Value {
+    match patch_type(names) {
         ListType::Map(keys) => keys.first().and_then(|key| item.get(key)).cloned().unwrap_or(Value::Null),
         _ => item.clone(),
-    };
-    let place = |list: &[Value], item: &Value| list.iter().position(|it| identity(it) == identity(item));
+    }
+}
+
+/// Items that a patch writes must all be in the order that it asks for, and in that order.
+fn check_order(patch: Option<&Value>, order: &[Value], names: &[&str]) -> Result<(), Rejection> {
+    let items = patch.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut order = order.iter().map(|item| identity(item, names));
+    let mut written = items.iter().filter(|item| !directs(item)).map(|item| identity(item, names));
+    if written.all(|item| order.any(|it| it == item)) {
+        return Ok(());
+    }
+    let field = names.last().copied().unwrap_or_default();
+    Err(bad(format!("The order in patch list of {field} doesn't match $setElementOrder list")))
+}
+
+/// Listed items in the order asked for; the others keep their place relative to the listed ones that were there before.
+fn ordered(items: Vec<Value>, order: &[Value], before: &[Value], names: &[&str]) -> Vec<Value> {
+    let place = |list: &[Value], item: &Value| list.iter().position(|it| identity(it, names) == identity(item, names));
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
     listed.sort_by_key(|item| place(order, item));
     let mut out = Vec::with_capacity(listed.len() + rest.len());

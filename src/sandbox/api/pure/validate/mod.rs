@@ -18,7 +18,7 @@ mod storage;
 mod types;
 mod volumes;
 
-use super::access::{at, set, text};
+use super::access::{at, text};
 use super::rejection::{Cause, Rejection};
 use super::resources::Resource;
 use serde_json::Value;
@@ -40,7 +40,8 @@ pub fn on_create(resource: &Resource, new: &Value) -> Result<(), Rejection> {
 /// Checks what an object would become by a write to itself, or (`status_write`) to its status alone.
 ///
 /// The store has already put back what this kind of write can't touch: the status of a write to the object, everything but
-/// the status (and metadata) of a write to the status. See [`carry_over`] for the metadata.
+/// the status (and metadata) of a write to the status. It has also filled in what an update may leave out of the
+/// metadata.
 pub fn on_update(resource: &Resource, old: &Value, new: &Value, status_write: bool) -> Result<(), Rejection> {
     types::check(resource, new)?;
     let mut causes = Vec::new();
@@ -55,28 +56,6 @@ pub fn on_update(resource: &Resource, old: &Value, new: &Value, status_write: bo
         }
     }
     settle(resource, new, &causes)
-}
-
-/// Copies from the stored object what an update may leave out and what no update can change: uid, creation and deletion
-/// timestamps, grace period, self link's heirs. A *different* uid or creation timestamp is left for [`on_update`] to refuse.
-pub fn carry_over(old: &Value, new: &mut Value) {
-    let Some(metadata) = new.get_mut("metadata") else { return };
-    for key in [
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-    ] {
-        let Some(stored) = at(old, &["metadata", key]) else { continue };
-        let given = metadata.get(key).is_some_and(|value| !value.is_null() && value != "");
-        let fixed = matches!(key, "deletionTimestamp" | "deletionGracePeriodSeconds" | "generation");
-        if fixed || !given {
-            set(metadata, key, stored.clone());
-        }
-    }
 }
 
 fn settle(resource: &Resource, new: &Value, causes: &[Cause]) -> Result<(), Rejection> {

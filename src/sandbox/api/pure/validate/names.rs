@@ -28,8 +28,9 @@ fn wide(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-fn too_long(text: &str, limit: usize) -> Option<String> {
-    (text.len() > limit).then(|| format!("must be no more than {limit} bytes"))
+/// The server's two generations of validators count in different words.
+fn too_long(text: &str, limit: usize, unit: &str) -> Option<String> {
+    (text.len() > limit).then(|| format!("must be no more than {limit} {unit}"))
 }
 
 /// Whether this is a name such as `pv-1` or `example.com`.
@@ -45,12 +46,17 @@ pub fn is_dns_label(name: &str) -> bool {
 /// What is wrong with a DNS subdomain.
 pub(super) fn subdomain(name: &str) -> Vec<String> {
     let shaped = name.split('.').all(|part| framed(part, lower));
-    too_long(name, 253).into_iter().chain((!shaped).then(|| SUBDOMAIN.to_owned())).collect()
+    too_long(name, 253, "characters").into_iter().chain((!shaped).then(|| SUBDOMAIN.to_owned())).collect()
 }
 
 /// What is wrong with a DNS label.
 pub(super) fn label(name: &str) -> Vec<String> {
-    too_long(name, 63).into_iter().chain((!framed(name, lower)).then(|| LABEL.to_owned())).collect()
+    let shape = match framed(name, lower) {
+        true => None,
+        false if subdomain(name).is_empty() => Some("must not contain dots".to_owned()),
+        false => Some(LABEL.to_owned()),
+    };
+    too_long(name, 63, "characters").into_iter().chain(shape).collect()
 }
 
 /// What is wrong with `prefix/name` or `name`: keys of labels and annotations, finalizers.
@@ -77,7 +83,7 @@ pub(super) fn qualified(text: &str) -> Vec<String> {
     if name.is_empty() {
         faults.push("name part must be non-empty".to_owned());
     }
-    faults.extend(too_long(name, 63).map(|fault| format!("name part {fault}")));
+    faults.extend(too_long(name, 63, "bytes").map(|fault| format!("name part {fault}")));
     if !framed(name, wide) {
         faults.push(QUALIFIED.to_owned());
     }
@@ -87,12 +93,12 @@ pub(super) fn qualified(text: &str) -> Vec<String> {
 /// What is wrong with a label's value.
 pub(super) fn label_value(value: &str) -> Vec<String> {
     let shaped = value.is_empty() || framed(value, wide);
-    too_long(value, 63).into_iter().chain((!shaped).then(|| LABEL_VALUE.to_owned())).collect()
+    too_long(value, 63, "bytes").into_iter().chain((!shaped).then(|| LABEL_VALUE.to_owned())).collect()
 }
 
 /// What is wrong with a key of a Secret's or a ConfigMap's data.
 pub(super) fn config_key(key: &str) -> Vec<String> {
-    let mut faults: Vec<String> = too_long(key, 253).into_iter().collect();
+    let mut faults: Vec<String> = too_long(key, 253, "characters").into_iter().collect();
     if key.is_empty() || !key.chars().all(wide) {
         faults.push(CONFIG_KEY.to_owned());
     }

@@ -273,17 +273,6 @@ fn members_of_the_wrong_type_are_undecodable() {
     }
 }
 
-#[test]
-fn what_an_update_leaves_out_is_carried_over() {
-    let old = with("nodes", &[("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))]);
-    let mut new = json!({ "metadata": { "resourceVersion": "1", "uid": "" }, "spec": {} });
-    carry_over(&old, &mut new);
-    assert_eq!(on_update(resource("nodes"), &old, &new, false), Ok(()));
-    let mut other = json!({ "metadata": { "resourceVersion": "1", "uid": "other" }, "spec": {} });
-    carry_over(&old, &mut other);
-    assert_eq!(fields(&on_update(resource("nodes"), &old, &other, false).unwrap_err()), ["metadata.uid"]);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
