@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each bench uses a part of it, as a module of its own")]
 
+#[cfg(feature = "sandbox")]
+pub mod cluster;
+
 use std::fs;
 
 use csi_control_plane::cluster::{Cached, VolumeAttachment};
