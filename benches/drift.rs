@@ -73,7 +73,7 @@ fn comparisons(criterion: &mut Criterion) {
         let records = records(drifted);
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
-                Suspects::default,
+                || Suspects::of_term(now),
                 |mut suspects| {
                     let first = suspects.compare(&snapshot, &records).len();
                     (first, suspects)

@@ -124,7 +124,7 @@ impl Cluster {
         audit.clear();
         *self.timeline.took.lock().unwrap() = Default::default();
         self.timeline.done.send_replace((0, 0));
-        let (begun, cpu) = (self.stage.clock.now(), super::cpu(process));
+        let (start, cpu) = (self.stage.clock.now(), super::cpu(process));
         for number in numbers {
             begin(&self.stage.api, number);
             if number % 50 == 0 {
@@ -134,7 +134,7 @@ impl Cluster {
         let mut watched = self.timeline.done.subscribe();
         let all = watched.wait_for(|now| done(*now) >= count);
         tokio::time::timeout(PATIENCE, all).await.unwrap().unwrap();
-        let wall = begun.elapsed();
+        let wall = start.elapsed();
         let cpu = super::cpu(process) - cpu;
         let (attached, gone) = std::mem::take(&mut *self.timeline.took.lock().unwrap());
         let mut latencies = if attached.is_empty() { gone } else { attached };

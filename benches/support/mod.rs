@@ -1,6 +1,7 @@
 //! What the benches share: objects as a server sends them, and what the kernel says of a process.
 
 #![allow(dead_code, unreachable_pub, reason = "each bench uses a part of it, as a module of its own")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking and reports by printing")]
 
 #[cfg(feature = "sandbox")]
 pub mod cluster;
