@@ -31,7 +31,8 @@ pub(crate) struct Commit {
 impl Commit {
     /// Whether the Lease was handed back.
     pub(crate) fn is_release(&self) -> bool {
-        self.plural == "leases" && self.new.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or("") == ""
+        self.plural == "leases"
+            && self.new.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or("").is_empty()
     }
 
     /// Whether this says that a volume is attached.
@@ -75,7 +76,8 @@ impl Commits {
 
     /// I8: no daemon writes but the one that holds the Lease, and that not a moment longer than the Lease is valid.
     pub(crate) fn assert_one_leader(&self, lease_duration: Duration) {
-        let writes = self.all().into_iter().filter(|commit| commit.user.starts_with(DAEMONS) && commit.plural != "leases");
+        let writes =
+            self.all().into_iter().filter(|commit| commit.user.starts_with(DAEMONS) && commit.plural != "leases");
         for write in writes {
             let what = format!("{} wrote {} {} at {:?}", write.user, write.plural, write.name, write.at);
             let (leader, renewed) = write.leader.unwrap_or_else(|| panic!("{what} while nobody led"));

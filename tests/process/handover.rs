@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 
+use crate::commits::Commit;
 use crate::theatre::{LEASE, Theatre};
 
 /// What a hand-over may take from the release to the successor's first attachment.
@@ -27,7 +28,7 @@ async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standb
     let next = theatre.attached("next").await;
     assert_eq!(old.exit().await, Some(0), "{}", old.stderr());
 
-    let release = theatre.commits.first(|commit| commit.is_release()).expect("the lease was released");
+    let release = theatre.commits.first(Commit::is_release).expect("the lease was released");
     assert_eq!(release.user, "daemon-old");
     let recorded = theatre.attached("in-flight").await;
     assert_eq!(recorded.user, "daemon-old", "whoever began it records it");
@@ -64,10 +65,10 @@ async fn a_killed_leader_is_succeeded_when_its_lease_has_expired_and_not_before(
     assert_eq!(after.user, "daemon-new");
     let took = after.at.saturating_sub(killed);
     assert!(took < LEASE + AT_ONCE, "attached {took:?} after the kill");
-    let is_take_over = |commit: &crate::commits::Commit| commit.plural == "leases" && commit.user == "daemon-new";
+    let is_take_over = |commit: &Commit| commit.plural == "leases" && commit.user == "daemon-new";
     let take_over = theatre.commits.first(is_take_over).unwrap();
-    let leases = theatre.commits.all().into_iter().filter(|commit| commit.plural == "leases");
-    let renewed = leases.filter(|commit| commit.user == "daemon-old").next_back().unwrap();
+    let mut leases = theatre.commits.all().into_iter().filter(|commit| commit.plural == "leases");
+    let renewed = leases.rfind(|commit| commit.user == "daemon-old").unwrap();
     assert!(take_over.at >= renewed.at + LEASE, "renewed at {:?}, taken at {:?}", renewed.at, take_over.at);
     theatre.commits.assert_one_leader(LEASE);
     new.stop().await.unwrap();

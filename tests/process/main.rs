@@ -4,6 +4,14 @@
 //! expects, never for time to pass. Order and speed are read from the stage, not from the process under test: commits of the
 //! store and calls of the driver share one time axis, [`commits`].
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "all of this is test code, also what is shared by tests"
+)]
+
 mod commits;
 mod diagnostics;
 mod drivers;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 
+use crate::commits::Commit;
 use crate::theatre::Theatre;
 
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ async fn a_second_sigterm_ends_it_at_once_with_exit_code_1_and_leaves_the_lease_
 
     assert!(theatre.driver().age().saturating_sub(asked) < AT_ONCE);
     assert!(daemon.stderr().contains("stopped at once by a second signal"), "{}", daemon.stderr());
-    assert!(theatre.commits.first(|commit| commit.is_release()).is_none(), "the call may still be running");
+    assert!(theatre.commits.first(Commit::is_release).is_none(), "the call may still be running");
 }
 
 #[tokio::test]
@@ -36,7 +37,7 @@ async fn sigint_stops_it_in_order_too() {
     daemon.is("serving").await;
     daemon.signal("INT").await;
     assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
-    assert!(theatre.commits.first(|commit| commit.is_release()).is_some());
+    assert!(theatre.commits.first(Commit::is_release).is_some());
 }
 
 #[tokio::test]
@@ -63,5 +64,5 @@ async fn sigterm_ends_it_in_order_while_the_driver_is_gone() {
     daemon.signal("TERM").await;
     assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
     assert!(theatre.driver().age().saturating_sub(asked) < AT_ONCE);
-    assert!(theatre.commits.first(|commit| commit.is_release()).is_some());
+    assert!(theatre.commits.first(Commit::is_release).is_some());
 }
