@@ -96,7 +96,6 @@ fn describes(metric: &Metric, family: &Family) {
 async fn probes_and_status_tell_of_a_daemon_at_work() {
     let theatre = Theatre::open().await;
     let daemon = experienced(&theatre).await;
-    let health = theatre.driver().clone();
     for (path, checks) in
         [("/livez", &[][..]), ("/readyz", &["driver", "caches"]), ("/healthz/leader-election", &["leases"])]
     {
@@ -134,7 +133,7 @@ async fn probes_and_status_tell_of_a_daemon_at_work() {
         assert!(page.body.contains(text), "{text}");
     }
     assert_eq!(daemon.get("/nothing").await.code, 404);
-    assert_eq!(health.violations(), []);
+    assert_eq!(theatre.driver().violations(), []);
 }
 
 #[tokio::test]

@@ -39,6 +39,7 @@ async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standb
     assert_eq!(next.user, "daemon-new", "nothing new is begun after SIGTERM");
     assert!(theatre.publishes("next")[0].started >= release.at);
     let took = next.at.checked_sub(release.at).expect("after the release");
+    println!("hand-over: attached {took:?} after the release");
     assert!(took < AT_ONCE, "attached {took:?} after the release");
     theatre.commits.assert_one_leader(LEASE);
     assert_eq!(theatre.driver().violations(), []);
@@ -64,6 +65,7 @@ async fn a_killed_leader_is_succeeded_when_its_lease_has_expired_and_not_before(
 
     assert_eq!(after.user, "daemon-new");
     let took = after.at.saturating_sub(killed);
+    println!("take-over: attached {took:?} after the kill");
     assert!(took < LEASE + AT_ONCE, "attached {took:?} after the kill");
     let is_take_over = |commit: &Commit| commit.plural == "leases" && commit.user == "daemon-new";
     let take_over = theatre.commits.first(is_take_over).unwrap();

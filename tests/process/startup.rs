@@ -1,7 +1,5 @@
 //! Drivers that are not there yet, or answer nonsense: the daemon stays up, says why it is not ready, and goes on trying.
 
-use std::time::Duration;
-
 use csi_control_plane::process::Tasks;
 use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Listen, Method, Server};
 use serde_json::Value;
@@ -126,5 +124,4 @@ async fn a_socket_that_does_not_speak_grpc_is_dialled_again() {
     theatre.attached("volume").await;
     server.stop().await;
     daemon.shows("the driver is missed", |status| status["driver"]["state"] == "lost").await;
-    assert!(theatre.driver().age() < Duration::from_secs(30));
 }
