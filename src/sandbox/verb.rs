@@ -101,9 +101,10 @@ async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, fold
     narrator.say(format_args!("Kubernetes API   {url}"));
     narrator.say(format_args!("kubeconfig       {}", config_path.display()));
 
+    let address = endpoint.clone().unwrap_or_else(|| format!("unix://{}", folder.join("csi.sock").display()));
     let (backend, dial) = match endpoint {
         None => {
-            narrator.say(format_args!("demo CSI driver  unix://{}", folder.join("csi.sock").display()));
+            narrator.say(format_args!("demo CSI driver  {address}"));
             (Backend::Demo(stage.driver.clone()), stage.driver_dial("sandbox"))
         }
         Some(address) => {
@@ -113,7 +114,7 @@ async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, fold
             (Backend::Own(Box::new(own)), dial)
         }
     };
-    let yaml = configuration(overlay)?;
+    let yaml = configuration(&address, overlay)?;
     let daemon = stage.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
     if let Some(address) = daemon.diagnostics {
         narrator.say(format_args!("status page      http://{address}/"));
@@ -142,12 +143,12 @@ async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, fold
     Ok(())
 }
 
-/// The sandbox's configuration with the overlay's keys on top.
-fn configuration(overlay: Option<&Path>) -> Result<String, SandboxError> {
-    let Some(path) = overlay else { return Ok(CONFIGURATION.to_owned()) };
+/// The sandbox's configuration for the driver at `address`, with the overlay's keys on top.
+fn configuration(address: &str, overlay: Option<&Path>) -> Result<String, SandboxError> {
+    let base = format!("csi: {{ endpoint: {address:?} }}{CONFIGURATION}");
+    let Some(path) = overlay else { return Ok(base) };
     let text = fs::read_to_string(path).map_err(|source| SandboxError::Folder { path: path.to_owned(), source })?;
-    let merged =
-        merge(CONFIGURATION, &text).map_err(|source| SandboxError::Overlay { path: path.to_owned(), source })?;
+    let merged = merge(&base, &text).map_err(|source| SandboxError::Overlay { path: path.to_owned(), source })?;
     Ok(merged)
 }
 
