@@ -25,7 +25,7 @@ async fn ready(daemon: &Program, connections: u64) -> Value {
 }
 
 #[tokio::test]
-async fn r27_a_driver_that_comes_back_unchanged_is_served_on_in_the_same_term() {
+async fn a_driver_that_comes_back_unchanged_is_served_on_in_the_same_term() {
     let theatre = Theatre::open().await;
     let mut daemon = theatre.daemon("daemon");
     theatre.attach("before");
