@@ -122,8 +122,8 @@ fn code(path: &Path) -> String {
 }
 
 fn without_tests(text: &str) -> String {
-    let text: String =
-        text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let text = lines.join("\n") + "\n";
     let mut parts = text.split("#[cfg(test)]");
     let mut code = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -65,7 +65,11 @@ pub struct Objects {
 impl Desk {
     /// Reads what the caches hold for an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
-        let object = self.known.attachments.get(&ObjectName::cluster(name))?;
+        self.about(self.known.attachments.get(&ObjectName::cluster(name))?)
+    }
+
+    /// What the caches hold besides about an attachment, if it is ours.
+    pub fn about(&self, object: Arc<VolumeAttachment>) -> Option<Objects> {
         if object.spec.attacher != self.rules.driver {
             return None;
         }

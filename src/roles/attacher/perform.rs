@@ -175,12 +175,13 @@ pub(super) async fn patch_status(
     Ok(())
 }
 
-/// Reads the attachment and its volume again. `false`: the cache knows nothing newer, so another look would see the same.
+/// Reads the attachment and its volume again. `false`: there is nothing newer than what `now` was made from, so another
+/// look would see the same.
 pub(super) async fn refresh(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     let api = desk.api.use_now()?;
-    let attachment = refresh_one(api, &desk.known.attachments, &ObjectName::cluster(&now.attachment.name)).await?;
+    let attachment = refresh_one(api, &desk.known.attachments, now.object.as_ref()).await?;
     let volume = match &now.volume {
-        Some(volume) => refresh_one(api, &desk.known.volumes, &ObjectName::of(volume.as_ref())).await?,
+        Some(volume) => refresh_one(api, &desk.known.volumes, volume.as_ref()).await?,
         None => false,
     };
     Ok(attachment || volume)
@@ -198,23 +199,16 @@ pub(super) async fn is_there(desk: &Desk, now: &Objects, refusal: &Refusal) -> R
     })
 }
 
-async fn refresh_one<K: Cached>(
-    api: &crate::cluster::Api,
-    cache: &Cache<K>,
-    name: &ObjectName,
-) -> Result<bool, AttemptError> {
-    let before = cache.get(name);
-    match api.get::<K>(name).await {
+async fn refresh_one<K: Cached>(api: &crate::cluster::Api, cache: &Cache<K>, seen: &K) -> Result<bool, AttemptError> {
+    let name = ObjectName::of(seen);
+    match api.get::<K>(&name).await {
         Ok(object) => cache.absorb(object),
         // The watch will say so; nothing is taken out of the cache on hearsay.
         Err(error) if error.kind() == ApiErrorKind::NotFound => {}
         Err(error) => return Err(AttemptError::Refresh(error)),
     }
-    let after = cache.get(name);
-    Ok(match (before, after) {
-        (Some(before), Some(after)) => before.meta().resource_version != after.meta().resource_version,
-        (before, after) => before.is_some() != after.is_some(),
-    })
+    // Not compared with the cache of a moment ago: the write that outran ours may be our own, and be in there already.
+    Ok(cache.get(&name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version))
 }
 
 #[cfg(test)]

@@ -132,8 +132,8 @@ impl Desk {
     /// Writes the error where kubelet, the attach/detach controller and people look for it. A failure of the write itself
     /// is only logged: the attempt's own error drives the back-off (spec 2.7).
     async fn write_error(&self, objects: &Objects, error: &AttemptError, message: &str, confirmed_gone: bool) {
-        // The status of an attachment that is published but not recorded is not an error's to tell.
-        if matches!(error, AttemptError::RecordAttached(_)) {
+        // What is published and will soon be recorded is no error of the attachment; what the API refuses for good is.
+        if matches!(error, AttemptError::RecordAttached(error) if error.is_transient()) {
             return;
         }
         // The attempt's own writes may have changed the object since.

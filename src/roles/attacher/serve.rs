@@ -288,18 +288,11 @@ impl Shift {
         }
     }
 
+    /// By name, as the cache has them.
     fn records(&self, snapshot: &Snapshot) -> Vec<Record> {
         let active = self.active();
-        let mut records: Vec<Record> = self
-            .desk
-            .known
-            .attachments
-            .all()
-            .iter()
-            .filter_map(|object| self.record(object, snapshot, &active))
-            .collect();
-        records.sort_by(|a, b| a.name.cmp(&b.name));
-        records
+        let attachments = self.desk.known.attachments.all();
+        attachments.into_iter().filter_map(|object| self.record(object, snapshot, &active)).collect()
     }
 
     /// The attachments that are being worked on or wait for a worker. One that waits for its back-off is not.
@@ -307,10 +300,10 @@ impl Shift {
         self.attachments.snapshot().into_iter().filter(|item| item.next_run_in.is_none()).map(|item| item.key).collect()
     }
 
-    fn record(&self, object: &VolumeAttachment, snapshot: &Snapshot, active: &BTreeSet<String>) -> Option<Record> {
-        let objects = self.desk.find(object.metadata.name.as_deref()?)?;
-        let Attachment { name, uid, direction, attached, .. } = objects.attachment.clone();
+    fn record(&self, object: Arc<VolumeAttachment>, snapshot: &Snapshot, active: &BTreeSet<String>) -> Option<Record> {
+        let objects = self.desk.about(object)?;
         let (volume_handle, node_id) = objects.published_as(&self.desk.rules.driver)?;
+        let Attachment { name, uid, direction, attached, .. } = objects.attachment;
         let busy = active.contains(&name) || self.desk.operations.touched_since(&volume_handle, snapshot.started);
         let version = (uid, objects.object.metadata.resource_version.clone().unwrap_or_default());
         Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
