@@ -17,7 +17,7 @@ use super::attachment::Direction;
 use super::decide::{Progress, Step, next_step};
 use super::desk::{Desk, Objects};
 use super::perform::{self, Performed};
-use super::refusal::AttemptError;
+use super::refusal::{AttemptError, Refusal};
 
 /// How often one attempt reads an object again because a write's precondition failed. More would be a fight with
 /// another writer, which back-off settles better.
@@ -134,8 +134,11 @@ impl Attempt<'_> {
         match next {
             Step::Settled => Ok(()),
             Step::Refuse(refusal) => {
-                let is_new = self.ticket.age() < LAG_PATIENCE;
-                if is_new && refusal.is_absence() && perform::is_there(self.desk, now, &refusal).await? {
+                // Kinds are watched apart: an attachment can arrive before its volume. That is confirmed before it is told.
+                if let Refusal::VolumeMissing(volume) = &refusal
+                    && self.ticket.age() < LAG_PATIENCE
+                    && perform::is_there(self.desk, volume).await?
+                {
                     debug!(error = %refusal, "the API has it, the cache has not seen it yet");
                     return Err(Stop::CacheBehind);
                 }
