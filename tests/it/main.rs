@@ -9,7 +9,12 @@
 )]
 
 mod attach;
+mod drift;
+mod errors;
 mod ground;
 mod http;
+mod nodes;
 mod objects;
+mod secrets;
+mod volumes;
 mod world;

@@ -19,17 +19,19 @@ pub(crate) fn config() -> Value {
 
 /// Merges `from` into `into`: null removes.
 pub(crate) fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                if value.is_null() {
-                    into.remove(&key);
-                } else {
-                    merge(into.entry(key).or_insert(Value::Null), value);
-                }
-            }
+    let Value::Object(from) = from else {
+        *into = from;
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in from {
+        if value.is_null() {
+            into.as_object_mut().unwrap().remove(&key);
+        } else {
+            merge(&mut into[key], value);
         }
-        (into, from) => *into = from,
     }
 }
 
