@@ -1,7 +1,5 @@
 //! What users see when something fails, and how often it is tried again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
@@ -11,9 +9,8 @@ use kube::ResourceExt as _;
 use kube::api::PostParams;
 use serde_json::json;
 use tonic::Code;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::logs;
 use crate::world::World;
 
 fn fail(method: Method, code: Code, message: &str) -> Fault {
@@ -245,28 +242,12 @@ async fn status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
     assert!(!world.status(&daemon).await.to_string().contains("the array is on fire"));
 }
 
-/// Counts the log's lines that say `resync`.
-#[derive(Clone, Default)]
-struct Resyncs(Arc<AtomicUsize>);
-
-impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Resyncs {
-    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-        let (resyncs, said) = (self.0.clone(), |value: &dyn std::fmt::Debug| format!("{value:?}"));
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            if field.name() == "message" && said(value) == "resync" {
-                resyncs.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-    }
-}
-
 #[tokio::test]
 async fn a_resync_of_zero_is_never() {
-    let resyncs = Resyncs::default();
-    let _log = tracing_subscriber::registry().with(resyncs.clone()).set_default();
+    let (resyncs, _log) = logs::count("resync");
     let world = World::new().await;
     let _daemon = world.daemon(json!({ "roles": { "attacher": { "resync": "0s" } } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.attached(&world.attach(&volume, &node).await).await;
-    assert_eq!(resyncs.0.load(Ordering::SeqCst), 0);
+    assert_eq!(*resyncs.borrow(), 0);
 }

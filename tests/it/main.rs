@@ -10,11 +10,15 @@
 
 mod attach;
 mod drift;
+mod driver;
 mod errors;
 mod ground;
 mod http;
+mod leading;
+mod logs;
 mod nodes;
 mod objects;
+mod sandbox_only;
 mod secrets;
 mod volumes;
 mod world;
