@@ -1,6 +1,8 @@
 //! What the daemon asks of the API, request by request.
 
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use serde_json::json;
+use tonic::Code;
 
 use super::{api, writes, written};
 use crate::logs;
@@ -56,9 +58,8 @@ async fn an_error_that_stays_the_same_is_written_once() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": false } } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let refused = csi_control_plane::sandbox::driver::Action::fail(tonic::Code::Internal, "always the same");
-    let method = csi_control_plane::sandbox::driver::Method::ControllerPublishVolume;
-    world.driver().inject(csi_control_plane::sandbox::driver::Fault::on(method, refused));
+    let refused = Action::fail(Code::Internal, "always the same");
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, refused));
     let attachment = world.attach(&volume, &node).await;
     world.failed(&attachment, "always the same").await;
     world.driver_until("five attempts", |_| world.publishes(&volume).len() >= 5).await;

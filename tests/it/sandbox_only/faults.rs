@@ -5,6 +5,7 @@ use std::time::Duration;
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -33,8 +34,15 @@ fn failures() -> Vec<(&'static str, Action)> {
     ]
 }
 
-/// One whole life of a volume, in which the requests that match meet `action` once.
-async fn live(what: &str, on: fn(Matching, volume: &str, attachment: &str, secret: &str) -> (Matching, u64)) {
+/// Which request is struck: of those that match, the nth. Told the daemon's, the volume, the attachment, the secret.
+type On = fn(Matching, &str, &str, &str) -> (Matching, u64);
+
+/// Whole lives of volumes, one for each failure, in each of which one request of this sort fails once.
+fn live(what: &'static str, on: On) -> LocalBoxFuture<'static, ()> {
+    Box::pin(play(what, on))
+}
+
+async fn play(what: &str, on: On) {
     let world = World::new().await;
     let _daemon = world.daemon(json!({ "kubernetes": { "requestTimeout": "400ms" } })).await;
     let node = world.node("node").await;

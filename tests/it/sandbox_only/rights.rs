@@ -2,7 +2,6 @@
 
 use csi_control_plane::sandbox::api::{Grant, Identity, PolicyRule};
 use csi_control_plane::sandbox::stage::{Daemon, Stage};
-use serde_json::json;
 
 use super::{api, user};
 use crate::objects;
