@@ -101,9 +101,9 @@ pub enum Action {
     /// It hangs, and its volume stays busy (ABORTED for later calls) when the caller gives up, until a restart.
     Wedge,
     /// It is served after a while, if its caller still waits then.
-    Delay(#[serde(with = "humantime_serde")] Duration),
+    Delay(#[serde(with = "crate::process::duration")] Duration),
     /// It is served after a while, whether its caller still waits or not, and even over a restart. The volume is busy.
-    Late(#[serde(with = "humantime_serde")] Duration),
+    Late(#[serde(with = "crate::process::duration")] Duration),
     /// It is served, but answered with an error.
     DoneButFail {
         /// The gRPC code.
@@ -117,19 +117,19 @@ pub enum Action {
     /// The driver dies before it does anything, and is back after `down`.
     Crash {
         /// How long the driver is away.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "crate::process::duration")]
         down: Duration,
     },
     /// It is served; the driver dies before it answers.
     DoneButCrash {
         /// How long the driver is away.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "crate::process::duration")]
         down: Duration,
     },
     /// It is served and answered; then the driver dies.
     AnswerThenCrash {
         /// How long the driver is away.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "crate::process::duration")]
         down: Duration,
     },
     /// It is served, but the answer is false or nonsense. Where the lie doesn't fit the method, the answer is true.
@@ -308,7 +308,7 @@ mod tests {
         let text = serde_yaml::to_string(&fault).unwrap();
         assert!(text.contains("code: Unavailable"), "{text}");
         assert_eq!(serde_yaml::from_str::<Fault>(&text).unwrap(), fault);
-        let late: Fault = serde_json::from_str(r#"{"method":"Probe","action":{"late":"1m 30s"}}"#).unwrap();
+        let late: Fault = serde_json::from_str(r#"{"method":"Probe","action":{"late":"1m30s"}}"#).unwrap();
         assert_eq!(late, Fault::on(Method::Probe, Action::Late(Duration::from_secs(90))));
         assert!(serde_json::from_str::<Fault>(r#"{"action":{"fail":{"code":"Oops","message":""}}}"#).is_err());
     }
