@@ -257,3 +257,11 @@ async fn metrics_have_client_go_names_and_an_oldest_age() {
     assert!(text.contains("csi_control_plane_workqueue_oldest_age_seconds{name=\"csi-attacher-va\"} 0"), "{text}");
     assert!(text.contains("workqueue_depth{name=\"csi-attacher-va\"} 0"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_for_a_worker_is_neither_delayed_nor_running() {
+    let queue = queue(&[1], &Meter::new());
+    queue.add("a".into(), NOW);
+    let item = queue.snapshot().remove(0);
+    assert!(item.running_for.is_none() && item.next_run_in.is_none(), "{item:?}");
+}

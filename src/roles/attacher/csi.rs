@@ -26,6 +26,18 @@ const MAX_REFRESHES: u32 = 3;
 const MAX_RECORD_TRIES: u32 = 4;
 /// The pause before the first of these tries; it doubles.
 const RECORD_PAUSE: Duration = Duration::from_millis(100);
+/// A server that asks for a longer pause is left alone until the queue's next try: the worker, and a stop of the daemon,
+/// must not wait for it.
+const LONGEST_RECORD_PAUSE: Duration = Duration::from_secs(5);
+/// More steps than any attempt needs, with every refresh and every try used up. Beyond lies an API whose answers never
+/// show what was written, such as one with a webhook that rewrites it: that is for back-off, not for a loop.
+const MAX_STEPS: u32 = 40;
+
+/// How long a cache that lags behind another gets to catch up before the key looks again by itself.
+const CATCH_UP: Duration = Duration::from_millis(200);
+
+/// A cache that lags for longer than this is a failure like any other, with its error told and its back-off.
+const LAG_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why an attempt ended without being settled.
 #[derive(Debug)]
@@ -34,6 +46,8 @@ pub(super) enum Stop {
     Failed(AttemptError),
     /// The term is over: nothing may be written any more, not even an error.
     TermOver,
+    /// The API has what a cache lacks: its watch will deliver it in a moment, and that wakes the key.
+    CacheBehind,
 }
 
 impl From<TermOver> for Stop {
@@ -75,6 +89,12 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
     match outcome {
         Ok(()) => Outcome::Settled,
         Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::CacheBehind) => Outcome::RetryAfter(CATCH_UP),
+        // The watch has yet to say so. Nobody reads the errors of an object that is gone.
+        Err(Stop::Failed(error)) if error.says_gone() => {
+            ticket.note(error.message());
+            Outcome::Retry { cap: None }
+        }
         Err(Stop::Failed(error)) => desk.report_failure(&ticket, &first, &error).await,
     }
 }
@@ -82,7 +102,12 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
 impl Attempt<'_> {
     async fn work(&mut self, first: &Objects) -> Result<(), Stop> {
         let forced = self.ticket.causes().contains(Cause::Drift);
-        loop {
+        for _ in 0..MAX_STEPS {
+            // Once the term is being wound down nothing is begun; what the driver has answered is still recorded. So a
+            // stop waits for one call to the driver, and not for a line of them.
+            if self.desk.term.is_over() && !self.has_answer() {
+                return Err(Stop::TermOver);
+            }
             let Some(now) = self.desk.find(self.ticket.key()) else {
                 self.settle(first);
                 return Ok(());
@@ -98,12 +123,24 @@ impl Attempt<'_> {
             }
             self.perform(step, &now).await?;
         }
+        Err(AttemptError::Endless(MAX_STEPS).into())
+    }
+
+    fn has_answer(&self) -> bool {
+        self.done.published.is_some() || self.done.unpublished
     }
 
     async fn perform(&mut self, next: Step, now: &Objects) -> Result<(), Stop> {
         match next {
             Step::Settled => Ok(()),
-            Step::Refuse(refusal) => Err(refusal.into()),
+            Step::Refuse(refusal) => {
+                let is_new = self.ticket.age() < LAG_PATIENCE;
+                if is_new && refusal.is_absence() && perform::is_there(self.desk, now, &refusal).await? {
+                    debug!(error = %refusal, "the API has it, the cache has not seen it yet");
+                    return Err(Stop::CacheBehind);
+                }
+                Err(refusal.into())
+            }
             Step::Prepare(preparations) => {
                 let all = join_all(preparations.into_iter().map(|one| perform::prepare(self.desk, now, one))).await;
                 for performed in all {
@@ -140,6 +177,11 @@ impl Attempt<'_> {
             },
             Step::RecordDetached => match perform::record_detached(self.desk, now).await {
                 Ok(()) => Ok(()),
+                // The other finalizer went in the meantime, and the object with it: there is no status left to write (R5).
+                Err(Stop::Failed(error)) if error.says_gone() => {
+                    self.done.gone = true;
+                    Ok(())
+                }
                 Err(ended) => self.refresh_after(ended, now).await,
             },
         }
@@ -174,6 +216,9 @@ impl Attempt<'_> {
                 if error.is_transient() && self.record_tries < MAX_RECORD_TRIES =>
             {
                 let pause = error.retry_after().unwrap_or_else(|| RECORD_PAUSE * 2_u32.pow(self.record_tries));
+                if pause > LONGEST_RECORD_PAUSE {
+                    return Err(AttemptError::RecordAttached(error).into());
+                }
                 self.record_tries += 1;
                 debug!(error = %crate::process::Chain(&error), "could not record the attachment yet");
                 tokio::time::sleep(pause).await;
@@ -207,7 +252,7 @@ impl Attempt<'_> {
 
     /// Tells of the success, where there is one to tell of.
     fn settle(&self, first: &Objects) {
-        let did_something = self.done.published.is_some() || self.done.unpublished;
+        let did_something = self.has_answer();
         if did_something {
             match first.attachment.direction {
                 Direction::Attach => info!(node = first.attachment.node, "attached"),

@@ -100,7 +100,7 @@ impl Objects {
         };
         let handle = spec.and_then(|spec| spec.csi.as_ref()).map(|csi| csi.volume_handle.clone());
         let node_id = || self.node.as_ref().and_then(|node| node.node_id(driver)).map(str::to_owned);
-        Some((handle.or_else(|| recorded.volume_handle.clone())?, recorded.node_id.clone().or_else(node_id)?))
+        Some((recorded.volume_handle.clone().or(handle)?, recorded.node_id.clone().or_else(node_id)?))
     }
 
     /// The decision's view.

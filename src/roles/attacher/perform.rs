@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::cluster::patch::Guard;
 use crate::cluster::{ApiError, ApiErrorKind, Cache, Cached, ObjectName, names, patch};
-use crate::cluster::{PersistentVolume, VolumeAttachment};
+use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
 use crate::csi::RpcError;
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 
 use super::csi::Stop;
 use super::decide::{Intent, Preparation, Publish, Secret, Unpublish};
 use super::desk::{Desk, Objects};
-use super::refusal::AttemptError;
+use super::refusal::{AttemptError, Refusal};
 
 /// What a preparation brought.
 #[derive(Debug)]
@@ -137,8 +137,7 @@ pub(super) async fn record_attached(
     }
     let metadata = if context.is_empty() { Value::Null } else { Value::Object(metadata) };
     let status = json!({ "attached": true, "attachmentMetadata": metadata, "attachError": null });
-    patch_status(desk, now, &status).await.map_err(AttemptError::RecordAttached).map_err(Stop::from)?;
-    Ok(())
+    patch_status(desk, now, &status, AttemptError::RecordAttached).await
 }
 
 /// Removes our finalizer from the attachment, and nobody else's.
@@ -158,20 +157,20 @@ pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<(), Stop> {
 /// Records that the volume is detached, on an attachment that somebody else's finalizer keeps.
 pub(super) async fn record_detached(desk: &Desk, now: &Objects) -> Result<(), Stop> {
     let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
-    match patch_status(desk, now, &status).await {
-        Ok(()) => Ok(()),
-        // The other finalizer went in the meantime, and the object with it (R5).
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(()),
-        Err(error) => Err(AttemptError::Release(error).into()),
-    }
+    patch_status(desk, now, &status, AttemptError::Release).await
 }
 
 /// Merges `status` into the attachment's, if it still is the same object.
-pub(super) async fn patch_status(desk: &Desk, now: &Objects, status: &Value) -> Result<(), ApiError> {
-    let Ok(api) = desk.api.use_now() else { return Ok(()) };
+pub(super) async fn patch_status(
+    desk: &Desk,
+    now: &Objects,
+    status: &Value,
+    failed: fn(ApiError) -> AttemptError,
+) -> Result<(), Stop> {
+    let api = desk.api.use_now()?;
     let patch = patch::status_changes(&now.object.metadata, Guard::Uid, status);
     let name = ObjectName::cluster(&now.attachment.name);
-    let written: VolumeAttachment = api.patch_status(&name, &patch).await?;
+    let written: VolumeAttachment = api.patch_status(&name, &patch).await.map_err(failed)?;
     desk.known.attachments.absorb(written);
     Ok(())
 }
@@ -185,6 +184,18 @@ pub(super) async fn refresh(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
         None => false,
     };
     Ok(attachment || volume)
+}
+
+/// Whether the API has what the cache lacks. An API that cannot be asked settles nothing: then it is as the cache says.
+pub(super) async fn is_there(desk: &Desk, now: &Objects, refusal: &Refusal) -> Result<bool, Stop> {
+    let api = desk.api.use_now()?;
+    Ok(match refusal {
+        Refusal::VolumeMissing(name) => api.get::<PersistentVolume>(&ObjectName::cluster(name)).await.is_ok(),
+        _ => api
+            .get::<CsiNode>(&ObjectName::cluster(&now.attachment.node))
+            .await
+            .is_ok_and(|node| node.node_id(&desk.rules.driver).is_some()),
+    })
 }
 
 async fn refresh_one<K: Cached>(
@@ -205,3 +216,8 @@ async fn refresh_one<K: Cached>(
         (before, after) => before.is_some() != after.is_some(),
     })
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "perform_tests.rs"]
+mod tests;

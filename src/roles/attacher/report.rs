@@ -14,6 +14,7 @@ use crate::queue::{Cause, Outcome, Ticket};
 use crate::telemetry::{Meter, names};
 
 use super::attachment::{Attachment, Direction};
+use super::csi::Stop;
 use super::desk::{Desk, Objects};
 use super::perform;
 use super::refusal::{AttemptError, Refusal};
@@ -40,6 +41,13 @@ impl Reporter {
         if failing.remove(name).is_some() {
             self.show_failing(&failing);
         }
+    }
+
+    /// The term is over: what fails now is told by whoever leads.
+    pub(super) fn retire(&self) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.clear();
+        self.show_failing(&failing);
     }
 
     fn failed(&self, name: &str, direction: Direction, label: &str) {
@@ -97,7 +105,8 @@ impl Desk {
         );
         ticket.note(message.clone());
         self.reporter.failed(&attachment.name, direction, error.label());
-        self.publish_events(objects, EventKind::Warning, reason(direction, false), &message);
+        let note = format!("cannot {} node {}: {message}", direction.preposition(), attachment.node);
+        self.publish_events(objects, EventKind::Warning, reason(direction, false), &note);
         let confirmed_gone = direction == Direction::Attach && ticket.causes().contains(Cause::Drift);
         self.write_error(objects, error, &message, confirmed_gone).await;
         retry(error, self.section.retry.max)
@@ -150,7 +159,8 @@ impl Desk {
             // on claiming that it is attached (spec 7, issues 215 and 697).
             fields.insert("attached".to_owned(), Value::Bool(false));
         }
-        if let Err(error) = perform::patch_status(self, &now, &status).await {
+        let wrote = perform::patch_status(self, &now, &status, AttemptError::WriteError).await;
+        if let Err(Stop::Failed(error)) = wrote {
             warn!(error = %Chain(&error), "could not write the error to the volumeattachment's status");
         }
     }
@@ -179,8 +189,7 @@ impl Desk {
                 name: claim.name.clone(),
                 uid: claim.uid.clone().unwrap_or_default(),
             };
-            let note = format!("node {}: {note}", objects.attachment.node);
-            self.events.record(&target, kind, reason, &note, permit);
+            self.events.record(&target, kind, reason, note, permit);
         }
     }
 }
@@ -191,7 +200,7 @@ fn retry(error: &AttemptError, longest: Duration) -> Outcome {
         // Only a change of the volume helps, and that wakes the key (k/k 141541).
         AttemptError::Refused(Refusal::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
         _ => match error.api().and_then(crate::cluster::ApiError::retry_after) {
-            Some(asked) => Outcome::RetryAfter(asked),
+            Some(asked) => Outcome::RetryNoSooner(asked),
             None => Outcome::Retry { cap: error.fate().and_then(|fate| fate.retry_cap) },
         },
     }
