@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use crate::process::watch;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use crate::process::{BoxedIo, Dial};

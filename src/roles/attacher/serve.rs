@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::process::watch;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, info_span, warn};
 

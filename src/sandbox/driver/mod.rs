@@ -39,7 +39,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use crate::process::watch;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 pub use calls::{Call, Method, Outcome, Violation};
