@@ -127,6 +127,7 @@ impl Play {
             Happening::Terminate { daemon, down } => {
                 if let Some(running) = &self.daemons[daemon] {
                     running.terminate();
+                    self.stopping.insert(daemon);
                     self.after(down, Step::Start(daemon));
                 }
             }
@@ -221,6 +222,7 @@ impl Play {
         let tally = model.tallies.entry((volume, node)).or_default();
         tally.published = attach;
         tally.excused |= attach;
+        tally.by_hand |= attach;
     }
 }
 

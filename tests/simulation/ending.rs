@@ -170,10 +170,12 @@ fn wrong(play: &Play) -> Vec<String> {
             faults.push(format!("{name} is not published: {status}"));
             continue;
         };
-        wanted.insert((volume.to_owned(), node.unwrap_or_default().to_owned()));
         let pv = text(object, "/spec/source/persistentVolumeName");
         let volume_guarded = pv.is_empty() || model.volumes.get(pv).is_some_and(is_guarded);
-        let told = status["attachmentMetadata"] == json!(publication.context);
+        let place = (volume.to_owned(), node.unwrap_or_default().to_owned());
+        let by_hand = model.tallies.get(&place).is_some_and(|tally| tally.by_hand);
+        wanted.insert(place);
+        let told = by_hand || status["attachmentMetadata"] == json!(publication.context);
         let errors = !status["attachError"].is_null() || !status["detachError"].is_null();
         if status["attached"] != true || !told || errors || !is_guarded(object) || !volume_guarded {
             faults.push(format!("{name} is published, but not recorded so ({:?}): {object}", publication.context));

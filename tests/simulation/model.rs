@@ -51,6 +51,8 @@ pub(crate) struct Tally {
     pub(crate) published: bool,
     /// Published, but not by a daemon that could have known better.
     pub(crate) excused: bool,
+    /// Attached by hand at some time: its publish context may be one that no daemon has ever seen.
+    pub(crate) by_hand: bool,
 }
 
 /// A running call.

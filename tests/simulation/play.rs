@@ -75,6 +75,8 @@ pub(crate) struct Play {
     pub(crate) stage: Stage,
     pub(crate) profile: Profile,
     pub(crate) daemons: Vec<Option<Daemon>>,
+    /// Those that were told to stop.
+    pub(crate) stopping: BTreeSet<usize>,
     /// How often each node was set up anew: its id.
     pub(crate) lives: Vec<u32>,
     /// Attachments to be created again as soon as their namesakes are gone.
@@ -102,7 +104,23 @@ impl Play {
         let lives = vec![0; world.nodes];
         let daemons = DAEMONS.iter().map(|_| None).collect();
         let (wishes, agenda, start) = (BTreeSet::new(), BTreeMap::new(), Instant::now());
-        Self { world, trace, model, network, stage, profile, daemons, lives, wishes, agenda, steps: 0, start, seed }
+        let stopping = BTreeSet::new();
+        Self {
+            world,
+            trace,
+            model,
+            network,
+            stage,
+            profile,
+            daemons,
+            stopping,
+            lives,
+            wishes,
+            agenda,
+            steps: 0,
+            start,
+            seed,
+        }
     }
 
     pub(crate) fn api(&self) -> &Api {
@@ -170,19 +188,15 @@ impl Play {
                 died.push((index, slot.take()));
             }
         }
-        for (index, daemon) in died {
-            let stopped =
-                daemon.is_some() && self.agenda.values().any(|step| matches!(step, Step::Start(it) if *it == index));
-            if !stopped {
-                self.trace.violate("I11", format_args!("{} ended by itself", DAEMONS[index]));
-                self.after(Duration::from_secs(1), Step::Start(index));
-            }
+        for (index, _) in died.into_iter().filter(|(index, _)| !self.stopping.contains(index)) {
+            self.trace.violate("I11", format_args!("{} ended by itself", DAEMONS[index]));
         }
     }
 
     /// Starts a daemon, or the next life of one.
     pub(crate) async fn start(&mut self, index: usize) {
         let name = DAEMONS[index];
+        self.stopping.remove(&index);
         if let Some(daemon) = self.daemons[index].take()
             && !daemon.has_ended()
         {
