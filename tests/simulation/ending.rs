@@ -111,7 +111,10 @@ fn decide(play: &Play) {
         model.tallies.iter_mut().filter_map(excused).collect()
     };
     for (volume, node) in excused {
-        let wanted = play.model().attachments.get(&attachment_of(&volume, &node)).is_some_and(|it| !is_deleting(it));
+        let wanted = play.model().attachments.get(&attachment_of(&volume, &node)).is_some_and(|object| {
+            let id = object.pointer("/metadata/annotations").and_then(|all| all.get(NODE_ID));
+            !is_deleting(object) && id.and_then(Value::as_str) == Some(&node)
+        });
         if !wanted && play.stage.driver.detach_behind(&volume, &node) {
             play.trace.note("world", format_args!("{volume} is taken off {node} by hand"));
             if let Some(tally) = play.model().tallies.get_mut(&(volume, node)) {

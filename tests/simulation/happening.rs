@@ -228,7 +228,9 @@ impl Draw<'_> {
             _ => [Method::Probe, Method::GetPluginInfo, Method::ControllerGetCapabilities][self.rng.random_range(0..3)],
         };
         let volume = self.volume();
-        let secret = if self.world.volumes[volume].secret { MARKER } else { "no secret" };
+        // A driver can only tell what it was told: a volume's calls bring the volume's secret.
+        let of_volume = matches!(method, Method::ControllerPublishVolume | Method::ControllerUnpublishVolume);
+        let secret = if of_volume && self.world.volumes[volume].secret { MARKER } else { "no secret" };
         let code = Code::from_i32(self.rng.random_range(1..=16));
         let message = match self.rng.random_range(0..4) {
             0 => format!("the password {secret} is wrong"),
@@ -251,8 +253,7 @@ impl Draw<'_> {
         };
         let method = if matches!(&action, Action::Lie(_)) { Method::ListVolumes } else { method };
         let fault = Fault::on(method, action).times(self.rng.random_range(1..=4));
-        let of_volume = matches!(method, Method::ControllerPublishVolume | Method::ControllerUnpublishVolume);
-        if of_volume { fault.volume(&handle(volume)) } else { fault }
+        if of_volume && method != Method::ListVolumes { fault.volume(&handle(volume)) } else { fault }
     }
 
     fn lie(&mut self) -> Lie {
