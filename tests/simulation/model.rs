@@ -13,6 +13,8 @@ use crate::world::{LEASE, text};
 
 /// How long after somebody meddled with the Lease two daemons may both believe that they lead.
 const CONFUSION: Duration = Duration::from_secs(8);
+/// A term may end this long after a renewal.
+const TERM: Duration = Duration::from_millis(3500);
 /// How long after the last trouble every watch has caught up.
 pub(crate) const CALM: Duration = Duration::from_secs(60);
 
@@ -35,6 +37,7 @@ pub(crate) struct Model {
     pub(crate) created_at: BTreeMap<String, Duration>,
     /// When somebody else changed what an attachment depends on.
     pub(crate) woken_at: BTreeMap<String, Duration>,
+    renewed_at: Duration,
     confused_until: Duration,
     troubled_until: Duration,
 }
@@ -88,6 +91,7 @@ impl Model {
             deleted_at: BTreeMap::new(),
             created_at: BTreeMap::new(),
             woken_at: BTreeMap::new(),
+            renewed_at: Duration::ZERO,
             confused_until: Duration::ZERO,
             troubled_until: Duration::ZERO,
         }
@@ -149,6 +153,7 @@ impl Model {
 
     /// Keeps an object as it is stored now.
     pub(crate) fn keep(&mut self, plural: &str, name: &str, object: Option<&Value>) {
+        let now = self.now();
         let kept = match plural {
             "volumeattachments" => &mut self.attachments,
             "persistentvolumes" => &mut self.volumes,
@@ -162,7 +167,9 @@ impl Model {
                             )
                         })
                     };
-                    if of(self.lease.as_ref()) != of(object) {
+                    // A leader that could not renew in time has begun another term, though the Lease never changed hands.
+                    let late = now.saturating_sub(std::mem::replace(&mut self.renewed_at, now)) > TERM;
+                    if late || of(self.lease.as_ref()) != of(object) {
                         // Another term: its queues begin afresh.
                         self.streaks.clear();
                     }
