@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use crate::process::watch;
 use metrics::{Counter, Gauge};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::fanout::{Change, Fanout, News, Origin};

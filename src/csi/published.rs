@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use crate::process::watch;
 use tokio::time::Instant;
 
 /// The shared place of the last snapshot. Clones share it; it outlives a driver's restart.

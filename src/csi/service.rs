@@ -15,7 +15,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use crate::process::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{error, info, warn};
 

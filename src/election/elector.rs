@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use crate::process::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

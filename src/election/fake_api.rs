@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::process::watch;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
@@ -16,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::process::{Entropy, Tasks};
 

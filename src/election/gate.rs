@@ -1,6 +1,6 @@
 //! Where a role waits for its next term.
 
-use tokio::sync::watch;
+use crate::process::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::term::{Term, TermGuard};

@@ -1,6 +1,6 @@
 //! Tells everyone whether we lead: the roles, the status page, the metrics, the log.
 
-use tokio::sync::watch;
+use crate::process::watch;
 use tokio::time::Instant;
 
 use super::decide::Sight;

@@ -1,5 +1,5 @@
 //! What any process needs and no library gives in one piece: a clock and a source of chance that a simulation can own,
-//! named tasks whose end is an event, and errors told with their causes.
+//! named tasks whose end is an event, values whose watchers wake in order, and errors told with their causes.
 //!
 //! Imports nothing of ours.
 
@@ -10,6 +10,7 @@ mod entropy;
 mod section;
 mod tasks;
 mod transport;
+pub mod watch;
 
 pub use chain::{Chain, chain};
 pub use clock::Clock;

@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use crate::process::watch;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use crate::process::{BoxedIo, Dial};
@@ -40,8 +41,10 @@ struct Shared {
 #[derive(Default)]
 struct Inner {
     next: u64,
-    listeners: BTreeMap<String, (u64, mpsc::UnboundedSender<BoxedIo>)>,
+    listeners: BTreeMap<String, (u64, mpsc::UnboundedSender<(String, BoxedIo)>)>,
     connections: BTreeMap<u64, Connection>,
+    /// Who the connections that each address has accepted so far came from.
+    accepted: BTreeMap<String, Vec<String>>,
     /// By sending and receiving host. Missing: a perfect link.
     links: BTreeMap<(String, String), Link>,
 }
@@ -161,6 +164,11 @@ impl Network {
         inner.connections.values().map(|connection| (connection.from.clone(), connection.to.clone())).collect()
     }
 
+    /// The dialling host of a connection that `address` has accepted, counted from 1 since the network exists.
+    pub fn accepted_from(&self, address: &str, number: usize) -> Option<String> {
+        self.lock().accepted.get(address)?.get(number.checked_sub(1)?).cloned()
+    }
+
     async fn connect(&self, from: &str, to: &str) -> io::Result<BoxedIo> {
         let mut changes = self.0.changes.subscribe();
         let host = host_of(to);
@@ -200,7 +208,7 @@ impl Network {
         let forth = Pipe::new(inner.link(from, host_of(to)).latency, false);
         let back = Pipe::new(inner.link(host_of(to), from).latency, false);
         let far = Stream::new(Arc::clone(&forth), Arc::clone(&back));
-        if listener.send(Box::new(far)).is_err() {
+        if listener.send((from.to_owned(), Box::new(far))).is_err() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let id = inner.number();
@@ -290,14 +298,18 @@ pub struct Incoming {
     network: Network,
     address: String,
     id: u64,
-    receiver: mpsc::UnboundedReceiver<BoxedIo>,
+    receiver: mpsc::UnboundedReceiver<(String, BoxedIo)>,
 }
 
 impl futures::Stream for Incoming {
     type Item = io::Result<BoxedIo>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.receiver.poll_recv(cx).map(|io| io.map(Ok))
+        self.receiver.poll_recv(cx).map(|arrived| {
+            let (from, io) = arrived?;
+            self.network.lock().accepted.entry(self.address.clone()).or_default().push(from);
+            Some(Ok(io))
+        })
     }
 }
 

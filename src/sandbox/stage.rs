@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::app::{self, AppError, Environment};
 use crate::cluster::ClusterAccess;
@@ -219,5 +220,5 @@ impl Daemon {
 
 #[expect(clippy::disallowed_methods, reason = "a daemon is what owns tasks; its handle stands for the process")]
 fn spawn(daemon: impl Future<Output = Result<(), AppError>> + Send + 'static) -> JoinHandle<Result<(), AppError>> {
-    tokio::spawn(daemon)
+    tokio::spawn(daemon.in_current_span())
 }

@@ -156,7 +156,7 @@ impl Attempt<'_> {
                 Ok(())
             }
             Step::Publish(publish) => {
-                if !self.holds(&publish.volume_id).await {
+                if !self.holds(&publish.volume_id).await || perform::confirm(self.desk, now).await? {
                     return Ok(());
                 }
                 let context = perform::publish(self.desk, *publish, self.done.secret.as_ref()).await?;
@@ -165,7 +165,7 @@ impl Attempt<'_> {
                 Ok(())
             }
             Step::Unpublish(unpublish) => {
-                if !self.holds(&unpublish.volume_id).await {
+                if !self.holds(&unpublish.volume_id).await || perform::confirm(self.desk, now).await? {
                     return Ok(());
                 }
                 perform::unpublish(self.desk, *unpublish, self.done.secret.as_ref()).await?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record
+//!          (the node has another id than the intent says: unpublish there before it is written over)
 //! detach:  target ─> secret ─> unpublish ─> release (one write; a second only if others still hold the object)
 //! ```
 //!
@@ -194,6 +195,11 @@ fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
     };
 
     let preparations = preparations(view, &csi, node_id);
+    let is_ready_to_save = preparations.iter().any(|one| matches!(one, Preparation::SaveIntent(_)));
+    if let Some(left) = left_behind(attachment, node_id).filter(|_| is_ready_to_save && !done.unpublished) {
+        let volume_id = attachment.recorded.volume_handle.clone().unwrap_or_else(|| csi.volume_handle.clone());
+        return Ok(Step::Unpublish(Box::new(Unpublish { volume_id, node_id: left.to_owned() })));
+    }
     if !preparations.is_empty() {
         return Ok(Step::Prepare(preparations));
     }
@@ -204,6 +210,12 @@ fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
         readonly: view.rules.publish_readonly && csi.read_only,
         volume_context: csi.volume_attributes.clone(),
     })))
+}
+
+/// The id of the node's former life, where the volume may be published still: a publish whose outcome nobody knows. Once
+/// another id is written over it, nobody would ever unpublish it there (I3).
+fn left_behind<'a>(attachment: &'a Attachment, node_id: &str) -> Option<&'a str> {
+    attachment.recorded.node_id.as_deref().filter(|recorded| attachment.guarded && *recorded != node_id)
 }
 
 /// What must still be durable or known before the driver is asked. The secret is read before the attachment is marked: an

@@ -155,9 +155,12 @@ fn a_publish_carries_the_volume_as_it_is_specified() {
 }
 
 #[test]
-fn a_changed_node_id_is_saved_before_the_volume_is_published_there() {
+fn i3_a_changed_node_id_is_saved_only_after_the_volume_is_unpublished_from_the_old_one() {
     let mut world = World::prepared();
     world.node = Node::Id("id-2");
+    let left = Unpublish { volume_id: "vol-1".into(), node_id: "id-1".into() };
+    assert_eq!(world.step(), Step::Unpublish(Box::new(left)));
+    world.done.unpublished = true;
     let intent = Intent { node_id: "id-2".into(), ..intent() };
     assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent)]));
 }

@@ -1,6 +1,7 @@
 //! What every ticket of a term shares, and the view of one attachment as read from the caches.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::{Api, Cache, EventRecorder, ObjectName};
 use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
@@ -47,6 +48,32 @@ pub struct Desk {
     pub reporter: Reporter,
     /// Time.
     pub clock: Clock,
+    /// The attachments that the API has confirmed during the term.
+    pub confirmed: Confirmed,
+}
+
+/// The uids of the attachments that the API itself has shown during the term.
+///
+/// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
+/// detached, released, and somebody created anew. Within a term only we take our finalizer away, so once is enough.
+#[derive(Debug, Default)]
+pub struct Confirmed(Mutex<BTreeSet<String>>);
+
+impl Confirmed {
+    /// The API has shown this attachment.
+    pub fn note(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
+    }
+
+    /// Whether the API has shown this attachment.
+    pub fn has(&self, uid: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    }
+
+    /// The attachment is released.
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
 }
 
 /// Shared handles to the objects that one decision was made from.

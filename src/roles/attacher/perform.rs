@@ -76,6 +76,7 @@ async fn save_intent(desk: &Desk, now: &Objects, intent: &Intent) -> Result<(), 
     let api = desk.api.use_now()?;
     let name = ObjectName::cluster(&now.attachment.name);
     let written: VolumeAttachment = api.patch(&name, &patch).await.map_err(AttemptError::SaveIntent)?;
+    desk.confirmed.note(&now.attachment.uid);
     desk.known.attachments.absorb(written);
     Ok(())
 }
@@ -147,6 +148,7 @@ pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<(), Stop> {
     let name = ObjectName::cluster(&now.attachment.name);
     match api.patch::<VolumeAttachment>(&name, &patch).await {
         Ok(written) => {
+            desk.confirmed.forget(&now.attachment.uid);
             desk.known.attachments.absorb(written);
             Ok(())
         }
@@ -185,6 +187,20 @@ pub(super) async fn refresh(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
         None => false,
     };
     Ok(attachment || volume)
+}
+
+/// Has the API confirm, once a term, that the attachment is what the cache says, before the driver is asked to change
+/// anything for it. `true`: it was read just now, so look again.
+pub(super) async fn confirm(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
+    if desk.confirmed.has(&now.attachment.uid) {
+        return Ok(false);
+    }
+    let api = desk.api.use_now()?;
+    let name = ObjectName::cluster(&now.attachment.name);
+    let found: VolumeAttachment = api.get(&name).await.map_err(AttemptError::Refresh)?;
+    desk.confirmed.note(found.metadata.uid.as_deref().unwrap_or_default());
+    desk.known.attachments.absorb(found);
+    Ok(true)
 }
 
 /// Whether the API has the volume that the cache lacks. An API that cannot be asked settles nothing: then it is as the

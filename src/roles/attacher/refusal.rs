@@ -166,7 +166,7 @@ impl AttemptError {
     pub fn says_gone(&self) -> bool {
         matches!(
             self,
-            Self::SaveIntent(error) | Self::RecordAttached(error) | Self::Release(error)
+            Self::SaveIntent(error) | Self::RecordAttached(error) | Self::Release(error) | Self::Refresh(error)
                 if error.kind() == ApiErrorKind::NotFound
         )
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::process::watch;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, info_span, warn};
 
@@ -131,6 +131,7 @@ impl Attacher {
             events: cx.events.clone(),
             reporter: Reporter::new(cx.meter.clone(), cx.driver.name.clone()),
             clock: cx.clock,
+            confirmed: super::desk::Confirmed::default(),
         });
         let backoff = Backoff { initial: self.section.retry.initial, max: self.section.retry.max };
         let lane = |name: &str, workers| LaneSettings { name: name.to_owned(), workers };

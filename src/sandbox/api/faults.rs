@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use crate::process::watch;
 
 use super::call::Call;
 use super::pure::rejection::Rejection;

@@ -133,7 +133,7 @@ impl Api {
     }
 
     /// Tells each new resourceVersion: a level to wait on.
-    pub fn versions(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub fn versions(&self) -> crate::process::watch::Receiver<u64> {
         self.state().changes()
     }
 

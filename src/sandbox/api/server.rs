@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use crate::process::watch;
 use futures::{Stream, StreamExt as _};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 

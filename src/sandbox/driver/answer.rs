@@ -57,6 +57,7 @@ impl Driver {
                 outcome: Outcome::Running,
             };
             let id = inner.log.begin(call, subject.as_deref());
+            self.show(inner, id);
             (Running { driver: self.clone(), id, subject }, action)
         })
     }
@@ -68,6 +69,7 @@ impl Driver {
             let result = body.serve(&mut inner.state, &inner.profile, wall);
             if result.is_ok() {
                 inner.log.applied(id, age);
+                self.show(inner, id);
             }
             result
         })
@@ -212,7 +214,11 @@ impl Running {
 
     fn finish(&self, outcome: Outcome) {
         let age = self.driver.age();
-        self.driver.change(|inner| inner.log.end(self.id, outcome, age));
+        self.driver.change(|inner| {
+            if inner.log.end(self.id, outcome, age) {
+                self.driver.show(inner, self.id);
+            }
+        });
     }
 }
 

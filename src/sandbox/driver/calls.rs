@@ -195,14 +195,14 @@ impl Log {
         }
     }
 
-    /// Notes a call's end, once.
-    pub(super) fn end(&mut self, id: u64, outcome: Outcome, now: Duration) {
+    /// Notes a call's end, once. Says whether this was it.
+    pub(super) fn end(&mut self, id: u64, outcome: Outcome, now: Duration) -> bool {
         self.live.remove(&id);
-        if let Some(call) = self.find(id).filter(|call| call.ended.is_none()) {
-            let key = (call.method, outcome.label());
-            (call.ended, call.outcome) = (Some(now), outcome);
-            *self.counters.entry(key).or_default() += 1;
-        }
+        let Some(call) = self.find(id).filter(|call| call.ended.is_none()) else { return false };
+        let key = (call.method, outcome.label());
+        (call.ended, call.outcome) = (Some(now), outcome);
+        *self.counters.entry(key).or_default() += 1;
+        true
     }
 
     pub(super) fn violate(&mut self, violation: Violation) {
@@ -219,6 +219,12 @@ impl Log {
 
     pub(super) fn violations(&self) -> &[Violation] {
         &self.violations
+    }
+
+    /// One call, if it is still remembered.
+    pub(super) fn call(&self, id: u64) -> Option<&Call> {
+        let first = self.calls.front()?.id;
+        self.calls.get(usize::try_from(id.checked_sub(first)?).ok()?)
     }
 
     fn find(&mut self, id: u64) -> Option<&mut Call> {

@@ -39,7 +39,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use crate::process::watch;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 pub use calls::{Call, Method, Outcome, Violation};
@@ -54,6 +55,10 @@ use crate::process::{Clock, Tasks};
 use calls::Log;
 use faults::Script;
 
+/// Called whenever a call arrives, is applied or ends, before anything follows from it. It must not call the driver: that
+/// would wait for itself. It is handed the state as it is then.
+pub type Hook = Arc<dyn Fn(&Call, &State) + Send + Sync>;
+
 /// The demo driver's state, memory and faults. Clones are handles of the same driver.
 #[derive(Clone)]
 pub struct Driver(Arc<Shared>);
@@ -61,6 +66,7 @@ pub struct Driver(Arc<Shared>);
 struct Shared {
     clock: Clock,
     created: Instant,
+    hooks: Mutex<Vec<Hook>>,
     /// Operations that outlive their call, and even the server: the backend goes on by itself.
     backend: Tasks,
     inner: Mutex<Inner>,
@@ -102,7 +108,7 @@ impl Driver {
         };
         let created = clock.now();
         let (changes, _) = watch::channel(0);
-        Self(Arc::new(Shared { clock, created, backend, inner: Mutex::new(inner), changes }))
+        Self(Arc::new(Shared { clock, created, hooks: Mutex::default(), backend, inner: Mutex::new(inner), changes }))
     }
 
     /// Registers volumes that were there before.
@@ -167,6 +173,11 @@ impl Driver {
         });
     }
 
+    /// Calls `hook` at every step of every call from now on.
+    pub fn on_call(&self, hook: impl Fn(&Call, &State) + Send + Sync + 'static) {
+        self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
+    }
+
     /// Every call so far, oldest first.
     pub fn calls(&self) -> Vec<Call> {
         self.lock().log.calls().cloned().collect()
@@ -224,6 +235,15 @@ impl Driver {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows a call to the hooks, in the middle of a change.
+    fn show(&self, inner: &Inner, call: u64) {
+        if let Some(call) = inner.log.call(call) {
+            for hook in self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                hook(call, &inner.state);
+            }
+        }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {

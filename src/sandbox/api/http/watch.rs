@@ -8,13 +8,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::process::watch;
 use axum::body::Body;
 use futures::stream;
 use http::{Response, StatusCode};
 use hyper::body::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::accept::View;

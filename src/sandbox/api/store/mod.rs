@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::process::watch;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 pub(crate) use history::{Event, History};
 pub(crate) use read::{At, ListQuery, ListRefusal, Listed};

@@ -1,0 +1,229 @@
+//! Plays a seed: one runtime, one network, one clock, an API, a driver, two daemons, and everything that happens to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::sandbox::api::Api;
+use csi_control_plane::sandbox::api::faults::FaultId;
+use csi_control_plane::sandbox::driver::Profile;
+use csi_control_plane::sandbox::network::Network;
+use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST, Daemon, Ground, Stage};
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{Instrument as _, info_span};
+
+use crate::happening::{Happening, schedule};
+use crate::model::Model;
+use crate::trace::Trace;
+use crate::world::{DAEMONS, World, handle, node_id};
+use crate::{calls, commits, ending, logs};
+
+/// What came of a seed.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) seed: u64,
+    pub(crate) fingerprint: u64,
+    pub(crate) lines: Vec<String>,
+    pub(crate) violations: Vec<String>,
+    /// How much time was simulated.
+    pub(crate) simulated: Duration,
+    pub(crate) calls: usize,
+    pub(crate) writes: u64,
+}
+
+/// Plays one seed on this thread.
+pub(crate) fn play(seed: u64, listen: logs::Listen) -> Report {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let trace = Trace::new();
+        let _listening = logs::listen(listen, &trace);
+        let mut play = Play::set(seed, trace.clone()).await;
+        play.run().await;
+        let simulated = trace.age();
+        Report {
+            seed,
+            fingerprint: trace.fingerprint(),
+            violations: trace.violations(),
+            lines: trace.all(),
+            simulated,
+            calls: play.stage.driver.calls().len(),
+            writes: play.api().version(),
+        }
+    })
+}
+
+/// What is to be done at a moment.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Happen(Happening),
+    Start(usize),
+    Heal(usize, bool),
+    Release(FaultId),
+    NodeBack(usize),
+    SecretBack(usize),
+    DriverCalm,
+}
+
+/// A seed being played.
+pub(crate) struct Play {
+    pub(crate) world: World,
+    pub(crate) trace: Trace,
+    pub(crate) model: Arc<Mutex<Model>>,
+    pub(crate) network: Network,
+    pub(crate) stage: Stage,
+    pub(crate) profile: Profile,
+    pub(crate) daemons: Vec<Option<Daemon>>,
+    /// Those that were told to stop.
+    pub(crate) stopping: BTreeSet<usize>,
+    /// How often each node was set up anew: its id.
+    pub(crate) lives: Vec<u32>,
+    /// Attachments to be created again as soon as their namesakes are gone.
+    pub(crate) wishes: BTreeSet<(usize, usize)>,
+    pub(crate) agenda: BTreeMap<(Duration, u64), Step>,
+    steps: u64,
+    start: Instant,
+    seed: u64,
+}
+
+impl Play {
+    async fn set(seed: u64, trace: Trace) -> Self {
+        let world = World::of(seed);
+        let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
+        let network = Network::new();
+        let profile = Profile { accept_unknown_nodes: true, ..Profile::with_nodes([]) };
+        let ground = Ground::Network(network.clone());
+        let stage = Stage::set(ground, profile.clone(), clock, Entropy::seeded(seed)).await.unwrap();
+        let handles: Vec<String> = (0..world.volumes.len()).map(handle).collect();
+        stage.driver.seed(handles.iter().map(String::as_str));
+        let model = Arc::new(Mutex::new(Model::new(trace.clone(), network.clone())));
+        let (by_call, by_commit) = (model.clone(), model.clone());
+        stage.driver.on_call(move |call, state| calls::on_call(&mut lock(&by_call), call, state));
+        stage.api.on_commit(move |change| commits::on_commit(&mut lock(&by_commit), change));
+        let lives = vec![0; world.nodes];
+        let daemons = DAEMONS.iter().map(|_| None).collect();
+        let (wishes, agenda, start) = (BTreeSet::new(), BTreeMap::new(), Instant::now());
+        let stopping = BTreeSet::new();
+        Self {
+            world,
+            trace,
+            model,
+            network,
+            stage,
+            profile,
+            daemons,
+            stopping,
+            lives,
+            wishes,
+            agenda,
+            steps: 0,
+            start,
+            seed,
+        }
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.stage.api
+    }
+
+    pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
+        lock(&self.model)
+    }
+
+    /// Does something after a while.
+    pub(crate) fn after(&mut self, wait: Duration, step: Step) {
+        self.steps += 1;
+        self.agenda.insert((self.start.elapsed() + wait, self.steps), step);
+    }
+
+    async fn run(&mut self) {
+        for node in 0..self.world.nodes {
+            self.create(World::node(node, Some(&node_id(node, 0))));
+        }
+        for volume in 0..self.world.volumes.len() {
+            self.create(self.world.volume(volume));
+            if self.world.volumes[volume].secret {
+                self.create(World::secret(volume));
+            }
+        }
+        for daemon in 0..DAEMONS.len() {
+            self.start(daemon).await;
+        }
+        for (at, happening) in schedule(self.seed, &self.world) {
+            self.after(at, Step::Happen(happening));
+        }
+        while let Some(((at, _), step)) = self.agenda.pop_first() {
+            sleep_until(self.start + at).await;
+            self.look_after();
+            if self.trace.is_broken() {
+                return;
+            }
+            self.step(step).await;
+        }
+        ending::end(self).await;
+    }
+
+    async fn step(&mut self, step: Step) {
+        match step {
+            Step::Happen(happening) => self.happen(happening).await,
+            Step::Start(daemon) => self.start(daemon).await,
+            Step::Heal(daemon, api) => self.heal(daemon, api),
+            Step::Release(fault) => self.api().faults().remove(fault),
+            Step::NodeBack(node) => self.node_back(node),
+            Step::SecretBack(volume) => self.create(World::secret(volume)),
+            Step::DriverCalm => self.stage.driver.clear_faults(),
+        }
+    }
+
+    /// What the users and the machinery of a cluster do at any time.
+    pub(crate) fn look_after(&mut self) {
+        for (volume, node) in std::mem::take(&mut self.wishes) {
+            self.attach(volume, node, false);
+        }
+        let mut died = Vec::new();
+        for (index, slot) in self.daemons.iter_mut().enumerate() {
+            // A daemon that ends by itself: its kubelet starts it again.
+            if slot.as_ref().is_some_and(Daemon::has_ended) {
+                died.push((index, slot.take()));
+            }
+        }
+        for (index, _) in died.into_iter().filter(|(index, _)| !self.stopping.contains(index)) {
+            self.trace.violate("I11", format_args!("{} ended by itself", DAEMONS[index]));
+        }
+    }
+
+    /// Starts a daemon, or the next life of one.
+    pub(crate) async fn start(&mut self, index: usize) {
+        let name = DAEMONS[index];
+        self.stopping.remove(&index);
+        if let Some(daemon) = self.daemons[index].take()
+            && !daemon.has_ended()
+        {
+            self.trace.note("world", format_args!("{name} took too long to stop: killed"));
+            self.network.reset(name, DRIVER_HOST);
+            daemon.kill();
+        }
+        self.trace.note("world", format_args!("{name} starts"));
+        let daemon = self.stage.start(name, &self.world.config()).instrument(info_span!("daemon", name)).await;
+        self.daemons[index] = Some(daemon.unwrap());
+    }
+
+    /// Heals a link. What its connections held back is lost, as if they had timed out long ago.
+    fn heal(&mut self, index: usize, api: bool) {
+        let (name, peer) = (DAEMONS[index], if api { API_HOST } else { DRIVER_HOST });
+        self.trace.note("world", format_args!("{name} reaches {peer} again"));
+        self.network.reset(name, peer);
+        self.network.heal(name, peer);
+    }
+
+    /// Lets simulated time pass while the cluster goes on.
+    pub(crate) async fn pass(&mut self, time: Duration) {
+        sleep(time).await;
+        self.look_after();
+    }
+}
+
+fn lock(model: &Mutex<Model>) -> MutexGuard<'_, Model> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
+}

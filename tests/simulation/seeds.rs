@@ -1,0 +1,10 @@
+//! Seeds that found something once, and what it was. They are played in every test run.
+
+/// A seed, and what it found.
+pub(crate) const FOUND: &[(u64, &str)] = &[
+    (1, "a node id that was written over while a publish to it might have succeeded was never unpublished (I3)"),
+    (50, "the same, by another way: the driver never answered"),
+    (135, "a new leader whose watch was late published to the node id of an intent that had been written over (I2)"),
+    (292, "a new leader whose watch was late published for an attachment that the last leader had released (I2)"),
+    (849, "the same, after a partition"),
+];

@@ -1,0 +1,75 @@
+//! What happened, in order and with simulated times; and what must not have happened.
+
+use std::fmt::Arguments;
+use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The record of one run. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Trace {
+    start: Instant,
+    lines: Arc<Mutex<Lines>>,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    all: Vec<String>,
+    violations: Vec<String>,
+}
+
+impl Trace {
+    /// An empty record that begins now.
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), lines: Arc::default() }
+    }
+
+    /// How long the run has lasted.
+    pub(crate) fn age(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Writes one line.
+    pub(crate) fn note(&self, who: &str, what: Arguments<'_>) {
+        let line = format!("{:>10.3}s {who:<9} {what}", self.age().as_secs_f64());
+        self.lines().all.push(line);
+    }
+
+    /// Writes down that an invariant does not hold.
+    pub(crate) fn violate(&self, invariant: &str, what: Arguments<'_>) {
+        let line = format!("{:>10.3}s VIOLATION {invariant}: {what}", self.age().as_secs_f64());
+        let mut lines = self.lines();
+        lines.all.push(line.clone());
+        lines.violations.push(line);
+    }
+
+    /// Whether an invariant was broken.
+    pub(crate) fn is_broken(&self) -> bool {
+        !self.lines().violations.is_empty()
+    }
+
+    /// The violations so far.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        self.lines().violations.clone()
+    }
+
+    /// All lines so far.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.lines().all.clone()
+    }
+
+    /// A number for the whole record: the same record, the same number.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for line in &self.lines().all {
+            hasher.write(line.as_bytes());
+        }
+        hasher.finish()
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
