@@ -31,6 +31,7 @@ struct Inner<K: Cached> {
     subscribers: Mutex<Vec<Subscriber<K>>>,
     progress: Mutex<Progress>,
     synced: watch::Sender<bool>,
+    lists: watch::Sender<Lists>,
     setup: OnceLock<Setup>,
 }
 
@@ -57,6 +58,14 @@ struct Progress {
     last_event: Option<Instant>,
     errors: u64,
     last_error: Option<String>,
+}
+
+/// Which lists were asked for, and how far they are: numbers of requests, each list serves all that were made before it.
+#[derive(Debug, Default)]
+struct Lists {
+    asked: u64,
+    begun: u64,
+    done: u64,
 }
 
 /// How a cache is doing, for the status page.
@@ -102,6 +111,7 @@ impl<K: Cached> Cache<K> {
             subscribers: Mutex::default(),
             progress: Mutex::default(),
             synced: watch::Sender::new(false),
+            lists: watch::Sender::new(Lists::default()),
             setup: OnceLock::new(),
         }))
     }
@@ -155,6 +165,24 @@ impl<K: Cached> Cache<K> {
         let _ = self.0.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
+    /// Waits for a list that begins after this call. Whatever was gone by then is no longer held, and whatever was there is,
+    /// however far behind the watch was.
+    pub async fn relisted(&self) {
+        let mut lists = self.0.lists.subscribe();
+        let mut mine = 0;
+        self.0.lists.send_modify(|lists| {
+            lists.asked += 1;
+            mine = lists.asked;
+        });
+        // The sender lives as long as `self`, so the wait cannot fail.
+        let _ = lists.wait_for(|lists| lists.done >= mine).await;
+    }
+
+    /// Waits until somebody wants a list that has not begun.
+    pub(super) async fn relist_asked(&self) {
+        let _ = self.0.lists.subscribe().wait_for(|lists| lists.asked > lists.begun).await;
+    }
+
     /// Tells `tell` of everything that is held, then of every change, in order and without a gap.
     ///
     /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or absorb into this cache.
@@ -191,6 +219,17 @@ impl<K: Cached> Cache<K> {
 
     pub(super) fn feed(&self, news: News<K>) {
         let Some(setup) = self.0.setup.get() else { return };
+        let (begins, ends) = (matches!(news, News::RestartList), matches!(news, News::ListDone));
+        if begins {
+            self.0.lists.send_modify(|lists| lists.begun = lists.asked);
+        }
+        self.take_in(news, setup);
+        if ends {
+            self.0.lists.send_modify(|lists| lists.done = lists.begun);
+        }
+    }
+
+    fn take_in(&self, news: News<K>, setup: &Setup) {
         let news = match news {
             News::Listed(object) => News::Listed(trimmed(object, &setup.driver)),
             News::Applied(object) => News::Applied(trimmed(object, &setup.driver)),

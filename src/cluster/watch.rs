@@ -47,6 +47,7 @@ enum Restart {
     Expired,
     Silent,
     Ended,
+    Asked,
 }
 
 pub(super) async fn run<K: Cached>(cache: Cache<K>, api: kube::Api<K>, clock: Clock, entropy: Entropy) {
@@ -56,6 +57,9 @@ pub(super) async fn run<K: Cached>(cache: Cache<K>, api: kube::Api<K>, clock: Cl
         let restart = follow(&cache, &api, clock, &mut backoff, after).await;
         debug!(kind = K::KIND, because = ?restart, "listing again");
         after = Some(restart);
+        if restart == Restart::Asked {
+            continue;
+        }
         // Without this, a server that refuses every watch right after every list would be listed without a pause.
         sleep(backoff.next(clock.now())).await;
     }
@@ -78,7 +82,12 @@ async fn follow<K: Cached>(
             (false, true) => RECOVERED,
             (false, false) => WATCH_SILENCE,
         };
-        let event = match timeout_at(heard + patience, events.next()).await {
+        let event = tokio::select! {
+            biased;
+            () = cache.relist_asked(), if !listing => return Restart::Asked,
+            event = timeout_at(heard + patience, events.next()) => event,
+        };
+        let event = match event {
             Ok(Some(event)) => event,
             Ok(None) => return Restart::Ended,
             Err(_) if listing => {

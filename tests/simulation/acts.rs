@@ -23,6 +23,7 @@ const AFTERMATH: Duration = Duration::from_secs(10);
 
 impl Play {
     /// Something happens.
+    #[expect(clippy::too_many_lines, reason = "one arm for each thing that can happen")]
     pub(crate) async fn happen(&mut self, happening: Happening) {
         self.trace.note("world", format_args!("{happening:?}"));
         match happening {
@@ -232,5 +233,8 @@ fn peer(api: bool) -> &'static str {
 
 fn matching(daemon: Option<usize>, kind: Option<&'static str>) -> Matching {
     let on = daemon.map_or_else(Matching::any, |daemon| Matching::any().user(DAEMONS[daemon]));
-    kind.map_or(on.clone(), |kind| on.resource(kind))
+    match kind {
+        Some(kind) => on.resource(kind),
+        None => on,
+    }
 }

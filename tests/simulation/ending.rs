@@ -138,13 +138,13 @@ async fn settle(play: &mut Play, when: &str, wrong: impl Fn(&Play) -> Vec<String
         }
         let (faults, now) = (wrong(play), play.trace.age());
         if faults.is_empty() {
-            if now - *since.get_or_insert(now) >= LASTS {
+            if now.saturating_sub(*since.get_or_insert(now)) >= LASTS {
                 return;
             }
             continue;
         }
         since = None;
-        if now - begun > PATIENCE {
+        if now.saturating_sub(begun) > PATIENCE {
             play.trace.violate("I11-I13", format_args!("{when}, {PATIENCE:?} were not enough: {}", faults.join("; ")));
         }
     }

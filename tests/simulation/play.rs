@@ -56,6 +56,7 @@ pub(crate) fn play(seed: u64, listen: logs::Listen) -> Report {
 
 /// What is to be done at a moment.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are a few hundred in a play")]
 pub(crate) enum Step {
     Happen(Happening),
     Start(usize),

@@ -7,4 +7,7 @@ pub(crate) const FOUND: &[(u64, &str)] = &[
     (135, "a new leader whose watch was late published to the node id of an intent that had been written over (I2)"),
     (292, "a new leader whose watch was late published for an attachment that the last leader had released (I2)"),
     (849, "the same, after a partition"),
+    (991, "a new leader whose watch was late released a volume that an attachment still named (I4)"),
+    (2400, "the same, by another way"),
+    (428, "a consequence of the same: the volume was gone when its attachment was to be detached"),
 ];

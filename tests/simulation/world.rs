@@ -26,6 +26,7 @@ pub(crate) const BACKOFF: (f64, f64) = (0.5, 20.0);
 
 /// One volume.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(crate) struct Volume {
     pub(crate) shared: bool,
     pub(crate) secret: bool,

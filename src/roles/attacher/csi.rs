@@ -156,7 +156,10 @@ impl Attempt<'_> {
                 Ok(())
             }
             Step::Publish(publish) => {
-                if !self.holds(&publish.volume_id).await || perform::confirm(self.desk, now).await? {
+                if !self.holds(&publish.volume_id).await
+                    || perform::confirm(self.desk, now).await?
+                    || perform::confirm_volume(self.desk, now).await?
+                {
                     return Ok(());
                 }
                 let context = perform::publish(self.desk, *publish, self.done.secret.as_ref()).await?;

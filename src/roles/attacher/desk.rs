@@ -48,8 +48,10 @@ pub struct Desk {
     pub reporter: Reporter,
     /// Time.
     pub clock: Clock,
-    /// The attachments that the API has confirmed during the term.
+    /// The attachments and volumes that the API has confirmed during the term.
     pub confirmed: Confirmed,
+    /// Whether the attachments were listed since the term began.
+    pub relisted: tokio::sync::OnceCell<()>,
 }
 
 /// The uids of the attachments that the API itself has shown during the term.
@@ -70,7 +72,7 @@ impl Confirmed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
     }
 
-    /// The attachment is released.
+    /// The attachment or volume is released.
     pub fn forget(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
@@ -90,6 +92,12 @@ pub struct Objects {
 }
 
 impl Desk {
+    /// Waits until the attachments were listed once since the term began. The watch of a new leader may be behind: an
+    /// attachment that the last leader made and attached must be known before anything is concluded from its absence (I4).
+    pub async fn attachments_of_term(&self) {
+        self.relisted.get_or_init(|| self.known.attachments.relisted()).await;
+    }
+
     /// Reads what the caches hold for an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
         self.about(self.known.attachments.get(&ObjectName::cluster(name))?)

@@ -16,7 +16,7 @@ use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequ
 use super::csi::Stop;
 use super::decide::{Intent, Preparation, Publish, Secret, Unpublish};
 use super::desk::{Desk, Objects};
-use super::refusal::AttemptError;
+use super::refusal::{AttemptError, Refusal};
 
 /// What a preparation brought.
 #[derive(Debug)]
@@ -57,6 +57,7 @@ async fn protect_volume(desk: &Desk, now: &Objects) -> Result<(), Stop> {
     let api = desk.api.use_now()?;
     let name = ObjectName::of(volume.as_ref());
     let written: PersistentVolume = api.patch(&name, &patch).await.map_err(AttemptError::Protect)?;
+    desk.confirmed.note(written.metadata.uid.as_deref().unwrap_or_default());
     desk.known.volumes.absorb(written);
     Ok(())
 }
@@ -201,6 +202,30 @@ pub(super) async fn confirm(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     desk.confirmed.note(found.metadata.uid.as_deref().unwrap_or_default());
     desk.known.attachments.absorb(found);
     Ok(true)
+}
+
+/// The same for the volume, before it is published: a late watch may show one that the last leader released. Ours is then
+/// only the cache's memory of it.
+pub(super) async fn confirm_volume(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
+    let Some(volume) = &now.volume else { return Ok(false) };
+    let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+    if desk.confirmed.has(uid) {
+        return Ok(false);
+    }
+    let name = ObjectName::of(volume.as_ref());
+    let missing = || Refusal::VolumeMissing(name.name().to_owned());
+    let api = desk.api.use_now()?;
+    match api.get::<PersistentVolume>(&name).await {
+        Ok(found) if found.metadata.uid.as_deref() == Some(uid) => {
+            desk.confirmed.note(uid);
+            desk.known.volumes.absorb(found);
+            Ok(true)
+        }
+        // Another volume has its name, and the cache is still to learn of it.
+        Ok(_) => Err(AttemptError::from(missing()).into()),
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Err(AttemptError::from(missing()).into()),
+        Err(error) => Err(AttemptError::Refresh(error).into()),
+    }
 }
 
 /// Whether the API has the volume that the cache lacks. An API that cannot be asked settles nothing: then it is as the

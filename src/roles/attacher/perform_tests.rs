@@ -50,6 +50,7 @@ async fn r52_a_status_that_may_not_be_written_any_more_ends_the_attempt() {
         events: EventRecorder::new(api, source, meter.clone(), clock, entropy),
         reporter: Reporter::new(meter, driver.name.clone()),
         clock,
+        relisted: tokio::sync::OnceCell::new(),
         confirmed: crate::roles::attacher::desk::Confirmed::default(),
     };
     let object: VolumeAttachment = serde_json::from_value(json!({

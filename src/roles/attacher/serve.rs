@@ -131,6 +131,7 @@ impl Attacher {
             events: cx.events.clone(),
             reporter: Reporter::new(cx.meter.clone(), cx.driver.name.clone()),
             clock: cx.clock,
+            relisted: tokio::sync::OnceCell::new(),
             confirmed: super::desk::Confirmed::default(),
         });
         let backoff = Backoff { initial: self.section.retry.initial, max: self.section.retry.max };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::cluster::PersistentVolume;
-use crate::cluster::{ApiErrorKind, ObjectName, patch};
+use crate::cluster::{ApiErrorKind, BY_VOLUME, ObjectName, patch};
 use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
 
@@ -13,18 +13,31 @@ use super::decide::is_releasable;
 use super::desk::Desk;
 
 /// Works one ticket of the volume queue.
-pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
+pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outcome {
     let name = ObjectName::cluster(ticket.key());
+    let releasable = |desk: &Desk, volume: &PersistentVolume| {
+        let is_attached = !desk.known.attachments.find(BY_VOLUME, name.name()).is_empty();
+        is_releasable(volume, is_attached, &desk.rules)
+    };
     let Some(volume) = desk.known.volumes.get(&name) else { return Outcome::Forget };
-    let has_attachments = !desk.known.attachments.find(crate::cluster::BY_VOLUME, ticket.key()).is_empty();
-    if !is_releasable(&volume, has_attachments, &desk.rules) {
+    if !releasable(&desk, &volume) {
         // What may still change, a deletion of the volume or of its last attachment, wakes this key.
+        return Outcome::Settled;
+    }
+    tokio::select! {
+        biased;
+        () = desk.term.over() => return Outcome::Retry { cap: None },
+        () = ticket.park(desk.attachments_of_term()) => {}
+    }
+    let Some(volume) = desk.known.volumes.get(&name) else { return Outcome::Forget };
+    if !releasable(&desk, &volume) {
         return Outcome::Settled;
     }
     let Some(patch) = patch::remove_finalizer(&volume.metadata, &desk.rules.finalizer) else { return Outcome::Settled };
     let Ok(api) = desk.api.use_now() else { return Outcome::Retry { cap: None } };
     match api.patch::<PersistentVolume>(&name, &patch).await {
         Ok(written) => {
+            desk.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
             desk.known.volumes.absorb(written);
             info!("released the volume");
             Outcome::Settled
