@@ -1,4 +1,48 @@
 //! One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes.
+//!
+//! # The flow
+//!
+//! ```text
+//! config file ──> app (wiring) ──> services: csi · cluster · election · queue · diagnostics · telemetry
+//!                                       │
+//!      watch event ──> cluster cache (deletes included) ──> role's interest filter ──> work queue
+//!                                       │
+//!      worker takes a ticket ──> view from caches ──> next_step(view)  [pure]  ──> perform(step)  [I/O]
+//!                                       │                                             │
+//!                                    Settled  <──── the API's or driver's answer feeds the next view
+//! ```
+//!
+//! The same loop for every role. Policy is a pure function of a view; I/O is a thin executor of steps.
+//!
+//! # The rooms
+//!
+//! | folder | holds | may import of ours |
+//! |---|---|---|
+//! | [`process`] | clock, chance, named tasks, byte streams, what a configuration section is | nothing |
+//! | [`telemetry`] | the metrics of one daemon, logs, traces | `process` |
+//! | [`proto`] | the CSI messages, generated | `csi::redact` |
+//! | [`csi`] | the one connection to the driver: handshake, RPCs, what each gRPC code means, one operation per volume | `process`, `telemetry`, `proto` |
+//! | [`cluster`] | the Kubernetes API: clients, shared caches, patches with preconditions, events, RBAC | `process`, `telemetry` |
+//! | [`election`] | Leases, terms, and the right to write as a value | `process`, `telemetry`, `cluster` |
+//! | [`queue`] | per-key exclusivity, back-off, causes, lanes | `process`, `telemetry` |
+//! | [`diagnostics`] | status board, probes, metrics, status page | `process`, `telemetry` |
+//! | [`config`] | one file and the environment, every fault at once; composes the folders' sections | `process`, the sections |
+//! | [`roles`] | the sidecars' work, one folder each; `ROLES` is the only list | the services, `config` |
+//! | [`app`] | what starts when, which role is served under which Lease, how all of it stops | everything above |
+//! | [`cli`] | arguments to a command | `config` |
+//! | `sandbox` | an API and a driver inside the process, the story, the stage of the tests (feature `sandbox`) | `app` and below |
+//!
+//! `tests/layering.rs` holds the table, and which files are pure.
+//!
+//! # Decisions
+//!
+//! - **The right to write is a value.** A role reaches a writing client only through [`election::Fenced::use_now`], tied to
+//!   its term. A lost Lease ends that term: not the process, not the other roles.
+//! - **Handlers return an outcome, the queue acts.** A dropped ticket is a retry, a cause is cleared by success alone.
+//! - **Wire in two phases.** `load` declares and does no I/O, so `check` works offline; `serve` runs.
+//! - **Our own writes go into the cache at once** and wake nobody, so that the next look sees them and back-off backs off.
+//! - **Fake the wire, never the types.** Tests run against the sandbox's API over HTTP and its driver over gRPC; the
+//!   simulation runs the same daemon on a simulated network and clock.
 
 pub mod app;
 pub mod cli;

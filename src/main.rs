@@ -29,9 +29,9 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(instead) => {
             if instead.exit == Exit::Success {
-                print(&instead.text)
+                print(&instead.text);
             } else {
-                complain(&instead.text)
+                complain(&instead.text);
             }
             return instead.exit.into();
         }

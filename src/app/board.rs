@@ -8,7 +8,6 @@ use crate::csi::{Csi, DriverState};
 use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, RoleReport, RoleStatus};
 use crate::election::ElectionView;
 use crate::process::Clock;
-use crate::telemetry::{Meter, names};
 
 use super::role_states::{Phase, RoleStates};
 
@@ -46,17 +45,14 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Shows the driver, the Leases and the roles.
-    pub(super) fn register(&self, board: &Board, meter: &Meter, warnings: &[String], roles: &[&'static str]) {
+    pub(super) fn register(&self, board: &Board, warnings: &[String], roles: &[&'static str]) {
         let shown = self.clone();
         board.driver(move || shown.driver_report()).forever();
         let states = self.csi.state();
-        let ready = meter.gauge(&names::DRIVER_READY, &[]);
         board
             .readiness("driver", move || {
                 let state = states.borrow();
-                let is_ready = state.ready().is_some();
-                ready.set(if is_ready { 1.0 } else { 0.0 });
-                if is_ready {
+                if state.ready().is_some() {
                     return Ok(());
                 }
                 Err(state.last_error().unwrap_or("not connected yet").to_owned())

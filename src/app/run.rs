@@ -67,7 +67,7 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
     };
     let enabled: Vec<&'static str> =
         ROLES.iter().map(|role| role.name).filter(|name| loaded.roles.contains_key(name)).collect();
-    shown.register(&board, meter, &loaded.warnings, &enabled);
+    shown.register(&board, &loaded.warnings, &enabled);
     let clients = Clients::connect(&environment.cluster, &client_options(config)).await.map_err(AppError::Cluster)?;
 
     info!(endpoint = shown.endpoint, "waiting for the driver");

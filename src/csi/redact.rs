@@ -2,8 +2,8 @@
 //!
 //! Messages that carry the specification's `csi_secret` option get a `Debug` from `build.rs` that shows [`Stripped`] in the
 //! option's place, at any depth, since a message prints its parts by their own `Debug`. Here is what that leaves to do:
-//! printing a message on one line of bounded length ([`Line`]), and taking a request's secrets out of the driver's error text
-//! ([`Secrets`]), which goes on to a status and an event that more people can read than may read the Secret.
+//! printing a message on one line of bounded length (`Line`), and taking a request's secrets out of the driver's error text
+//! (`Secrets`), which goes on to a status and an event that more people can read than may read the Secret.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};

@@ -5,3 +5,7 @@ pub mod api;
 pub mod driver;
 pub mod network;
 pub mod stage;
+pub mod story;
+mod verb;
+
+pub use verb::{SandboxError, run};

@@ -75,6 +75,14 @@ impl Direction {
         }
     }
 
+    /// The verb with its preposition, for events.
+    pub fn preposition(self) -> &'static str {
+        match self {
+            Self::Attach => "attach to",
+            Self::Detach => "detach from",
+        }
+    }
+
     /// The queue lane: slow detaches never starve attaches (spec 7).
     pub fn lane(self) -> usize {
         match self {

@@ -27,6 +27,12 @@ const MAX_RECORD_TRIES: u32 = 4;
 /// The pause before the first of these tries; it doubles.
 const RECORD_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a cache that lags behind another gets to catch up before the key looks again by itself.
+const CATCH_UP: Duration = Duration::from_millis(200);
+
+/// A cache that lags for longer than this is a failure like any other, with its error told and its back-off.
+const LAG_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Why an attempt ended without being settled.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -34,6 +40,8 @@ pub(super) enum Stop {
     Failed(AttemptError),
     /// The term is over: nothing may be written any more, not even an error.
     TermOver,
+    /// The API has what a cache lacks: its watch will deliver it in a moment, and that wakes the key.
+    CacheBehind,
 }
 
 impl From<TermOver> for Stop {
@@ -75,6 +83,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
     match outcome {
         Ok(()) => Outcome::Settled,
         Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::CacheBehind) => Outcome::RetryAfter(CATCH_UP),
         Err(Stop::Failed(error)) => desk.report_failure(&ticket, &first, &error).await,
     }
 }
@@ -103,7 +112,14 @@ impl Attempt<'_> {
     async fn perform(&mut self, next: Step, now: &Objects) -> Result<(), Stop> {
         match next {
             Step::Settled => Ok(()),
-            Step::Refuse(refusal) => Err(refusal.into()),
+            Step::Refuse(refusal) => {
+                let is_new = self.ticket.age() < LAG_PATIENCE;
+                if is_new && refusal.is_absence() && perform::is_there(self.desk, now, &refusal).await? {
+                    debug!(error = %refusal, "the API has it, the cache has not seen it yet");
+                    return Err(Stop::CacheBehind);
+                }
+                Err(refusal.into())
+            }
             Step::Prepare(preparations) => {
                 let all = join_all(preparations.into_iter().map(|one| perform::prepare(self.desk, now, one))).await;
                 for performed in all {

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::cluster::patch::Guard;
 use crate::cluster::{ApiError, ApiErrorKind, Cache, Cached, ObjectName, names, patch};
-use crate::cluster::{PersistentVolume, VolumeAttachment};
+use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
 use crate::csi::RpcError;
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 
 use super::csi::Stop;
 use super::decide::{Intent, Preparation, Publish, Secret, Unpublish};
 use super::desk::{Desk, Objects};
-use super::refusal::AttemptError;
+use super::refusal::{AttemptError, Refusal};
 
 /// What a preparation brought.
 #[derive(Debug)]
@@ -185,6 +185,18 @@ pub(super) async fn refresh(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
         None => false,
     };
     Ok(attachment || volume)
+}
+
+/// Whether the API has what the cache lacks. An API that cannot be asked settles nothing: then it is as the cache says.
+pub(super) async fn is_there(desk: &Desk, now: &Objects, refusal: &Refusal) -> Result<bool, Stop> {
+    let api = desk.api.use_now()?;
+    Ok(match refusal {
+        Refusal::VolumeMissing(name) => api.get::<PersistentVolume>(&ObjectName::cluster(name)).await.is_ok(),
+        _ => api
+            .get::<CsiNode>(&ObjectName::cluster(&now.attachment.node))
+            .await
+            .is_ok_and(|node| node.node_id(&desk.rules.driver).is_some()),
+    })
 }
 
 async fn refresh_one<K: Cached>(

@@ -56,6 +56,12 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether it says that the cache lacks something. Kinds are watched apart, so a cache may be a moment behind another:
+    /// such a refusal is confirmed with the API before anybody is told.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::VolumeMissing(_) | Self::NodeMissing(_) | Self::DriverNotOnNode { .. })
+    }
+
     /// A word for metrics.
     pub fn label(&self) -> &'static str {
         match self {

@@ -97,7 +97,8 @@ impl Desk {
         );
         ticket.note(message.clone());
         self.reporter.failed(&attachment.name, direction, error.label());
-        self.publish_events(objects, EventKind::Warning, reason(direction, false), &message);
+        let note = format!("cannot {} node {}: {message}", direction.preposition(), attachment.node);
+        self.publish_events(objects, EventKind::Warning, reason(direction, false), &note);
         let confirmed_gone = direction == Direction::Attach && ticket.causes().contains(Cause::Drift);
         self.write_error(objects, error, &message, confirmed_gone).await;
         retry(error, self.section.retry.max)
@@ -179,8 +180,7 @@ impl Desk {
                 name: claim.name.clone(),
                 uid: claim.uid.clone().unwrap_or_default(),
             };
-            let note = format!("node {}: {note}", objects.attachment.node);
-            self.events.record(&target, kind, reason, &note, permit);
+            self.events.record(&target, kind, reason, note, permit);
         }
     }
 }

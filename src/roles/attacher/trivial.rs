@@ -32,7 +32,7 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
             desk.report_success(&ticket, &now, false);
             Outcome::Settled
         }
-        Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::TermOver | Stop::CacheBehind) => Outcome::Retry { cap: None },
         Err(Stop::Failed(error)) => desk.report_failure(&ticket, &now, &error).await,
     }
 }

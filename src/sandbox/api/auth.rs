@@ -22,7 +22,8 @@ pub struct Identity {
 impl Identity {
     /// A user who may do everything.
     pub fn admin(user: impl Into<String>) -> Self {
-        Self { user: user.into(), groups: vec!["system:masters".to_owned()], policy: Policy::Everything }
+        let groups = ["system:masters", "system:authenticated"].map(str::to_owned).to_vec();
+        Self { user: user.into(), groups, policy: Policy::Everything }
     }
 
     /// A user who may do what these grants say, and nothing else.

@@ -55,12 +55,6 @@ impl Call {
             Method::DELETE => "deletecollection",
             _ => return Err(Rejection::method_not_allowed(resource, method.as_str())),
         };
-        let misplaced = (writes_one && !named)
-            || (verb == "create" && named)
-            || (resource.namespaced && place.namespace.is_empty() && !matches!(verb, "list" | "watch"));
-        if !resource.can(verb) || misplaced {
-            return Err(Rejection::method_not_allowed(resource, method.as_str()));
-        }
         let has_subresource = match place.subresource.as_str() {
             "" => true,
             "status" => resource.has_status && resources::STATUS_VERBS.contains(&verb),
@@ -68,6 +62,12 @@ impl Call {
         };
         if !has_subresource {
             return Err(Rejection::path_not_found());
+        }
+        let misplaced = (writes_one && !named)
+            || (verb == "create" && named)
+            || (resource.namespaced && place.namespace.is_empty() && !matches!(verb, "list" | "watch"));
+        if !resource.can(verb) || misplaced {
+            return Err(Rejection::method_not_allowed(resource, method.as_str()));
         }
         let mut name = place.name;
         if matches!(verb, "list" | "watch" | "deletecollection")
@@ -191,6 +191,7 @@ mod tests {
         let table = [
             ("GET", "/api/v1/gadgets", 404),
             ("PATCH", "/api/v1/namespaces/a/secrets/x/status", 404),
+            ("POST", "/api/v1/namespaces/a/serviceaccounts/x/token", 404),
             ("PUT", "/api/v1/persistentvolumes", 405),
             ("POST", "/api/v1/secrets", 405),
             ("DELETE", "/api/v1/namespaces", 405),

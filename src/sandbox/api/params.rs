@@ -86,7 +86,7 @@ impl Params {
     /// What contradicts itself.
     fn check(&self) -> Result<(), Rejection> {
         let matched = self.version_match.is_some();
-        let faults: [(bool, &str, &str); 7] = [
+        let faults: [(bool, &str, &str); 6] = [
             (
                 matched && self.watch && self.send_initial_events.is_none(),
                 "resourceVersionMatch",
@@ -115,14 +115,12 @@ impl Params {
             (
                 self.version_match == Some(Match::Exact) && self.version == Version::Any,
                 "resourceVersionMatch",
-                "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
-            ),
-            (
-                matches!(self.version, Version::At(_)) && !self.continue_token.is_empty(),
-                "resourceVersion",
-                "specifying resource version is not allowed when using continue",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
             ),
         ];
+        if matches!(self.version, Version::At(_)) && !self.continue_token.is_empty() {
+            return Err(Rejection::bad_request("specifying resource version is not allowed when using continue"));
+        }
         match faults.iter().find(|(found, ..)| *found) {
             Some((_, field, why)) => Err(invalid_options(field, "Forbidden", why)),
             None => Ok(()),
@@ -137,7 +135,7 @@ impl Version {
             "0" => Ok(Self::Any),
             _ => text.parse().map(Self::At).map_err(|_| {
                 Rejection::bad_request(format!(
-                    "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+                    "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
                 ))
             }),
         }
@@ -153,7 +151,7 @@ impl Match {
             _ => Err(invalid_options(
                 "resourceVersionMatch",
                 "Unsupported value",
-                &format!("\"{text}\": supported values: \"Exact\", \"NotOlderThan\""),
+                &format!("\"{text}\": supported values: \"Exact\", \"NotOlderThan\", \"\""),
             )),
         }
     }
@@ -237,7 +235,7 @@ mod tests {
             ("resourceVersion=0&resourceVersionMatch=Exact", 422, "is forbidden for resourceVersion \"0\""),
             ("sendInitialEvents=true", 422, "sendInitialEvents is forbidden for list"),
             ("watch=1&sendInitialEvents=1", 422, "requires setting resourceVersionMatch to NotOlderThan"),
-            ("continue=x&resourceVersion=7", 422, "not allowed when using continue"),
+            ("continue=x&resourceVersion=7", 400, "not allowed when using continue"),
             ("resourceVersion=x", 400, "invalid syntax"),
             ("limit=x", 400, "invalid syntax"),
             ("dryRun=Some", 422, "Unsupported value"),

@@ -8,6 +8,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -23,7 +24,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The handle on a server's connections.
 #[derive(Debug, Clone, Default)]
 pub struct Connections {
-    cut: tokio::sync::watch::Sender<u64>,
+    cut: watch::Sender<u64>,
 }
 
 impl Connections {
@@ -52,7 +53,7 @@ where
                 Some(Ok(io)) => {
                     number += 1;
                     let connection =
-                        serve_connection(api.clone(), io, surroundings.clone(), connections.clone());
+                        serve_connection(api.clone(), io, surroundings.clone(), connections.cut.subscribe());
                     tasks.spawn(format_args!("connection.{number}"), connection);
                 }
                 Some(Err(error)) => {
@@ -77,12 +78,11 @@ where
     }
 }
 
-async fn serve_connection(api: Api, io: BoxedIo, surroundings: Surroundings, connections: Connections) {
+async fn serve_connection(api: Api, io: BoxedIo, surroundings: Surroundings, mut cut: watch::Receiver<u64>) {
     let stopping = surroundings.stopping.clone();
     let service = service_fn(move |request| handle(api.clone(), request, surroundings.clone()));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(io), service);
     let mut connection = std::pin::pin!(connection);
-    let mut cut = connections.cut.subscribe();
     let mut asked = false;
     loop {
         tokio::select! {

@@ -117,18 +117,17 @@ async fn kube_creates_pages_patches_and_deletes() {
     world.volumes().patch("a", &PatchParams::default(), &patch).await.unwrap();
     let deleted = world.volumes().delete("a", &DeleteParams::default()).await.unwrap();
     assert!(deleted.left().unwrap().metadata.deletion_timestamp.is_some());
-    let error = world.volumes().get("nope").await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "ApiError: persistentvolumes \"nope\" not found: NotFound (Status { status: Some(Failure), code: 404, message: \"persistentvolumes \\\"nope\\\" not found\", metadata: Some(ListMeta { continue_: None, remaining_item_count: None, resource_version: None, self_link: None, shard_info: None }), reason: \"NotFound\", details: Some(StatusDetails { name: \"nope\", group: \"\", kind: \"persistentvolumes\", uid: \"\", causes: [], retry_after_seconds: 0 }) })"
-    );
+    let kube::Error::Api(status) = world.volumes().get("nope").await.unwrap_err() else { panic!("no Status") };
+    assert_eq!((status.code, status.message.as_str()), (404, "persistentvolumes \"nope\" not found"));
+    let details = status.details.unwrap();
+    assert_eq!((details.name.as_str(), details.kind.as_str()), ("nope", "persistentvolumes"));
 }
 
 /// What a kube watcher sees while the API makes trouble: cut connections, compaction, changes behind its back.
 async fn story(seed: u64) -> Vec<String> {
     let world = World::new(seed);
-    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (log, api) = (Arc::clone(&seen), world.volumes());
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (log, api) = (Arc::clone(&lines), world.volumes());
     world.tasks.spawn("watcher", async move {
         let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
         while let Some(event) = events.next().await {
@@ -156,8 +155,7 @@ async fn story(seed: u64) -> Vec<String> {
     tokio::time::sleep(Duration::from_secs(120)).await;
     world.create("c").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let lines = seen.lock().unwrap().clone();
-    lines
+    std::mem::take(&mut *lines.lock().unwrap())
 }
 
 #[tokio::test(start_paused = true)]

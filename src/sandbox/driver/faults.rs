@@ -101,9 +101,9 @@ pub enum Action {
     /// It hangs, and its volume stays busy (ABORTED for later calls) when the caller gives up, until a restart.
     Wedge,
     /// It is served after a while, if its caller still waits then.
-    Delay(#[serde(with = "humantime_serde")] Duration),
+    Delay(#[serde(with = "crate::process::duration")] Duration),
     /// It is served after a while, whether its caller still waits or not, and even over a restart. The volume is busy.
-    Late(#[serde(with = "humantime_serde")] Duration),
+    Late(#[serde(with = "crate::process::duration")] Duration),
     /// It is served, but answered with an error.
     DoneButFail {
         /// The gRPC code.
@@ -117,19 +117,19 @@ pub enum Action {
     /// The driver dies before it does anything, and is back after `down`.
     Crash {
         /// How long the driver is away.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "crate::process::duration")]
         down: Duration,
     },
     /// It is served; the driver dies before it answers.
     DoneButCrash {
         /// How long the driver is away.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "crate::process::duration")]
         down: Duration,
     },
     /// It is served and answered; then the driver dies.
     AnswerThenCrash {
         /// How long the driver is away.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "crate::process::duration")]
         down: Duration,
     },
     /// It is served, but the answer is false or nonsense. Where the lie doesn't fit the method, the answer is true.

@@ -51,7 +51,7 @@ pub struct Profile {
     /// The driver's own limit of entries on a page, below the caller's. 0: none.
     pub page_limit: usize,
     /// How long a snapshot is not ready to use after it was cut.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::process::duration")]
     pub snapshot_ready_after: Duration,
 }
 

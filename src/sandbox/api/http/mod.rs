@@ -20,7 +20,6 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Bytes;
-use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -69,8 +68,7 @@ struct Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let body: Option<Value> =
-            self.order.call.writes().then(|| serde_json::from_slice(&self.order.body).ok()).flatten();
+        let body = self.order.call.writes().then(|| perform::sent(&self.order)).flatten();
         let (time, user) = (self.api.0.clock.wall(), &self.order.identity.user);
         self.api.audit().record(time, user, &self.order.call, self.code, body.as_ref());
     }

@@ -13,6 +13,7 @@ use crate::sandbox::api::Api;
 use crate::sandbox::api::auth::review;
 use crate::sandbox::api::params::{self, Match, Version};
 use crate::sandbox::api::pure::patch::{MEDIA_TYPES, PatchKind};
+use crate::sandbox::api::pure::protobuf;
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::Resource;
 use crate::sandbox::api::pure::selector::{Fields, Labels};
@@ -21,7 +22,7 @@ use crate::sandbox::api::store::{
 };
 
 /// Body types that are read.
-const BODIES: [&str; 2] = ["application/json", "application/yaml"];
+const BODIES: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// Does what the order says and answers.
 pub(super) async fn perform(api: &Api, order: &Order, surroundings: &Surroundings) -> Response<Body> {
@@ -89,12 +90,15 @@ async fn list(api: &Api, order: &Order, presenter: &Presenter) -> Result<Respons
         }
     } else {
         token = Continue::decode(&params.continue_token)
-            .ok_or_else(|| Rejection::bad_request("continue key is not valid: it was not issued by this server"))?;
+            .ok_or_else(|| Rejection::bad_request("invalid continue token: continue key is not valid"))?;
         query.after = Some(&token.after);
         if let Some(version) = token.version {
             query.at = At::Exactly(version);
             if version > api.version() {
-                return Err(Rejection::bad_request("continue key is not valid: it is of the future").into());
+                return Err(Rejection::bad_request(
+                    "invalid continue token: continue key is not valid: it is of the future",
+                )
+                .into());
             }
         }
     }
@@ -211,10 +215,16 @@ fn media_type(order: &Order) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
+/// What a write sent, for the audit log: a patch as it came, an object as it was read.
+pub(super) fn sent(order: &Order) -> Option<Value> {
+    if order.call.verb == "patch" { serde_json::from_slice(&order.body).ok() } else { body(order).ok() }
+}
+
 fn body(order: &Order) -> Result<Value, Rejection> {
     match media_type(order) {
         "" | "application/json" => serde_json::from_slice(&order.body).map_err(|error| undecodable(order, &error)),
         "application/yaml" => serde_yaml::from_slice(&order.body).map_err(|error| undecodable(order, &error)),
+        protobuf::MEDIA_TYPE => protobuf::decode(&order.body).map_err(|error| undecodable(order, &error)),
         _ => Err(Rejection::unsupported_media_type(&BODIES)),
     }
 }

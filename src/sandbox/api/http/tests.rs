@@ -306,3 +306,43 @@ async fn a_delete_answers_as_its_kind_does() {
     let leaked = bench.api.audit().matching(|it| it.resource == "secrets" && it.body.is_some());
     assert_eq!(leaked, []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn clients_find_out_what_there_is() {
+    let bench = Bench::new();
+    let table = [
+        ("/version", "/major", json!("1")),
+        ("/api", "/versions", json!(["v1"])),
+        ("/apis/storage.k8s.io/v1", "/kind", json!("APIResourceList")),
+        ("/openapi/v3", "/paths/api~1v1/serverRelativeURL", json!("/openapi/v3/api/v1?hash=v1.36.0")),
+        ("/apis/none.k8s.io/v1", "/code", json!(404)),
+        ("/nowhere", "/reason", json!("NotFound")),
+    ];
+    for (path, pointer, wanted) in table {
+        let (_, body) = bench.get(path).await;
+        assert_eq!(body.pointer(pointer), Some(&wanted), "{path}: {body}");
+    }
+    let aggregated =
+        [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")];
+    let (_, body) = bench.send("GET", "/apis", &aggregated, Value::Null).await;
+    assert_eq!(body["kind"], "APIGroupDiscoveryList");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_cannot_be_read_are_refused() {
+    let bench = Bench::new();
+    let table = [
+        ("POST", VOLUMES, "text/plain", 415),
+        ("POST", VOLUMES, "application/json", 400),
+        ("POST", VOLUMES, "application/vnd.kubernetes.protobuf", 400),
+        ("PATCH", "/api/v1/namespaces/default", "application/json", 415),
+        ("PATCH", "/api/v1/namespaces/default", "application/apply-patch+yaml", 422),
+    ];
+    for (method, path, media_type, code) in table {
+        let response = bench.raw(method, path, &[("content-type", media_type)], "{".into()).await.unwrap();
+        assert_eq!(response.status(), code, "{method} {path} {media_type}");
+    }
+    let huge = "x".repeat(super::LARGEST_BODY + 1);
+    let response = bench.raw("POST", VOLUMES, &[], huge).await.unwrap();
+    assert_eq!(response.status(), 413);
+}

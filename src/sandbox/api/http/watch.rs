@@ -78,8 +78,18 @@ pub(super) async fn start(
 ) -> Result<Response<Body>, Rejection> {
     let (labels, fields) = selectors(order)?;
     let params = &order.call.params;
-    if let Version::At(version) = params.version {
-        api.reach(version).await?;
+    let begins_with_all = match (params.send_initial_events, params.version) {
+        (Some(wanted), _) => wanted,
+        (None, version) => !matches!(version, Version::At(_)),
+    };
+    if let Version::At(version) = params.version
+        && begins_with_all
+        && let Err(rejection) = api.reach(version).await
+    {
+        // Once a watch is permitted, its trouble is told as an event.
+        let mut chunk = Vec::new();
+        write(&mut chunk, "ERROR", &rejection.to_status());
+        return Ok(answer(StatusCode::OK, "application/json", chunk));
     }
     let now = api.0.clock.now();
     let deadline = now + params.timeout.unwrap_or_else(|| api.0.entropy.jittered(LONGEST, 1.0));
@@ -90,10 +100,10 @@ pub(super) async fn start(
             labels.matches(object) && fields.matches(object)
         })
     };
-    let (initial, cursor) = match (params.send_initial_events, params.version) {
-        (Some(true), _) | (None, Version::Unset | Version::Any) => (all().into(), current),
-        (Some(false), Version::Unset | Version::Any) => (VecDeque::new(), current),
-        (_, Version::At(version)) => (VecDeque::new(), version),
+    let (initial, cursor) = match params.version {
+        _ if begins_with_all => (all().into(), current),
+        Version::At(version) => (VecDeque::new(), version),
+        Version::Unset | Version::Any => (VecDeque::new(), current),
     };
     drop(state);
     let mut watch = Watch {

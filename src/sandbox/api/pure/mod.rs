@@ -11,9 +11,11 @@
 //! client sent. Whoever stores objects hands in the old one and gets the new one or a [`rejection::Rejection`], whose words
 //! are those of the real server, because clients (and people) match on them.
 
+pub mod base64;
 pub mod discovery;
 pub mod openapi;
 pub mod patch;
+pub mod protobuf;
 pub mod rejection;
 pub mod resources;
 pub mod selector;

@@ -10,8 +10,8 @@ use super::rejection::Rejection;
 use super::resources::{RESOURCES, Resource, groups};
 use serde_json::{Map, Value, json};
 
-/// The media type in which kubectl wants `/openapi/v2`.
-pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The media type in which kubectl wants `/openapi/v2`. It asks with an `@` before `v1.0`, which Go's own parser refuses in an answer.
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 const TITLE: &str = "Kubernetes";
 const VERSION: &str = "v1.36.0";

@@ -1,4 +1,4 @@
-//! What happened, newest last, as far back as it is kept. Pure.
+//! What happened, newest last, as far back as it is kept.
 //!
 //! Watches read from here, and an old version of a kind is rebuilt by undoing what came after it. Compaction forgets
 //! events from the old end; whoever asks for a forgotten version is told so.
@@ -94,6 +94,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Clock;
     use serde_json::json;
 
     const KIND: Kind = ("", "secrets");
@@ -109,8 +110,6 @@ mod tests {
             at: Clock::system().now(),
         }
     }
-
-    use crate::process::Clock;
 
     #[test]
     fn an_old_version_is_rebuilt_until_it_is_compacted() {

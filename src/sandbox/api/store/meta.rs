@@ -12,10 +12,10 @@ const STATUS_ON_CREATE: [&str; 1] = ["nodes"];
 /// Kinds that a PUT creates when they are missing.
 const CREATE_ON_UPDATE: [&str; 2] = ["leases", "events"];
 /// Kinds that refuse a PUT without a resourceVersion.
-const CONDITIONAL_UPDATE: [&str; 6] =
-    ["volumeattachments", "csinodes", "csidrivers", "leases", "csistoragecapacities", "volumeattributesclasses"];
+const CONDITIONAL_UPDATE: [&str; 5] = ["volumeattachments", "csinodes", "csidrivers", "leases", "csistoragecapacities"];
 /// Kinds whose DELETE answers with the object; the others answer with a `Status`.
-const RETURN_DELETED: [&str; 8] = [
+const RETURN_DELETED: [&str; 10] = [
+    "namespaces",
     "pods",
     "persistentvolumes",
     "persistentvolumeclaims",
@@ -24,9 +24,10 @@ const RETURN_DELETED: [&str; 8] = [
     "storageclasses",
     "csinodes",
     "csidrivers",
+    "volumeattributesclasses",
 ];
-/// Kinds whose `metadata.generation` counts the changes of their spec. Storage kinds have none.
-const GENERATIONS: [&str; 1] = ["pods"];
+/// Kinds whose `metadata.generation` counts the changes of their spec, from this number on. The others have none.
+const GENERATIONS: [(&str, i64); 2] = [("pods", 1), ("csidrivers", 0)];
 /// Kinds whose status endpoint keeps the whole of `metadata`; on the others a status write may change labels and the like.
 const STATUS_KEEPS_METADATA: [&str; 1] = ["volumeattachments"];
 
@@ -43,6 +44,10 @@ pub(crate) fn updates_unconditionally(resource: &Resource) -> bool {
 /// Whether DELETE answers with the object that it removed.
 pub(crate) fn returns_deleted(resource: &Resource) -> bool {
     RETURN_DELETED.contains(&resource.plural)
+}
+
+fn first_generation(resource: &Resource) -> Option<i64> {
+    GENERATIONS.iter().find(|(plural, _)| *plural == resource.plural).map(|(_, first)| *first)
 }
 
 /// A text member of `metadata`; empty when it is missing.
@@ -110,7 +115,7 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, namespace:
     set(object, "deletionTimestamp", None);
     set(object, "deletionGracePeriodSeconds", None);
     set(object, "namespace", resource.namespaced.then(|| namespace.into()));
-    set(object, "generation", GENERATIONS.contains(&resource.plural).then(|| 1.into()));
+    set(object, "generation", first_generation(resource).filter(|first| *first > 0).map(Into::into));
     tidy(object);
     if resource.has_status
         && !STATUS_ON_CREATE.contains(&resource.plural)
@@ -151,12 +156,11 @@ pub(crate) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value, 
     } else if resource.has_status {
         carry(old, new, "status");
     }
-    let generation = old.pointer("/metadata/generation").and_then(Value::as_i64);
-    set(
-        new,
-        "generation",
-        generation.map(|number| if old.get("spec") == new.get("spec") { number } else { number + 1 }.into()),
-    );
+    let generation = first_generation(resource).map(|first| {
+        let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(first);
+        if old.get("spec") == new.get("spec") { before } else { before + 1 }
+    });
+    set(new, "generation", generation.filter(|number| *number > 0).map(Into::into));
     tidy(new);
 }
 

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -88,11 +89,11 @@ fn a_write_that_is_based_on_the_past_is_a_conflict() {
     let mut state = state();
     put(&mut state, "a", "1");
     let target = Target { resource: resource("configmaps"), namespace: "default", name: "a" };
-    let stale = Value::clone(&state.get(target.resource, "default", "a").unwrap());
+    let old = Value::clone(&state.get(target.resource, "default", "a").unwrap());
     put(&mut state, "a", "2");
-    let refused = state.update(target, stale.clone(), WriteOptions::by("test")).unwrap_err();
+    let refused = state.update(target, old.clone(), WriteOptions::by("test")).unwrap_err();
     assert_eq!((refused.code, refused.reason), (409, "Conflict"));
-    let body = json!({"metadata": {"resourceVersion": version(&stale)}}).to_string();
+    let body = json!({"metadata": {"resourceVersion": version(&old)}}).to_string();
     let refused = state.patch(target, &PatchKind::Merge, body.as_bytes(), WriteOptions::by("test")).unwrap_err();
     assert_eq!(refused.code, 409);
 }
@@ -211,6 +212,23 @@ fn pages_are_of_one_version_until_it_is_compacted() {
 }
 
 #[test]
+fn some_kinds_are_replaced_only_at_a_version_and_some_are_created_by_it() {
+    let mut state = state();
+    let lease = || json!({"spec": {"holderIdentity": "me"}});
+    let target = Target { resource: resource("leases"), namespace: "default", name: "lease" };
+    let (_, created) = state.update(target, lease(), WriteOptions::by("test")).unwrap();
+    assert!(created);
+    let refused = state.update(target, lease(), WriteOptions::by("test")).unwrap_err();
+    assert_eq!(
+        refused.message,
+        "leases.coordination.k8s.io \"lease\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an \
+         update"
+    );
+    let target = Target { resource: resource("configmaps"), namespace: "default", name: "none" };
+    assert_eq!(state.update(target, config_map("none", "1"), WriteOptions::by("test")).unwrap_err().code, 404);
+}
+
+#[test]
 fn hooks_see_every_commit_with_its_author_and_the_whole_store() {
     let api = api();
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -226,15 +244,17 @@ fn hooks_see_every_commit_with_its_author_and_the_whole_store() {
     assert_eq!(*seen.lock().unwrap(), expected);
 }
 
-#[test]
-fn applied_objects_are_created_and_owned_once() {
-    let api = api();
+#[tokio::test(start_paused = true)]
+async fn applied_objects_are_created_and_owned_once() {
+    let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
+    let api = Api::new(ApiOptions::new(clock, Entropy::seeded(1)));
     let intent = config_map("cm", "1");
     let apply = || PatchBody::Apply("me".to_owned(), intent.clone());
     let created: ConfigMap = api.patch("default", "cm", apply()).unwrap();
     let owners = created.metadata.managed_fields.unwrap();
     assert_eq!(owners.iter().map(|it| it.operation.as_deref().unwrap()).collect::<Vec<_>>(), ["Apply"]);
     let version = api.version();
+    tokio::time::advance(Duration::from_secs(10)).await;
     api.patch::<ConfigMap>("default", "cm", apply()).unwrap();
     assert_eq!(api.version(), version, "applying the same again changes nothing");
 }

@@ -198,8 +198,7 @@ impl State {
         let (wanted, found) = (meta::text(&object, "resourceVersion"), meta::text(current, "resourceVersion"));
         if wanted.is_empty() {
             if !meta::updates_unconditionally(resource) {
-                let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-                return Err(Rejection::invalid(resource, name, &[cause]));
+                return Err(version_required(resource, name));
             }
             meta::set(&mut object, "resourceVersion", Some(found.into()));
         } else if wanted != found {
@@ -376,6 +375,17 @@ fn is_namespaces(resource: &Resource) -> bool {
     resource.group.is_empty() && resource.plural == "namespaces"
 }
 
+/// A PUT without a version, of a kind that insists on one. The real server puts the resource where the kind should be.
+fn version_required(resource: &Resource, name: &str) -> Rejection {
+    let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+    let mut rejection = Rejection::invalid(resource, name, &[cause]);
+    rejection.message = rejection.message.replacen(&resource.qualified_kind(), &resource.qualified(), 1);
+    if let Some(kind) = rejection.details.as_mut().and_then(|details| details.get_mut("kind")) {
+        *kind = resource.plural.into();
+    }
+    rejection
+}
+
 /// The body must be of the path's kind; what it leaves out is filled in.
 fn check_type(resource: &Resource, object: &mut Value) -> Result<(), Rejection> {
     let Some(map) = object.as_object_mut() else {
@@ -399,7 +409,7 @@ fn check_type(resource: &Resource, object: &mut Value) -> Result<(), Rejection> 
 /// The body's own namespace and name must be the path's, where it has any.
 fn check_place(target: Target<'_>, object: &Value) -> Result<(), Rejection> {
     let namespace = meta::text(object, "namespace");
-    if !namespace.is_empty() && namespace != target.namespace {
+    if target.resource.namespaced && !namespace.is_empty() && namespace != target.namespace {
         return Err(Rejection::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));

@@ -1,0 +1,228 @@
+//! The `sandbox` verb: sets the stage on this machine, starts the daemon, and has the story told.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_yaml::Value;
+use thiserror::Error;
+
+use super::api::{Token, kubeconfig};
+use super::driver::Profile;
+use super::stage::{ADMIN_TOKEN, Ground, Stage, StageError};
+use super::story::{Backend, BackendError, Narrator, Own, Story, StoryError};
+use crate::csi::{Endpoint, EndpointError};
+use crate::process::{Clock, Entropy};
+use crate::telemetry::{LogFormat, LogSettings, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
+
+/// The daemon's configuration in the sandbox: everything happens sooner than in a cluster.
+const CONFIGURATION: &str = "
+leaderElection: { leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms }
+roles:
+  attacher: { retry: { initial: 250ms, max: 5s } }
+  reconciler: { interval: 500ms }
+";
+
+/// The sandbox did not come to a good end.
+#[derive(Debug, Error)]
+pub enum SandboxError {
+    /// The runtime could not be started.
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+    /// The sandbox's folder or a file in it could not be made.
+    #[error("cannot prepare {}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The overlay is not YAML.
+    #[error("cannot read the overlay {}", path.display())]
+    Overlay {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_yaml::Error,
+    },
+    /// Logs could not be set up.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// The address of the user's driver makes no sense.
+    #[error("--csi-endpoint")]
+    Endpoint(#[from] EndpointError),
+    /// The user's driver cannot be driven.
+    #[error("cannot use this driver in the sandbox")]
+    Backend(#[from] BackendError),
+    /// The stage could not be set.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// The story did not come to its end.
+    #[error("the story did not come to its end")]
+    Story(#[from] StoryError),
+    /// Signals cannot be listened for.
+    #[error("cannot wait for Ctrl-C")]
+    Signal(#[source] io::Error),
+}
+
+/// Runs the sandbox until its story is told; with `keep`, until it is told to stop.
+pub fn run(
+    keep: bool,
+    endpoint: Option<String>,
+    overlay: Option<&Path>,
+    variables: &BTreeMap<String, String>,
+) -> Result<(), SandboxError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(SandboxError::Runtime)?;
+    runtime.block_on(async {
+        let telemetry = Telemetry::install(&telemetry_settings(variables), variables, Clock::system())?;
+        let folder = Folder::make()?;
+        let result = play(keep, endpoint, overlay, &folder.0).await;
+        telemetry.shutdown(Duration::from_secs(1)).await;
+        result
+    })
+}
+
+async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, folder: &Path) -> Result<(), SandboxError> {
+    let (clock, entropy) = (Clock::system(), Entropy::system());
+    let mut narrator = Narrator::new(Box::new(io::stdout()), clock.now());
+    let profile = Profile::with_nodes(["demo-node-a", "demo-node-b"]);
+    let ground = Ground::Sockets { folder: folder.to_owned() };
+    let stage = Stage::set(ground, profile, clock, entropy.clone()).await?;
+
+    let config_path = folder.join("kubeconfig");
+    let url = stage.url().unwrap_or_default();
+    kubeconfig::write(&config_path, &url, Some(&Token::from(ADMIN_TOKEN)))
+        .map_err(|source| SandboxError::Folder { path: config_path.clone(), source })?;
+    narrator.say(format_args!("Kubernetes API   {url}"));
+    narrator.say(format_args!("kubeconfig       {}", config_path.display()));
+
+    let address = endpoint.clone().unwrap_or_else(|| format!("unix://{}", folder.join("csi.sock").display()));
+    let (backend, dial) = match endpoint {
+        None => {
+            narrator.say(format_args!("demo CSI driver  {address}"));
+            (Backend::Demo(stage.driver.clone()), stage.driver_dial("sandbox"))
+        }
+        Some(address) => {
+            let dial = Endpoint::parse(&address)?.dial();
+            narrator.say(format_args!("your CSI driver  {address}"));
+            let own = Own::meet(&address, dial.clone(), clock, entropy).await?;
+            (Backend::Own(Box::new(own)), dial)
+        }
+    };
+    let yaml = configuration(&address, overlay)?;
+    let daemon = stage.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
+    if let Some(address) = daemon.diagnostics {
+        narrator.say(format_args!("status page      http://{address}/"));
+    }
+    narrator.say("");
+
+    let mut story = Story::new(&stage.api, &backend, &mut narrator);
+    story.furnish().await?;
+    story.play().await?;
+    if keep {
+        story.linger().await?;
+        story.narrator.say(format_args!(
+            "\nKept up: two volumes are attached, one attachment fails. Try\n\
+             \x20 kubectl --kubeconfig {0} get volumeattachments,pv\n\
+             \x20 kubectl --kubeconfig {0} get events\n\
+             Ctrl-C stops it.",
+            config_path.display()
+        ));
+        interrupted().await.map_err(SandboxError::Signal)?;
+    }
+    story.stop(daemon).await?;
+    stage.strike().await;
+    let ((steps, skipped), elapsed) = (narrator.count(), narrator.elapsed());
+    let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
+    narrator.say(format_args!("\n{steps} steps observed{skipped} in {:.1}s", elapsed.as_secs_f64()));
+    Ok(())
+}
+
+/// The sandbox's configuration for the driver at `address`, with the overlay's keys on top.
+fn configuration(address: &str, overlay: Option<&Path>) -> Result<String, SandboxError> {
+    let base = format!("csi: {{ endpoint: {address:?} }}{CONFIGURATION}");
+    let Some(path) = overlay else { return Ok(base) };
+    let text = fs::read_to_string(path).map_err(|source| SandboxError::Folder { path: path.to_owned(), source })?;
+    let merged = merge(&base, &text).map_err(|source| SandboxError::Overlay { path: path.to_owned(), source })?;
+    Ok(merged)
+}
+
+fn merge(base: &str, overlay: &str) -> Result<String, serde_yaml::Error> {
+    fn lay(base: &mut Value, over: Value) {
+        match (base, over) {
+            (Value::Mapping(base), Value::Mapping(over)) => {
+                for (key, value) in over {
+                    lay(base.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (base, over) => *base = over,
+        }
+    }
+    let mut merged: Value = serde_yaml::from_str(base)?;
+    lay(&mut merged, serde_yaml::from_str(overlay)?);
+    serde_yaml::to_string(&merged)
+}
+
+/// Warnings for people, unless `RUST_LOG` asks for more.
+fn telemetry_settings(variables: &BTreeMap<String, String>) -> TelemetrySettings {
+    TelemetrySettings {
+        logs: LogSettings {
+            level: variables.get("RUST_LOG").cloned().unwrap_or_else(|| "error".to_owned()),
+            format: LogFormat::Text,
+        },
+        traces: TraceSettings {
+            endpoint: None,
+            sample_ratio: 1.0,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instance: "sandbox".to_owned(),
+        },
+    }
+}
+
+async fn interrupted() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        biased;
+        interrupt = tokio::signal::ctrl_c() => interrupt,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// A private folder that goes when the sandbox does.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> Result<Self, SandboxError> {
+        let path = std::env::temp_dir().join(format!("csi-control-plane-sandbox-{}", std::process::id()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|source| SandboxError::Folder { path: path.clone(), source })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever cleans the temporary folder.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlay_changes_what_it_names_and_keeps_the_rest() {
+        let merged = merge(CONFIGURATION, "roles: { attacher: { workers: 3 } }").unwrap();
+        let value: serde_json::Value = serde_yaml::from_str(&merged).unwrap();
+        assert_eq!(value["roles"]["attacher"]["workers"], 3);
+        assert_eq!(value["roles"]["attacher"]["retry"]["initial"], "250ms");
+        assert_eq!(value["roles"]["reconciler"]["interval"], "500ms");
+    }
+}
