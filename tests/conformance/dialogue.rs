@@ -27,19 +27,12 @@ type Deed = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 pub(crate) struct Server {
     /// As an administrator.
     pub(crate) client: kube::Client,
-    /// Forgets old versions in its store.
-    pub(crate) compact: Deed,
-    /// Forgets old versions in its memory, too.
+    /// Forgets old versions.
     pub(crate) forget: Deed,
 }
 
 impl Server {
-    /// Old versions can't be listed any more.
-    pub(crate) async fn compact(&self) {
-        (self.compact)().await;
-    }
-
-    /// Old versions can't be watched from any more.
+    /// Old versions can't be listed or watched from any more.
     pub(crate) async fn forget(&self) {
         (self.forget)().await;
     }
@@ -115,7 +108,7 @@ impl Case {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("c{:07x}-{:03}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let transcript = Transcript::new(&name);
-        let mut case = Self { server: server.clone(), name, transcript };
+        let case = Self { server: server.clone(), name, transcript };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "CASE"}});
         let made = case.ask(&Method::POST, "/api/v1/namespaces", "application/json", &[], Some(&namespace)).await;
         assert_eq!(made.code, 201, "{made:?}");

@@ -96,22 +96,3 @@ pub(crate) async fn a_version_of_the_future_is_waited_for_and_refused(server: &S
     assert_eq!(future.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
     assert_eq!(future.body["details"]["retryAfterSeconds"], 1);
 }
-
-pub(crate) async fn a_page_of_a_compacted_version_has_expired(server: &Server) {
-    let mut case = Case::begin(server).await;
-    for name in ["a", "b", "c"] {
-        case.post(CONFIG_MAPS, config_map(name)).await;
-    }
-    let first = case.get(&format!("{CONFIG_MAPS}?limit=1")).await;
-    case.post(CONFIG_MAPS, config_map("d")).await;
-    server.compact().await;
-    let next = first.text("/metadata/continue").to_owned();
-    let expired = case.get(&format!("{CONFIG_MAPS}?limit=1&continue={next}")).await;
-    assert_eq!((expired.code, expired.text("/reason")), (410, "Expired"), "{expired:?}");
-    // The refusal brings a token with which to go on, if not with the same version.
-    let next = expired.text("/metadata/continue").to_owned();
-    assert_eq!(case.get(&format!("{CONFIG_MAPS}?limit=1&continue={next}")).await.names(), ["b"]);
-    let exactly = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=Exact", first.version());
-    assert_eq!(case.get(&exactly).await.code, 410);
-    case.end("a_page_of_a_compacted_version_has_expired");
-}

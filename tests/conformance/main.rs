@@ -32,12 +32,12 @@ async fn sandbox() -> Standing {
     let (tasks, _) = Tasks::new("conformance");
     let (incoming, stop) = (tcp_connections(listener), CancellationToken::new());
     tasks.spawn("api", serve(api.clone(), incoming, Connections::default(), stop));
-    let compact = Arc::new(move || {
+    let forget = Arc::new(move || {
         api.compact();
         std::future::ready(()).boxed()
     });
-    let server = Server { client: kube::Client::try_from(config).unwrap(), compact: compact.clone(), forget: compact };
+    let server = Server { client: kube::Client::try_from(config).unwrap(), forget };
     Standing { server, _tasks: tasks }
 }
 
-conformance::conformance_on!(crate::sandbox);
+conformance::conformance_on!(crate::sandbox, crate::sandbox);

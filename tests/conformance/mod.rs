@@ -5,6 +5,7 @@
 //! `INSTA_UPDATE=always just cluster` writes what is new). So the sandbox cannot drift from the real server unnoticed.
 
 pub(crate) mod access;
+pub(crate) mod compaction;
 pub(crate) mod deleting;
 pub(crate) mod dialogue;
 pub(crate) mod forms;
@@ -51,10 +52,10 @@ macro_rules! each_on {
 }
 pub(crate) use each_on;
 
-/// Every case, on one server.
+/// Every case: on a server to talk to, and those that make it forget on one of their own.
 macro_rules! conformance_on {
-    ($server:path) => {
-        $crate::conformance::each_on! { $server:
+    ($talking:path, $forgetting:path) => {
+        $crate::conformance::each_on! { $talking:
             access {
                 an_administrator_may_do_everything
             }
@@ -80,7 +81,6 @@ macro_rules! conformance_on {
                 fields_select
                 a_list_is_as_new_as_asked
                 a_version_of_the_future_is_waited_for_and_refused
-                a_page_of_a_compacted_version_has_expired
             }
             patches {
                 a_json_patch_is_all_or_nothing
@@ -119,7 +119,6 @@ macro_rules! conformance_on {
                 initial_events_end_with_a_bookmark
                 a_finalized_object_is_modified_then_deleted
                 a_watch_ends_when_its_time_is_up
-                a_watch_from_a_compacted_version_is_gone
                 a_watch_of_nonsense_is_refused
             }
             writes {
@@ -132,6 +131,12 @@ macro_rules! conformance_on {
                 defaults_are_filled_in
                 a_generated_name_begins_as_asked
                 a_dry_run_writes_nothing
+            }
+        }
+        $crate::conformance::each_on! { $forgetting:
+            compaction {
+                a_page_of_a_compacted_version_has_expired
+                a_watch_from_a_compacted_version_is_gone
             }
         }
     };

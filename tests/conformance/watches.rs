@@ -78,19 +78,6 @@ pub(crate) async fn a_watch_ends_when_its_time_is_up(server: &Server) {
     case.end("a_watch_ends_when_its_time_is_up");
 }
 
-pub(crate) async fn a_watch_from_a_compacted_version_is_gone(server: &Server) {
-    let mut case = Case::begin(server).await;
-    case.post(CONFIG_MAPS, config_map("a")).await;
-    let watch = format!("{CONFIG_MAPS}?watch=true&resourceVersion=1");
-    server.forget().await;
-    let events = case.watch(&watch, 1).await;
-    let last = events.last().expect("a refusal or an error");
-    let status = if last["type"] == "ERROR" { &last["object"] } else { last };
-    assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")), "{events:?}");
-    let message = status["message"].as_str().unwrap_or_default();
-    assert!(message.starts_with("too old resource version: 1 ("), "{message}");
-}
-
 pub(crate) async fn a_watch_of_nonsense_is_refused(server: &Server) {
     let mut case = Case::begin(server).await;
     case.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=nonsense"), 1).await;
