@@ -79,9 +79,9 @@ pub(crate) async fn a_patch_by_uid_spares_a_namesake(server: &Server) {
     case.delete(&path).await;
     case.post(ATTACHMENTS, attachment("CASE-a")).await;
     let merge = json!({"metadata": {"uid": first.uid(), "labels": {"a": "b"}}});
-    assert_eq!(case.patch(PatchType::Merge, &path, merge).await.code, 409);
+    assert_eq!(case.patch(PatchType::Merge, &path, merge).await.code, 422);
     let status = json!({"metadata": {"uid": first.uid()}, "status": {"attached": true}});
-    assert_eq!(case.patch(PatchType::Merge, &format!("{path}/status"), status).await.code, 409);
+    assert_eq!(case.patch(PatchType::Merge, &format!("{path}/status"), status).await.code, 422);
     let version = json!({"metadata": {"resourceVersion": first.version(), "labels": {"a": "b"}}});
     assert_eq!(case.patch(PatchType::Merge, &path, version).await.code, 409);
     let test = json!([{"op": "test", "path": "/metadata/uid", "value": first.uid()},

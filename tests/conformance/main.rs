@@ -28,7 +28,8 @@ struct Standing {
 async fn sandbox() -> Standing {
     let api = Api::new(ApiOptions::new(Clock::system(), Entropy::system()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let mut config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    config.default_retry = false;
     let (tasks, _) = Tasks::new("conformance");
     let (incoming, stop) = (tcp_connections(listener), CancellationToken::new());
     tasks.spawn("api", serve(api.clone(), incoming, Connections::default(), stop));

@@ -24,8 +24,8 @@ pub(crate) async fn names_are_dns_names(server: &Server) {
 pub(crate) async fn an_attachment_names_one_source(server: &Server) {
     let mut case = Case::begin(server).await;
     let spec = |spec: Value| with(attachment("CASE-a"), "", "spec", spec);
-    let inline = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-        "csi": {"driver": "demo.csi.example.com", "volumeHandle": "v"}});
+    let inline =
+        json!({"accessModes": ["ReadWriteOnce"], "csi": {"driver": "demo.csi.example.com", "volumeHandle": "v"}});
     for bad in [
         json!({}),
         json!({"attacher": "a", "nodeName": "n", "source": {}}),

@@ -109,6 +109,6 @@ pub(crate) async fn a_dry_run_writes_nothing(server: &Server) {
     let mut case = Case::begin(server).await;
     assert_eq!(super::untold(&case, &format!("{CONFIG_MAPS}?dryRun=All"), config_map("a")).await.code, 201);
     assert_eq!(case.get(&format!("{CONFIG_MAPS}/a")).await.code, 404);
-    assert_eq!(case.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("a")).await.code, 400);
+    assert_eq!(case.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("a")).await.code, 422);
     case.end("a_dry_run_writes_nothing");
 }
