@@ -227,8 +227,13 @@ impl Shift {
 
     /// Looks at everything once per interval, in case a wake-up was ever missed. Never cuts a back-off short.
     async fn resync(self) {
+        let interval = self.desk.section.resync;
+        if interval.is_zero() {
+            // Never; and stay, so that the end of this task is not taken for a failure.
+            std::future::pending::<()>().await;
+        }
         loop {
-            tokio::time::sleep(self.desk.section.resync).await;
+            tokio::time::sleep(interval).await;
             let attachments = self.desk.known.attachments.all();
             debug!(attachments = attachments.len(), "resync");
             for object in attachments.iter().filter(|object| object.spec.attacher == self.desk.rules.driver) {

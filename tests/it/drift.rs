@@ -1,0 +1,196 @@
+//! Attachments that were lost, or made, behind Kubernetes' back.
+
+use std::collections::BTreeSet;
+
+use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
+use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tonic::Code;
+
+use crate::objects;
+use crate::world::World;
+
+/// Waits until this many listings from now have ended.
+async fn listings(world: &World, more: usize) {
+    let ended =
+        |world: &World| world.driver().calls_of(Method::ListVolumes).iter().filter(|call| call.ended.is_some()).count();
+    let target = ended(world) + more;
+    world.driver_until("listings", |_| ended(world) >= target).await;
+}
+
+#[tokio::test]
+async fn r19_r20_a_volume_that_was_lost_is_attached_again_and_recorded_anew() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    let before = world.attached(&attachment).await.status.unwrap().attachment_metadata;
+    assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
+    world
+        .until(&attachment, "recorded anew", |it: &VolumeAttachment| {
+            it.status.as_ref().is_some_and(|status| status.attached && status.attachment_metadata != before)
+        })
+        .await;
+    assert!(world.is_published(&volume, &node));
+    listings(&world, 4).await;
+    assert_eq!(world.publishes(&volume).len(), 2, "once, and not at each listing");
+    assert_eq!(world.driver().violations(), []);
+}
+
+#[tokio::test]
+async fn a_volume_that_cannot_be_attached_again_is_not_shown_as_attached_any_more() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::NotFound, "no such machine")));
+    assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
+    let failed = world.failed(&attachment, "no such machine").await;
+    assert!(!failed.status.unwrap().attached);
+    world.driver().clear_faults();
+    world.attached(&attachment).await;
+    assert!(world.is_published(&volume, &node));
+}
+
+#[tokio::test]
+async fn a_volume_that_comes_back_while_its_attachment_goes_is_detached_again() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    // Somebody else's finalizer keeps the attachment around.
+    let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
+    world.json_patch::<VolumeAttachment>(&attachment, keep).await;
+    world.detach(&attachment).await;
+    world.driver_until("unpublished", |_| !world.is_published(&volume, &node)).await;
+    world
+        .until(&attachment, "detached", |it: &VolumeAttachment| it.status.as_ref().is_some_and(|it| !it.attached))
+        .await;
+    world.driver().attach_behind(&world.handle(&volume), &world.node_id(&node));
+    world.driver_until("unpublished again", |_| !world.is_published(&volume, &node)).await;
+    world.drop_finalizer::<VolumeAttachment>(&attachment, 0).await;
+    world.gone::<VolumeAttachment>(&attachment).await;
+}
+
+#[tokio::test]
+async fn r17_a_lost_attachment_without_a_recorded_node_id_is_found_through_its_node() {
+    let world = World::new().await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    // As a daemon of old would have left it, had it never written the node's id down.
+    let status = Patch::Merge(json!({ "status": { "attached": true } }));
+    let api = world.all::<VolumeAttachment>();
+    api.patch_status(&attachment, &PatchParams::default(), &status).await.unwrap();
+    let _daemon = world.daemon(json!({})).await;
+    world.driver_until("published", |_| world.is_published(&volume, &node)).await;
+    let repaired =
+        world.until(&attachment, "marked", |it: &VolumeAttachment| it.finalizers().contains(&world.finalizer())).await;
+    assert_eq!(repaired.annotations()["csi.alpha.kubernetes.io/node-id"], world.node_id(&node));
+}
+
+#[tokio::test]
+async fn r21_listings_that_say_nothing_of_a_volume_force_nothing() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    for lie in [Lie::EntryWithoutStatus, Lie::EntryWithoutVolume] {
+        world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(lie)));
+        listings(&world, 4).await;
+        world.driver().clear_faults();
+    }
+    assert_eq!(world.publishes(&volume).len(), 1);
+}
+
+#[tokio::test]
+async fn a_volume_that_the_driver_leaves_out_for_good_is_forced_ever_more_rarely() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    let omitted = BTreeSet::from([world.handle(&volume)]);
+    world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::OmitVolumes(omitted))));
+    listings(&world, 10).await;
+    // After 2, 4 and 8 listings at the earliest.
+    let publishes = world.publishes(&volume).len();
+    assert!((2..=3).contains(&publishes), "{publishes} publish calls in 10 listings");
+    assert!(world.attached(&attachment).await.status.unwrap().attached);
+}
+
+#[tokio::test]
+async fn r22_a_listing_of_several_pages_is_read_to_its_end() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({ "roles": { "reconciler": { "pageSize": 2 } } })).await;
+    let node = world.node("node").await;
+    let mut volumes = Vec::new();
+    for number in 0..5 {
+        let volume = world.volume(&format!("pv-{number}")).await;
+        world.attached(&world.attach(&volume, &node).await).await;
+        volumes.push(volume);
+    }
+    // The last by name is on the last page.
+    let lost = volumes.last().unwrap();
+    assert!(world.driver().detach_behind(&world.handle(lost), &world.node_id(&node)));
+    world.driver_until("published again", |_| world.is_published(lost, &node)).await;
+    for volume in &volumes[..4] {
+        assert_eq!(world.publishes(volume).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn r23_foreign_attachments_are_not_repaired() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let name = world.name("foreign");
+    let source = json!({ "persistentVolumeName": volume });
+    world.create::<VolumeAttachment>(objects::attachment_of(&name, "other.csi.example.com", &node, &source)).await;
+    let status = Patch::Merge(json!({ "status": { "attached": true } }));
+    let api = world.all::<VolumeAttachment>();
+    api.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
+    listings(&world, 5).await;
+    assert_eq!(world.publishes(&volume).len(), 0);
+    world.detached(&name).await;
+}
+
+#[tokio::test]
+async fn r53_a_listing_that_never_ends_is_ended_and_does_not_hammer_the_driver() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    world.attached(&world.attach(&volume, &node).await).await;
+    world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::TokenLoop)));
+    assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
+    let before = world.driver().calls_of(Method::ListVolumes).len();
+    listings(&world, 6).await;
+    let after = world.driver().calls_of(Method::ListVolumes).len();
+    assert!(after - before <= 8, "{} calls", after - before);
+    assert_eq!(world.publishes(&volume).len(), 1, "a listing without an end says nothing");
+    let metrics = world.metrics(&daemon).await;
+    assert!(metrics.contains("result=\"TokenLoop\""), "{metrics}");
+    world.driver().clear_faults();
+    world.driver_until("published again", |_| world.is_published(&volume, &node)).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_cannot_list_is_not_asked_to() {
+    for missing in [Rpc::ListVolumes, Rpc::ListVolumesPublishedNodes] {
+        let world = World::with(|profile| {
+            profile.controller.remove(&(missing as i32));
+        })
+        .await;
+        let _daemon = world.daemon(json!({})).await;
+        let (node, volume) = (world.node("node").await, world.volume("pv").await);
+        let attachment = world.attach(&volume, &node).await;
+        world.attached(&attachment).await;
+        world.detached(&attachment).await;
+        assert_eq!(world.driver().calls_of(Method::ListVolumes).len(), 0);
+    }
+}

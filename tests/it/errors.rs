@@ -1,0 +1,272 @@
+//! What users see when something fails, and how often it is tried again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt as _;
+use kube::api::PostParams;
+use serde_json::json;
+use tonic::Code;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::world::World;
+
+fn fail(method: Method, code: Code, message: &str) -> Fault {
+    Fault::on(method, Action::fail(code, message))
+}
+
+/// The pauses between calls: from one's end to the next one's start.
+fn pauses(calls: &[Call]) -> Vec<Duration> {
+    calls.windows(2).map(|pair| pair[1].started - pair[0].ended.unwrap()).collect()
+}
+
+#[tokio::test]
+async fn r1_r2_r3_r49_no_write_of_ours_cuts_the_back_off_short() {
+    let world = World::new().await;
+    let retry = json!({ "roles": { "attacher": { "retry": { "initial": "100ms", "max": "800ms" } } } });
+    let _daemon = world.daemon(retry).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    // Another message each time: another write of the error, with other managed fields, each time.
+    for message in ["first", "second", "third", "fourth", "fifth"] {
+        world.driver().inject(fail(Method::ControllerPublishVolume, Code::Internal, message).once());
+    }
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    let calls = world.publishes(&volume);
+    assert_eq!(calls.len(), 6);
+    for (pause, least) in pauses(&calls).into_iter().zip([100, 200, 400, 800, 800]) {
+        // Jitter only lengthens.
+        assert!(pause >= Duration::from_millis(least), "{pause:?} is less than {least} ms");
+    }
+}
+
+#[tokio::test]
+async fn r35_an_attach_error_has_the_drivers_code_until_the_next_outcome() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let node = world.name("node");
+    world.know_node(&world.node_id(&node));
+    let volume = world.volume("pv").await;
+    let publish = Method::ControllerPublishVolume;
+    world.driver().inject(fail(publish, Code::ResourceExhausted, "the node is full").times(3));
+    let attachment = world.attach(&volume, &node).await;
+
+    // An error of Kubernetes' side has no gRPC code.
+    let failed = world.failed(&attachment, "CSINode").await;
+    assert_eq!(failed.status.unwrap().attach_error.unwrap().error_code, None);
+    assert_eq!(failed.metadata.finalizers, None, "nothing was begun");
+
+    world.register(&node, &world.node_id(&node)).await;
+    let failed = world.failed(&attachment, "the node is full").await;
+    let error = failed.status.unwrap().attach_error.unwrap();
+    assert_eq!(error.error_code, Some(8));
+    assert_eq!(error.message.unwrap(), "rpc error: code = ResourceExhausted desc = the node is full");
+    assert!(error.time.is_some());
+
+    let attached = world.attached(&attachment).await;
+    assert_eq!(attached.status.unwrap().attach_error, None);
+}
+
+#[tokio::test]
+async fn error_codes_can_be_switched_off() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({ "roles": { "attacher": { "errorCodes": false } } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    world.driver().inject(fail(Method::ControllerPublishVolume, Code::ResourceExhausted, "full"));
+    let attachment = world.attach(&volume, &node).await;
+    let failed = world.failed(&attachment, "full").await;
+    assert_eq!(failed.status.unwrap().attach_error.unwrap().error_code, None);
+}
+
+#[tokio::test]
+async fn r46_a_message_of_5_kib_is_cut_between_characters_and_seen() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    // Three bytes a character, so that most places to cut are inside of one.
+    let message = "\u{6c34}".repeat(5 * 1024 / 3);
+    world.driver().inject(fail(Method::ControllerPublishVolume, Code::Internal, &message));
+    world.driver().inject(fail(Method::ControllerUnpublishVolume, Code::Internal, &message));
+    let attachment = world.attach(&volume, &node).await;
+    let failed = world.failed(&attachment, "\u{6c34}\u{6c34}").await;
+    let shown = failed.status.unwrap().attach_error.unwrap().message.unwrap();
+    assert!(shown.len() <= 1024 && shown.len() > 900, "{} bytes", shown.len());
+    world.detach(&attachment).await;
+    let failed = world.detach_failed(&attachment, "\u{6c34}\u{6c34}").await;
+    assert!(failed.status.unwrap().detach_error.unwrap().message.unwrap().len() <= 1024);
+}
+
+#[tokio::test]
+async fn r4_no_error_of_an_unpublish_counts_as_detached() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    let codes: Vec<Code> = (1..17).map(Code::from).collect();
+    for code in codes {
+        let volume = world.volume(&format!("pv-{}", code as i32)).await;
+        let attachment = world.attach(&volume, &node).await;
+        world.attached(&attachment).await;
+        let refused = fail(Method::ControllerUnpublishVolume, code, "not now");
+        world.driver().inject(refused.volume(&world.handle(&volume)));
+        world.detach(&attachment).await;
+        let object = world.detach_failed(&attachment, "not now").await;
+        assert!(object.finalizers().contains(&world.finalizer()), "{code:?}");
+        assert!(object.status.unwrap().attached, "{code:?}: the record stays as it was");
+        world.driver().clear_faults();
+        world.gone::<VolumeAttachment>(&attachment).await;
+        assert!(!world.is_published(&volume, &node), "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_error_of_a_publish_is_tried_again_and_shows_its_code() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    for code in (1..17).map(Code::from) {
+        let volume = world.volume(&format!("pv-{}", code as i32)).await;
+        let refused = fail(Method::ControllerPublishVolume, code, "not now");
+        world.driver().inject(refused.volume(&world.handle(&volume)));
+        let attachment = world.attach(&volume, &node).await;
+        let error = world.failed(&attachment, "not now").await.status.unwrap().attach_error.unwrap();
+        assert_eq!(error.error_code, Some(code as i32));
+        world.driver().clear_faults();
+        world.attached(&attachment).await;
+    }
+}
+
+#[tokio::test]
+async fn r32_a_publish_that_hangs_is_given_up_at_its_deadline_and_tried_again() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({ "csi": { "timeout": "300ms" } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::DoneButHang).once());
+    let attachment = world.attach(&volume, &node).await;
+    world.failed(&attachment, "DeadlineExceeded").await;
+    world.attached(&attachment).await;
+    let calls = world.publishes(&volume);
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0].outcome, Outcome::Abandoned);
+    let waited = calls[0].ended.unwrap() - calls[0].started;
+    assert!(waited >= Duration::from_millis(250) && waited < Duration::from_secs(2), "{waited:?}");
+}
+
+#[tokio::test]
+async fn an_unpublish_that_hangs_is_given_up_and_tried_again() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({ "csi": { "timeout": "300ms" } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.driver().inject(Fault::on(Method::ControllerUnpublishVolume, Action::Hang).once());
+    world.detached(&attachment).await;
+    assert_eq!(world.unpublishes(&volume).len(), 2);
+}
+
+#[tokio::test]
+async fn a_failure_and_its_recovery_are_told_once_each_on_claim_and_attachment() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": { "name": world.name("claim"), "namespace": "default" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    }))
+    .unwrap();
+    let claim = world.namespaced::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
+    let reference = json!({ "claimRef": { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default",
+        "name": claim.name_any(), "uid": claim.uid() } });
+    let volume = world.volume_with("pv", reference).await;
+    world.driver().inject(fail(Method::ControllerPublishVolume, Code::Internal, "the array is on fire").times(4));
+    let attachment = world.attach(&volume, &node).await;
+    let attached = world.attached(&attachment).await;
+
+    for uid in [claim.uid().unwrap(), attached.uid().unwrap()] {
+        let both = |reasons: &[String]| reasons.len() >= 2;
+        let events = world
+            .events_until(&uid, "a failure and a recovery", |events| {
+                both(&events.iter().filter_map(|event| event.reason.clone()).collect::<Vec<_>>())
+            })
+            .await;
+        let mut told: Vec<(String, String)> =
+            events.iter().map(|it| (it.type_.clone().unwrap(), it.reason.clone().unwrap())).collect();
+        told.sort();
+        let expected = [("Normal", "VolumeAttachRecovered"), ("Warning", "VolumeAttachFailed")];
+        assert_eq!(told, expected.map(|(kind, reason)| (kind.to_owned(), reason.to_owned())));
+        let failure = events.iter().find(|it| it.type_.as_deref() == Some("Warning")).unwrap();
+        let note = failure.message.as_deref().unwrap();
+        assert!(note.contains("the array is on fire") && note.contains(&node), "{note}");
+    }
+}
+
+#[tokio::test]
+async fn status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    world.driver().inject(fail(Method::ControllerPublishVolume, Code::Internal, "the array is on fire"));
+    let attachment = world.attach(&volume, &node).await;
+    world.failed(&attachment, "the array is on fire").await;
+    // A second attempt has begun, so the first one's account is complete.
+    world.driver_until("a second attempt", |_| world.publishes(&volume).len() > 1).await;
+
+    let status = world.status(&daemon).await;
+    assert_eq!(status["driver"]["name"], world.driver_name());
+    let work = status["work"].as_array().unwrap();
+    let item = work.iter().find(|item| item["key"] == attachment.as_str()).unwrap_or_else(|| panic!("{status:#}"));
+    let text = item.to_string();
+    assert!(text.contains("the array is on fire") && text.contains(&volume) && text.contains(&node), "{text}");
+    assert_eq!(status["overall"], "degraded", "{status:#}");
+
+    let metrics = world.metrics(&daemon).await;
+    let method = "method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
+    let failures = metrics.lines().find(|line| {
+        line.starts_with("csi_sidecar_operations_seconds_count") && line.contains(method) && line.contains("Internal")
+    });
+    assert!(failures.is_some(), "{metrics}");
+    let failing = |metrics: &str| {
+        let line =
+            metrics.lines().find(|it| it.contains("failing") && it.contains("\"attach\"") && !it.starts_with('#'));
+        line.map(|line| line.rsplit(' ').next().unwrap().to_owned())
+    };
+    assert_eq!(failing(&metrics).as_deref(), Some("1"), "{metrics}");
+
+    world.driver().clear_faults();
+    world.attached(&attachment).await;
+    // The next attachment's end comes after this one's account was closed.
+    let next = world.volume("next").await;
+    world.attached(&world.attach(&next, &node).await).await;
+    assert_eq!(failing(&world.metrics(&daemon).await).as_deref(), Some("0"));
+    assert!(!world.status(&daemon).await.to_string().contains("the array is on fire"));
+}
+
+/// Counts the log's lines that say `resync`.
+#[derive(Clone, Default)]
+struct Resyncs(Arc<AtomicUsize>);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Resyncs {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        let (resyncs, said) = (self.0.clone(), |value: &dyn std::fmt::Debug| format!("{value:?}"));
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            if field.name() == "message" && said(value) == "resync" {
+                resyncs.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_resync_of_zero_is_never() {
+    let resyncs = Resyncs::default();
+    let _log = tracing_subscriber::registry().with(resyncs.clone()).set_default();
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({ "roles": { "attacher": { "resync": "0s" } } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    world.attached(&world.attach(&volume, &node).await).await;
+    assert_eq!(resyncs.0.load(Ordering::SeqCst), 0);
+}

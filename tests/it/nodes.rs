@@ -1,0 +1,138 @@
+//! Node ids: where they come from, and what happens when nodes come and go.
+
+use csi_control_plane::sandbox::driver::Method;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::world::World;
+
+/// A back-off that only a wake-up can end within a test.
+const LONG: &str = "60s";
+
+#[tokio::test]
+async fn a_driver_that_registers_on_a_node_wakes_what_failed_for_it() {
+    let world = World::new().await;
+    let retry = json!({ "roles": { "attacher": { "retry": { "initial": LONG, "max": LONG } } } });
+    let _daemon = world.daemon(retry).await;
+    let (node, volume) = (world.name("node"), world.volume("pv").await);
+    world.know_node(&world.node_id(&node));
+    let attachment = world.attach(&volume, &node).await;
+    world.failed(&attachment, "not found").await;
+    // The node appears, but with another driver only.
+    world.set_drivers(&node, json!([{ "name": "other.csi.example.com", "nodeID": "x", "topologyKeys": null }])).await;
+    world.register(&node, &world.node_id(&node)).await;
+    world.attached(&attachment).await;
+    world.detached(&attachment).await;
+}
+
+#[tokio::test]
+async fn a_volume_that_appears_wakes_what_failed_for_it() {
+    let world = World::new().await;
+    let retry = json!({ "roles": { "attacher": { "retry": { "initial": LONG, "max": LONG } } } });
+    let _daemon = world.daemon(retry).await;
+    let node = world.node("node").await;
+    let attachment = world.attach(&world.name("pv"), &node).await;
+    world.failed(&attachment, "not found").await;
+    let volume = world.volume("pv").await;
+    world.attached(&attachment).await;
+    assert!(world.is_published(&volume, &node));
+}
+
+#[tokio::test]
+async fn r15_a_gone_node_is_detached_by_its_recorded_id() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
+    world.detached(&attachment).await;
+    assert!(!world.is_published(&volume, &node));
+    assert_eq!(world.unpublishes(&volume)[0].node, Some(world.node_id(&node)));
+}
+
+#[tokio::test]
+async fn r16_a_driver_gone_from_its_node_is_detached_by_the_recorded_id() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.set_drivers(&node, json!([])).await;
+    world.detached(&attachment).await;
+    assert_eq!(world.unpublishes(&volume)[0].node, Some(world.node_id(&node)));
+}
+
+#[tokio::test]
+async fn r18_an_annotation_of_the_node_is_never_consulted() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.name("node"), world.volume("pv").await);
+    let id = world.node_id(&node);
+    world.know_node(&id);
+    let annotation = json!({ world.driver_name(): id }).to_string();
+    world
+        .create::<Node>(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node,
+            "annotations": { "csi.volume.kubernetes.io/nodeid": annotation } } }))
+        .await;
+    let attachment = world.attach(&volume, &node).await;
+    world.failed(&attachment, "CSINode").await;
+    assert_eq!(world.publishes(&volume).len(), 0);
+    world.all::<Node>().delete(&node, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn r45_a_recreated_node_is_detached_by_the_id_that_it_was_attached_with() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
+    world.know_node("another-machine");
+    world.register(&node, "another-machine").await;
+    world.detached(&attachment).await;
+    let nodes: Vec<_> = world.unpublishes(&volume).into_iter().map(|call| call.node.unwrap()).collect();
+    assert_eq!(nodes, [world.node_id(&node)]);
+    // A new attachment goes to the new machine.
+    let attachment = world.attach(&volume, &node).await;
+    let object = world.attached(&attachment).await;
+    assert_eq!(object.metadata.annotations.unwrap()["csi.alpha.kubernetes.io/node-id"], "another-machine");
+    assert_eq!(world.publishes(&volume)[1].node.as_deref(), Some("another-machine"));
+}
+
+#[tokio::test]
+async fn r44_a_namesake_inherits_neither_delay_nor_finalizer() {
+    let world = World::new().await;
+    let retry = json!({ "roles": { "attacher": { "retry": { "initial": LONG, "max": LONG } } } });
+    let _daemon = world.daemon(retry).await;
+    let (node, volume) = (world.name("node"), world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    let first = world.failed(&attachment, "CSINode").await;
+    // Nothing was begun, so it goes at once.
+    world.detached(&attachment).await;
+    world.know_node(&world.node_id(&node));
+    world.register(&node, &world.node_id(&node)).await;
+    assert_eq!(world.attach(&volume, &node).await, attachment);
+    let second = world.attached(&attachment).await;
+    assert_ne!(first.metadata.uid, second.metadata.uid);
+    assert_eq!(world.publishes(&volume).len(), 1);
+    world.detached(&attachment).await;
+    assert_eq!(world.driver().calls_of(Method::ControllerUnpublishVolume).len(), 1);
+}
+
+#[tokio::test]
+async fn r44_a_namesake_recreated_at_once_after_a_failing_publish_is_tried_after_the_first_delay_again() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    for round in 1..=3 {
+        let attachment = world.attach(&volume, &node).await;
+        world.attached(&attachment).await;
+        world.detach(&attachment).await;
+        world.gone::<VolumeAttachment>(&attachment).await;
+        assert_eq!((world.publishes(&volume).len(), world.unpublishes(&volume).len()), (round, round));
+    }
+}
