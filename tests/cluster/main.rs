@@ -6,6 +6,7 @@
 //! control_plane
 //! accounts        who may do what on it
 //! conformance     ../conformance on it: the oracle of the sandbox's API
+//! ground          ../it on it: its scenarios, with daemons that have the rights that `check` prints
 //! ```
 
 #![expect(
@@ -19,8 +20,27 @@ mod accounts;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod control_plane;
+mod ground;
 mod programs;
 mod tls;
+
+#[path = "../it"]
+mod scenarios {
+    //! The scenarios that `tests/it` plays in the sandbox.
+    pub(crate) mod attach;
+    pub(crate) mod drift;
+    pub(crate) mod errors;
+    pub(crate) mod nodes;
+    pub(crate) mod secrets;
+    pub(crate) mod volumes;
+}
+#[path = "../it/http.rs"]
+mod http;
+#[path = "../it/objects.rs"]
+mod objects;
+#[path = "../it/world.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios that only a sandbox can play")]
+mod world;
 
 use std::sync::Arc;
 
@@ -79,7 +99,7 @@ async fn an_account_has_the_rights_that_it_was_given_and_no_others() {
     let file = kube::config::Kubeconfig::read_from(path).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await.unwrap();
     let reader = kube::Client::try_from(config).unwrap();
-    let get = |path: &str| http::Request::get(path).body(Vec::new()).unwrap();
+    let get = |path: &str| ::http::Request::get(path).body(Vec::new()).unwrap();
     reader.request_text(get("/apis/storage.k8s.io/v1/volumeattachments")).await.unwrap();
     let refused = reader.request_text(get("/apis/storage.k8s.io/v1/csinodes")).await.unwrap_err();
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
