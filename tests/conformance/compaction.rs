@@ -18,7 +18,7 @@ pub(crate) async fn a_page_of_a_compacted_version_has_expired(server: &Server) {
     assert_eq!((expired.code, expired.text("/reason")), (410, "Expired"), "{expired:?}");
     // The refusal brings a token with which to go on, if not with the same version.
     let next = expired.text("/metadata/continue").to_owned();
-    assert_eq!(case.get(&format!("{CONFIG_MAPS}?limit=1&continue={next}")).await.names(), ["b"]);
+    assert_eq!(super::fetch(&case, &format!("{CONFIG_MAPS}?limit=1&continue={next}")).await.names(), ["b"]);
     let exactly = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=Exact", first.version());
     assert_eq!(case.get(&exactly).await.code, 410);
     case.end("a_page_of_a_compacted_version_has_expired");

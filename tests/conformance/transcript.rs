@@ -91,6 +91,19 @@ impl Transcript {
                 self.numbered("VERSION", version).into()
             }
             ("continue", Value::String(token)) if !token.is_empty() => self.numbered("CONTINUE", token).into(),
+            ("message", Value::String(text)) => self.clean(&plain(text)).into(),
+            // The same fault twice is told once.
+            ("causes", Value::Array(causes)) => {
+                let mut distinct: Vec<Value> = Vec::new();
+                for cause in causes.iter().map(|cause| self.normal(cause)) {
+                    if !distinct.contains(&cause) {
+                        distinct.push(cause);
+                    }
+                }
+                distinct.into()
+            }
+            // Documentation of the fields that a table's columns show.
+            ("description", Value::String(_)) => "".into(),
             (_, value) => self.normal(value),
         }
     }
@@ -99,7 +112,15 @@ impl Transcript {
         match value {
             Value::Object(members) => {
                 let mut normal = serde_json::Map::new();
+                let is_list = ["items", "rows"].iter().any(|key| members.get(*key).is_some_and(Value::is_array));
                 for (key, value) in members {
+                    if is_list && key == "metadata" && value.get("continue").is_none() {
+                        // Its version is the whole store's, which others write to.
+                        let mut metadata = value.clone();
+                        metadata["resourceVersion"] = "OF-THE-LIST".into();
+                        normal.insert(key.clone(), metadata);
+                        continue;
+                    }
                     if self.managed_fields || !NOISE.contains(&key.as_str()) {
                         normal.insert(key.clone(), self.member(key, value));
                     }
@@ -125,6 +146,27 @@ fn shortened(body: &Value) -> String {
         }
     }
     short(body).to_string()
+}
+
+/// A message without what comes from the inside of a Go program: dumps of structs, differences of dumps, a parser's state.
+fn plain(message: &str) -> String {
+    let mut text = message.to_owned();
+    for (begin, end) in [("Invalid value: {", "}: "), ("Invalid value: \"{", "}\": ")] {
+        if let (Some(from), Some(to)) = (text.find(begin), text.rfind(end)) {
+            text.replace_range(from + begin.len()..to, "...");
+        }
+    }
+    for (end, keep) in [
+        ("\n@@", ""),
+        (": cannot parse ", ""),
+        ("continue key is not valid", "continue key is not valid"),
+        ("json parse error", "json parse error"),
+    ] {
+        if let Some(at) = text.find(end) {
+            text.truncate(at + keep.len());
+        }
+    }
+    text
 }
 
 fn is_time(text: &str) -> bool {

@@ -81,7 +81,7 @@ pub(crate) async fn a_watch_ends_when_its_time_is_up(server: &Server) {
 pub(crate) async fn a_watch_of_nonsense_is_refused(server: &Server) {
     let mut case = Case::begin(server).await;
     case.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=nonsense"), 1).await;
-    case.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=5&resourceVersionMatch=Exact"), 1).await;
+    case.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=5&resourceVersionMatch=NotOlderThan"), 1).await;
     case.watch(&format!("{CONFIG_MAPS}?watch=true&fieldSelector=data.key%3Dvalue"), 1).await;
     case.end("a_watch_of_nonsense_is_refused");
 }

@@ -68,7 +68,7 @@ pub(crate) async fn what_is_not_there_is_not_written_to(server: &Server) {
     assert_eq!(case.put(&format!("{ATTACHMENTS}/CASE-a/status"), attachment("CASE-a")).await.code, 404);
     assert_eq!(case.delete(&format!("{ATTACHMENTS}/CASE-a")).await.code, 404);
     assert_eq!(case.get("/apis/storage.k8s.io/v1/nothings").await.code, 404);
-    assert_eq!(case.get("/apis/nothing.example.com/v1/things").await.code, 404);
+    assert_eq!(super::fetch(&case, "/apis/nothing.example.com/v1/things").await.code, 404);
     case.end("what_is_not_there_is_not_written_to");
 }
 
