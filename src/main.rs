@@ -12,7 +12,7 @@ use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Entropy, chain};
 use csi_control_plane::roles::sections;
 use csi_control_plane::telemetry::{Meter, Telemetry};
 use tokio::net::TcpListener;
@@ -39,27 +39,28 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Run { config } => load(&config, &variables).map(|loaded| run(loaded, &variables)),
         Command::Check { config, driver_name, output } => {
-            check(&config, &variables, driver_name.as_deref(), output).map(Ok)
+            check(&config, &variables, driver_name.as_deref(), output).map(|()| Ok(Exit::Success))
         }
         Command::Schema => {
             print(&format!("{:#}\n", Config::schema(&sections())));
-            Ok(Ok(()))
+            Ok(Ok(Exit::Success))
         }
         Command::Version => {
             print(&format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")));
-            Ok(Ok(()))
+            Ok(Ok(Exit::Success))
         }
         #[cfg(feature = "sandbox")]
         Command::Sandbox { keep, csi_endpoint, config } => {
-            Ok(csi_control_plane::sandbox::run(keep, csi_endpoint, config.as_deref(), &variables).map_err(Into::into))
+            let played = csi_control_plane::sandbox::run(keep, csi_endpoint, config.as_deref(), &variables);
+            Ok(played.map(|()| Exit::Success).map_err(Into::into))
         }
         #[cfg(not(feature = "sandbox"))]
         Command::Sandbox { .. } => Ok(Err(anyhow::anyhow!("this build has no sandbox (cargo feature `sandbox`)"))),
     };
     match done {
-        Ok(Ok(())) => Exit::Success.into(),
+        Ok(Ok(exit)) => exit.into(),
         Ok(Err(error)) => {
-            complain(&format!("error: {error:#}\n"));
+            complain(&format!("error: {}\n", chain(error.as_ref())));
             Exit::Failure.into()
         }
         Err(text) => {
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
 
 /// Loads the configuration, or tells of every fault at once.
 fn load(path: &Path, variables: &BTreeMap<String, String>) -> Result<Loaded, String> {
-    let file = File::read(path).map_err(|error| format!("error: {:#}\n", anyhow::Error::new(error)))?;
+    let file = File::read(path).map_err(|error| format!("error: {}\n", chain(&error)))?;
     let sources = Sources { file: Some(file), environment: variables.clone() };
     config::load(&sources, &sections()).map_err(|rejected| format!("{rejected}\n"))
 }
@@ -82,7 +83,7 @@ fn check(
     driver: Option<&str>,
     output: Output,
 ) -> Result<(), String> {
-    let file = File::read(path).map_err(|error| format!("error: {:#}\n", anyhow::Error::new(error)))?;
+    let file = File::read(path).map_err(|error| format!("error: {}\n", chain(&error)))?;
     let sources = Sources { file: Some(file), environment: variables.clone() };
     let loaded = match (config::load(&sources, &sections()), output) {
         (Ok(loaded), _) => loaded,
@@ -109,7 +110,8 @@ fn check(
     Ok(())
 }
 
-fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<()> {
+/// Serves. An error that the log has told is an exit code only: whoever collects the log's JSON reads nothing but JSON.
+fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<Exit> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(loaded.config.runtime.threads(cores))
@@ -118,13 +120,21 @@ fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<(
         .context("cannot start the runtime")?;
     runtime.block_on(async {
         let host = Environment::host_name(variables);
+        let silent = loaded.config.telemetry.logs.level.trim().eq_ignore_ascii_case("off");
         let settings = app::telemetry_settings(&loaded.config.telemetry, &host);
         let telemetry =
             Telemetry::install(&settings, variables, Clock::system()).context("cannot set up logs and traces")?;
         for warning in &loaded.warnings {
             tracing::warn!(warning, "configuration");
         }
-        let result = serve(loaded, variables).await;
+        let result = serve(loaded, variables).await.map(|()| Exit::Success);
+        let result = match result {
+            Err(error) if !silent => {
+                tracing::error!(error = chain(error.as_ref()), "ended by an error");
+                Ok(Exit::Failure)
+            }
+            result => result,
+        };
         telemetry.shutdown(FLUSH).await;
         result
     })

@@ -141,7 +141,7 @@ impl Shown {
                 Phase::Restarting => RoleStatus::Restarting,
                 Phase::Stopped => RoleStatus::Stopped,
             },
-            lease: state.lease,
+            lease: election.as_ref().map(|election| election.lease.clone()).or(state.lease),
             leader: election.as_ref().and_then(|election| election.leader.clone()),
             term: election.as_ref().and_then(|election| election.term),
             term_age: state
@@ -149,7 +149,7 @@ impl Shown {
                 .filter(|_| serving)
                 .map(|since| Age(self.clock.now().saturating_duration_since(since))),
             restarts: state.restarts,
-            last_error: state.last_error,
+            last_error: election.and_then(|election| election.last_error).or(state.last_error),
             facts: Vec::new(),
         }
     }

@@ -16,7 +16,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 
 use crate::csi::{Driver, DriverState};
 use crate::election::{Elector, Gate, LeaseSettings, Term};
-use crate::process::{Chain, chain};
+use crate::process::{Chain, Clock, chain};
 use crate::roles::{Role, RoleContext, RoleError};
 use crate::telemetry::names;
 
@@ -57,7 +57,7 @@ impl Campaign {
             let handing_back = self.stop.child_token();
             let context = Arc::new(RoleContext { driver: ready.clone(), ..self.context.clone() });
             let until_changed = async {
-                let reason = driver_changed(&mut driver, &ready).await;
+                let reason = driver_changed(&mut driver, &ready, self.context.clock).await;
                 warn!(reason, "handing back the term");
                 handing_back.cancel();
                 std::future::pending::<()>().await;
@@ -166,23 +166,31 @@ impl Campaign {
 }
 
 /// Resolves with the reason when the roles can no longer be served with `current`.
-async fn driver_changed(states: &mut watch::Receiver<DriverState>, current: &Arc<Driver>) -> &'static str {
+async fn driver_changed(
+    states: &mut watch::Receiver<DriverState>,
+    current: &Arc<Driver>,
+    clock: Clock,
+) -> &'static str {
+    // News about why the driver is gone is no news about whether it is.
+    let mut gone_since = None;
     loop {
         let state = states.borrow_and_update().clone();
         match state {
             DriverState::Ready(driver) if driver.generation == current.generation => {
+                gone_since = None;
                 if states.changed().await.is_err() {
                     return "the connection to the driver is no longer watched";
                 }
             }
             DriverState::Ready(_) => return "the driver came back with other capabilities",
             DriverState::Connecting { .. } | DriverState::Lost { .. } | DriverState::Fatal(_) => {
+                let since = *gone_since.get_or_insert_with(|| clock.now());
                 tokio::select! {
                     biased;
+                    () = tokio::time::sleep_until(since + DRIVER_PATIENCE) => return "the driver has been gone for too long",
                     changed = states.changed() => if changed.is_err() {
                         return "the connection to the driver is no longer watched";
                     },
-                    () = tokio::time::sleep(DRIVER_PATIENCE) => return "the driver has been gone for too long",
                 }
             }
         }

@@ -61,7 +61,7 @@ impl<K: Cached> AnyCache for Cache<K> {
     }
 
     fn rule(&self) -> Rule {
-        Rule::cluster(&K::group(&()), &K::plural(&()), &["get", "list", "watch"], "shared cache")
+        Rule::cluster(&K::group(&()), &K::plural(&()), &["list", "watch"], "shared cache")
     }
 
     fn as_any(&self) -> &dyn Any {

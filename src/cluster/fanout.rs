@@ -65,9 +65,12 @@ pub struct Change<K> {
 #[derive(Debug)]
 pub struct Fanout<K> {
     held: BTreeMap<ObjectName, Held<K>>,
-    index: BTreeMap<IndexName, BTreeMap<String, BTreeSet<ObjectName>>>,
+    index: BTreeMap<IndexName, Entries>,
     round: u64,
 }
+
+/// Value and name, flat: most values have one name, and a set of its own for each would be the most of what is held.
+type Entries = BTreeSet<(Box<str>, ObjectName)>;
 
 #[derive(Debug)]
 struct Held<K> {
@@ -144,15 +147,17 @@ impl<K: Cached> Fanout<K> {
             }
             held => held,
         };
+        // The text of the name that is held already, so that there is one.
+        let name = self.held.get_key_value(name).map_or(name, |(held, _)| held).clone();
         let new = Arc::new(object);
         if let Some(old) = &old {
-            self.unindex(name, old);
+            self.unindex(&name, old);
         }
         new.index(&mut |index, value| {
-            self.index.entry(index).or_default().entry(value).or_default().insert(name.clone());
+            self.index.entry(index).or_default().insert((value.into_boxed_str(), name.clone()));
         });
-        let round = self.held.get(name).map_or(self.round, |held| held.round);
-        self.held.insert(name.clone(), Held { object: Arc::clone(&new), round });
+        let round = self.held.get(&name).map_or(self.round, |held| held.round);
+        self.held.insert(name, Held { object: Arc::clone(&new), round });
         changes.push(Change { old, new: Some(new), origin });
         changes
     }
@@ -165,12 +170,8 @@ impl<K: Cached> Fanout<K> {
 
     fn unindex(&mut self, name: &ObjectName, object: &K) {
         object.index(&mut |index, value| {
-            let Some(values) = self.index.get_mut(&index) else { return };
-            if let Some(names) = values.get_mut(&value) {
-                names.remove(name);
-                if names.is_empty() {
-                    values.remove(&value);
-                }
+            if let Some(entries) = self.index.get_mut(&index) {
+                entries.remove(&(value.into_boxed_str(), name.clone()));
             }
         });
     }
@@ -182,8 +183,11 @@ impl<K: Cached> Fanout<K> {
 
     /// The objects found under `value`, by name.
     pub fn find<'a>(&'a self, index: IndexName, value: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
-        let names = self.index.get(&index).and_then(|values| values.get(value));
-        names.into_iter().flatten().filter_map(|name| self.get(name))
+        // No name sorts before the empty one.
+        let value: Box<str> = value.into();
+        let first = (value.clone(), ObjectName::cluster(""));
+        let entries = self.index.get(&index).map(|entries| entries.range(first..)).into_iter().flatten();
+        entries.take_while(move |(found, _)| *found == value).filter_map(|(_, name)| self.get(name))
     }
 
     /// Every object, by name.

@@ -3,6 +3,7 @@
 //! All are those of the Go sidecars, so that swapping one for the other needs no clean-up.
 
 use std::fmt;
+use std::sync::Arc;
 
 use kube::Resource;
 
@@ -55,28 +56,29 @@ pub fn attacher_lease(driver: &str) -> String {
     sanitised(&format!("external-attacher-leader-{driver}")).to_ascii_lowercase()
 }
 
-/// How an object is addressed within its kind.
+/// How an object is addressed within its kind. Clones share the text: a cache's indexes are full of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
-    namespace: Option<String>,
-    name: String,
+    namespace: Option<Arc<str>>,
+    name: Arc<str>,
 }
 
 impl ObjectName {
     /// An object of a cluster-scoped kind.
-    pub fn cluster(name: impl Into<String>) -> Self {
-        Self { namespace: None, name: name.into() }
+    pub fn cluster(name: impl AsRef<str>) -> Self {
+        Self { namespace: None, name: name.as_ref().into() }
     }
 
     /// An object in a namespace.
-    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: Some(namespace.into()), name: name.into() }
+    pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        Self { namespace: Some(namespace.as_ref().into()), name: name.as_ref().into() }
     }
 
     /// The name that `object` carries; empty if it has none, which no server sends.
     pub fn of(object: &impl Resource) -> Self {
         let meta = object.meta();
-        Self { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }
+        let name = meta.name.as_deref().unwrap_or_default().into();
+        Self { namespace: meta.namespace.as_deref().map(Arc::from), name }
     }
 
     /// The namespace, if the kind has them.

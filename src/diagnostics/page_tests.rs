@@ -102,12 +102,3 @@ fn an_empty_report_is_a_page_too() {
         assert!(page.contains(text), "{text}");
     }
 }
-
-/// Writes the demo pages below the folder that `cargo test -- --ignored` finds in its temporary folder, to be looked at.
-#[test]
-#[ignore = "writes files for a person to look at"]
-fn the_pages_can_be_looked_at() {
-    let folder = std::env::temp_dir();
-    std::fs::write(folder.join("csi-control-plane-status.html"), render(&demo())).unwrap();
-    std::fs::write(folder.join("csi-control-plane-hostile.html"), render(&hostile())).unwrap();
-}

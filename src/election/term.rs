@@ -53,6 +53,12 @@ impl Term {
         Self::make(id, Some(valid_until), stop, clock)
     }
 
+    /// A term whose deadline has passed, and whose elector has not run since.
+    #[cfg(test)]
+    pub(crate) fn lapsed(clock: Clock) -> Self {
+        Self::make(1, Some(clock.now()), &CancellationToken::new(), clock)
+    }
+
     fn make(id: u64, valid_until: Option<Instant>, stop: &CancellationToken, clock: Clock) -> Self {
         Self(Arc::new(Inner {
             id,

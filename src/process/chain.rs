@@ -5,19 +5,24 @@ use std::fmt;
 
 /// Displays an error followed by each of its sources: `cannot read the lease: request timed out`.
 ///
-/// Our errors never repeat their source in their own text, so nothing is said twice.
+/// Our errors never repeat their source in their own text. Some libraries' do: a cause that was already told is left out,
+/// so that nothing is said twice.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain<'a>(pub &'a (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut told = self.0.to_string();
         let mut source = self.0.source();
         while let Some(cause) = source {
-            write!(f, ": {cause}")?;
+            let text = cause.to_string();
+            if !told.contains(&text) {
+                told.push_str(": ");
+                told.push_str(&text);
+            }
             source = cause.source();
         }
-        Ok(())
+        f.write_str(&told)
     }
 }
 
@@ -38,5 +43,15 @@ mod tests {
     fn a_chain_names_every_cause_once() {
         let error = Outer(std::io::Error::other("connection reset"));
         assert_eq!(chain(&error), "cannot renew: connection reset");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot open 'x' ({0})")]
+    struct Repeats(#[source] std::io::Error);
+
+    #[test]
+    fn a_cause_that_its_error_has_told_already_is_not_told_again() {
+        let error = Repeats(std::io::Error::other("no such file"));
+        assert_eq!(chain(&error), "cannot open 'x' (no such file)");
     }
 }

@@ -92,6 +92,8 @@ pub enum Outcome {
     },
     /// Not a failure: run again after exactly this long. The failure count stays as it is.
     RetryAfter(Duration),
+    /// It failed, and was asked to stay away for a while: run again after the back-off, but not before this long.
+    RetryNoSooner(Duration),
     /// The object is gone or none of ours: as if the key had never been added.
     Forget,
 }

@@ -287,7 +287,8 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         } else {
             item.failures = item.failures.saturating_add(1);
             let cap = if let Outcome::Retry { cap } = outcome { cap } else { None };
-            self.backoff.delay(item.failures, cap, jitter)
+            let delay = self.backoff.delay(item.failures, cap, jitter);
+            if let Outcome::RetryNoSooner(asked) = outcome { delay.max(asked) } else { delay }
         };
         let urgent = next.as_ref().is_some_and(|next| next.urgent);
         if let Some(next) = next {

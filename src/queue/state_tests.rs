@@ -125,6 +125,17 @@ fn a_cap_and_a_given_delay_override_the_growth() {
 }
 
 #[test]
+fn i9_a_server_that_asks_for_a_pause_lengthens_the_back_off_and_never_replaces_it() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Changed, 1);
+    for (asked, expected) in [(3, 3), (3, 3), (3, 4), (3, 8), (60, 60), (1, 32)] {
+        let start = rig.start().unwrap();
+        rig.finish(&start, Outcome::RetryNoSooner(asked * S));
+        assert_eq!(rig.wait(), expected * S, "after {} failures", start.failures + 1);
+    }
+}
+
+#[test]
 fn resync_never_cuts_a_delay_short_but_a_change_and_drift_do_and_keep_the_count() {
     for (cause, runs_now) in [(Cause::Resync, false), (Cause::Changed, true), (Cause::Drift, true)] {
         for while_running in [false, true] {

@@ -204,6 +204,27 @@ async fn a_drain_lets_parked_runs_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_waits_for_a_worker_waits_for_no_back_off() {
+    let queue = queue(&[1], &Meter::new());
+    let (_tasks, _stop, _) = serve(&queue, |ticket| {
+        async move {
+            tokio::time::sleep(10 * S).await;
+            if ticket.key() == "b" { RETRY } else { Outcome::Settled }
+        }
+        .boxed()
+    });
+    queue.add("a".into(), NOW);
+    queue.add("b".into(), NOW);
+    let waits = |queue: &WorkQueue<String>| -> Vec<(bool, bool)> {
+        queue.snapshot().iter().map(|item| (item.running_for.is_some(), item.next_run_in.is_some())).collect()
+    };
+    tokio::time::sleep(S).await;
+    assert_eq!(waits(&queue), [(true, false), (false, false)]);
+    tokio::time::sleep(19 * S + S / 2).await;
+    assert_eq!(waits(&queue), [(false, true)], "b has failed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn slow_detaches_do_not_starve_attaches() {
     let queue = queue(&[2, 2], &Meter::new());
     let (_tasks, _stop, _) = serve(&queue, |ticket| {
@@ -256,4 +277,12 @@ async fn metrics_have_client_go_names_and_an_oldest_age() {
     let text = meter.render();
     assert!(text.contains("csi_control_plane_workqueue_oldest_age_seconds{name=\"csi-attacher-va\"} 0"), "{text}");
     assert!(text.contains("workqueue_depth{name=\"csi-attacher-va\"} 0"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_for_a_worker_is_neither_delayed_nor_running() {
+    let queue = queue(&[1], &Meter::new());
+    queue.add("a".into(), NOW);
+    let item = queue.snapshot().remove(0);
+    assert!(item.running_for.is_none() && item.next_run_in.is_none(), "{item:?}");
 }

@@ -56,7 +56,7 @@ pub struct WorkItem<K> {
     pub age: Duration,
     /// Runs that failed so far.
     pub attempts: u32,
-    /// When it runs again, if it waits for that.
+    /// When its back-off ends, if it waits for that. Neither this nor `running_for`: it waits for a worker.
     pub next_run_in: Option<Duration>,
     /// For how long its run has been going on, if it has one.
     pub running_for: Option<Duration>,
@@ -139,7 +139,7 @@ impl<K: Key> WorkQueue<K> {
             .items()
             .map(|(key, item)| {
                 let (next_run_in, running_for, parked) = match &item.phase {
-                    Phase::Ready { .. } => (Some(Duration::ZERO), None, false),
+                    Phase::Ready { .. } => (None, None, false),
                     Phase::Delayed { at, .. } => (Some(at.saturating_sub(now)), None, false),
                     Phase::Running(run) => (None, Some(now.saturating_sub(run.since)), run.slot != Slot::Held),
                 };

@@ -82,7 +82,7 @@ async fn volumes_are_attached_side_by_side() {
     assert_eq!(world.driver().calls_of(Method::ControllerUnpublishVolume).len(), 12);
 }
 
-/// Access modes of a volume, and what the driver is told: with SINGLE_NODE_MULTI_WRITER and without. None: refused.
+/// Access modes of a volume, and what the driver is told: with `SINGLE_NODE_MULTI_WRITER` and without. None: refused.
 const ACCESS_MODES: &[(&[&str], Option<Mode>, Option<Mode>)] = &[
     (&["ReadWriteOnce"], Some(Mode::SingleNodeMultiWriter), Some(Mode::SingleNodeWriter)),
     (&["ReadWriteOncePod"], Some(Mode::SingleNodeSingleWriter), Some(Mode::SingleNodeWriter)),

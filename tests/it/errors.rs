@@ -1,7 +1,5 @@
 //! What users see when something fails, and how often it is tried again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
@@ -11,9 +9,8 @@ use kube::ResourceExt as _;
 use kube::api::PostParams;
 use serde_json::json;
 use tonic::Code;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::logs;
 use crate::world::World;
 
 fn fail(method: Method, code: Code, message: &str) -> Fault {
@@ -22,7 +19,7 @@ fn fail(method: Method, code: Code, message: &str) -> Fault {
 
 /// The pauses between calls: from one's end to the next one's start.
 fn pauses(calls: &[Call]) -> Vec<Duration> {
-    calls.windows(2).map(|pair| pair[1].started - pair[0].ended.unwrap()).collect()
+    calls.windows(2).map(|pair| pair[1].started.saturating_sub(pair[0].ended.unwrap())).collect()
 }
 
 #[tokio::test]
@@ -152,7 +149,7 @@ async fn r32_a_publish_that_hangs_is_given_up_at_its_deadline_and_tried_again() 
     let calls = world.publishes(&volume);
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0].outcome, Outcome::Abandoned);
-    let waited = calls[0].ended.unwrap() - calls[0].started;
+    let waited = calls[0].ended.unwrap().saturating_sub(calls[0].started);
     assert!(waited >= Duration::from_millis(250) && waited < Duration::from_secs(2), "{waited:?}");
 }
 
@@ -199,13 +196,13 @@ async fn a_failure_and_its_recovery_are_told_once_each_on_claim_and_attachment()
         let expected = [("Normal", "VolumeAttachRecovered"), ("Warning", "VolumeAttachFailed")];
         assert_eq!(told, expected.map(|(kind, reason)| (kind.to_owned(), reason.to_owned())));
         let failure = events.iter().find(|it| it.type_.as_deref() == Some("Warning")).unwrap();
-        let note = failure.message.as_deref().unwrap();
-        assert!(note.contains("the array is on fire") && note.contains(&node), "{note}");
+        let text = failure.message.as_deref().unwrap();
+        assert!(text.contains("the array is on fire") && text.contains(&node), "{text}");
     }
 }
 
 #[tokio::test]
-async fn status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
+async fn r39_status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
     let world = World::new().await;
     let daemon = world.daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
@@ -229,6 +226,10 @@ async fn status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
         line.starts_with("csi_sidecar_operations_seconds_count") && line.contains(method) && line.contains("Internal")
     });
     assert!(failures.is_some(), "{metrics}");
+    // R39: one registry, with the process's own figures and the leadership.
+    for line in ["process_start_time_seconds ", "leader_election_master_status{"] {
+        assert!(metrics.lines().any(|it| it.starts_with(line)), "{line}");
+    }
     let failing = |metrics: &str| {
         let line =
             metrics.lines().find(|it| it.contains("failing") && it.contains("\"attach\"") && !it.starts_with('#'));
@@ -245,28 +246,12 @@ async fn status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
     assert!(!world.status(&daemon).await.to_string().contains("the array is on fire"));
 }
 
-/// Counts the log's lines that say `resync`.
-#[derive(Clone, Default)]
-struct Resyncs(Arc<AtomicUsize>);
-
-impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Resyncs {
-    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-        let (resyncs, said) = (self.0.clone(), |value: &dyn std::fmt::Debug| format!("{value:?}"));
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            if field.name() == "message" && said(value) == "resync" {
-                resyncs.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-    }
-}
-
 #[tokio::test]
 async fn a_resync_of_zero_is_never() {
-    let resyncs = Resyncs::default();
-    let _log = tracing_subscriber::registry().with(resyncs.clone()).set_default();
+    let (resyncs, _log) = logs::count("resync");
     let world = World::new().await;
     let _daemon = world.daemon(json!({ "roles": { "attacher": { "resync": "0s" } } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.attached(&world.attach(&volume, &node).await).await;
-    assert_eq!(resyncs.0.load(Ordering::SeqCst), 0);
+    assert_eq!(*resyncs.borrow(), 0);
 }

@@ -1,20 +1,35 @@
 //! The daemon in a whole world: an API over real HTTP, a driver over a real socket.
+//!
+//! | module | what it plays |
+//! |---|---|
+//! | [`attach`] | attach and detach as users see them; every kind of volume and access mode |
+//! | [`drift`] | what the driver lost or made behind Kubernetes' back |
+//! | [`driver`] | a driver that is late, dies, comes back, or comes back as less |
+//! | [`errors`] | status, Events, status page and metrics of failures; back-off |
+//! | [`leading`] | leases: who may work, and when |
+//! | [`nodes`] | node ids, and nodes that come and go |
+//! | [`secrets`] | publish secrets |
+//! | [`volumes`] | the finalizer on volumes |
+//! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
+//! | [`rows`] | the regression list, row by row, and where each row is proven |
+//!
+//! [`world`] is all that a scenario may use, [`ground`] is where it comes from. There are no sleeps: times are configured
+//! short, and every wait is for a condition, with a bound.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::missing_docs_in_private_items,
-    reason = "tests may"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
 
 mod attach;
 mod drift;
+mod driver;
 mod errors;
 mod ground;
 mod http;
+mod leading;
+mod logs;
 mod nodes;
 mod objects;
+mod rows;
+mod sandbox_only;
 mod secrets;
 mod volumes;
 mod world;

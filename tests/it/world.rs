@@ -12,6 +12,7 @@
 //! `sandbox_only` and brings its own module `ground` with
 //!
 //! - `Ground::set(Profile)`, `client()`, `driver()`, `restart_driver(Duration)`, `start(host, yaml) -> Daemon`;
+//! - its daemons keep their Leases in `kube-system`, and its driver's restarts keep the backend's state;
 //! - `Daemon` with `diagnostics: Option<SocketAddr>`, `has_ended()`, `kill()` and `async stop() -> Result<(), impl Debug>`.
 //!
 //! Many worlds may share one cluster: names begin with the world's own id, the driver's name contains it, and no scenario
@@ -158,6 +159,7 @@ impl World {
     }
 
     /// The CSI id of a node.
+    #[expect(clippy::unused_self, reason = "a world might name them in its own way")]
     pub(crate) fn node_id(&self, node: &str) -> String {
         format!("id-of-{node}")
     }
@@ -208,6 +210,7 @@ impl World {
     }
 
     /// The handle of a volume.
+    #[expect(clippy::unused_self, reason = "a world might name them in its own way")]
     pub(crate) fn handle(&self, volume: &str) -> String {
         format!("handle-of-{volume}")
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::attachment;
 use crate::cluster::fanout::{Change, Fanout, News, Origin};
 use crate::cluster::names::ObjectName;
-use crate::cluster::objects::{BY_VOLUME, VolumeAttachment};
+use crate::cluster::objects::{BY_NODE, BY_VOLUME, VolumeAttachment};
 
 type Seen = (Option<(String, u64)>, Option<(String, u64)>, Origin);
 
@@ -77,6 +77,24 @@ fn an_answer_to_our_own_write_never_brings_an_object_back() {
     fanout.apply(News::Applied(attachment("a", "u2", 6)));
     assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 9))), []);
     assert!(fanout.find(BY_VOLUME, "pv-a").map(|held| told(held)).eq(at("u2", 6)));
+}
+
+#[test]
+fn a_look_up_finds_every_object_of_its_value_and_none_of_its_neighbours() {
+    let on = |name: &str, version, node: &str| {
+        let mut object = attachment(name, name, version);
+        node.clone_into(&mut object.spec.node_name);
+        object
+    };
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[on("a", 1, "n"), on("b", 2, "n1"), on("c", 3, "n"), on("d", 4, "m"), on("e", 5, "n-2")]);
+    let found = |fanout: &Fanout<VolumeAttachment>, node: &str| -> Vec<u64> {
+        fanout.find(BY_NODE, node).map(|held| told(held).1).collect()
+    };
+    assert_eq!((found(&fanout, "n"), found(&fanout, "n1"), found(&fanout, "")), (vec![1, 3], vec![2], vec![]));
+    fanout.apply(News::Applied(on("c", 6, "n1")));
+    fanout.apply(News::Deleted(on("b", 7, "n1")));
+    assert_eq!((found(&fanout, "n"), found(&fanout, "n1"), found(&fanout, "o")), (vec![1], vec![6], vec![]));
 }
 
 #[test]

@@ -26,6 +26,12 @@ const MAX_REFRESHES: u32 = 3;
 const MAX_RECORD_TRIES: u32 = 4;
 /// The pause before the first of these tries; it doubles.
 const RECORD_PAUSE: Duration = Duration::from_millis(100);
+/// A server that asks for a longer pause is left alone until the queue's next try: the worker, and a stop of the daemon,
+/// must not wait for it.
+const LONGEST_RECORD_PAUSE: Duration = Duration::from_secs(5);
+/// More steps than any attempt needs, with every refresh and every try used up. Beyond lies an API whose answers never
+/// show what was written, such as one with a webhook that rewrites it: that is for back-off, not for a loop.
+const MAX_STEPS: u32 = 40;
 
 /// How long a cache that lags behind another gets to catch up before the key looks again by itself.
 const CATCH_UP: Duration = Duration::from_millis(200);
@@ -84,6 +90,11 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
         Ok(()) => Outcome::Settled,
         Err(Stop::TermOver) => Outcome::Retry { cap: None },
         Err(Stop::CacheBehind) => Outcome::RetryAfter(CATCH_UP),
+        // The watch has yet to say so. Nobody reads the errors of an object that is gone.
+        Err(Stop::Failed(error)) if error.says_gone() => {
+            ticket.note(error.message());
+            Outcome::Retry { cap: None }
+        }
         Err(Stop::Failed(error)) => desk.report_failure(&ticket, &first, &error).await,
     }
 }
@@ -91,7 +102,12 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
 impl Attempt<'_> {
     async fn work(&mut self, first: &Objects) -> Result<(), Stop> {
         let forced = self.ticket.causes().contains(Cause::Drift);
-        loop {
+        for _ in 0..MAX_STEPS {
+            // Once the term is being wound down nothing is begun; what the driver has answered is still recorded. So a
+            // stop waits for one call to the driver, and not for a line of them.
+            if self.desk.term.is_over() && !self.has_answer() {
+                return Err(Stop::TermOver);
+            }
             let Some(now) = self.desk.find(self.ticket.key()) else {
                 self.settle(first);
                 return Ok(());
@@ -107,6 +123,11 @@ impl Attempt<'_> {
             }
             self.perform(step, &now).await?;
         }
+        Err(AttemptError::Endless(MAX_STEPS).into())
+    }
+
+    fn has_answer(&self) -> bool {
+        self.done.published.is_some() || self.done.unpublished
     }
 
     async fn perform(&mut self, next: Step, now: &Objects) -> Result<(), Stop> {
@@ -156,6 +177,11 @@ impl Attempt<'_> {
             },
             Step::RecordDetached => match perform::record_detached(self.desk, now).await {
                 Ok(()) => Ok(()),
+                // The other finalizer went in the meantime, and the object with it: there is no status left to write (R5).
+                Err(Stop::Failed(error)) if error.says_gone() => {
+                    self.done.gone = true;
+                    Ok(())
+                }
                 Err(ended) => self.refresh_after(ended, now).await,
             },
         }
@@ -190,6 +216,9 @@ impl Attempt<'_> {
                 if error.is_transient() && self.record_tries < MAX_RECORD_TRIES =>
             {
                 let pause = error.retry_after().unwrap_or_else(|| RECORD_PAUSE * 2_u32.pow(self.record_tries));
+                if pause > LONGEST_RECORD_PAUSE {
+                    return Err(AttemptError::RecordAttached(error).into());
+                }
                 self.record_tries += 1;
                 debug!(error = %crate::process::Chain(&error), "could not record the attachment yet");
                 tokio::time::sleep(pause).await;
@@ -223,7 +252,7 @@ impl Attempt<'_> {
 
     /// Tells of the success, where there is one to tell of.
     fn settle(&self, first: &Objects) {
-        let did_something = self.done.published.is_some() || self.done.unpublished;
+        let did_something = self.has_answer();
         if did_something {
             match first.attachment.direction {
                 Direction::Attach => info!(node = first.attachment.node, "attached"),

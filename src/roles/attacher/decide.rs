@@ -71,6 +71,8 @@ pub struct Progress {
     pub published: Option<BTreeMap<String, String>>,
     /// The driver answered OK to an unpublish.
     pub unpublished: bool,
+    /// The API says that the attachment, unpublished, is gone.
+    pub gone: bool,
 }
 
 /// The data of a publish secret. Prints nothing of it.
@@ -233,7 +235,9 @@ fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparat
 fn detach_step(view: &View<'_>) -> Result<Step, Refusal> {
     let (attachment, done) = (view.attachment, view.done);
     if done.unpublished {
-        return Ok(if attachment.guarded {
+        return Ok(if done.gone {
+            Step::Settled
+        } else if attachment.guarded {
             Step::Release
         } else if !attachment.finalizers.is_empty() && shows_attached(attachment) {
             Step::RecordDetached
@@ -266,7 +270,7 @@ struct Target {
     secret: Option<SecretRef>,
 }
 
-/// What a detach is about: the volume if it still exists, else what the attach wrote down.
+/// What a detach is about: the volume if it still is the one that the attach wrote down, else what was written down.
 fn detach_target(view: &View<'_>) -> Result<Target, Refusal> {
     let attachment = view.attachment;
     let from_spec = attachment.source.clone().and_then(|source| {
@@ -282,8 +286,10 @@ fn detach_target(view: &View<'_>) -> Result<Target, Refusal> {
         })
     });
     match (from_spec, &attachment.recorded.volume_handle) {
-        (Ok(target), _) => Ok(target),
-        (Err(_), Some(handle)) => {
+        // A volume object that was replaced under its name is about another volume than the one that was published.
+        (Ok(target), Some(handle)) if target.volume_handle == *handle => Ok(target),
+        (Ok(target), None) => Ok(target),
+        (Ok(_) | Err(_), Some(handle)) => {
             Ok(Target { volume_handle: handle.clone(), secret: attachment.recorded.secret.clone() })
         }
         (Err(refusal), None) => Err(refusal),

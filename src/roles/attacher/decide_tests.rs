@@ -106,7 +106,7 @@ impl World {
 
 fn set(object: &mut serde_json::Value, pointer: &str, value: serde_json::Value) {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
-    object.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.into(), value);
+    object.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.replace("~1", "/"), value);
 }
 
 fn intent() -> Intent {
@@ -326,6 +326,9 @@ fn r5_the_status_is_written_only_if_another_finalizer_keeps_the_object() {
     world.done.unpublished = true;
     world.set("/metadata/finalizers", json!(["example.com/keep"]));
     assert_eq!(world.step(), Step::RecordDetached);
+    world.done.gone = true;
+    assert_eq!(world.step(), Step::Settled, "an object that is gone has no status to write");
+    world.done.gone = false;
     world.set("/status", json!({ "attached": false }));
     assert_eq!(world.step(), Step::Settled);
 }
@@ -354,6 +357,13 @@ fn r17_without_a_recorded_id_the_cluster_is_asked() {
     assert!(matches!(world.step(), Step::Unpublish(unpublish) if unpublish.node_id == "id-1"));
     world.node = Node::Missing;
     assert_eq!(world.step(), Step::Refuse(Refusal::NodeMissing("node-1".into())));
+}
+
+#[test]
+fn a_volume_object_replaced_under_its_name_does_not_redirect_the_detach() {
+    let mut world = World::detaching();
+    world.set("/metadata/annotations/csi-control-plane.io~1volume-handle", json!("published"));
+    assert!(matches!(world.step(), Step::Unpublish(unpublish) if unpublish.volume_id == "published"));
 }
 
 #[test]

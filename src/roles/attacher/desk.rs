@@ -65,7 +65,11 @@ pub struct Objects {
 impl Desk {
     /// Reads what the caches hold for an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
-        let object = self.known.attachments.get(&ObjectName::cluster(name))?;
+        self.about(self.known.attachments.get(&ObjectName::cluster(name))?)
+    }
+
+    /// What the caches hold besides about an attachment, if it is ours.
+    pub fn about(&self, object: Arc<VolumeAttachment>) -> Option<Objects> {
         if object.spec.attacher != self.rules.driver {
             return None;
         }
@@ -100,7 +104,7 @@ impl Objects {
         };
         let handle = spec.and_then(|spec| spec.csi.as_ref()).map(|csi| csi.volume_handle.clone());
         let node_id = || self.node.as_ref().and_then(|node| node.node_id(driver)).map(str::to_owned);
-        Some((handle.or_else(|| recorded.volume_handle.clone())?, recorded.node_id.clone().or_else(node_id)?))
+        Some((recorded.volume_handle.clone().or(handle)?, recorded.node_id.clone().or_else(node_id)?))
     }
 
     /// The decision's view.

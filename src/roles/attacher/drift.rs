@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use tokio::time::Instant;
+
 use crate::csi::{PublishedOn, Snapshot};
 
 use super::attachment::Direction;
@@ -34,9 +36,12 @@ pub struct Record {
     pub busy: bool,
 }
 
-/// What the listings so far say, by attachment.
-#[derive(Debug, Default)]
-pub struct Suspects(BTreeMap<String, Suspect>);
+/// What the listings of a term say so far, by attachment.
+#[derive(Debug)]
+pub struct Suspects {
+    begun: Instant,
+    by_name: BTreeMap<String, Suspect>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Suspect {
@@ -69,9 +74,18 @@ pub fn mismatch(record: &Record, snapshot: &Snapshot) -> Option<bool> {
 }
 
 impl Suspects {
+    /// Nothing is suspected. A listing from before the term `begun` then says nothing: another replica may have attached and
+    /// detached since.
+    pub fn of_term(begun: Instant) -> Self {
+        Self { begun, by_name: BTreeMap::new() }
+    }
+
     /// Compares one listing with the records and returns what is confirmed, in the records' order.
     pub fn compare(&mut self, snapshot: &Snapshot, records: &[Record]) -> Vec<Drift> {
-        let mut before = std::mem::take(&mut self.0);
+        if snapshot.started < self.begun {
+            return Vec::new();
+        }
+        let mut before = std::mem::take(&mut self.by_name);
         let mut confirmed = Vec::new();
         for record in records {
             let Some(published) = mismatch(record, snapshot).filter(|_| !record.busy) else { continue };
@@ -89,19 +103,19 @@ impl Suspects {
                 suspect.patience = (suspect.patience * 2).min(MAX_PATIENCE);
                 confirmed.push(Drift { name: record.name.clone(), direction: record.direction, published });
             }
-            self.0.insert(record.name.clone(), suspect);
+            self.by_name.insert(record.name.clone(), suspect);
         }
         confirmed
     }
 
     /// How many attachments are under suspicion.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.by_name.len()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.by_name.is_empty()
     }
 }
 
@@ -121,7 +135,8 @@ impl Suspect {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use tokio::time::Instant;
+    use std::sync::LazyLock;
+    use std::time::Duration;
 
     /// What is recorded, what is listed (nothing, no status, these nodes), what the driver is taken to say, and why.
     type Case = (bool, Option<Option<&'static [&'static str]>>, Option<bool>, &'static str);
@@ -136,9 +151,27 @@ mod tests {
                 ((*id).to_owned(), on)
             })
             .collect();
-        #[expect(clippy::disallowed_methods, reason = "the snapshot's times play no part here")]
-        let now = Instant::from_std(std::time::Instant::now());
-        Snapshot { pass: 1, started: now, finished: now, volumes }
+        Snapshot { pass: 1, started: now(), finished: now(), volumes }
+    }
+
+    /// The same for all of a test.
+    fn now() -> Instant {
+        static NOW: LazyLock<Instant> = LazyLock::new(|| {
+            #[expect(clippy::disallowed_methods, reason = "any moment will do")]
+            Instant::from_std(std::time::Instant::now())
+        });
+        *NOW
+    }
+
+    #[test]
+    fn a_listing_from_before_the_term_says_nothing() {
+        let mut suspects = Suspects::of_term(now() + Duration::from_secs(1));
+        let records = [record(true, Direction::Attach)];
+        let old = snapshot(&[]);
+        assert_eq!(suspects.compare(&old, &records), []);
+        let fresh = Snapshot { started: now() + Duration::from_secs(2), ..old };
+        assert_eq!(suspects.compare(&fresh, &records), [], "seen once in this term");
+        assert_eq!(suspects.compare(&fresh, &records).len(), 1);
     }
 
     fn record(attached: bool, direction: Direction) -> Record {
@@ -173,7 +206,7 @@ mod tests {
 
     #[test]
     fn one_sighting_is_not_enough_and_two_are() {
-        let (mut suspects, gone) = (Suspects::default(), snapshot(&[("vol-1", Some(&[]))]));
+        let (mut suspects, gone) = (Suspects::of_term(now()), snapshot(&[("vol-1", Some(&[]))]));
         let records = [record(true, Direction::Attach)];
         assert_eq!(suspects.compare(&gone, &records), []);
         let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, published: false };
@@ -182,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_match_in_between_clears_the_suspicion() {
-        let mut suspects = Suspects::default();
+        let mut suspects = Suspects::of_term(now());
         let (gone, there) = (snapshot(&[("vol-1", Some(&[]))]), snapshot(&[("vol-1", Some(&["node-1"]))]));
         let records = [record(true, Direction::Attach)];
         assert_eq!(suspects.compare(&gone, &records), []);
@@ -194,7 +227,7 @@ mod tests {
     #[test]
     fn work_in_flight_or_a_change_since_starts_the_count_afresh() {
         let gone = snapshot(&[("vol-1", Some(&[]))]);
-        let mut suspects = Suspects::default();
+        let mut suspects = Suspects::of_term(now());
         assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
         assert_eq!(suspects.compare(&gone, &[Record { busy: true, ..record(true, Direction::Attach) }]), []);
         assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
@@ -206,7 +239,7 @@ mod tests {
     #[test]
     fn a_namesake_inherits_no_suspicion() {
         let gone = snapshot(&[("vol-1", Some(&[]))]);
-        let mut suspects = Suspects::default();
+        let mut suspects = Suspects::of_term(now());
         assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
         let namesake = Record { version: ("uid-2".into(), "9".into()), ..record(true, Direction::Attach) };
         assert_eq!(suspects.compare(&gone, &[namesake]), []);
@@ -214,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_mismatch_that_does_not_heal_is_forced_ever_more_rarely() {
-        let (mut suspects, omitted) = (Suspects::default(), snapshot(&[]));
+        let (mut suspects, omitted) = (Suspects::of_term(now()), snapshot(&[]));
         let records = [record(true, Direction::Attach)];
         let forced: Vec<usize> = (1..=200).filter(|_| !suspects.compare(&omitted, &records).is_empty()).collect();
         assert_eq!(forced, [2, 6, 14, 30, 62, 126, 190]);

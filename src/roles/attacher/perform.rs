@@ -137,8 +137,7 @@ pub(super) async fn record_attached(
     }
     let metadata = if context.is_empty() { Value::Null } else { Value::Object(metadata) };
     let status = json!({ "attached": true, "attachmentMetadata": metadata, "attachError": null });
-    patch_status(desk, now, &status).await.map_err(AttemptError::RecordAttached).map_err(Stop::from)?;
-    Ok(())
+    patch_status(desk, now, &status, AttemptError::RecordAttached).await
 }
 
 /// Removes our finalizer from the attachment, and nobody else's.
@@ -158,30 +157,31 @@ pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<(), Stop> {
 /// Records that the volume is detached, on an attachment that somebody else's finalizer keeps.
 pub(super) async fn record_detached(desk: &Desk, now: &Objects) -> Result<(), Stop> {
     let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
-    match patch_status(desk, now, &status).await {
-        Ok(()) => Ok(()),
-        // The other finalizer went in the meantime, and the object with it (R5).
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(()),
-        Err(error) => Err(AttemptError::Release(error).into()),
-    }
+    patch_status(desk, now, &status, AttemptError::Release).await
 }
 
 /// Merges `status` into the attachment's, if it still is the same object.
-pub(super) async fn patch_status(desk: &Desk, now: &Objects, status: &Value) -> Result<(), ApiError> {
-    let Ok(api) = desk.api.use_now() else { return Ok(()) };
+pub(super) async fn patch_status(
+    desk: &Desk,
+    now: &Objects,
+    status: &Value,
+    failed: fn(ApiError) -> AttemptError,
+) -> Result<(), Stop> {
+    let api = desk.api.use_now()?;
     let patch = patch::status_changes(&now.object.metadata, Guard::Uid, status);
     let name = ObjectName::cluster(&now.attachment.name);
-    let written: VolumeAttachment = api.patch_status(&name, &patch).await?;
+    let written: VolumeAttachment = api.patch_status(&name, &patch).await.map_err(failed)?;
     desk.known.attachments.absorb(written);
     Ok(())
 }
 
-/// Reads the attachment and its volume again. `false`: the cache knows nothing newer, so another look would see the same.
+/// Reads the attachment and its volume again. `false`: there is nothing newer than what `now` was made from, so another
+/// look would see the same.
 pub(super) async fn refresh(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     let api = desk.api.use_now()?;
-    let attachment = refresh_one(api, &desk.known.attachments, &ObjectName::cluster(&now.attachment.name)).await?;
+    let attachment = refresh_one(api, &desk.known.attachments, now.object.as_ref()).await?;
     let volume = match &now.volume {
-        Some(volume) => refresh_one(api, &desk.known.volumes, &ObjectName::of(volume.as_ref())).await?,
+        Some(volume) => refresh_one(api, &desk.known.volumes, volume.as_ref()).await?,
         None => false,
     };
     Ok(attachment || volume)
@@ -199,21 +199,19 @@ pub(super) async fn is_there(desk: &Desk, now: &Objects, refusal: &Refusal) -> R
     })
 }
 
-async fn refresh_one<K: Cached>(
-    api: &crate::cluster::Api,
-    cache: &Cache<K>,
-    name: &ObjectName,
-) -> Result<bool, AttemptError> {
-    let before = cache.get(name);
-    match api.get::<K>(name).await {
+async fn refresh_one<K: Cached>(api: &crate::cluster::Api, cache: &Cache<K>, seen: &K) -> Result<bool, AttemptError> {
+    let name = ObjectName::of(seen);
+    match api.get::<K>(&name).await {
         Ok(object) => cache.absorb(object),
         // The watch will say so; nothing is taken out of the cache on hearsay.
         Err(error) if error.kind() == ApiErrorKind::NotFound => {}
         Err(error) => return Err(AttemptError::Refresh(error)),
     }
-    let after = cache.get(name);
-    Ok(match (before, after) {
-        (Some(before), Some(after)) => before.meta().resource_version != after.meta().resource_version,
-        (before, after) => before.is_some() != after.is_some(),
-    })
+    // Not compared with the cache of a moment ago: the write that outran ours may be our own, and be in there already.
+    Ok(cache.get(&name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version))
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "perform_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::cluster::{ApiError, InTree};
+use crate::cluster::{ApiError, ApiErrorKind, InTree};
 use crate::csi::volume::AccessModeError;
 use crate::csi::{Fate, RpcError};
 use crate::process::chain;
@@ -112,6 +112,12 @@ pub enum AttemptError {
     /// The driver unpublished, but the finalizer could not be removed.
     #[error("the volume is unpublished, but the volumeattachment could not be released")]
     Release(#[source] ApiError),
+    /// The failure could not be written to the status.
+    #[error("cannot write the error to the status")]
+    WriteError(#[source] ApiError),
+    /// The API takes each write and shows none of them.
+    #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
+    Endless(u32),
     /// The attachment could not be read again after a conflict.
     #[error("cannot read the object again after a conflict")]
     Refresh(#[source] ApiError),
@@ -124,11 +130,13 @@ impl AttemptError {
             Self::Refused(refusal) => refusal.label(),
             Self::Driver(error) => error.label(),
             Self::SecretNotText { .. } => "SecretNotText",
+            Self::Endless(_) => "Endless",
             Self::Protect(error)
             | Self::SaveIntent(error)
             | Self::Secret(error)
             | Self::RecordAttached(error)
             | Self::Release(error)
+            | Self::WriteError(error)
             | Self::Refresh(error) => error.label(),
         }
     }
@@ -149,14 +157,24 @@ impl AttemptError {
     /// The API's error, where there is one.
     pub fn api(&self) -> Option<&ApiError> {
         match self {
-            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText { .. } => None,
+            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText { .. } | Self::Endless(_) => None,
             Self::Protect(error)
             | Self::SaveIntent(error)
             | Self::Secret(error)
             | Self::RecordAttached(error)
             | Self::Release(error)
+            | Self::WriteError(error)
             | Self::Refresh(error) => Some(error),
         }
+    }
+
+    /// Whether it says that the attachment itself is gone. The watch will say so, too; until then nobody is to be told.
+    pub fn says_gone(&self) -> bool {
+        matches!(
+            self,
+            Self::SaveIntent(error) | Self::RecordAttached(error) | Self::Release(error)
+                if error.kind() == ApiErrorKind::NotFound
+        )
     }
 
     /// What the driver's code means for the retry, where the driver answered.

@@ -14,6 +14,7 @@ use crate::queue::{Cause, Outcome, Ticket};
 use crate::telemetry::{Meter, names};
 
 use super::attachment::{Attachment, Direction};
+use super::csi::Stop;
 use super::desk::{Desk, Objects};
 use super::perform;
 use super::refusal::{AttemptError, Refusal};
@@ -40,6 +41,13 @@ impl Reporter {
         if failing.remove(name).is_some() {
             self.show_failing(&failing);
         }
+    }
+
+    /// The term is over: what fails now is told by whoever leads.
+    pub(super) fn retire(&self) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.clear();
+        self.show_failing(&failing);
     }
 
     fn failed(&self, name: &str, direction: Direction, label: &str) {
@@ -124,8 +132,8 @@ impl Desk {
     /// Writes the error where kubelet, the attach/detach controller and people look for it. A failure of the write itself
     /// is only logged: the attempt's own error drives the back-off (spec 2.7).
     async fn write_error(&self, objects: &Objects, error: &AttemptError, message: &str, confirmed_gone: bool) {
-        // The status of an attachment that is published but not recorded is not an error's to tell.
-        if matches!(error, AttemptError::RecordAttached(_)) {
+        // What is published and will soon be recorded is no error of the attachment; what the API refuses for good is.
+        if matches!(error, AttemptError::RecordAttached(error) if error.is_transient()) {
             return;
         }
         // The attempt's own writes may have changed the object since.
@@ -151,7 +159,8 @@ impl Desk {
             // on claiming that it is attached (spec 7, issues 215 and 697).
             fields.insert("attached".to_owned(), Value::Bool(false));
         }
-        if let Err(error) = perform::patch_status(self, &now, &status).await {
+        let wrote = perform::patch_status(self, &now, &status, AttemptError::WriteError).await;
+        if let Err(Stop::Failed(error)) = wrote {
             warn!(error = %Chain(&error), "could not write the error to the volumeattachment's status");
         }
     }
@@ -191,7 +200,7 @@ fn retry(error: &AttemptError, longest: Duration) -> Outcome {
         // Only a change of the volume helps, and that wakes the key (k/k 141541).
         AttemptError::Refused(Refusal::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
         _ => match error.api().and_then(crate::cluster::ApiError::retry_after) {
-            Some(asked) => Outcome::RetryAfter(asked),
+            Some(asked) => Outcome::RetryNoSooner(asked),
             None => Outcome::Retry { cap: error.fate().and_then(|fate| fate.retry_cap) },
         },
     }

@@ -8,11 +8,11 @@ use super::config::AttacherSection;
 /// The rules for this configuration.
 pub(super) fn rules(section: &AttacherSection) -> Vec<Rule> {
     let mut rules = vec![
-        Rule::cluster("", "persistentvolumes", &["patch"], "put our finalizer on a volume while it is attached"),
+        Rule::cluster("", "persistentvolumes", &["get", "patch"], "put our finalizer on a volume while it is attached"),
         Rule::cluster(
             "storage.k8s.io",
             "volumeattachments",
-            &["patch"],
+            &["get", "patch"],
             "put our finalizer and the node id on an attachment before its volume is published",
         ),
         Rule::cluster(

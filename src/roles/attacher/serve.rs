@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{debug, info, info_span, warn};
 
 use crate::cluster::VolumeAttachment;
@@ -53,6 +54,7 @@ struct Shift {
 
 impl Attacher {
     async fn serve_term(&self, cx: &RoleContext, term: Term) -> Result<(), RoleError> {
+        let begun = cx.clock.now();
         let synced = async {
             self.known.attachments.synced().await;
             self.known.volumes.synced().await;
@@ -92,7 +94,7 @@ impl Attacher {
         ];
         let subscriptions = shift.subscribe(&self.known);
         tasks.spawn("resync", shift.clone().resync());
-        tasks.spawn("drift", shift.clone().watch_drift(cx.driver.clone(), self.section.clone()));
+        tasks.spawn("drift", shift.clone().watch_drift(cx.driver.clone(), begun));
 
         let result = tokio::select! {
             biased;
@@ -105,6 +107,7 @@ impl Attacher {
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();
+        shift.desk.reporter.retire();
         result
     }
 
@@ -136,7 +139,9 @@ impl Attacher {
                 name: names::QUEUE_ATTACHMENTS.to_owned(),
                 lanes: vec![lane("attach", self.section.workers), lane("detach", self.section.detach_workers())],
                 backoff,
-                span: Some(Arc::new(|key: &String| info_span!("attachment", role = NAME, volume_attachment = %key))),
+                span: Some(Arc::new(
+                    |key: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %key),
+                )),
             },
             &cx.meter,
             cx.clock,
@@ -147,7 +152,9 @@ impl Attacher {
                 name: names::QUEUE_VOLUMES.to_owned(),
                 lanes: vec![lane("release", self.section.workers)],
                 backoff,
-                span: Some(Arc::new(|key: &String| info_span!("volume", role = NAME, persistent_volume = %key))),
+                span: Some(Arc::new(
+                    |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
+                )),
             },
             &cx.meter,
             cx.clock,
@@ -227,13 +234,11 @@ impl Shift {
 
     /// Looks at everything once per interval, in case a wake-up was ever missed. Never cuts a back-off short.
     async fn resync(self) {
-        let interval = self.desk.section.resync;
-        if interval.is_zero() {
-            // Never; and stay, so that the end of this task is not taken for a failure.
-            std::future::pending::<()>().await;
+        if self.desk.section.resync.is_zero() {
+            return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(interval).await;
+            tokio::time::sleep(self.desk.section.resync).await;
             let attachments = self.desk.known.attachments.all();
             debug!(attachments = attachments.len(), "resync");
             for object in attachments.iter().filter(|object| object.spec.attacher == self.desk.rules.driver) {
@@ -255,9 +260,9 @@ impl Shift {
     }
 
     /// Compares each listing of the driver with the record, and forces what is confirmed to have drifted.
-    async fn watch_drift(self, driver: Arc<Driver>, section: AttacherSection) {
+    async fn watch_drift(self, driver: Arc<Driver>, begun: Instant) {
         let mut listings: watch::Receiver<Option<Arc<Snapshot>>> = driver.published.subscribe();
-        let mut suspects = Suspects::default();
+        let mut suspects = Suspects::of_term(begun);
         loop {
             let latest = listings.borrow_and_update().clone();
             if let Some(snapshot) = latest {
@@ -274,7 +279,7 @@ impl Shift {
                         self.wake(&objects.object, Cause::Drift);
                     }
                 }
-                debug!(attachments = records.len(), suspects = suspects.len(), workers = section.workers, "compared");
+                debug!(attachments = records.len(), suspects = suspects.len(), "compared");
             }
             if listings.changed().await.is_err() {
                 // No one lists any more; stay, so that the end of this task is not taken for a failure.
@@ -283,18 +288,11 @@ impl Shift {
         }
     }
 
+    /// By name, as the cache has them.
     fn records(&self, snapshot: &Snapshot) -> Vec<Record> {
         let active = self.active();
-        let mut records: Vec<Record> = self
-            .desk
-            .known
-            .attachments
-            .all()
-            .iter()
-            .filter_map(|object| self.record(object, snapshot, &active))
-            .collect();
-        records.sort_by(|a, b| a.name.cmp(&b.name));
-        records
+        let attachments = self.desk.known.attachments.all();
+        attachments.into_iter().filter_map(|object| self.record(object, snapshot, &active)).collect()
     }
 
     /// The attachments that are being worked on or wait for a worker. One that waits for its back-off is not.
@@ -302,10 +300,10 @@ impl Shift {
         self.attachments.snapshot().into_iter().filter(|item| item.next_run_in.is_none()).map(|item| item.key).collect()
     }
 
-    fn record(&self, object: &VolumeAttachment, snapshot: &Snapshot, active: &BTreeSet<String>) -> Option<Record> {
-        let objects = self.desk.find(object.metadata.name.as_deref()?)?;
-        let Attachment { name, uid, direction, attached, .. } = objects.attachment.clone();
+    fn record(&self, object: Arc<VolumeAttachment>, snapshot: &Snapshot, active: &BTreeSet<String>) -> Option<Record> {
+        let objects = self.desk.about(object)?;
         let (volume_handle, node_id) = objects.published_as(&self.desk.rules.driver)?;
+        let Attachment { name, uid, direction, attached, .. } = objects.attachment;
         let busy = active.contains(&name) || self.desk.operations.touched_since(&volume_handle, snapshot.started);
         let version = (uid, objects.object.metadata.resource_version.clone().unwrap_or_default());
         Some(Record { name, version, direction, volume_handle, node_id, attached, busy })

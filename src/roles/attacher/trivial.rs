@@ -23,7 +23,7 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
         Direction::Detach if attachment.guarded => perform::release(&desk, &now).await,
         Direction::Attach if !attachment.attached => {
             let status = json!({ "attached": true, "attachmentMetadata": null, "attachError": null });
-            perform::patch_status(&desk, &now, &status).await.map_err(AttemptError::RecordAttached).map_err(Stop::from)
+            perform::patch_status(&desk, &now, &status, AttemptError::RecordAttached).await
         }
         Direction::Attach | Direction::Detach => Ok(()),
     };
@@ -33,6 +33,7 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
             Outcome::Settled
         }
         Err(Stop::TermOver | Stop::CacheBehind) => Outcome::Retry { cap: None },
+        Err(Stop::Failed(error)) if error.says_gone() => Outcome::Retry { cap: None },
         Err(Stop::Failed(error)) => desk.report_failure(&ticket, &now, &error).await,
     }
 }

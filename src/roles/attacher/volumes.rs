@@ -39,7 +39,7 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
             }
             warn!(error = %Chain(&error), attempt = ticket.attempt() + 1, "could not release the volume");
             ticket.note(Chain(&error).to_string());
-            error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryAfter)
+            error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryNoSooner)
         }
     }
 }

@@ -62,7 +62,7 @@ impl Reconciler {
         let driver: &str = &cx.driver.name;
         for pass in 1_u64.. {
             let started = cx.clock.now();
-            cx.driver.operations.prune(started.checked_sub(self.section.interval * 4).unwrap_or(started));
+            cx.driver.operations.prune(started.checked_sub(self.section.interval.saturating_mul(4)).unwrap_or(started));
             let span = info_span!("reconcile", role = NAME, pass);
             let result = match self.pass(&client).instrument(span).await {
                 Ok(listing) => {

@@ -308,7 +308,7 @@ mod tests {
         let text = serde_yaml::to_string(&fault).unwrap();
         assert!(text.contains("code: Unavailable"), "{text}");
         assert_eq!(serde_yaml::from_str::<Fault>(&text).unwrap(), fault);
-        let late: Fault = serde_json::from_str(r#"{"method":"Probe","action":{"late":"1m 30s"}}"#).unwrap();
+        let late: Fault = serde_json::from_str(r#"{"method":"Probe","action":{"late":"1m30s"}}"#).unwrap();
         assert_eq!(late, Fault::on(Method::Probe, Action::Late(Duration::from_secs(90))));
         assert!(serde_json::from_str::<Fault>(r#"{"action":{"fail":{"code":"Oops","message":""}}}"#).is_err());
     }

@@ -1,0 +1,160 @@
+//! What the benches share: objects as a server sends them, and what the kernel says of a process.
+
+#![allow(dead_code, unreachable_pub, reason = "each bench uses a part of it, as a module of its own")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking and reports by printing")]
+
+#[cfg(feature = "sandbox")]
+pub mod cluster;
+
+use std::fs;
+
+use csi_control_plane::cluster::{Cached, VolumeAttachment};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// The demo driver's name.
+pub const DRIVER: &str = "demo.csi.example.com";
+/// What the attacher's finalizer on its objects is called.
+pub const FINALIZER: &str = "external-attacher/demo-csi-example-com";
+/// Attachments are spread over so many nodes.
+pub const NODES: usize = 100;
+
+/// An attachment's name: a checksum of fixed length, as the attach/detach controller makes it.
+pub fn attachment_name(number: usize) -> String {
+    format!("csi-{number:064x}")
+}
+
+/// A volume's name, as the provisioner makes it.
+pub fn volume_name(number: usize) -> String {
+    format!("pvc-00000000-0000-4000-8000-{number:012x}")
+}
+
+/// The driver's handle of a volume.
+pub fn handle(number: usize) -> String {
+    format!("vol-{number:017x}")
+}
+
+/// A node's name.
+pub fn node_name(number: usize) -> String {
+    format!("node-{}.example.com", number % NODES)
+}
+
+/// The driver's id of a node.
+pub fn node_id(number: usize) -> String {
+    format!("i-{:017x}", number % NODES)
+}
+
+/// An attachment as a user creates it.
+pub fn new_attachment(number: usize) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+        "metadata": { "name": attachment_name(number) },
+        "spec": {
+            "attacher": DRIVER, "nodeName": node_name(number),
+            "source": { "persistentVolumeName": volume_name(number) },
+        },
+    })
+}
+
+/// An attached attachment as a server sends it, managed fields and all.
+pub fn attachment(number: usize, version: usize) -> Value {
+    let mut object = new_attachment(number);
+    object["metadata"] = json!({
+        "name": attachment_name(number),
+        "uid": format!("11111111-0000-4000-8000-{number:012x}"),
+        "resourceVersion": version.to_string(),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": [FINALIZER],
+        "annotations": { "csi.alpha.kubernetes.io/node-id": node_id(number), "csi-control-plane.io/volume-handle": handle(number) },
+        "managedFields": [
+            { "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "storage.k8s.io/v1",
+              "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+              "fieldsV1": { "f:spec": { "f:attacher": {}, "f:nodeName": {}, "f:source": { "f:persistentVolumeName": {} } } } },
+            { "manager": "csi-control-plane", "operation": "Update", "apiVersion": "storage.k8s.io/v1",
+              "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+              "fieldsV1": { "f:metadata": { "f:annotations": {}, "f:finalizers": {} }, "f:status": { "f:attached": {} } } },
+        ],
+    });
+    object["status"] = json!({
+        "attached": true,
+        "attachmentMetadata": { "devicePath": format!("/dev/disk/by-id/{}", handle(number)) },
+    });
+    object
+}
+
+/// A volume as a server sends it, bound and protected.
+pub fn volume(number: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {
+            "name": volume_name(number), "uid": format!("22222222-0000-4000-8000-{number:012x}"),
+            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["kubernetes.io/pv-protection", FINALIZER],
+            "annotations": { "pv.kubernetes.io/provisioned-by": DRIVER },
+        },
+        "spec": {
+            "capacity": { "storage": "10Gi" }, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "standard",
+            "claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": format!("data-{number}"),
+                "uid": format!("33333333-0000-4000-8000-{number:012x}"), "resourceVersion": "1",
+            },
+            "csi": {
+                "driver": DRIVER, "volumeHandle": handle(number), "fsType": "ext4",
+                "volumeAttributes": { "storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-8081-demo", "pool": "fast" },
+            },
+        },
+        "status": { "phase": "Bound" },
+    })
+}
+
+/// A node on which the driver runs.
+pub fn node(number: usize) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSINode",
+        "metadata": { "name": node_name(number) },
+        "spec": { "drivers": [{ "name": DRIVER, "nodeID": node_id(number), "topologyKeys": [] }] },
+    })
+}
+
+/// Parses and trims, as a cache does.
+pub fn trimmed<K: Cached>(object: Value) -> K {
+    let mut object: K = parsed(object);
+    object.trim(DRIVER);
+    object
+}
+
+/// Parses.
+pub fn parsed<K: DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
+
+/// `count` attachments as a cache holds them; those in `changed` in a newer version.
+pub fn attachments(count: usize, changed: impl Fn(usize) -> bool) -> Vec<VolumeAttachment> {
+    (0..count).map(|number| trimmed(attachment(number, if changed(number) { 2 } else { 1 }))).collect()
+}
+
+/// Memory in RAM of a process (`self` or its number), in bytes.
+pub fn resident(process: &str) -> usize {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+/// User and system CPU time of a process so far, in milliseconds (with the kernel's 10 ms for a tick).
+pub fn cpu(process: &str) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()) * 10
+}
+
+/// How many descriptors a process has open: connections, for the most part.
+pub fn descriptors(process: &str) -> usize {
+    fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
+}
+
+/// Whether the bench is only to prove that it runs: `cargo bench -- --test`.
+pub fn only_once() -> bool {
+    std::env::args().any(|argument| argument == "--test")
+}

@@ -1,0 +1,207 @@
+//! The attacher at its edges: loops that must end, pauses that must be kept, and stops that must not wait.
+//!
+//! Each daemon is the real one, on the sandbox's API and driver, over a simulated network and in paused time.
+
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so may its helpers")]
+
+use std::time::Duration;
+
+use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::sandbox::api::PatchBody;
+use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
+use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use csi_control_plane::sandbox::api::pure::resources;
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile};
+use csi_control_plane::sandbox::network::{Cut, Network};
+use csi_control_plane::sandbox::stage::{DRIVER_HOST, Daemon, Ground, Stage};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+const DRIVER: &str = "demo.csi.example.com";
+const LEASE: &str = "external-attacher-leader-demo-csi-example-com";
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Scene {
+    network: Network,
+    stage: Stage,
+    daemon: Daemon,
+}
+
+impl Scene {
+    /// Three nodes, the volume `vol-1` that all may share, and a daemon with this attacher.
+    async fn set(attacher: &str) -> Self {
+        let network = Network::new();
+        let profile = Profile::with_nodes(["id-1", "id-2", "id-3"]);
+        let ground = Ground::Network(network.clone());
+        let stage = Stage::set(ground, profile, Clock::system(), Entropy::seeded(7)).await.unwrap();
+        stage.driver.seed(["vol-1"]);
+        for node in 1..=3 {
+            let drivers = json!([{ "name": DRIVER, "nodeID": format!("id-{node}"), "topologyKeys": null }]);
+            stage
+                .api
+                .create_value(json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode",
+                "metadata": { "name": format!("node-{node}") }, "spec": { "drivers": drivers } }))
+                .unwrap();
+        }
+        stage
+            .api
+            .create_value(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-1" },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteMany"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "csi": { "driver": DRIVER, "volumeHandle": "vol-1" } } }))
+            .unwrap();
+        let config =
+            format!("csi: {{ timeout: 5s }}\ndiagnostics: {{ listen: null }}\nroles:\n  attacher: {attacher}\n");
+        let daemon = stage.start("daemon", &config).await.unwrap();
+        Self { network, stage, daemon }
+    }
+
+    fn attach(&self, node: u32) -> String {
+        let name = format!("csi-{node}");
+        self.stage
+            .api
+            .create_value(json!({ "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+            "metadata": { "name": name },
+            "spec": { "attacher": DRIVER, "nodeName": format!("node-{node}"),
+                "source": { "persistentVolumeName": "pv-1" } } }))
+            .unwrap();
+        name
+    }
+
+    fn attachment(&self, name: &str) -> Option<VolumeAttachment> {
+        self.stage.api.get("", name).ok()
+    }
+
+    async fn attached(&self, name: &str) {
+        let attached = || self.attachment(name).and_then(|object| object.status).is_some_and(|status| status.attached);
+        until(attached).await;
+    }
+
+    fn refuse(&self, verb: &str, subresource: &str, how: Rejection, times: u64) {
+        let on = Matching::any().verb(verb).resource("volumeattachments").subresource(subresource);
+        self.stage.api.faults().add(ApiFault::on(on, ApiAction::Refuse(how)).times(times));
+    }
+
+    fn publishes(&self) -> Vec<Call> {
+        self.stage.driver.calls_of(Method::ControllerPublishVolume)
+    }
+
+    fn status_patches(&self) -> usize {
+        self.stage.api.audit().matching(|entry| entry.verb == "patch" && entry.subresource == "status").len()
+    }
+}
+
+async fn until(done: impl Fn() -> bool) {
+    let waited = timeout(600 * SECOND, async {
+        while !done() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_of_0s_means_never_and_not_all_the_time() {
+    let scene = Scene::set("{ resync: 0s }").await;
+    scene.attached(&scene.attach(1)).await;
+    scene.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn r43_attachments_of_one_volume_that_begin_together_all_succeed_at_once() {
+    let scene = Scene::set("{}").await;
+    let names = [1, 2, 3].map(|node| scene.attach(node));
+    for name in &names {
+        scene.attached(name).await;
+    }
+    assert_eq!(scene.status_patches(), 3, "each is recorded, and none has to tell of an error");
+    assert_eq!(scene.publishes().len(), 3);
+    scene.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_a_detached_status_that_finds_no_object_is_not_written_again() {
+    let scene = Scene::set("{}").await;
+    let name = scene.attach(1);
+    scene.attached(&name).await;
+    // Somebody else's finalizer keeps the attachment, as far as the daemon knows.
+    let keep = PatchBody::Json(json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]));
+    scene.stage.api.patch::<VolumeAttachment>("", &name, keep).unwrap();
+    let attachments = resources::of_kind("storage.k8s.io/v1", "VolumeAttachment").unwrap();
+    scene.refuse("patch", "status", Rejection::not_found(attachments, &name), 50);
+    let before = scene.status_patches();
+    scene.stage.api.delete::<VolumeAttachment>("", &name).unwrap();
+    until(|| scene.status_patches() > before).await;
+    sleep(60 * SECOND).await;
+    assert_eq!(scene.status_patches() - before, 1);
+    scene.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn i9_a_server_that_says_429_again_and_again_does_not_defeat_the_back_off() {
+    let scene = Scene::set("{ retry: { initial: 1s, max: 5m } }").await;
+    scene.refuse("patch", "status", Rejection::too_many_requests(1), 10_000);
+    scene.attach(1);
+    until(|| scene.publishes().len() > 6).await;
+    let starts: Vec<Duration> = scene.publishes().iter().map(|call| call.started).collect();
+    for (failures, pair) in starts.windows(2).enumerate() {
+        let promised = SECOND * 2_u32.pow(u32::try_from(failures).unwrap());
+        let gap = pair[1].saturating_sub(pair[0]);
+        assert!(gap >= promised, "after {} failures: {gap:?}", failures + 1);
+    }
+    scene.daemon.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_the_pause_that_a_server_asked_for() {
+    let scene = Scene::set("{}").await;
+    scene.refuse("patch", "status", Rejection::too_many_requests(600), 10_000);
+    scene.attach(1);
+    until(|| scene.status_patches() > 0).await;
+    let asked = Instant::now();
+    scene.daemon.stop().await.unwrap();
+    assert!(asked.elapsed() < 10 * SECOND, "{:?}", asked.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_one_call_to_the_driver_and_not_for_the_line_behind_it() {
+    let scene = Scene::set("{}").await;
+    scene.stage.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::Delay(4 * SECOND)));
+    for node in 1..=3 {
+        scene.attach(node);
+    }
+    until(|| scene.publishes().len() == 1).await;
+    sleep(SECOND).await;
+    let asked = Instant::now();
+    scene.daemon.terminate();
+    scene.daemon.ended().await.unwrap();
+    assert!(asked.elapsed() < 6 * SECOND, "{:?}", asked.elapsed());
+    let published = scene.stage.driver.calls_of(Method::ControllerPublishVolume);
+    assert_eq!(published.len(), 1, "nothing is begun once the term is being wound down");
+    let recorded: Vec<VolumeAttachment> = scene.stage.api.list("").unwrap();
+    let attached = recorded.iter().filter(|object| object.status.as_ref().is_some_and(|status| status.attached));
+    assert_eq!(attached.count(), 1, "what the driver has answered is recorded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r29_a_driver_that_is_gone_for_changing_reasons_is_gone_all_the_same() {
+    let scene = Scene::set("{}").await;
+    scene.attached(&scene.attach(1)).await;
+    let holder = || {
+        let lease: Lease = scene.stage.api.get("kube-system", LEASE).unwrap();
+        lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty())
+    };
+    assert!(holder().is_some());
+    scene.network.partition("daemon", DRIVER_HOST, Cut::Refuse);
+    scene.network.reset("daemon", DRIVER_HOST);
+    for round in 0..6 {
+        sleep(8 * SECOND).await;
+        let cut = if round % 2 == 0 { Cut::Hang } else { Cut::Refuse };
+        scene.network.partition("daemon", DRIVER_HOST, cut);
+    }
+    assert_eq!(holder(), None, "a replica beside a living driver does better");
+    scene.daemon.stop().await.unwrap();
+}

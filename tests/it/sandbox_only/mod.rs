@@ -1,0 +1,45 @@
+//! Scenarios that need powers over the API which only the sandbox gives.
+
+mod audit;
+mod faults;
+mod rights;
+mod traces;
+mod watches;
+
+use csi_control_plane::sandbox::api::Api;
+use csi_control_plane::sandbox::api::audit::Entry;
+use csi_control_plane::sandbox::api::faults::Matching;
+
+use crate::world::World;
+
+/// The API behind the sockets.
+fn api(world: &World) -> &Api {
+    &world.sandbox().stage.api
+}
+
+/// The user that `world.daemon()` is.
+fn user(world: &World) -> String {
+    world.name("daemon")
+}
+
+/// The daemon's requests only.
+fn by_daemon(world: &World) -> Matching {
+    Matching::any().user(user(world))
+}
+
+/// What the daemon wrote, Leases aside, in the order of the answers.
+fn writes(world: &World) -> Vec<Entry> {
+    let user = user(world);
+    api(world)
+        .audit()
+        .matching(|it| it.user == user && it.resource != "leases" && !["get", "list", "watch"].contains(&it.verb))
+}
+
+/// The same as words.
+fn written(world: &World) -> Vec<String> {
+    let full = |it: &Entry| {
+        let slash = if it.subresource.is_empty() { "" } else { "/" };
+        format!("{} {}{slash}{} {}", it.verb, it.resource, it.subresource, it.code)
+    };
+    writes(world).iter().map(full).collect()
+}

@@ -1,0 +1,117 @@
+//! Watches that are held, cut and compacted in the middle of the work.
+
+use std::time::Duration;
+
+use csi_control_plane::sandbox::api::faults::WatchEnd;
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt as _;
+use serde_json::json;
+use tonic::Code;
+
+use super::{api, by_daemon};
+use crate::objects;
+use crate::world::World;
+
+#[tokio::test]
+async fn r48_a_success_clears_an_error_that_the_watch_has_not_shown_yet() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let refused = Action::fail(Code::Internal, "not yet");
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, refused).times(2));
+    let attachment = world.attach(&volume, &node).await;
+    world.driver_until("a first attempt", |_| !world.publishes(&volume).is_empty()).await;
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("volumeattachments"));
+    let object = world.attached(&attachment).await;
+    assert_eq!(object.status.unwrap().attach_error, None);
+    assert_eq!(world.publishes(&volume).len(), 3);
+    api(&world).faults().remove(held);
+    world.detached(&attachment).await;
+}
+
+#[tokio::test]
+async fn r24_a_delete_that_only_a_new_list_shows_frees_the_volume() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    // Another driver's attachment names the volume too, so it is kept.
+    let foreign = world.name("foreign");
+    let source = json!({ "persistentVolumeName": volume });
+    let object = objects::attachment_of(&foreign, "other.csi.example.com", &node, &source);
+    world.create::<VolumeAttachment>(object).await;
+    world.detached(&attachment).await;
+    world.delete_volume(&volume).await;
+
+    let faults = api(&world).faults();
+    let held = faults.hold_watches(by_daemon(&world).resource("volumeattachments"));
+    world.detached(&foreign).await;
+    api(&world).compact();
+    faults.drop_watches(by_daemon(&world).resource("volumeattachments"), WatchEnd::Cut);
+    faults.remove(held);
+    world.gone::<PersistentVolume>(&volume).await;
+}
+
+#[tokio::test]
+async fn watches_that_are_cut_or_compacted_in_the_middle_of_a_publish_lose_nothing() {
+    for (end, compact) in [(WatchEnd::Cut, false), (WatchEnd::Clean, false), (WatchEnd::Cut, true)] {
+        let world = World::new().await;
+        let _daemon = world.daemon(json!({})).await;
+        let (node, volume) = (world.node("node").await, world.volume("pv").await);
+        let slow = Action::Delay(Duration::from_millis(200));
+        world.driver().inject(Fault::on(Method::ControllerPublishVolume, slow));
+        let attachment = world.attach(&volume, &node).await;
+        world.driver_until("a publish in flight", |_| !world.publishes(&volume).is_empty()).await;
+        api(&world).faults().drop_watches(by_daemon(&world), end);
+        // Deleted while the watch is away and the publish in flight.
+        world.detach(&attachment).await;
+        if compact {
+            api(&world).compact();
+        }
+        world.gone::<VolumeAttachment>(&attachment).await;
+        assert!(!world.is_published(&volume, &node));
+        assert_eq!(world.unpublishes(&volume).len(), 1, "{end:?}, compacted: {compact}");
+        let next = world.volume("next").await;
+        world.attached(&world.attach(&next, &node).await).await;
+    }
+}
+
+#[tokio::test]
+async fn connections_that_are_cut_in_the_middle_of_the_work_lose_nothing() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    let mut attachments = Vec::new();
+    for number in 0..6 {
+        let volume = world.volume(&format!("pv-{number}")).await;
+        attachments.push((world.attach(&volume, &node).await, volume));
+    }
+    world.sandbox().stage.connections.cut_all();
+    for (attachment, volume) in &attachments {
+        world.attached(attachment).await;
+        assert!(world.is_published(volume, &node));
+    }
+    assert_eq!(world.driver().violations(), []);
+}
+
+#[tokio::test]
+async fn r43_a_finalizer_that_the_cache_has_not_seen_is_not_put_twice() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, other, volume) = (world.node("node").await, world.node("other").await, world.name("pv"));
+    let modes = json!({ "accessModes": ["ReadWriteMany"] });
+    assert_eq!(world.volume_with("pv", modes).await, volume);
+    world.attached(&world.attach(&volume, &node).await).await;
+    // Somebody else's finalizers come and go unseen.
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
+    let finalizers = json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } });
+    world.merge_patch::<PersistentVolume>(&volume, finalizers).await;
+    world.attached(&world.attach(&volume, &other).await).await;
+    api(&world).faults().remove(held);
+    let object: PersistentVolume = world.until(&volume, "there", |_| true).await;
+    assert!(object.finalizers().iter().filter(|it| **it == world.finalizer()).count() <= 1);
+    assert!(object.finalizers().contains(&"example.com/a".to_owned()));
+}

@@ -1,0 +1,146 @@
+//! Probes, metrics and the status of a daemon that has lived through something.
+
+use csi_control_plane::sandbox::api::faults::{Matching, WatchEnd};
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use csi_control_plane::telemetry::names::{self, Kind, Metric};
+use serde_json::Value;
+use tonic::Code;
+
+use crate::exposition::{Family, parse};
+use crate::program::{Program, eventually, role};
+use crate::theatre::{DRIVER, Theatre, node_id};
+
+/// Only a fault of ours would make them appear.
+const ACCIDENTS: [&Metric; 2] = [&names::ROLE_RESTARTS, &names::TASK_FAILURES];
+
+/// A daemon that attached, failed, recovered, detached, listed, found drift and lost a watch.
+async fn experienced(theatre: &Theatre) -> Program {
+    let daemon = theatre.daemon_with("daemon", |config| config["roles"]["reconciler"]["interval"] = "100ms".into());
+    daemon.is("serving").await;
+    let publish = Method::ControllerPublishVolume;
+    theatre.driver().inject(Fault::on(publish, Action::fail(Code::Internal, "no luck")).volume("failing").times(2));
+    for volume in ["failing", "drifting", "leaving"] {
+        theatre.attach(volume);
+        theatre.attached(volume).await;
+    }
+    theatre.detach("leaving");
+    theatre.gone("leaving").await;
+    theatre.driver().detach_behind("drifting", &node_id());
+    eventually("the drift is repaired", async || (!theatre.driver().published("drifting").is_empty()).then_some(()))
+        .await;
+    theatre.stage.api.faults().drop_watches(Matching::any().resource("persistentvolumes"), WatchEnd::Cut);
+    daemon
+}
+
+#[tokio::test]
+async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus_can_read_it() {
+    let theatre = Theatre::open().await;
+    let daemon = experienced(&theatre).await;
+    let expected: Vec<&Metric> =
+        names::ALL.iter().filter(|metric| ACCIDENTS.iter().all(|other| other.name != metric.name)).collect();
+    let mut missing = Vec::new();
+    let families = eventually("all metrics", async || {
+        let answer = daemon.get("/metrics").await;
+        assert_eq!(answer.code, 200);
+        assert_eq!(answer.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+        let families = parse(&answer.body);
+        let has = |metric: &Metric| families.get(metric.name).is_some_and(|family| !family.samples.is_empty());
+        missing = expected.iter().filter(|metric| !has(metric)).map(|metric| metric.name).collect();
+        // What is missing was asked for just now: a watch's end takes a moment to be noticed.
+        missing.is_empty().then_some(families)
+    });
+    let families = families.await;
+    for metric in &expected {
+        describes(metric, &families[metric.name]);
+    }
+    let unknown =
+        |name: &&String| !name.starts_with("process_") && names::ALL.iter().all(|it| it.name != name.as_str());
+    assert_eq!(families.keys().filter(unknown).collect::<Vec<_>>(), Vec::<&String>::new());
+
+    let value = |metric: &Metric, label: &str, wanted: &str| {
+        let samples = families[metric.name].samples.iter();
+        let found: Vec<f64> = samples.filter(|it| it.label(label) == Some(wanted)).map(|it| it.value).collect();
+        assert_eq!(found.len(), 1, "{} {label}={wanted}: {found:?}", metric.name);
+        found[0]
+    };
+    let is = |found: f64, expected: f64| assert!((found - expected).abs() < f64::EPSILON, "{found} is not {expected}");
+    is(value(&names::DRIVER_READY, "driver_name", DRIVER), 1.0);
+    is(value(&names::ROLE_SERVING, "role", "attacher"), 1.0);
+    is(value(&names::LEADER_STATUS, "name", "external-attacher-leader-demo-csi-example-com"), 1.0);
+    is(value(&names::CACHE_OBJECTS, "kind", "VolumeAttachment"), 2.0);
+    is(value(&names::OPERATION_ERRORS, "error", "Internal"), 2.0);
+    is(value(&names::DRIFT, "direction", "attach"), 1.0);
+    assert!(families.contains_key("process_cpu_seconds_total") && families.contains_key("process_open_fds"));
+}
+
+/// The family has the catalogue's kind, help, labels and buckets.
+fn describes(metric: &Metric, family: &Family) {
+    let (kind, buckets) = match metric.kind {
+        Kind::Counter => ("counter", 0),
+        Kind::Gauge => ("gauge", 0),
+        Kind::Histogram(bounds) => ("histogram", bounds.len() + 1),
+    };
+    assert_eq!(family.kind, kind, "{}", metric.name);
+    assert_eq!(family.help, metric.help, "{}", metric.name);
+    for sample in &family.samples {
+        let labels: Vec<&str> =
+            sample.labels.iter().map(|(label, _)| label.as_str()).filter(|it| *it != "le").collect();
+        assert_eq!(labels, metric.labels, "{}", sample.name);
+    }
+    let bounds = family.samples.iter().filter(|it| it.label("le").is_some()).count();
+    let series = family.samples.iter().filter(|it| it.name.ends_with("_count")).count();
+    assert!(buckets == 0 || bounds == buckets * series, "{}: {bounds} buckets of {series} series", metric.name);
+}
+
+#[tokio::test]
+async fn probes_and_status_tell_of_a_daemon_at_work() {
+    let theatre = Theatre::open().await;
+    let daemon = experienced(&theatre).await;
+    for (path, checks) in
+        [("/livez", &[][..]), ("/readyz", &["driver", "caches"]), ("/healthz/leader-election", &["leases"])]
+    {
+        let answer = daemon.get(path).await;
+        assert_eq!((answer.code, answer.body.as_str()), (200, "ok"), "{path}");
+        let verbose = daemon.get(&format!("{path}?verbose")).await.body;
+        for check in checks {
+            assert!(verbose.contains(&format!("[+]{check} ok\n")), "{path}: {verbose}");
+        }
+        assert!(verbose.ends_with("check passed\n"), "{path}: {verbose}");
+    }
+    theatre.driver().inject(
+        Fault::on(Method::ControllerPublishVolume, Action::fail(Code::OutOfRange, "too big")).volume("hopeless"),
+    );
+    theatre.attach("hopeless");
+    let status = daemon
+        .shows("the failing volume", |status| {
+            status["work"].as_array().unwrap().iter().any(|work| {
+                work["key"] == "hopeless" && work["lastError"].as_str().is_some_and(|error| error.contains("too big"))
+            })
+        })
+        .await;
+    assert_eq!(status["overall"], "degraded");
+    assert_eq!(status["driver"]["name"], DRIVER);
+    assert_eq!(status["caches"].as_array().unwrap().len(), 3);
+    assert_eq!(role(&status, "reconciler")["state"], "serving");
+    assert_eq!(status["taskFailuresTotal"], 0);
+    assert!(
+        role(&status, "attacher")["lease"].as_str().unwrap().ends_with("external-attacher-leader-demo-csi-example-com")
+    );
+
+    let page = daemon.get("/").await;
+    assert_eq!((page.code, page.headers["content-type"].as_str()), (200, "text/html; charset=utf-8"));
+    for text in [DRIVER, "hopeless", "too big", "attacher", "reconciler", "VolumeAttachment"] {
+        assert!(page.body.contains(text), "{text}");
+    }
+    assert_eq!(daemon.get("/nothing").await.code, 404);
+    assert_eq!(theatre.driver().violations(), []);
+}
+
+#[tokio::test]
+async fn diagnostics_can_be_switched_off() {
+    let theatre = Theatre::open().await;
+    let daemon = theatre.daemon_with("daemon", |config| config["diagnostics"]["listen"] = Value::Null);
+    theatre.attach("volume");
+    theatre.attached("volume").await;
+    assert!(daemon.log().iter().all(|line| line["message"] != "serving diagnostics"), "{}", daemon.stderr());
+}

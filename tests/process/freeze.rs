@@ -1,0 +1,70 @@
+//! A leader that sleeps through the end of its Lease and wakes up.
+
+use std::time::Duration;
+
+use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
+
+use crate::program::{eventually, role};
+use crate::theatre::{LEASE, Theatre};
+
+#[tokio::test]
+async fn r52_a_leader_frozen_past_its_lease_writes_nothing_after_waking_and_rejoins_as_a_standby() {
+    let theatre = Theatre::open().await;
+    let frozen = theatre.daemon("daemon-frozen");
+    frozen.is("serving").await;
+    let mut awake = theatre.daemon("daemon-awake");
+    awake.is("standby").await;
+    let slow = Action::Delay(Duration::from_millis(500));
+    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, slow).volume("in-flight").once());
+    theatre.attach("in-flight");
+    theatre.publishing("in-flight").await;
+
+    // The answer to the publish arrives while it sleeps: on waking it lies there, and would be recorded by a naive leader.
+    frozen.signal("STOP").await;
+    let taken = theatre.attached("in-flight").await;
+    assert_eq!(taken.user, "daemon-awake");
+    assert_eq!(theatre.publishes("in-flight")[0].outcome, Outcome::Ok, "answered into its sleep");
+    theatre.detach("in-flight");
+    theatre.gone("in-flight").await;
+    let asked_before = asked(&theatre, "daemon-frozen");
+    frozen.signal("CONT").await;
+
+    let leader = role(&awake.is("serving").await, "attacher")["leader"].clone();
+    frozen
+        .shows("the old leader follows", |status| {
+            role(status, "attacher")["state"] == "standby" && role(status, "attacher")["leader"] == leader
+        })
+        .await;
+    assert_eq!(asked(&theatre, "daemon-frozen"), asked_before, "it asked for no write after waking");
+    theatre.commits.assert_one_leader(LEASE);
+
+    // A full member again: it leads when the other goes.
+    awake.signal("TERM").await;
+    assert_eq!(awake.exit().await, Some(0), "{}", awake.stderr());
+    theatre.attach("later");
+    assert_eq!(theatre.attached("later").await.user, "daemon-frozen");
+    theatre.commits.assert_one_leader(LEASE);
+}
+
+/// Requests to change something that is not a Lease, whether they succeeded or not.
+fn asked(theatre: &Theatre, user: &str) -> usize {
+    let audit = theatre.stage.api.audit();
+    let is_write = |verb: &str| !matches!(verb, "get" | "list" | "watch");
+    audit.matching(|entry| entry.user == user && is_write(entry.verb) && entry.resource != "leases").len()
+}
+
+#[tokio::test]
+async fn a_leader_frozen_for_less_than_its_lease_goes_on_as_if_nothing_had_happened() {
+    let theatre = Theatre::open().await;
+    let daemon = theatre.daemon("daemon-napping");
+    daemon.is("serving").await;
+    let term = role(&daemon.status().await, "attacher")["term"].clone();
+    daemon.signal("STOP").await;
+    theatre.attach("meanwhile");
+    let (slept_at, nap) = (theatre.driver().age(), Duration::from_millis(600));
+    eventually("a nap", async || (theatre.driver().age() >= slept_at + nap).then_some(())).await;
+    daemon.signal("CONT").await;
+    assert_eq!(theatre.attached("meanwhile").await.user, "daemon-napping");
+    assert_eq!(role(&daemon.status().await, "attacher")["term"], term);
+    theatre.commits.assert_one_leader(LEASE);
+}

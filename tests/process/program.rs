@@ -1,0 +1,197 @@
+//! A child process of this program: its output, its signals, its end, and its diagnostics over HTTP.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use csi_control_plane::process::Tasks;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// What any single thing may take on a machine that does a lot else. Reached only by a test that fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at what can only be asked, not awaited.
+const LOOK: Duration = Duration::from_millis(15);
+
+/// Looks until `look` finds something.
+pub(crate) async fn eventually<T, F: AsyncFnMut() -> Option<T>>(what: &str, mut look: F) -> T {
+    let mut ticks = tokio::time::interval(LOOK);
+    let found = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            ticks.tick().await;
+        }
+    };
+    timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+/// The program with nothing inherited from whoever runs the tests.
+fn command<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_csi-control-plane"));
+    command.args(arguments).env_clear().envs(variables.iter().copied());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// Runs it to its end.
+pub(crate) async fn run<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Ended {
+    let output = timeout(PATIENCE, command(arguments, variables).output()).await;
+    let Output { status, stdout, stderr } = output.expect("it ends by itself").unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// What a process left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its exit code; `None`: a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// Its standard output.
+    pub(crate) stdout: String,
+    /// Its standard error.
+    pub(crate) stderr: String,
+}
+
+/// An answer of its diagnostics.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The status code.
+    pub(crate) code: u16,
+    /// Names in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
+    /// The body.
+    pub(crate) body: String,
+}
+
+/// A process that runs.
+pub(crate) struct Program {
+    child: Child,
+    stderr: Arc<Mutex<String>>,
+    /// Holds the task that reads its standard error.
+    reader: Tasks,
+}
+
+impl Program {
+    /// Starts it.
+    pub(crate) fn start<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Self {
+        let mut child = command(arguments, variables).spawn().unwrap();
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let (reader, _) = Tasks::new("program");
+        let (source, lines) = (child.stderr.take().unwrap(), Arc::clone(&stderr));
+        reader.spawn("stderr", async move {
+            let mut source = BufReader::new(source);
+            let mut line = String::new();
+            while source.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
+                lines.lock().unwrap().push_str(&line);
+                line.clear();
+            }
+        });
+        Self { child, stderr, reader }
+    }
+
+    /// What it has written to its standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    /// The lines of its log that are JSON, and their order.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        self.stderr().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Waits for a line with this message.
+    pub(crate) async fn logged(&self, message: &str) -> Value {
+        eventually(&format!("the log line {message:?} in\n{}", self.stderr()), async || {
+            self.log().into_iter().find(|line| line["message"] == message)
+        })
+        .await
+    }
+
+    /// Sends it a signal by name, such as `TERM`.
+    pub(crate) async fn signal(&self, name: &str) {
+        let pid = self.child.id().expect("it runs");
+        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {pid}")]).status().await.unwrap();
+        assert!(sent.success(), "signal {name}");
+    }
+
+    /// Waits for its end and tells its exit code; `None`: a signal ended it.
+    pub(crate) async fn exit(&mut self) -> Option<i32> {
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap();
+        // Its last words may still be in the pipe.
+        let drained = eventually("the end of its output", async || self.reader.running().is_empty().then_some(()));
+        drained.await;
+        status.code()
+    }
+
+    /// Whether it runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Where its diagnostics are, as it says itself: the configuration asks for any free port.
+    pub(crate) async fn address(&self) -> SocketAddr {
+        self.logged("serving diagnostics").await["address"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Asks its diagnostics.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        get(self.address().await, path).await
+    }
+
+    /// Its `/status.json`.
+    pub(crate) async fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/status.json").await.body).unwrap()
+    }
+
+    /// Waits until its status passes.
+    pub(crate) async fn shows(&self, what: &str, passes: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, async || Some(self.status().await).filter(&passes)).await
+    }
+
+    /// Waits until its attacher is in this state, its caches are filled and its election is watched.
+    pub(crate) async fn is(&self, state: &str) -> Value {
+        self.shows(&format!("the attacher is {state}"), |status| {
+            role(status, "attacher")["state"] == state
+                && all(&status["caches"], |cache| cache["synced"] == true)
+                && role(status, "attacher")["leader"].is_string()
+        })
+        .await
+    }
+}
+
+/// One role of a status.
+pub(crate) fn role<'a>(status: &'a Value, name: &str) -> &'a Value {
+    status["roles"].as_array().unwrap().iter().find(|role| role["name"] == name).unwrap_or(&Value::Null)
+}
+
+/// Whether a list has entries and all of them pass.
+pub(crate) fn all(list: &Value, passes: impl FnMut(&Value) -> bool) -> bool {
+    list.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(passes))
+}
+
+/// One GET over a connection of its own.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = timeout(PATIENCE, asked).await.expect("diagnostics answer").unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut lines = head.lines();
+    let code = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
+    Answer { code, headers, body: body.to_owned() }
+}

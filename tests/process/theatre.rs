@@ -1,0 +1,172 @@
+//! A stage on real sockets, what stands on it, and the daemons that play there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::sandbox::api::{Identity, kubeconfig};
+use csi_control_plane::sandbox::driver::{Call, Driver, Method, Profile};
+use csi_control_plane::sandbox::stage::{Ground, Stage};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::commits::{Commit, Commits};
+use crate::program::{Program, eventually};
+
+/// The driver's name.
+pub(crate) const DRIVER: &str = "demo.csi.example.com";
+/// The one node.
+pub(crate) const NODE: &str = "node-1";
+/// The Lease's timing in these tests.
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+
+/// The stage and its surroundings.
+pub(crate) struct Theatre {
+    /// API and driver.
+    pub(crate) stage: Stage,
+    /// What was committed.
+    pub(crate) commits: Commits,
+    folder: TempDir,
+}
+
+impl Theatre {
+    /// Sets the stage with one node and a driver that takes any volume.
+    pub(crate) async fn open() -> Self {
+        Self::open_with(profile()).await
+    }
+
+    /// Sets the stage with this driver.
+    pub(crate) async fn open_with(profile: Profile) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ground = Ground::Sockets { folder: folder.path().to_owned() };
+        let stage = Stage::set(ground, profile, Clock::system(), Entropy::seeded(1)).await.unwrap();
+        let commits = Commits::of(&stage.api, &stage.driver);
+        let theatre = Self { stage, commits, folder };
+        theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
+            "spec": {"drivers": [{"name": DRIVER, "nodeID": node_id(), "topologyKeys": []}]}}));
+        theatre
+    }
+
+    /// The driver's backend.
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.stage.driver
+    }
+
+    /// A file in the stage's folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file into the stage's folder.
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).unwrap();
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// The configuration of a daemon that comes as this user.
+    pub(crate) fn config(&self, user: &str) -> Value {
+        let path = self.path(&format!("{user}.kubeconfig"));
+        kubeconfig::write(&path, &self.stage.url().unwrap(), Some(&Stage::token(user).into())).unwrap();
+        json!({
+            "csi": {"endpoint": format!("unix://{}", self.path("csi.sock").display()), "timeout": "10s"},
+            "kubernetes": {"kubeconfig": path},
+            "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+            "diagnostics": {"listen": "127.0.0.1:0"},
+            "runtime": {"workerThreads": 2},
+            "roles": {"attacher": {"retry": {"initial": "100ms", "max": "1s"}}, "reconciler": {"interval": "1m"}},
+        })
+    }
+
+    /// Starts a daemon as a process, as an administrator of this name.
+    pub(crate) fn daemon(&self, user: &str) -> Program {
+        self.daemon_with(user, |_| {})
+    }
+
+    /// Starts a daemon as a process with something changed in its configuration.
+    pub(crate) fn daemon_with(&self, user: &str, change: impl FnOnce(&mut Value)) -> Program {
+        self.stage.api.admit(Stage::token(user), Identity::admin(user));
+        self.program(user, change)
+    }
+
+    /// Starts a daemon as a process; who it is and what it may do was said before.
+    pub(crate) fn program(&self, user: &str, change: impl FnOnce(&mut Value)) -> Program {
+        let mut config = self.config(user);
+        change(&mut config);
+        let file = self.file(&format!("{user}.yaml"), &config.to_string());
+        Program::start(&["run", "--config", &file], &[("POD_NAMESPACE", "kube-system")])
+    }
+
+    /// Stores an object.
+    pub(crate) fn put(&self, object: Value) {
+        self.stage.api.create_value(object).unwrap();
+    }
+
+    /// Creates a volume and asks for it on the node.
+    pub(crate) fn attach(&self, volume: &str) {
+        self.put(volume_object(volume, json!({})));
+        self.put(attachment_object(volume));
+    }
+
+    /// Asks for the volume to leave the node.
+    pub(crate) fn detach(&self, volume: &str) {
+        self.stage.api.delete::<VolumeAttachment>("", volume).unwrap();
+    }
+
+    /// The attachment, if it is there.
+    pub(crate) fn attachment(&self, volume: &str) -> Option<VolumeAttachment> {
+        self.stage.api.get("", volume).ok()
+    }
+
+    /// Waits for the first commit that passes.
+    pub(crate) async fn committed(&self, what: &str, passes: impl Fn(&Commit) -> bool) -> Commit {
+        eventually(what, async || self.commits.first(&passes)).await
+    }
+
+    /// Waits until the volume is attached; says by which commit.
+    pub(crate) async fn attached(&self, volume: &str) -> Commit {
+        self.committed(&format!("{volume} is attached"), |commit| commit.is_attached(volume)).await
+    }
+
+    /// Waits until the attachment is gone.
+    pub(crate) async fn gone(&self, volume: &str) {
+        eventually(&format!("{volume} is gone"), async || self.attachment(volume).is_none().then_some(())).await;
+    }
+
+    /// Waits until a publish of the volume is under way.
+    pub(crate) async fn publishing(&self, volume: &str) -> Call {
+        eventually(&format!("{volume} is being published"), async || self.publishes(volume).pop()).await
+    }
+
+    /// The publishes of a volume so far.
+    pub(crate) fn publishes(&self, volume: &str) -> Vec<Call> {
+        let calls = self.driver().calls_of(Method::ControllerPublishVolume);
+        calls.into_iter().filter(|call| call.volume.as_deref() == Some(volume)).collect()
+    }
+}
+
+/// A driver that knows the node and takes any volume.
+pub(crate) fn profile() -> Profile {
+    Profile { accept_unknown_volumes: true, ..Profile::with_nodes([node_id().as_str()]) }
+}
+
+/// The driver's name for the node.
+pub(crate) fn node_id() -> String {
+    format!("id-of-{NODE}")
+}
+
+/// A volume with its name as handle, and what else its CSI source has.
+pub(crate) fn volume_object(name: &str, more: Value) -> Value {
+    let mut source = json!({"driver": DRIVER, "volumeHandle": name});
+    if let (Some(source), Value::Object(more)) = (source.as_object_mut(), more) {
+        source.extend(more);
+    }
+    json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": source}})
+}
+
+/// An attachment of a volume to the node, under the volume's name.
+pub(crate) fn attachment_object(volume: &str) -> Value {
+    json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": volume},
+        "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": volume}}})
+}

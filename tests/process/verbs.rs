@@ -1,0 +1,105 @@
+//! The verbs that need no cluster: `check`, `schema`, `version`, and command lines that make no sense.
+
+use serde_json::Value;
+
+use crate::program::run;
+use crate::schema;
+
+const REFERENCE: &str = "config/reference.yaml";
+const MINIMAL: &str = "config/minimal.yaml";
+
+#[tokio::test]
+async fn check_prints_every_role_lease_watch_and_right() {
+    let ended = run(&["check", "--config", MINIMAL, "--driver-name", "demo.csi.example.com"], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let words: Vec<Vec<&str>> = ended.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let lease = "external-attacher-leader-demo-csi-example-com";
+    for expected in [
+        &["driver", "demo.csi.example.com"][..],
+        &["role", "attacher", "lease", lease],
+        &["role", "reconciler", "lease", lease],
+        &["watch", "VolumeAttachment"],
+        &["watch", "PersistentVolume"],
+        &["watch", "CSINode"],
+        &["right", "events", "create", "patch"],
+        &["right", "persistentvolumes", "get", "list", "patch", "watch"],
+        &["right", "secrets", "get"],
+        &["right", "csinodes.storage.k8s.io", "list", "watch"],
+        &["right", "volumeattachments.storage.k8s.io", "get", "list", "patch", "watch"],
+        &["right", "volumeattachments/status.storage.k8s.io", "patch"],
+        &["right", "leases.coordination.k8s.io", "create", "get", "update", "watch"],
+    ] {
+        assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
+    }
+    assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 7);
+}
+
+#[tokio::test]
+async fn check_for_programs_is_one_json_document_with_the_same_plan() {
+    let ended = run(&["check", "--config", REFERENCE, "--output", "json"], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
+    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 3);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 7);
+    assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
+    assert_eq!(document["warnings"], serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn the_schema_accepts_the_reference_and_refuses_what_check_refuses() {
+    let ended = run(&["schema"], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let schema: Value = serde_json::from_str(&ended.stdout).unwrap();
+    for file in [REFERENCE, MINIMAL] {
+        let document: Value = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        assert_eq!(schema::faults(&schema, &document), Vec::<String>::new(), "{file}");
+    }
+    let wrong = serde_json::json!({
+        "csi": {"timeout": 15, "maxMessageBytes": 1, "socket": "/x"},
+        "telemetry": {"logs": {"format": "xml"}},
+        "roles": {"attacher": {"workers": 0}, "painter": {}},
+    });
+    let faults = schema::faults(&schema, &wrong);
+    let keys = [
+        "csi.maxMessageBytes",
+        "csi.socket",
+        "csi.timeout",
+        "roles.attacher.workers",
+        "roles.painter",
+        "telemetry.logs.format",
+    ];
+    assert_eq!(faults, keys);
+}
+
+#[tokio::test]
+async fn version_and_help_go_to_standard_output() {
+    let version = run(&["version"], &[]).await;
+    let expected = format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!((version.code, version.stdout, version.stderr.as_str()), (Some(0), expected, ""));
+    let help = run(&["--help"], &[]).await;
+    assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+    for verb in ["run", "check", "schema", "version", "sandbox"] {
+        assert!(help.stdout.contains(&format!("  {verb} ")), "{}", help.stdout);
+    }
+}
+
+#[tokio::test]
+async fn a_command_line_that_makes_no_sense_is_exit_code_64_and_says_what_would() {
+    for (arguments, says) in [
+        (&[][..], "Usage:"),
+        (&["fly"], "unrecognized subcommand 'fly'"),
+        (&["run"], "--config"),
+        (&["run", "--config"], "--config"),
+        (&["run", "--config", "x", "--speed", "9"], "--speed"),
+        (&["run", "--config", "x", "--csi-address", "/csi.sock"], "csi.endpoint"),
+        (&["check", "--config", "x", "--output", "xml"], "text, json"),
+        (&["version", "extra"], "extra"),
+    ] {
+        let ended = run(arguments, &[]).await;
+        assert_eq!(ended.code, Some(64), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "{arguments:?}");
+    }
+}
