@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 /// Makes a service account with the rights of these manifests (`ClusterRole`, `Role`), and a token for it.
 pub(crate) async fn token(client: &kube::Client, namespace: &str, name: &str, manifests: &str) -> String {
-    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    apply::<Namespace>(&Api::all(client.clone()), space).await;
+    self::namespace(client, namespace).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     apply(&accounts, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})).await;
     grant(client, namespace, name, manifests).await;
@@ -20,6 +19,12 @@ pub(crate) async fn token(client: &kube::Client, namespace: &str, name: &str, ma
         serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 3600}})).unwrap();
     let issued = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();
     issued.status.unwrap().token.unwrap()
+}
+
+/// Makes sure that there is a namespace of this name.
+pub(crate) async fn namespace(client: &kube::Client, name: &str) {
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    apply::<Namespace>(&Api::all(client.clone()), space).await;
 }
 
 /// Gives an account the rights of these manifests, and no others.

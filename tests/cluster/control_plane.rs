@@ -176,11 +176,6 @@ impl ControlPlane {
         self.start_api().await.unwrap();
     }
 
-    /// Kills the API server; [`Self::restart_api`] brings it back.
-    pub(crate) async fn kill_api(&self) {
-        drop(self.running.lock().await.api.take());
-    }
-
     /// Makes etcd forget every version but the latest.
     pub(crate) async fn compact(&self) {
         let file = self.kubeconfig_with(&client_certificate(&self.admin)).to_string();
@@ -192,15 +187,6 @@ impl ControlPlane {
         let now: Value = etcd.request(post("/v3/kv/range", &any)).await.unwrap();
         let revision = json!({"revision": now["header"]["revision"], "physical": true});
         etcd.request::<Value>(post("/v3/kv/compaction", &revision)).await.unwrap();
-    }
-
-    /// Stops everything, in the order in which it depends on each other.
-    pub(crate) async fn stop(self) {
-        let running = self.running.into_inner();
-        for program in running.controllers.into_iter().chain(running.api) {
-            program.stop().await;
-        }
-        running.etcd.stop().await;
     }
 }
 

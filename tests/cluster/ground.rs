@@ -2,6 +2,7 @@
 //! each under a service account with exactly the rights that `check` prints for its configuration.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csi_control_plane::app::{self, AppError, Environment, Plan};
@@ -50,6 +51,21 @@ impl Ground {
     /// A client that may do everything.
     pub(crate) fn client(&self) -> kube::Client {
         self.client.clone()
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.cluster.admin_kubeconfig()
+    }
+
+    /// The driver's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("csi.sock")
+    }
+
+    /// Where the programs of this driver may log.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The driver's backend.

@@ -20,7 +20,9 @@ mod accounts;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod control_plane;
+mod controllers;
 mod ground;
+mod peers;
 mod programs;
 mod tls;
 
@@ -36,6 +38,8 @@ mod scenarios {
 }
 #[path = "../it/http.rs"]
 mod http;
+#[path = "../it/logs.rs"]
+mod logs;
 #[path = "../it/objects.rs"]
 mod objects;
 #[path = "../it/world.rs"]
