@@ -21,7 +21,7 @@ use super::accounts;
 use super::control_plane::ControlPlane;
 
 /// The namespace of the daemons: of their accounts and Leases.
-pub(crate) const NAMESPACE: &str = "storage";
+pub(crate) const NAMESPACE: &str = "kube-system";
 
 /// A driver and its daemons, on a cluster that others use too.
 pub(crate) struct Ground {

@@ -31,7 +31,9 @@ mod scenarios {
     //! The scenarios that `tests/it` plays in the sandbox.
     pub(crate) mod attach;
     pub(crate) mod drift;
+    pub(crate) mod driver;
     pub(crate) mod errors;
+    pub(crate) mod leading;
     pub(crate) mod nodes;
     pub(crate) mod secrets;
     pub(crate) mod volumes;

@@ -339,7 +339,7 @@ pub fn track_update(resource: &Resource, old: Option<&Value>, new: &mut Value, w
     } else {
         old.map(read_entries).unwrap_or_default()
     };
-    let before = fields::leaves(old.unwrap_or(&zero(resource)), true);
+    let before = old.map_or_else(|| fields::leaves(&zero(resource), true), |old| fields::leaves(old, true));
     let after = fields::leaves(new, true);
     let changed: Fields =
         after.iter().filter(|(path, value)| before.get(*path) != Some(value)).map(|(path, _)| path.clone()).collect();
