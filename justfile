@@ -52,3 +52,7 @@ bench-check:
 # The image's binary: no sandbox, smallest size.
 release:
     cargo build --locked --release --no-default-features
+
+# The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
+cluster *args:
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}

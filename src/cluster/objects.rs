@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::names;
 
@@ -56,6 +56,12 @@ fn trim_meta(meta: &mut ObjectMeta, annotations: &[&str]) {
     }
 }
 
+/// A member that may be missing or null. Go writes an empty list that has no `omitempty` as null: the `CSINode` of a node
+/// without drivers says `drivers: null`, and one such node must not stop the cache of them all.
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
 /// The wish that a volume be attached to a node.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::storage::v1::VolumeAttachment)]
@@ -66,7 +72,7 @@ pub struct VolumeAttachment {
     /// What is wished.
     pub spec: VolumeAttachmentSpec,
     /// What was done; empty for a foreign attachment.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub status: VolumeAttachmentStatus,
 }
 
@@ -77,10 +83,10 @@ pub struct VolumeAttachmentSpec {
     /// The name of the CSI driver that must act.
     pub attacher: String,
     /// The Kubernetes node; empty for a foreign attachment.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub node_name: String,
     /// The volume.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub source: VolumeAttachmentSource,
 }
 
@@ -99,7 +105,7 @@ pub struct VolumeAttachmentSource {
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachmentStatus {
     /// Whether the volume is attached.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub attached: bool,
     /// The driver's answer to the publish call, for the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +165,7 @@ pub struct PersistentVolume {
     /// Name, uid, version, finalizers, deletion, and the migration annotation.
     pub metadata: ObjectMeta,
     /// What the volume is.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub spec: VolumeSpec,
 }
 
@@ -192,12 +198,12 @@ pub struct CsiSource {
     /// The driver's id of the volume.
     pub volume_handle: String,
     /// Whether it may only be read.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub read_only: bool,
     /// The file system; unset for the default one.
     pub fs_type: Option<String>,
     /// What the driver wants to be told with each call.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub volume_attributes: BTreeMap<String, String>,
     /// The Secret for publish and unpublish calls.
     pub controller_publish_secret_ref: Option<Box<SecretRef>>,
@@ -207,10 +213,10 @@ pub struct CsiSource {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct SecretRef {
     /// Its name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub name: String,
     /// Its namespace.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub namespace: String,
 }
 
@@ -218,10 +224,10 @@ pub struct SecretRef {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct ClaimRef {
     /// Its namespace.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub namespace: String,
     /// Its name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub name: String,
     /// Its uid, once bound.
     pub uid: Option<String>,
@@ -279,9 +285,9 @@ impl InTree {
 #[serde(rename_all = "camelCase")]
 struct WireVolumeSpec {
     csi: Option<Box<CsiSource>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     access_modes: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     mount_options: Vec<String>,
     volume_mode: Option<String>,
     claim_ref: Option<Box<ClaimRef>>,
@@ -352,7 +358,7 @@ pub struct CsiNode {
     /// Name, uid and version.
     pub metadata: ObjectMeta,
     /// The drivers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub spec: CsiNodeSpec,
 }
 
@@ -360,7 +366,7 @@ pub struct CsiNode {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct CsiNodeSpec {
     /// One entry per driver.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub drivers: Vec<CsiNodeDriver>,
 }
 

@@ -162,3 +162,16 @@ fn a_status_is_written_back_as_the_api_spells_it() {
             "detachError": { "message": "busy", "time": "2026-01-01T00:00:00Z", "errorCode": 8 } })
     );
 }
+
+#[test]
+fn null_is_an_empty_list_as_go_writes_it() {
+    let node: CsiNode =
+        serde_json::from_value(json!({ "metadata": { "name": "n" }, "spec": { "drivers": null } })).unwrap();
+    assert_eq!(node.spec.drivers, []);
+    let spec = json!({ "accessModes": null, "mountOptions": null, "csi": { "driver": "demo", "volumeHandle": "v",
+        "volumeAttributes": null, "readOnly": null } });
+    assert_eq!(volume(&spec).spec.access_modes, Vec::<String>::new());
+    let bare = json!({ "metadata": { "name": "a" }, "spec": { "attacher": "demo", "source": null }, "status": null });
+    let bare: VolumeAttachment = serde_json::from_value(bare).unwrap();
+    assert_eq!(bare.status, VolumeAttachmentStatus::default());
+}

@@ -54,18 +54,23 @@ impl Params {
     pub(crate) fn parse(uri: &Uri) -> Result<Self, Rejection> {
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
             .map_err(|error| Rejection::bad_request(error.to_string()))?;
-        let mut params = Self::default();
+        let mut params =
+            Self { watch: pairs.iter().any(|(name, value)| name == "watch" && truth(value)), ..Self::default() };
         for (name, value) in pairs {
             match name.as_str() {
                 "watch" => params.watch = truth(&value),
-                "limit" => params.limit = number(&name, &value)?,
+                // A negative limit is none.
+                "limit" => params.limit = usize::try_from(number::<i64>(&value)?).unwrap_or(0),
                 "continue" => params.continue_token = value,
-                "resourceVersion" => params.version = Version::parse(&value)?,
+                "resourceVersion" => {
+                    params.version = Version::parse(&value)
+                        .map_err(|refusal| if params.watch { unparsed(&refusal) } else { refusal })?;
+                }
                 "resourceVersionMatch" => params.version_match = Match::parse(&value)?,
                 "labelSelector" => params.label_selector = value,
                 "fieldSelector" => params.field_selector = value,
                 "timeoutSeconds" => {
-                    params.timeout = Some(Duration::from_secs(number(&name, &value)?)).filter(|it| !it.is_zero());
+                    params.timeout = Some(Duration::from_secs(number(&value)?)).filter(|it| !it.is_zero());
                 }
                 "allowWatchBookmarks" => params.bookmarks = truth(&value),
                 "sendInitialEvents" => params.send_initial_events = Some(truth(&value)),
@@ -157,6 +162,12 @@ impl Match {
     }
 }
 
+/// A watch's version that is no number: the real server forgot to make this one the client's fault.
+fn unparsed(refusal: &Rejection) -> Rejection {
+    let message = refusal.message.trim_start_matches("invalid resource version: ").to_owned();
+    Rejection { code: 500, reason: "", message, details: None, retry_after: None }
+}
+
 /// Options that are refused, as the server words it for this kind that has no resource.
 fn invalid_options(field: &str, fault: &str, why: &str) -> Rejection {
     let reason = if fault == "Forbidden" { "FieldValueForbidden" } else { "FieldValueNotSupported" };
@@ -179,9 +190,13 @@ pub(crate) fn dry_run(value: &str) -> Result<bool, Rejection> {
             code: 422,
             reason: "Invalid",
             message: format!(
-                "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: \"{value}\": supported values: \"All\""
+                "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"{value}\"]: supported values: \"All\""
             ),
-            details: None,
+            details: Some(serde_json::json!({"group": "meta.k8s.io", "kind": "CreateOptions", "causes": [{
+                "field": "dryRun",
+                "message": format!("Unsupported value: [\"{value}\"]: supported values: \"All\""),
+                "reason": "FieldValueNotSupported",
+            }]})),
             retry_after: None,
         }),
     }
@@ -202,10 +217,8 @@ fn truth(value: &str) -> bool {
     !(value == "0" || value.eq_ignore_ascii_case("false"))
 }
 
-fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Rejection> {
-    value.parse().map_err(|_| {
-        Rejection::bad_request(format!("converting ({name}): strconv.ParseInt: parsing \"{value}\": invalid syntax"))
-    })
+fn number<T: std::str::FromStr>(value: &str) -> Result<T, Rejection> {
+    value.parse().map_err(|_| Rejection::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax")))
 }
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ pub(super) enum View {
 /// The first form in the `Accept` header that this server has.
 pub(super) fn negotiate(accept: Option<&str>) -> Result<View, Rejection> {
     let Some(accept) = accept.filter(|accept| !accept.trim().is_empty()) else { return Ok(View::Full) };
-    accept.split(',').find_map(view).ok_or_else(|| Rejection::not_acceptable(&["application/json"]))
+    accept.split(',').find_map(view).ok_or_else(|| {
+        Rejection::not_acceptable(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
+    })
 }
 
 fn view(range: &str) -> Option<View> {

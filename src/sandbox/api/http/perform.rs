@@ -12,7 +12,7 @@ use super::{Order, Surroundings, negotiate, watch};
 use crate::sandbox::api::Api;
 use crate::sandbox::api::auth::review;
 use crate::sandbox::api::params::{self, Match, Version};
-use crate::sandbox::api::pure::patch::{MEDIA_TYPES, PatchKind};
+use crate::sandbox::api::pure::patch::PatchKind;
 use crate::sandbox::api::pure::protobuf;
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::Resource;
@@ -133,7 +133,7 @@ fn patch(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Bod
             let manager = params.field_manager.clone().ok_or_else(manager_required)?;
             PatchKind::Apply { manager, force: params.force }
         }
-        _ => return Err(Rejection::unsupported_media_type(MEDIA_TYPES)),
+        _ => return Err(Rejection::unsupported_patch_type()),
     };
     let (object, created) = api.state().patch(target(order), &kind, &order.body, options(order))?;
     Ok(shown(made(created), presenter, &object))
@@ -160,15 +160,18 @@ fn delete_collection(api: &Api, order: &Order, presenter: &Presenter) -> Result<
     let (labels, fields) = selectors(order)?;
     let (preconditions, options) = delete_options(order)?;
     let mut state = api.state();
+    // The answer is the list as it was before.
+    let version = state.version();
     let objects =
         state.matching(call.resource, &call.namespace, |object| labels.matches(object) && fields.matches(object));
     let mut deleted: Vec<Arc<Value>> = Vec::new();
     for object in objects {
         let (namespace, name) = (meta::text(&object, "namespace"), meta::text(&object, "name"));
         let target = Target { resource: call.resource, namespace, name };
-        deleted.push(state.delete(target, &preconditions, options)?.object);
+        let done = state.delete(target, &preconditions, options)?;
+        deleted.push(if done.gone { object } else { done.object });
     }
-    let listed = Listed { objects: deleted, version: state.version(), next: None, remaining: None };
+    let listed = Listed { objects: deleted, version, next: None, remaining: None };
     drop(state);
     Ok(presenter.many(&listed))
 }
@@ -252,9 +255,15 @@ fn delete_options(order: &Order) -> Result<(Preconditions, WriteOptions<'_>), Re
             reason: "Invalid",
             message: format!(
                 "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{policy}\": supported \
-                 values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
+                 values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
             ),
-            details: None,
+            details: Some(json!({"group": "meta.k8s.io", "kind": "DeleteOptions", "causes": [{
+                "field": "propagationPolicy",
+                "message": format!(
+                    "Unsupported value: \"{policy}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+                ),
+                "reason": "FieldValueNotSupported",
+            }]})),
             retry_after: None,
         });
     }
@@ -265,5 +274,8 @@ fn delete_options(order: &Order) -> Result<(Preconditions, WriteOptions<'_>), Re
 
 fn manager_required() -> Rejection {
     let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
-    Rejection { code: 422, reason: "Invalid", message: message.to_owned(), details: None, retry_after: None }
+    let cause = json!({"field": "fieldManager", "message": "Required value: is required for apply patch",
+        "reason": "FieldValueRequired"});
+    let details = json!({"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]});
+    Rejection { code: 422, reason: "Invalid", message: message.to_owned(), details: Some(details), retry_after: None }
 }

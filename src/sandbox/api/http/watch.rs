@@ -267,7 +267,7 @@ impl Watch {
             View::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
             View::Full | View::Table => (resource.kind, resource.api_version()),
         };
-        let mut metadata = json!({"resourceVersion": self.cursor.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": self.cursor.to_string()});
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

@@ -241,6 +241,15 @@ impl Rejection {
         Self { details: Some(json!({})), ..Self::plain(422, "Invalid", message) }
     }
 
+    /// The same refusal, of what a patch makes of an object: the server then shows all of it as a faulty field `patch`.
+    #[must_use]
+    pub fn of_a_patch(self, patched: &Value) -> Self {
+        let why = self.message.split_once(": ").map_or(self.message.as_str(), |(_, why)| why);
+        let cause = Cause::invalid("patch", &patched.to_string().into(), why);
+        let message = format!(" \"\" is invalid: patch: {}", cause.message);
+        Self { details: Some(json!({ "causes": [cause.to_value()] })), ..Self::plain(422, "Invalid", message) }
+    }
+
     /// The requested version has been compacted away.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::plain(410, "Expired", message)
@@ -312,10 +321,15 @@ impl Rejection {
         Self::plain(415, "UnsupportedMediaType", message)
     }
 
-    /// Nothing that the client accepts can be sent.
+    /// A patch of a type that isn't one: refused by the router, which words it its own way.
+    pub fn unsupported_patch_type() -> Self {
+        Self { details: Some(json!({})), ..Self::plain(415, "UnsupportedMediaType", "415: Unsupported Media Type") }
+    }
+
+    /// Nothing that the client accepts can be sent: refused by the router, too.
     pub fn not_acceptable(offered: &[&str]) -> Self {
-        let message = format!("only the following media types are accepted: {}", offered.join(", "));
-        Self::plain(406, "NotAcceptable", message)
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", offered.join(", "));
+        Self { details: Some(json!({})), ..Self::plain(406, "NotAcceptable", message) }
     }
 
     /// This verb does not exist for this resource.
@@ -366,6 +380,11 @@ impl Rejection {
         });
         if let Some(details) = &self.details {
             super::access::set(&mut status, "details", details.clone());
+        }
+        if self.reason.is_empty()
+            && let Some(status) = status.as_object_mut()
+        {
+            status.remove("reason");
         }
         status
     }

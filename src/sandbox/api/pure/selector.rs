@@ -101,10 +101,10 @@ impl Parser {
     fn key(&mut self) -> Result<String, String> {
         match self.next() {
             Some(Token::Word(word)) if is_label_key(&word) => Ok(word),
-            Some(Token::Word(word)) => Err(format!(
-                "key: Invalid value: \"{word}\": name part must consist of alphanumeric characters, '-', '_' or '.', and \
-                 must start and end with an alphanumeric character"
-            )),
+            Some(Token::Word(word)) => {
+                let why = super::validate::qualified(&word).into_iter().next().unwrap_or_default();
+                Err(format!("<nil>: Invalid value: \"{word}\": {why}"))
+            }
             other => Err(format!("found '{}', expected: identifier", shown(other.as_ref()))),
         }
     }

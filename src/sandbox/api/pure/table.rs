@@ -174,7 +174,8 @@ pub fn render<'a>(
         columns(resource)
             .into_iter()
             .map(|(name, kind, priority)| {
-                let format = if name == "Name" { "name" } else { "" };
+                // The attacher has the name's documentation and format by mistake.
+                let format = if matches!(name, "Name" | "Attacher") { "name" } else { "" };
                 json!({ "name": name, "type": kind, "format": format, "description": "", "priority": priority })
             })
             .collect()

@@ -24,7 +24,19 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
             "requiresRepublish": false, "seLinuxMount": false, "storageCapacity": false,
             "volumeLifecycleModes": ["Persistent"],
         }}),
-        "csinodes" => json!({"spec": {"drivers": []}}),
+        // Go writes an empty list that has no `omitempty` as null.
+        "csinodes" => {
+            if object.pointer("/spec/drivers").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+                drop(object.pointer_mut("/spec/drivers").map(Value::take));
+            }
+            json!({"spec": {"drivers": null}})
+        }
+        "volumeattachments" => json!({"status": {"attached": false}}),
+        "events" => json!({"eventTime": null, "reportingComponent": "", "reportingInstance": ""}),
+        "configmaps" => {
+            drop_empty(object, &["data", "binaryData"]);
+            return;
+        }
         "secrets" => json!({"type": "Opaque"}),
         "namespaces" => namespace(object),
         "pods" => json!({"spec": {
@@ -88,6 +100,15 @@ fn underlay(object: &mut Value, defaults: &Value) {
             Some(value) => underlay(value, default),
             None => drop(object.insert(member.clone(), default.clone())),
         }
+    }
+}
+
+/// Maps that have `omitempty`.
+fn drop_empty(object: &mut Value, members: &[&str]) {
+    if let Some(object) = object.as_object_mut() {
+        object.retain(|member, value| {
+            !members.contains(&member.as_str()) || value.as_object().is_none_or(|it| !it.is_empty())
+        });
     }
 }
 

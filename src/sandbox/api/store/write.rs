@@ -156,7 +156,9 @@ impl State {
             return self.create(target, object, options).map(|object| (object, true));
         };
         let mut object = self.patched(target.resource, kind, Some(&current), body, options)?;
-        check_type(target.resource, &mut object)?;
+        // What a client sends and what a patch makes of an object are refused with different codes.
+        check_type(target.resource, &mut object)
+            .map_err(|refusal| if options.applied { refusal } else { refusal.of_a_patch(&object) })?;
         check_place(target, &object)?;
         self.replace(target, &current, object, options).map(|object| (object, false))
     }
@@ -219,8 +221,13 @@ impl State {
         if options.dry_run {
             return Ok(Arc::new(object));
         }
-        let change = if gone { Change::Remove(object) } else { Change::Put(object) };
-        Ok(self.commit(resource, Key::new(target.namespace, name), change, options.actor))
+        let key = Key::new(target.namespace, name);
+        if gone {
+            // The writer is shown what it wrote, which was never stored; watchers what was, at the version of its end.
+            self.commit(resource, key, Change::Remove(Value::clone(current)), options.actor);
+            return Ok(Arc::new(object));
+        }
+        Ok(self.commit(resource, key, Change::Put(object), options.actor))
     }
 
     /// Deletes an object, or marks it deleted while it has finalizers.
@@ -389,7 +396,10 @@ fn version_required(resource: &Resource, name: &str) -> Rejection {
 /// The body must be of the path's kind; what it leaves out is filled in.
 fn check_type(resource: &Resource, object: &mut Value) -> Result<(), Rejection> {
     let Some(map) = object.as_object_mut() else {
-        return Err(Rejection::undecodable(resource, "json: cannot unmarshal into Go value: not an object"));
+        return Err(Rejection::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error",
+            resource.kind
+        )));
     };
     let version = resource.api_version();
     for (member, wanted) in [("apiVersion", version.as_str()), ("kind", resource.kind)] {
@@ -397,13 +407,21 @@ fn check_type(resource: &Resource, object: &mut Value) -> Result<(), Rejection> 
         if found.is_empty() {
             map.insert(member.to_owned(), wanted.into());
         } else if found != wanted {
-            let what = if member == "kind" { "kind" } else { "API version" };
-            return Err(Rejection::bad_request(format!(
-                "the {what} in the data ({found}) does not match the expected {what} ({wanted})"
-            )));
+            let (kind, version) = (resource.kind, resource.version);
+            return Err(Rejection::bad_request(if member == "kind" {
+                format!(
+                    "{found} in version \"{version}\" cannot be handled as a {kind}: converting ({version}.{found}) to \
+                     (core.{kind}): unknown conversion"
+                )
+            } else {
+                format!(
+                    "{kind} in version \"{found}\" cannot be handled as a {kind}: no kind \"{kind}\" is registered for \
+                     version \"{found}\" in scheme \"pkg/runtime/scheme.go:111\""
+                )
+            }));
         }
     }
-    Ok(())
+    validate::decodes(resource, object)
 }
 
 /// The body's own namespace and name must be the path's, where it has any.

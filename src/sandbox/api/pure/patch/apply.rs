@@ -311,6 +311,16 @@ fn disown(entries: &mut Vec<Entry>, lost: impl Fn(&fields::Path) -> bool) {
     entries.retain(|entry| !entry.fields.is_empty());
 }
 
+/// The kind's object with nothing set, as far as Go writes it all the same: nobody owns that.
+fn zero(resource: &Resource) -> Value {
+    match resource.plural {
+        "volumeattachments" => {
+            json!({"spec": {"attacher": "", "nodeName": "", "source": {}}, "status": {"attached": false}})
+        }
+        _ => json!({}),
+    }
+}
+
 /// Records in `new` who owns which field after a write that was no apply: what it changed is the writer's, alone.
 ///
 /// A client that sends `managedFields: [{}]` resets them, as with the real server.
@@ -329,7 +339,7 @@ pub fn track_update(resource: &Resource, old: Option<&Value>, new: &mut Value, w
     } else {
         old.map(read_entries).unwrap_or_default()
     };
-    let before = old.map(|old| fields::leaves(old, true)).unwrap_or_default();
+    let before = old.map_or_else(|| fields::leaves(&zero(resource), true), |old| fields::leaves(old, true));
     let after = fields::leaves(new, true);
     let changed: Fields =
         after.iter().filter(|(path, value)| before.get(*path) != Some(value)).map(|(path, _)| path.clone()).collect();

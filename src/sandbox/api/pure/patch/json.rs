@@ -18,7 +18,9 @@ struct Failed;
 pub(super) fn apply(current: &Value, body: &[u8]) -> Result<Value, Rejection> {
     let patch: Value = serde_json::from_slice(body).map_err(|error| Rejection::bad_request(error.to_string()))?;
     let Value::Array(operations) = patch else {
-        return Err(Rejection::bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch"));
+        return Err(Rejection::bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ));
     };
     if operations.len() > MAX_OPERATIONS {
         return Err(Rejection::request_too_large(MAX_OPERATIONS));

@@ -17,8 +17,9 @@ pub(super) fn read(body: &[u8]) -> Result<Value, Rejection> {
     if patch.is_object() {
         return Ok(patch);
     }
-    let why = "error decoding patch: json: cannot unmarshal a value that is no object into Go value of type \
-               map[string]interface {}";
+    let found = super::super::validate::json_type(&patch);
+    let why =
+        format!("error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
     Err(Rejection::bad_request(why))
 }
 

@@ -88,6 +88,7 @@ fn merge_map(
 }
 
 fn merge_list(mut old: Vec<Value>, patch: Vec<Value>, names: &[&str]) -> Result<Vec<Value>, Rejection> {
+    let (before, order) = (old.clone(), patch.clone());
     match patch_type(names) {
         ListType::Atomic => Ok(patch.into_iter().map(stripped).collect()),
         ListType::Set => {
@@ -96,7 +97,7 @@ fn merge_list(mut old: Vec<Value>, patch: Vec<Value>, names: &[&str]) -> Result<
                     old.push(value);
                 }
             }
-            Ok(old)
+            Ok(ordered(old, &order, &before, names))
         }
         ListType::Map(keys) => {
             let key = keys.first().copied().unwrap_or("name");
@@ -106,7 +107,7 @@ fn merge_list(mut old: Vec<Value>, patch: Vec<Value>, names: &[&str]) -> Result<
             for item in patch {
                 merge_item(&mut old, item, key, names)?;
             }
-            Ok(old)
+            Ok(ordered(old, &order, &before, names))
         }
     }
 }

@@ -160,7 +160,7 @@ fn strategic_patches_merge_lists_by_key_and_obey_directives() {
         (
             fin.clone(),
             json!({ "metadata": { "finalizers": ["c"] } }),
-            json!({ "metadata": { "finalizers": ["a", "b", "c"] } }),
+            json!({ "metadata": { "finalizers": ["c", "a", "b"] } }),
         ),
         (
             fin.clone(),

@@ -24,11 +24,11 @@ pub(super) fn check(resource: &Resource, new: &Value, causes: &mut Vec<Cause>) {
     labels(new, causes);
     annotations(new, causes);
     owners(new, causes);
-    for finalizer in list(new, &["metadata", "finalizers"]).iter().filter_map(Value::as_str) {
+    for (i, finalizer) in list(new, &["metadata", "finalizers"]).iter().filter_map(Value::as_str).enumerate() {
         extend("metadata.finalizers", finalizer, names::qualified(finalizer), causes);
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.push(Cause::invalid("metadata.finalizers", &finalizer.into(), why));
+            causes.push(Cause::invalid(format!("metadata.finalizers[{i}]"), &finalizer.into(), why));
         }
     }
 }

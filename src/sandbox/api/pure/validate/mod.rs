@@ -23,7 +23,15 @@ use super::rejection::{Cause, Rejection};
 use super::resources::Resource;
 use serde_json::Value;
 
+pub(super) use types::json_type;
+
+pub(super) use names::qualified;
 pub use names::{is_dns_label, is_dns_subdomain};
+
+/// Whether an object can be decoded as its kind at all: the first thing that a typed server finds.
+pub fn decodes(resource: &Resource, object: &Value) -> Result<(), Rejection> {
+    types::check(resource, object)
+}
 
 /// Checks a new object: its name is settled (generated if need be), its namespace is filled in.
 pub fn on_create(resource: &Resource, new: &Value) -> Result<(), Rejection> {

@@ -60,7 +60,7 @@ pub(super) fn label(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with `prefix/name` or `name`: keys of labels and annotations, finalizers.
-pub(super) fn qualified(text: &str) -> Vec<String> {
+pub(in super::super) fn qualified(text: &str) -> Vec<String> {
     let (prefix, name) = match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] => (None, *name),
         [prefix, name] => (Some(*prefix), *name),

@@ -39,11 +39,11 @@ pub(super) fn attachment(new: &Value, causes: &mut Vec<Cause>) {
         (None, Some(_)) => {}
         (Some(spec), None) => volumes::spec(spec, true, "spec.source.inlineVolumeSpec", causes),
     }
+    let node = text(new, &["spec", "nodeName"]);
+    causes.extend(names::subdomain(node).into_iter().map(|why| Cause::invalid("spec.nodeName", &node.into(), why)));
     if let Some(name) = volume {
         causes.extend(names::subdomain(name).into_iter().map(|why| Cause::invalid(field, &name.into(), why)));
     }
-    let node = text(new, &["spec", "nodeName"]);
-    causes.extend(names::subdomain(node).into_iter().map(|why| Cause::invalid("spec.nodeName", &node.into(), why)));
 }
 
 /// The status of a VolumeAttachment.

@@ -83,7 +83,7 @@ fn new_objects_are_refused_for_each_of_their_faults() {
         ("namespaces", vec![("/metadata/name", json!("a.b"))], vec!["metadata.name"]),
         ("nodes", vec![("/metadata/namespace", json!("default"))], vec!["metadata.namespace"]),
         ("leases", vec![("/metadata/namespace", Value::Null)], vec!["metadata.namespace"]),
-        ("nodes", vec![("/metadata/finalizers", json!(["plain"]))], vec!["metadata.finalizers"]),
+        ("nodes", vec![("/metadata/finalizers", json!(["plain"]))], vec!["metadata.finalizers[0]"]),
         ("nodes", vec![("/metadata/labels", json!({ "a b": "c d" }))], vec!["metadata.labels", "metadata.labels"]),
         (
             "volumeattachments",
@@ -233,37 +233,37 @@ fn members_of_the_wrong_type_are_undecodable() {
             "volumeattachments",
             "/spec/attacher",
             json!(5),
-            "json: cannot unmarshal number into Go struct field VolumeAttachment.spec.attacher of type string",
+            "json: cannot unmarshal number into Go struct field VolumeAttachmentSpec.spec.attacher of type string",
         ),
         (
             "volumeattachments",
             "/status",
             json!({ "attached": "yes" }),
-            "json: cannot unmarshal string into Go struct field VolumeAttachment.status.attached of type bool",
+            "json: cannot unmarshal string into Go struct field VolumeAttachmentStatus.status.attached of type bool",
         ),
         (
             "persistentvolumes",
             "/spec/csi",
             json!({ "volumeAttributes": { "a": true } }),
-            "json: cannot unmarshal bool into Go struct field PersistentVolume.spec.csi.volumeAttributes of type string",
+            "json: cannot unmarshal bool into Go struct field CSIPersistentVolumeSource.spec.csi.volumeAttributes of type string",
         ),
         (
             "csinodes",
             "/spec/drivers",
             json!([{ "nodeID": {} }]),
-            "json: cannot unmarshal object into Go struct field CSINode.spec.drivers.nodeID of type string",
+            "json: cannot unmarshal object into Go struct field CSINodeDriver.spec.drivers.nodeID of type string",
         ),
         (
             "nodes",
             "/metadata/finalizers",
             json!("a/b"),
-            "json: cannot unmarshal string into Go struct field Node.metadata.finalizers of type []string",
+            "json: cannot unmarshal string into Go struct field ObjectMeta.metadata.finalizers of type []string",
         ),
         (
             "leases",
             "/spec/leaseDurationSeconds",
             json!(1.5),
-            "json: cannot unmarshal number into Go struct field Lease.spec.leaseDurationSeconds of type int32",
+            "json: cannot unmarshal number into Go struct field LeaseSpec.spec.leaseDurationSeconds of type int32",
         ),
     ];
     for (plural, pointer, value, message) in cases {

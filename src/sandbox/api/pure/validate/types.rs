@@ -2,6 +2,9 @@
 //!
 //! Each entry is `path:Go type`; `[]` in a path walks into a list's items. A null is as good as a missing member.
 
+use ::base64::Engine as _;
+use ::base64::engine::general_purpose::STANDARD;
+
 use super::super::rejection::Rejection;
 use super::super::resources::Resource;
 use serde_json::Value;
@@ -162,16 +165,43 @@ fn check_entry(resource: &Resource, object: &Value, prefix: &str, entry: &str) -
     }
     for value in found {
         if let Some((wrong, wanted)) = mismatch(value, go_type) {
-            let path = path.replace("[]", "");
-            let detail = format!(
-                "json: cannot unmarshal {} into Go struct field {}.{prefix}{path} of type {wanted}",
-                json_type(wrong),
-                resource.kind
-            );
-            return Err(Rejection::undecodable(resource, detail));
+            let path = format!("{prefix}{}", path.replace("[]", ""));
+            return Err(Rejection::undecodable(resource, complaint(resource, &path, wrong, wanted)));
         }
     }
     Ok(())
+}
+
+/// What Go's decoder says of a value that does not fit: it names the struct that the field is in.
+fn complaint(resource: &Resource, path: &str, wrong: &Value, wanted: &str) -> String {
+    if let (Some(text), "v1.Time" | "v1.MicroTime") = (wrong.as_str(), wanted) {
+        let layout = if wanted == "v1.Time" { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
+        return format!("parsing time \"{text}\" as \"{layout}\"");
+    }
+    if wanted == "[]uint8" && wrong.is_string() {
+        return format!("illegal base64 data at input byte {}", wrong.as_str().map_or(0, base64_fault));
+    }
+    let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
+    let own = METADATA.iter().chain(members(resource)).map(|entry| ("", *entry));
+    let prefixes = ["spec.", "spec.source.inlineVolumeSpec."];
+    let of_volumes = prefixes.iter().flat_map(|prefix| VOLUME_SPEC.iter().map(|entry| (*prefix, *entry)));
+    let holder = own.chain(of_volumes).find_map(|(prefix, entry)| {
+        let (path, go_type) = entry.split_once(':')?;
+        (parent.strip_prefix(prefix) == Some(path)).then(|| go_type.trim_start_matches("[]").trim_start_matches("v1."))
+    });
+    let holder = holder.unwrap_or(resource.kind);
+    format!("json: cannot unmarshal {} into Go struct field {holder}.{path} of type {wanted}", json_type(wrong))
+}
+
+/// Where a text stops being base64.
+fn base64_fault(text: &str) -> usize {
+    let odd = |byte: u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'\n' | b'\r'));
+    text.bytes().position(odd).unwrap_or(text.len() / 4 * 4)
+}
+
+/// Whether the API reads this as a time: RFC 3339, in a Lease to the microsecond.
+fn is_time(text: &str, micro: bool) -> bool {
+    text.parse::<jiff::Timestamp>().is_ok() && (!micro || text.contains('.'))
 }
 
 /// The part of a value that does not fit, and the type that it should have.
@@ -192,7 +222,9 @@ fn mismatch<'a>(value: &'a Value, go_type: &'a str) -> Option<(&'a Value, &'a st
         };
     }
     let fits = match go_type {
-        "string" | "types.UID" | "v1.Time" | "v1.MicroTime" | "[]uint8" => value.is_string(),
+        "string" | "types.UID" => value.is_string(),
+        "v1.Time" | "v1.MicroTime" => value.as_str().is_some_and(|text| is_time(text, go_type == "v1.MicroTime")),
+        "[]uint8" => value.as_str().is_some_and(|text| STANDARD.decode(text).is_ok()),
         "bool" => value.is_boolean(),
         "int32" => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
         "resource.Quantity" => value.is_string() || value.is_number(),
@@ -201,7 +233,8 @@ fn mismatch<'a>(value: &'a Value, go_type: &'a str) -> Option<(&'a Value, &'a st
     (!fits).then_some((value, go_type))
 }
 
-fn json_type(value: &Value) -> &'static str {
+/// How Go's decoder calls a value.
+pub(in super::super) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

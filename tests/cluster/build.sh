@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Builds the programs of the cluster tests once, and prints the folder that they are in.
+#
+#   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
+#   go/peers        csi-attacher, csi-sanity
+#
+# A build is kept outside the tree, by version and by what its go.sum says; what exists isn't built again.
+# KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
+#
+#   build.sh [kubernetes | peers]...     both, if none is named
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
+mkdir -p "$cache"
+
+# The version of a module in go/<part>/go.mod.
+version() { awk -v module="$2" '$1 == "require" { $1 = $2; $2 = $3 } $1 == module { print $2; exit }' "$here/go/$1/go.mod"; }
+
+# The folder of a part's programs: one for each go.mod and go.sum.
+folder() {
+    local sums
+    sums="$(cat "$here/go/$1/go.mod" "$here/go/$1/go.sum" | sha256sum | cut -c1-8)"
+    case $1 in
+        kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
+        peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
+        *) echo "build.sh: there is no part $1" >&2 && exit 64 ;;
+    esac
+}
+
+# A program of a part: its package, and what its linker is told.
+program() {
+    local part=$1 name=$2 package=$3 flags=$4 into
+    into="$(folder "$part")"
+    [[ -x $into/$name ]] && return
+    echo "building $name" >&2
+    # The lowest priority and no workspace: a developer's machine stays usable, and a developer's go.work stays out.
+    (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 \
+        nice -n 19 go build -trimpath -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")
+    mv "$into/.$name.part" "$into/$name"
+}
+
+build() {
+    local part=$1 release stamp
+    mkdir -p "$(folder "$part")"
+    # One build at a time: whoever comes second finds it done.
+    exec 9>"$(folder "$part")/.lock"
+    flock 9
+    case $part in
+        kubernetes)
+            release="$(version kubernetes k8s.io/kubernetes)"
+            stamp="-X k8s.io/component-base/version.gitVersion=$release -X k8s.io/client-go/pkg/version.gitVersion=$release"
+            if [[ -z ${KUBEBUILDER_ASSETS:-} ]]; then
+                program kubernetes etcd go.etcd.io/etcd/server/v3 ""
+                program kubernetes kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver "$stamp"
+                program kubernetes kubectl k8s.io/kubernetes/cmd/kubectl "$stamp"
+            fi
+            program kubernetes kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager "$stamp"
+            program kubernetes kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler "$stamp"
+            ;;
+        peers)
+            release="$(version peers github.com/kubernetes-csi/external-attacher/v4)"
+            program peers csi-attacher github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher "-X main.version=$release"
+            program peers csi-sanity github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity ""
+            ;;
+    esac
+    exec 9>&-
+}
+
+parts=("$@")
+((${#parts[@]})) || parts=(kubernetes peers)
+for part in "${parts[@]}"; do build "$part"; done
+
+# The folders to look in, first match first.
+path="${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS:}"
+for part in "${parts[@]}"; do path+="$(folder "$part"):"; done
+echo "${path%:}"

@@ -1,0 +1,279 @@
+//! A Kubernetes control plane on loopback: etcd and kube-apiserver, and the controllers if they are wanted.
+//!
+//! Real TLS everywhere, RBAC, service accounts. Ports are free ones, files are in a folder of its own below `target/tmp`,
+//! where the logs stay. Whoever loses the race for a port starts again with others.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::programs::{Janitor, Program};
+use super::tls::{Authority, Pair, signing_key};
+
+/// How long a program may take to be ready, on a busy machine.
+const READY: Duration = Duration::from_secs(90);
+
+/// How much of a control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// The API alone: objects change only when somebody changes them.
+    Api,
+    /// With kube-controller-manager and kube-scheduler.
+    Controllers,
+}
+
+/// A control plane that runs.
+pub(crate) struct ControlPlane {
+    /// Its files.
+    pub(crate) folder: PathBuf,
+    extent: Extent,
+    ports: Ports,
+    authority: Authority,
+    admin: Pair,
+    running: Mutex<Running>,
+    _janitor: Janitor,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    etcd: u16,
+    peer: u16,
+    api: u16,
+}
+
+struct Running {
+    etcd: Program,
+    api: Option<Program>,
+    controllers: Vec<Program>,
+}
+
+impl ControlPlane {
+    /// Starts one, ready for requests.
+    pub(crate) async fn start(extent: Extent) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        for _ in 0..5 {
+            match Self::try_start(extent).await {
+                Ok(control_plane) => return control_plane,
+                Err(trouble) if trouble.contains("address already in use") => {}
+                Err(trouble) => panic!("the control plane does not start: {trouble}"),
+            }
+        }
+        panic!("others take every port that we choose");
+    }
+
+    async fn try_start(extent: Extent) -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let janitor = Janitor::watch(&folder);
+        let (authority, ports) = (Authority::new(), Ports::free());
+        let admin = authority.client("cluster-tests", Some("system:masters"));
+        write_keys(&folder, &authority);
+        let etcd = Program::start(&folder, "etcd", &etcd_arguments(ports));
+        let running = Mutex::new(Running { etcd, api: None, controllers: Vec::new() });
+        let this = Self { folder, extent, ports, authority, admin, running, _janitor: janitor };
+        std::fs::write(this.admin_kubeconfig(), this.kubeconfig_with(&client_certificate(&this.admin)).to_string())
+            .unwrap();
+        this.start_api().await?;
+        if extent == Extent::Controllers {
+            this.start_controllers().await;
+        }
+        Ok(this)
+    }
+
+    /// The API's address.
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports.api)
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.folder.join("admin.kubeconfig")
+    }
+
+    /// A client of this runtime, as administrator.
+    pub(crate) async fn client(&self) -> kube::Client {
+        let file = Kubeconfig::read_from(self.admin_kubeconfig()).unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        // What the server says is what a test wants to see.
+        config.default_retry = false;
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// A kubeconfig for whoever has this token, as a file of this name.
+    pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
+        let path = self.folder.join(format!("{name}.kubeconfig"));
+        std::fs::write(&path, self.kubeconfig_with(&json!({ "token": token })).to_string()).unwrap();
+        path
+    }
+
+    fn kubeconfig_with(&self, user: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {
+                "server": self.url(), "certificate-authority-data": STANDARD.encode(&self.authority.certificate)}}],
+            "users": [{"name": "it", "user": user}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        })
+    }
+
+    async fn start_api(&self) -> Result<(), String> {
+        let mut running = self.running.lock().await;
+        running.etcd.check()?;
+        let mut api = Program::start(&self.folder, "kube-apiserver", &api_arguments(self.ports, self.extent));
+        let client = self.client().await;
+        let ready = async {
+            loop {
+                api.check()?;
+                running.etcd.check()?;
+                let asked = http::Request::get("/readyz").body(Vec::new()).unwrap();
+                if client.request_text(asked).await.is_ok() && has_namespaces(&client).await {
+                    return Ok::<(), String>(());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(READY, ready).await.map_err(|_| "kube-apiserver is not ready in time".to_owned())??;
+        running.api = Some(api);
+        Ok(())
+    }
+
+    async fn start_controllers(&self) {
+        let arguments = |more: &[&str]| -> Vec<String> {
+            ["--kubeconfig=admin.kubeconfig", "--leader-elect=false", "--secure-port=0"]
+                .iter()
+                .chain(more)
+                .map(|&argument| argument.to_owned())
+                .collect()
+        };
+        let manager = arguments(&[
+            "--service-account-private-key-file=service-accounts.key",
+            "--root-ca-file=authority.crt",
+            "--attach-detach-reconcile-sync-period=5s",
+            "--pvclaimbinder-sync-period=2s",
+        ]);
+        let mut running = self.running.lock().await;
+        running.controllers = vec![
+            Program::start(&self.folder, "kube-controller-manager", &manager),
+            Program::start(&self.folder, "kube-scheduler", &arguments(&[])),
+        ];
+    }
+
+    /// Stops the API server and starts it again, on the same port and data.
+    pub(crate) async fn restart_api(&self) {
+        let api = self.running.lock().await.api.take();
+        if let Some(api) = api {
+            api.stop().await;
+        }
+        self.start_api().await.unwrap();
+    }
+
+    /// Makes etcd forget every version but the latest.
+    pub(crate) async fn compact(&self) {
+        let file = self.kubeconfig_with(&client_certificate(&self.admin)).to_string();
+        let file: Kubeconfig = serde_yaml::from_str(&file).unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        config.cluster_url = format!("https://127.0.0.1:{}", self.ports.etcd).parse().unwrap();
+        let etcd = kube::Client::try_from(config).unwrap();
+        let any = json!({"key": STANDARD.encode("\0"), "limit": "1"});
+        let now: Value = etcd.request(post("/v3/kv/range", &any)).await.unwrap();
+        let revision = json!({"revision": now["header"]["revision"], "physical": true});
+        etcd.request::<Value>(post("/v3/kv/compaction", &revision)).await.unwrap();
+    }
+}
+
+impl Ports {
+    fn free() -> Self {
+        let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+        let [etcd, peer, api] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+        Self { etcd, peer, api }
+    }
+}
+
+fn post(path: &str, body: &Value) -> http::Request<Vec<u8>> {
+    http::Request::post(path).header("content-type", "application/json").body(body.to_string().into_bytes()).unwrap()
+}
+
+async fn has_namespaces(client: &kube::Client) -> bool {
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(client.clone());
+    let (default, system) = (namespaces.get_opt("default").await, namespaces.get_opt("kube-system").await);
+    matches!((default, system), (Ok(Some(_)), Ok(Some(_))))
+}
+
+fn client_certificate(pair: &Pair) -> Value {
+    json!({"client-certificate-data": STANDARD.encode(&pair.certificate), "client-key-data": STANDARD.encode(&pair.key)})
+}
+
+fn write_keys(folder: &Path, authority: &Authority) {
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    write("authority.crt", &authority.certificate);
+    let (private, public) = signing_key();
+    write("service-accounts.key", &private);
+    write("service-accounts.pub", &public);
+    for (name, pair) in [
+        ("etcd", authority.server("etcd")),
+        ("api", authority.server("kube-apiserver")),
+        ("api-etcd", authority.client("kube-apiserver", None)),
+    ] {
+        write(&format!("{name}.crt"), &pair.certificate);
+        write(&format!("{name}.key"), &pair.key);
+    }
+}
+
+fn etcd_arguments(ports: Ports) -> Vec<String> {
+    let Ports { etcd, peer, .. } = ports;
+    vec![
+        "--name=it".to_owned(),
+        "--data-dir=etcd".to_owned(),
+        format!("--listen-client-urls=https://127.0.0.1:{etcd}"),
+        format!("--advertise-client-urls=https://127.0.0.1:{etcd}"),
+        format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+        format!("--initial-cluster=it=http://127.0.0.1:{peer}"),
+        "--cert-file=etcd.crt".to_owned(),
+        "--key-file=etcd.key".to_owned(),
+        "--trusted-ca-file=authority.crt".to_owned(),
+        "--client-cert-auth".to_owned(),
+        // What is lost with the machine would be thrown away in a minute.
+        "--unsafe-no-fsync".to_owned(),
+        "--log-level=warn".to_owned(),
+    ]
+}
+
+fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
+    let Ports { etcd, api, .. } = ports;
+    let mut arguments: Vec<String> = [
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        "--tls-cert-file=api.crt",
+        "--tls-private-key-file=api.key",
+        "--client-ca-file=authority.crt",
+        "--etcd-cafile=authority.crt",
+        "--etcd-certfile=api-etcd.crt",
+        "--etcd-keyfile=api-etcd.key",
+        "--authorization-mode=RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--service-account-signing-key-file=service-accounts.key",
+        "--service-account-key-file=service-accounts.pub",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--cert-dir=certificates",
+        "--shutdown-delay-duration=0s",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    arguments.push(format!("--etcd-servers=https://127.0.0.1:{etcd}"));
+    arguments.push(format!("--secure-port={api}"));
+    if extent == Extent::Api {
+        // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
+        arguments.push("--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection".to_owned());
+    }
+    arguments
+}

@@ -1,0 +1,138 @@
+//! What the scenarios of `tests/it` stand on here: a real API server, the demo driver, and daemons that come by kubeconfig,
+//! each under a service account with exactly the rights that `check` prints for its configuration.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use csi_control_plane::app::{self, AppError, Environment, Plan};
+use csi_control_plane::cluster::ClusterAccess;
+use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::process::{Clock, Dial, Entropy};
+use csi_control_plane::roles;
+use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
+use csi_control_plane::telemetry::Meter;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::accounts;
+use super::control_plane::ControlPlane;
+
+/// The namespace of the daemons: of their accounts and Leases.
+pub(crate) const NAMESPACE: &str = "kube-system";
+
+/// A driver and its daemons, on a cluster that others use too.
+pub(crate) struct Ground {
+    cluster: std::sync::Arc<ControlPlane>,
+    client: kube::Client,
+    driver: Driver,
+    server: Server,
+    folder: TempDir,
+}
+
+impl Ground {
+    /// Sets up a driver of this profile.
+    pub(crate) async fn set(profile: Profile) -> Self {
+        let cluster = crate::shared().await;
+        Self::on(cluster, profile).await
+    }
+
+    /// The same on a certain cluster.
+    pub(crate) async fn on(cluster: std::sync::Arc<ControlPlane>, profile: Profile) -> Self {
+        let client = cluster.client().await;
+        let folder = tempfile::tempdir().unwrap();
+        let driver = Driver::new(profile, Clock::system());
+        let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
+        Self { cluster, client, driver, server, folder }
+    }
+
+    /// A client that may do everything.
+    pub(crate) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.cluster.admin_kubeconfig()
+    }
+
+    /// The driver's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("csi.sock")
+    }
+
+    /// Where the programs of this driver may log.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The driver's backend.
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Ends the driver's process, and starts it again after `down`.
+    pub(crate) async fn restart_driver(&self, down: Duration) {
+        self.server.restart(down).await;
+        self.server.up().await;
+    }
+
+    /// Starts a daemon on this host name with this configuration.
+    pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
+        let file = File { name: format!("{host}.yaml"), text: yaml.to_owned() };
+        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+        let plan = Plan::of(&loaded, &self.driver.profile().name).unwrap();
+        let manifests = plan.manifests.replace("NAMESPACE", NAMESPACE);
+        let token = accounts::token(&self.client, NAMESPACE, host, &manifests).await;
+        let kubeconfig = self.cluster.kubeconfig(host, &token);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let diagnostics = listener.local_addr().unwrap();
+        let environment = Environment {
+            clock: Clock::system(),
+            entropy: Entropy::system(),
+            meter: Meter::new(),
+            cluster: ClusterAccess::Kubeconfig(kubeconfig),
+            driver: Dial::unix(self.folder.path().join("csi.sock")),
+            endpoint: loaded.config.csi.endpoint.clone(),
+            host: host.to_owned(),
+            namespace: Some(NAMESPACE.to_owned()),
+            diagnostics: Some(listener),
+        };
+        let stop = CancellationToken::new();
+        let running = spawn(app::serve(loaded, environment, stop.clone()));
+        Daemon { diagnostics: Some(diagnostics), stop, running }
+    }
+}
+
+/// A daemon that runs.
+pub(crate) struct Daemon {
+    /// Where its diagnostics are.
+    pub(crate) diagnostics: Option<SocketAddr>,
+    stop: CancellationToken,
+    running: JoinHandle<Result<(), AppError>>,
+}
+
+impl Daemon {
+    /// Asks it to stop, and waits until it has.
+    pub(crate) async fn stop(self) -> Result<(), AppError> {
+        self.stop.cancel();
+        self.running.await.unwrap_or(Ok(()))
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.running.is_finished()
+    }
+
+    /// Ends it here and now, as SIGKILL does.
+    pub(crate) fn kill(self) {
+        self.running.abort();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the handle stands for the process")]
+fn spawn(daemon: impl Future<Output = Result<(), AppError>> + Send + 'static) -> JoinHandle<Result<(), AppError>> {
+    tokio::spawn(daemon)
+}

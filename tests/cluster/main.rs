@@ -1,0 +1,112 @@
+//! The same behaviours and scenarios on a real Kubernetes control plane: `just cluster`.
+//!
+//! ```text
+//! build.sh        builds etcd, kube-apiserver & co. from the Go module proxy, once
+//! programs, tls,  a control plane of processes on loopback
+//! control_plane
+//! accounts        who may do what on it
+//! conformance     ../conformance on it: the oracle of the sandbox's API
+//! ground          ../it on it: its scenarios, with daemons that have the rights that `check` prints
+//! ```
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so may its helpers"
+)]
+
+mod accounts;
+#[path = "../conformance/mod.rs"]
+mod conformance;
+mod control_plane;
+mod controllers;
+mod ground;
+mod peers;
+mod programs;
+mod tls;
+
+#[path = "../it"]
+mod scenarios {
+    //! The scenarios that `tests/it` plays in the sandbox.
+    pub(crate) mod attach;
+    pub(crate) mod drift;
+    pub(crate) mod driver;
+    pub(crate) mod errors;
+    pub(crate) mod leading;
+    pub(crate) mod nodes;
+    pub(crate) mod secrets;
+    pub(crate) mod volumes;
+}
+#[path = "../it/http.rs"]
+mod http;
+#[path = "../it/logs.rs"]
+mod logs;
+#[path = "../it/objects.rs"]
+mod objects;
+#[path = "../it/world.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios that only a sandbox can play")]
+mod world;
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use tokio::sync::OnceCell;
+
+use conformance::dialogue::Server;
+use control_plane::{ControlPlane, Extent};
+
+/// The API server that tests share which neither restart it nor look at all of its objects.
+async fn shared() -> Arc<ControlPlane> {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    Arc::clone(SHARED.get_or_init(|| async { Arc::new(ControlPlane::start(Extent::Api).await) }).await)
+}
+
+/// A server for the conformance list.
+struct Standing {
+    server: Server,
+}
+
+impl Standing {
+    async fn of(control_plane: Arc<ControlPlane>) -> Self {
+        let client = control_plane.client().await;
+        let forget = Arc::new(move || {
+            let control_plane = Arc::clone(&control_plane);
+            async move {
+                control_plane.compact().await;
+                // Its memory of old versions outlives etcd's.
+                control_plane.restart_api().await;
+            }
+            .boxed()
+        });
+        Self { server: Server { client, forget } }
+    }
+}
+
+/// Shared, for cases that only talk.
+async fn talking() -> Standing {
+    Standing::of(shared().await).await
+}
+
+/// For a case that makes its server forget.
+async fn forgetting() -> Standing {
+    Standing::of(Arc::new(ControlPlane::start(Extent::Api).await)).await
+}
+
+conformance::conformance_on!(crate::talking, crate::forgetting);
+
+#[tokio::test]
+async fn an_account_has_the_rights_that_it_was_given_and_no_others() {
+    let control_plane = shared().await;
+    let rights = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: reader\nrules:\n  \
+                  - apiGroups: [storage.k8s.io]\n    resources: [volumeattachments]\n    verbs: [list]\n";
+    let token = accounts::token(&control_plane.client().await, "accounts", "reader", rights).await;
+    let path = control_plane.kubeconfig("reader", &token);
+    let file = kube::config::Kubeconfig::read_from(path).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await.unwrap();
+    let reader = kube::Client::try_from(config).unwrap();
+    let get = |path: &str| ::http::Request::get(path).body(Vec::new()).unwrap();
+    reader.request_text(get("/apis/storage.k8s.io/v1/volumeattachments")).await.unwrap();
+    let refused = reader.request_text(get("/apis/storage.k8s.io/v1/csinodes")).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
+}

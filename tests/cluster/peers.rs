@@ -1,0 +1,95 @@
+//! Beside the Go programs that people know: csi-attacher, before and after us, and csi-sanity.
+
+use std::process::Command;
+
+use csi_control_plane::process::Clock;
+use csi_control_plane::sandbox::driver::{Driver, Listen, Method, Profile, Server};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::json;
+
+use crate::ground::NAMESPACE;
+use crate::programs::{Program, find};
+use crate::world::{World, until_some};
+
+/// Starts csi-attacher as an administrator, beside our daemons, with the lease settings of the scenarios.
+fn csi_attacher(world: &World) -> Program {
+    let ground = world.sandbox();
+    let arguments = [
+        format!("--kubeconfig={}", ground.admin_kubeconfig().display()),
+        format!("--csi-address={}", ground.socket().display()),
+        "--leader-election".to_owned(),
+        format!("--leader-election-namespace={NAMESPACE}"),
+        "--leader-election-lease-duration=6s".to_owned(),
+        "--leader-election-renew-deadline=4s".to_owned(),
+        "--leader-election-retry-period=500ms".to_owned(),
+        "--timeout=5s".to_owned(),
+    ];
+    Program::start(ground.folder(), "csi-attacher", &arguments)
+}
+
+/// Waits until the attacher's Lease is held by someone of whom `holds` is true.
+async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
+    let leases: Api<Lease> = Api::namespaced(world.client(), NAMESPACE);
+    let name = format!("external-attacher-leader-{}", world.driver_name().replace('.', "-"));
+    until_some(leases, &name, what, |lease: Option<&Lease>| {
+        let spec = lease.and_then(|lease| lease.spec.as_ref());
+        spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty() && holds(holder))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it_attached() {
+    let world = World::new().await;
+    let (node, first, second) = (world.node("node").await, world.volume("first").await, world.volume("second").await);
+    let daemon_host = world.name("daemon");
+    let of_daemon = |holder: &str| holder.starts_with(&daemon_host);
+    crate::accounts::namespace(&world.client(), NAMESPACE).await;
+
+    // csi-attacher attaches, and the daemon beside it waits for the same lease.
+    let attacher = csi_attacher(&world);
+    let by_them = world.attach(&first, &node).await;
+    world.attached(&by_them).await;
+    until_held(&world, "held by csi-attacher", |holder| !of_daemon(holder)).await;
+    let daemon = world.daemon(json!({})).await;
+
+    // It stops; the daemon detaches what it attached, without having attached it again.
+    attacher.stop().await;
+    until_held(&world, "held by the daemon", of_daemon).await;
+    world.detached(&by_them).await;
+    assert!(!world.is_published(&first, &node));
+    assert_eq!(world.publishes(&first).len(), 1);
+
+    // And back.
+    let by_us = world.attach(&second, &node).await;
+    world.attached(&by_us).await;
+    daemon.stop().await.unwrap();
+    let attacher = csi_attacher(&world);
+    until_held(&world, "held by csi-attacher again", |holder| !of_daemon(holder)).await;
+    world.detached(&by_us).await;
+    assert!(!world.is_published(&second, &node));
+    assert_eq!(world.driver().calls_of(Method::ControllerPublishVolume).len(), 2, "nothing was attached twice");
+    world.delete_volume(&second).await;
+    attacher.stop().await;
+}
+
+#[tokio::test]
+async fn the_demo_driver_passes_the_identity_suite_of_csi_sanity() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let driver = Driver::new(Profile::default(), Clock::system());
+    let server = Server::start(&driver, Listen::unix(socket.clone(), 0o600)).await.unwrap();
+    let mut sanity = Command::new(find("csi-sanity"));
+    sanity
+        .arg(format!("--csi.endpoint=unix://{}", socket.display()))
+        .arg(format!("--csi.mountdir={}", folder.path().join("mount").display()))
+        .arg(format!("--csi.stagingdir={}", folder.path().join("staging").display()))
+        // The other suites tidy up through the node service, which the demo driver doesn't have.
+        .args(["--ginkgo.focus=Identity Service", "--ginkgo.no-color"]);
+    let done = tokio::task::spawn_blocking(move || sanity.output().unwrap()).await.unwrap();
+    let told = String::from_utf8_lossy(&done.stdout);
+    let tail: Vec<&str> = told.lines().rev().take(60).collect();
+    assert!(done.status.success(), "{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    server.stop().await;
+}

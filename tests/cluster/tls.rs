@@ -1,0 +1,65 @@
+//! Certificates: one authority, and everyone's certificate of it.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+
+/// A certificate and its key, as PEM.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+/// Signs certificates.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Whom to trust, as PEM.
+    pub(crate) certificate: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = named("cluster-tests", None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// For a server on loopback, which may be a client too.
+    pub(crate) fn server(&self, name: &str) -> Pair {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        self.sign(params, &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth])
+    }
+
+    /// For a user of a group.
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Pair {
+        self.sign(named(user, group), &[ExtendedKeyUsagePurpose::ClientAuth])
+    }
+
+    fn sign(&self, mut params: CertificateParams, purposes: &[ExtendedKeyUsagePurpose]) -> Pair {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = purposes.to_vec();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pair { certificate, key: key.serialize_pem() }
+    }
+}
+
+/// A key pair to sign service accounts' tokens with: the private and the public half.
+pub(crate) fn signing_key() -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    (key.serialize_pem(), key.public_key_pem())
+}
+
+fn named(name: &str, organisation: Option<&str>) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    if let Some(organisation) = organisation {
+        params.distinguished_name.push(DnType::OrganizationName, organisation);
+    }
+    params
+}

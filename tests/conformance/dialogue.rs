@@ -1,0 +1,248 @@
+//! A conversation with an API server, written down so that two servers can be compared word for word.
+//!
+//! A case speaks of its objects as `CASE-something`: what stands for `CASE` is new each time, so that cases share a server.
+//! In the transcript it is `CASE` again, and what no two servers have in common (uids, versions, times, tokens) is numbered
+//! in the order in which it appears: the same number is the same value.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::transcript::Transcript;
+
+/// The longest that anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Something that a test has done to a server from behind.
+type Deed = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// An API server to talk to.
+#[derive(Clone)]
+pub(crate) struct Server {
+    /// As an administrator.
+    pub(crate) client: kube::Client,
+    /// Forgets old versions.
+    pub(crate) forget: Deed,
+}
+
+impl Server {
+    /// Old versions can't be listed or watched from any more.
+    pub(crate) async fn forget(&self) {
+        (self.forget)().await;
+    }
+}
+
+/// One conversation.
+pub(crate) struct Case {
+    server: Server,
+    /// What `CASE` stands for.
+    name: String,
+    transcript: Transcript,
+}
+
+/// What the server said.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    /// The HTTP status code.
+    pub(crate) code: u16,
+    /// The body.
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// A text of the body: `answer.text("/metadata/name")`.
+    pub(crate) fn text(&self, pointer: &str) -> &str {
+        self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The object's version.
+    pub(crate) fn version(&self) -> String {
+        self.text("/metadata/resourceVersion").to_owned()
+    }
+
+    /// The object's uid.
+    pub(crate) fn uid(&self) -> String {
+        self.text("/metadata/uid").to_owned()
+    }
+
+    /// The names of a list's items.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let items = self.body["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        items.iter().filter_map(|item| item.pointer("/metadata/name")?.as_str()).collect()
+    }
+}
+
+/// A patch's type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// By merge keys.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+impl PatchType {
+    fn media(self) -> &'static str {
+        match self {
+            Self::Json => "application/json-patch+json",
+            Self::Merge => "application/merge-patch+json",
+            Self::Strategic => "application/strategic-merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
+        }
+    }
+}
+
+impl Case {
+    /// Begins a conversation in a namespace of its own, called `CASE`.
+    pub(crate) async fn begin(server: &Server) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("c{:07x}-{:03}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let transcript = Transcript::new(&name);
+        let case = Self { server: server.clone(), name, transcript };
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "CASE"}});
+        let made = case.ask(&Method::POST, "/api/v1/namespaces", "application/json", &[], Some(&namespace)).await;
+        assert_eq!(made.code, 201, "{made:?}");
+        case
+    }
+
+    /// From here on the transcript tells of `managedFields`.
+    pub(crate) fn tell_managed_fields(&mut self) {
+        self.transcript.managed_fields = true;
+    }
+
+    /// Puts a finding into the transcript.
+    pub(crate) fn note(&mut self, title: &str, finding: &Value) {
+        self.transcript.event(title, 200, finding);
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Answer {
+        self.told(&Method::GET, path, "", &[], None).await
+    }
+
+    /// Asks for the answer in another form.
+    pub(crate) async fn get_as(&mut self, path: &str, accept: &str) -> Answer {
+        self.told(&Method::GET, path, "", &[("accept", accept)], None).await
+    }
+
+    pub(crate) async fn post(&mut self, path: &str, body: Value) -> Answer {
+        self.told(&Method::POST, path, "application/json", &[], Some(&body)).await
+    }
+
+    pub(crate) async fn put(&mut self, path: &str, body: Value) -> Answer {
+        self.told(&Method::PUT, path, "application/json", &[], Some(&body)).await
+    }
+
+    pub(crate) async fn patch(&mut self, kind: PatchType, path: &str, body: Value) -> Answer {
+        self.told(&Method::PATCH, path, kind.media(), &[], Some(&body)).await
+    }
+
+    pub(crate) async fn delete(&mut self, path: &str) -> Answer {
+        self.told(&Method::DELETE, path, "", &[], None).await
+    }
+
+    /// With preconditions and the like.
+    pub(crate) async fn delete_with(&mut self, path: &str, options: Value) -> Answer {
+        self.told(&Method::DELETE, path, "application/json", &[], Some(&options)).await
+    }
+
+    /// Any request.
+    pub(crate) async fn send(&mut self, method: &Method, path: &str, media: &str, body: &Value) -> Answer {
+        self.told(method, path, media, &[], Some(body)).await
+    }
+
+    async fn told(
+        &mut self,
+        method: &Method,
+        path: &str,
+        media: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Answer {
+        let answer = self.ask(method, path, media, headers, body).await;
+        let asked = self.transcript.clean(path);
+        self.transcript.exchange(method.as_str(), &asked, headers, media, body, answer.code, &answer.body);
+        answer
+    }
+
+    pub(super) async fn ask(
+        &self,
+        method: &Method,
+        path: &str,
+        media: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Answer {
+        let request = self.request(method, path, media, headers, body);
+        let response = tokio::time::timeout(PATIENCE, self.server.client.send(request)).await.unwrap().unwrap();
+        let code = response.status().as_u16();
+        let bytes = tokio::time::timeout(PATIENCE, response.into_body().collect_bytes()).await.unwrap().unwrap();
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Answer { code, body }
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        media: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Request<kube::client::Body> {
+        let mut request = Request::builder().method(method).uri(path.replace("CASE", &self.name));
+        request = request.header("user-agent", "conformance/1.0");
+        if !media.is_empty() {
+            request = request.header("content-type", media);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = body.map_or_else(Vec::new, |body| body.to_string().replace("CASE", &self.name).into_bytes());
+        request.body(kube::client::Body::from(body)).unwrap()
+    }
+
+    /// Watches until `count` events have come, or the stream has ended. Bookmarks count only if `path` asks for them.
+    pub(crate) async fn watch(&mut self, path: &str, count: usize) -> Vec<Value> {
+        let request = self.request(&Method::GET, path, "", &[], None);
+        let response = tokio::time::timeout(PATIENCE, self.server.client.send(request)).await.unwrap().unwrap();
+        let (code, asked) = (response.status().as_u16(), self.transcript.clean(path));
+        let mut body = response.into_body().into_data_stream();
+        let (mut buffer, mut seen) = (Vec::new(), Vec::new());
+        while seen.len() < count {
+            let next = tokio::time::timeout(PATIENCE, body.next()).await.expect("an event in time");
+            let Some(bytes) = next else { break };
+            buffer.extend_from_slice(&bytes.unwrap());
+            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n').filter(|_| seen.len() < count) {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                let event: Value = serde_json::from_slice(&line).unwrap();
+                self.transcript.event(&asked, code, &event);
+                seen.push(event);
+            }
+        }
+        if let Ok(rest) = serde_json::from_slice::<Value>(&buffer) {
+            // A refusal is no line.
+            self.transcript.event(&asked, code, &rest);
+            seen.push(rest);
+        }
+        seen
+    }
+
+    /// Holds what was said against what was written down, and tidies up.
+    pub(crate) fn end(self, name: &str) {
+        let mut settings = insta::Settings::clone_current();
+        settings.set_snapshot_path(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/snapshots"));
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.bind(|| insta::assert_snapshot!(name, self.transcript.text()));
+    }
+}

@@ -1,0 +1,39 @@
+//! The conformance list on the sandbox's API. `tests/cluster` runs the same list on a real one.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, and so may its helpers")]
+
+#[path = "mod.rs"]
+mod conformance;
+
+use std::sync::Arc;
+
+use conformance::dialogue::Server;
+use csi_control_plane::process::{Clock, Entropy, Tasks};
+use csi_control_plane::sandbox::api::{Api, ApiOptions, Connections, serve, tcp_connections};
+use futures::FutureExt as _;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// An API in this process, for one case.
+struct Standing {
+    server: Server,
+    _tasks: Tasks,
+}
+
+async fn sandbox() -> Standing {
+    let api = Api::new(ApiOptions::new(Clock::system(), Entropy::system()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    config.default_retry = false;
+    let (tasks, _) = Tasks::new("conformance");
+    let (incoming, stop) = (tcp_connections(listener), CancellationToken::new());
+    tasks.spawn("api", serve(api.clone(), incoming, Connections::default(), stop));
+    let forget = Arc::new(move || {
+        api.compact();
+        std::future::ready(()).boxed()
+    });
+    let server = Server { client: kube::Client::try_from(config).unwrap(), forget };
+    Standing { server, _tasks: tasks }
+}
+
+conformance::conformance_on!(crate::sandbox, crate::sandbox);

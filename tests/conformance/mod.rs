@@ -1,0 +1,144 @@
+//! What Kubernetes does that we rely on: one list of behaviours, held against the sandbox's API and against a real one.
+//!
+//! Each case is a conversation over plain HTTP. Its verdicts are in its code; besides, the whole of it is compared with a
+//! transcript in `snapshots/`, which was written by a real kube-apiserver (`just cluster` holds it against one again, and
+//! `INSTA_UPDATE=always just cluster` writes what is new). So the sandbox cannot drift from the real server unnoticed.
+
+pub(crate) mod access;
+pub(crate) mod compaction;
+pub(crate) mod deleting;
+pub(crate) mod dialogue;
+pub(crate) mod forms;
+pub(crate) mod lists;
+mod objects;
+pub(crate) mod patches;
+pub(crate) mod statuses;
+mod transcript;
+pub(crate) mod validation;
+pub(crate) mod watches;
+pub(crate) mod writes;
+
+use http::Method;
+use serde_json::Value;
+
+use dialogue::{Answer, Case};
+
+/// A POST of which the transcript isn't told: its answer is never the same twice.
+async fn untold(case: &Case, path: &str, body: Value) -> Answer {
+    case.ask(&Method::POST, path, "application/json", &[], Some(&body)).await
+}
+
+/// As [`untold`].
+async fn ask(case: &Case, path: &str, body: Value) -> Answer {
+    untold(case, path, body).await
+}
+
+/// A GET of which the transcript isn't told.
+async fn fetch(case: &Case, path: &str) -> Answer {
+    case.ask(&Method::GET, path, "", &[], None).await
+}
+
+/// Makes a test of each case, on the server that `$server().await` gives.
+macro_rules! each_on {
+    ($server:path: $($module:ident { $($case:ident)* })*) => {
+        $(mod $module {
+            $(#[tokio::test]
+            async fn $case() {
+                let standing = $server().await;
+                crate::conformance::$module::$case(&standing.server).await;
+            })*
+        })*
+    };
+}
+pub(crate) use each_on;
+
+/// Every case: on a server to talk to, and those that make it forget on one of their own.
+macro_rules! conformance_on {
+    ($talking:path, $forgetting:path) => {
+        $crate::conformance::each_on! { $talking:
+            access {
+                an_administrator_may_do_everything
+            }
+            deleting {
+                a_finalizer_holds_a_deleted_object
+                a_deleted_object_gets_no_new_finalizer
+                deletion_is_not_written_by_clients
+                preconditions_spare_a_namesake
+                a_patch_by_uid_spares_a_namesake
+                a_collection_is_deleted_by_selector
+                a_deleted_claim_comes_back_and_a_map_does_not
+            }
+            forms {
+                kubectl_gets_tables
+                metadata_alone_is_told
+                a_page_of_a_table_goes_on
+                discovery_tells_of_each_kind
+            }
+            lists {
+                pages_are_of_one_version
+                a_continue_token_must_be_the_servers
+                labels_select
+                fields_select
+                a_list_is_as_new_as_asked
+                a_version_of_the_future_is_waited_for_and_refused
+            }
+            patches {
+                a_json_patch_is_all_or_nothing
+                json_patch_pointers_escape_slashes
+                a_merge_patch_replaces_lists_and_null_removes
+                a_strategic_patch_merges_lists_by_key
+                a_patch_of_another_type_is_refused
+                apply_makes_owns_and_conflicts
+                apply_of_a_finalizer_leaves_those_of_others
+                managed_fields_tell_who_wrote_what
+            }
+            statuses {
+                a_write_to_the_object_leaves_its_status
+                a_write_to_the_status_leaves_the_rest
+                a_volumes_phase_is_its_status
+                an_error_message_is_at_most_1024_bytes
+                an_error_has_a_code_and_a_time
+                what_is_being_deleted_still_gets_its_status
+            }
+            validation {
+                names_are_dns_names
+                an_attachment_names_one_source
+                an_attachments_spec_never_changes
+                a_volumes_source_never_changes
+                a_volume_has_what_it_must
+                a_csi_node_lists_each_driver_once
+                leases_are_checked
+                events_belong_to_their_objects_namespace
+                wrong_types_are_bad_requests
+                immutable_maps_and_secrets_stay
+            }
+            watches {
+                a_watch_tells_every_change_after_its_version
+                a_watch_without_a_version_begins_with_what_is_there
+                a_watch_by_selector_tells_of_what_comes_and_goes
+                initial_events_end_with_a_bookmark
+                a_finalized_object_is_modified_then_deleted
+                a_watch_ends_when_its_time_is_up
+                a_watch_of_nonsense_is_refused
+            }
+            writes {
+                what_exists_is_not_created_again
+                a_write_with_an_old_version_conflicts
+                a_write_that_changes_nothing_keeps_the_version
+                a_write_to_a_namesake_conflicts_by_uid
+                names_in_path_and_body_must_agree
+                what_is_not_there_is_not_written_to
+                defaults_are_filled_in
+                a_generated_name_begins_as_asked
+                a_dry_run_writes_nothing
+            }
+        }
+        $crate::conformance::each_on! { $forgetting:
+            compaction {
+                a_page_of_a_compacted_version_has_expired
+                a_watch_from_a_compacted_version_is_gone
+            }
+        }
+    };
+}
+pub(crate) use conformance_on;

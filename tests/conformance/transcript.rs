@@ -1,0 +1,190 @@
+//! What two servers say, made comparable.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// Members that only one of two servers has, or that a case isn't about: `managedFields` is shown where a case asks for it.
+const NOISE: [&str; 1] = ["managedFields"];
+
+/// The transcript of one conversation.
+pub(crate) struct Transcript {
+    case: String,
+    text: String,
+    seen: BTreeMap<&'static str, Vec<String>>,
+    /// Whether `managedFields` are told.
+    pub(crate) managed_fields: bool,
+}
+
+impl Transcript {
+    pub(crate) fn new(case: &str) -> Self {
+        Self { case: case.to_owned(), text: String::new(), seen: BTreeMap::new(), managed_fields: false }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// One request and its answer.
+    #[expect(clippy::too_many_arguments, reason = "an exchange has that many parts")]
+    pub(crate) fn exchange(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        media: &str,
+        body: Option<&Value>,
+        code: u16,
+        answer: &Value,
+    ) {
+        let _ = writeln!(self.text, "{method} {path}");
+        for (name, value) in headers {
+            let _ = writeln!(self.text, "  {name}: {value}");
+        }
+        if let Some(body) = body {
+            let short = media.strip_prefix("application/").unwrap_or(media);
+            let body = self.normal(body);
+            let _ = writeln!(self.text, "  {short} {}", shortened(&body));
+        }
+        let answer = self.normal(answer);
+        let shown = serde_yaml::to_string(&answer).unwrap_or_default();
+        let _ = writeln!(self.text, "-> {code}");
+        for line in shown.lines() {
+            let _ = writeln!(self.text, "   {line}");
+        }
+        self.text.push('\n');
+    }
+
+    /// One event of a watch.
+    pub(crate) fn event(&mut self, path: &str, code: u16, event: &Value) {
+        let event = self.normal(event);
+        let _ = writeln!(self.text, "WATCH {path}\n-> {code} {}\n", shortened(&event));
+    }
+
+    /// A text with everything peculiar to this run named by its number.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let mut clean = text.replace(&self.case, "CASE");
+        for (kind, values) in &self.seen {
+            for (i, value) in values.iter().enumerate() {
+                let name = format!("{kind}{}", i + 1);
+                clean =
+                    if *kind == "VERSION" { replace_number(&clean, value, &name) } else { clean.replace(value, &name) };
+            }
+        }
+        clean
+    }
+
+    fn numbered(&mut self, kind: &'static str, value: &str) -> String {
+        let values = self.seen.entry(kind).or_default();
+        let i = values.iter().position(|it| it == value).unwrap_or_else(|| {
+            values.push(value.to_owned());
+            values.len() - 1
+        });
+        format!("{kind}{}", i + 1)
+    }
+
+    fn member(&mut self, key: &str, value: &Value) -> Value {
+        match (key, value) {
+            ("uid", Value::String(uid)) if !uid.is_empty() => self.numbered("UID", uid).into(),
+            ("resourceVersion", Value::String(version)) if !version.is_empty() && version != "0" => {
+                self.numbered("VERSION", version).into()
+            }
+            ("continue", Value::String(token)) if !token.is_empty() => self.numbered("CONTINUE", token).into(),
+            ("message", Value::String(text)) => self.clean(&plain(text)).into(),
+            // The same fault twice is told once.
+            ("causes", Value::Array(causes)) => {
+                let mut distinct: Vec<Value> = Vec::new();
+                for cause in causes.iter().map(|cause| self.normal(cause)) {
+                    if !distinct.contains(&cause) {
+                        distinct.push(cause);
+                    }
+                }
+                distinct.into()
+            }
+            // Documentation of the fields that a table's columns show.
+            ("description", Value::String(_)) => "".into(),
+            (_, value) => self.normal(value),
+        }
+    }
+
+    fn normal(&mut self, value: &Value) -> Value {
+        match value {
+            Value::Object(members) => {
+                let mut normal = serde_json::Map::new();
+                let is_list = ["items", "rows"].iter().any(|key| members.get(*key).is_some_and(Value::is_array));
+                for (key, value) in members {
+                    if is_list && key == "metadata" && value.get("continue").is_none() {
+                        // Its version is the whole store's, which others write to.
+                        let mut metadata = value.clone();
+                        metadata["resourceVersion"] = "OF-THE-LIST".into();
+                        normal.insert(key.clone(), metadata);
+                        continue;
+                    }
+                    if self.managed_fields || !NOISE.contains(&key.as_str()) {
+                        normal.insert(key.clone(), self.member(key, value));
+                    }
+                }
+                Value::Object(normal)
+            }
+            Value::Array(items) => items.iter().map(|item| self.normal(item)).collect(),
+            Value::String(text) if is_time(text) => "TIME".into(),
+            Value::String(text) => self.clean(text).into(),
+            _ => value.clone(),
+        }
+    }
+}
+
+/// A body on one line; a very long text in it by its length.
+fn shortened(body: &Value) -> String {
+    fn short(value: &Value) -> Value {
+        match value {
+            Value::String(text) if text.len() > 300 => format!("({} bytes)", text.len()).into(),
+            Value::Array(items) => items.iter().map(short).collect(),
+            Value::Object(members) => members.iter().map(|(key, value)| (key.clone(), short(value))).collect(),
+            _ => value.clone(),
+        }
+    }
+    short(body).to_string()
+}
+
+/// A message without what comes from the inside of a Go program: dumps of structs, differences of dumps, a parser's state.
+fn plain(message: &str) -> String {
+    let mut text = message.to_owned();
+    for (begin, end) in [("Invalid value: {", "}: "), ("Invalid value: \"{", "}\": ")] {
+        if let (Some(from), Some(to)) = (text.find(begin), text.rfind(end)) {
+            text.replace_range(from + begin.len()..to, "...");
+        }
+    }
+    for (end, keep) in [
+        ("\n@@", ""),
+        (": cannot parse ", ""),
+        ("continue key is not valid", "continue key is not valid"),
+        ("json parse error", "json parse error"),
+    ] {
+        if let Some(at) = text.find(end) {
+            text.truncate(at + keep.len());
+        }
+    }
+    text
+}
+
+fn is_time(text: &str) -> bool {
+    text.len() >= 20 && text.ends_with('Z') && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+/// Replaces `number` where it isn't part of a longer word.
+fn replace_number(text: &str, number: &str, name: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(number) {
+        let (before, after) = (&rest[..at], &rest[at + number.len()..]);
+        let part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+        let alone = !before.ends_with(part) && !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+        out.push_str(before);
+        out.push_str(if alone { name } else { number });
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
