@@ -178,7 +178,10 @@ impl Attempt<'_> {
             }
             Step::RecordAttached(context) => self.record_attached(now, &context).await,
             Step::Release => match perform::release(self.desk, now).await {
-                Ok(()) => Ok(()),
+                Ok(gone) => {
+                    self.done.gone = gone;
+                    Ok(())
+                }
                 Err(ended) => self.refresh_after(ended, now).await,
             },
             Step::RecordDetached => match perform::record_detached(self.desk, now).await {

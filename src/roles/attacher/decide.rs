@@ -72,7 +72,7 @@ pub struct Progress {
     pub published: Option<BTreeMap<String, String>>,
     /// The driver answered OK to an unpublish.
     pub unpublished: bool,
-    /// The API says that the attachment, unpublished, is gone.
+    /// The API says that the attachment, unpublished, is gone: our finalizer was the last one, or it was not found.
     pub gone: bool,
 }
 

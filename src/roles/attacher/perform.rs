@@ -142,16 +142,19 @@ pub(super) async fn record_attached(
     patch_status(desk, now, &status, AttemptError::RecordAttached).await
 }
 
-/// Removes our finalizer from the attachment, and nobody else's.
-pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<(), Stop> {
-    let Some(patch) = patch::remove_finalizer(&now.object.metadata, &desk.rules.finalizer) else { return Ok(()) };
+/// Removes our finalizer from the attachment, and nobody else's. `true`: it was the last one, and the object is gone. The
+/// server then answers with the object's old version, which the cache rightly takes for no news.
+pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
+    let Some(patch) = patch::remove_finalizer(&now.object.metadata, &desk.rules.finalizer) else { return Ok(false) };
     let api = desk.api.use_now()?;
     let name = ObjectName::cluster(&now.attachment.name);
     match api.patch::<VolumeAttachment>(&name, &patch).await {
         Ok(written) => {
+            let is_deleting = written.metadata.deletion_timestamp.is_some();
+            let is_gone = is_deleting && written.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
             desk.confirmed.forget(&now.attachment.uid);
             desk.known.attachments.absorb(written);
-            Ok(())
+            Ok(is_gone)
         }
         Err(error) => Err(AttemptError::Release(error).into()),
     }

@@ -20,7 +20,7 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
     let Some(now) = desk.find(ticket.key()) else { return Outcome::Forget };
     let attachment = &now.attachment;
     let result = match attachment.direction {
-        Direction::Detach if attachment.guarded => perform::release(&desk, &now).await,
+        Direction::Detach if attachment.guarded => perform::release(&desk, &now).await.map(|_| ()),
         Direction::Attach if !attachment.attached => {
             let status = json!({ "attached": true, "attachmentMetadata": null, "attachError": null });
             perform::patch_status(&desk, &now, &status, AttemptError::RecordAttached).await
