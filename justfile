@@ -6,7 +6,7 @@ _default:
     @just --list --unsorted
 
 # Everything that CI runs, in its order.
-ci: format lint docs dependencies story simulate bench-check test
+ci: format lint docs dependencies story simulate bench-check cluster test
 
 # The README's test command.
 test *args:

@@ -32,6 +32,9 @@ fn place(call: &Call) -> Option<Place> {
 }
 
 fn arrived(model: &mut Model, call: &Call) {
+    if call.method == Method::Probe {
+        model.probed_at = Some(model.now());
+    }
     let caller = model.caller(call);
     let (id, method) = (call.id, call.method);
     let subject = [call.volume.as_deref(), call.node.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" on ");
@@ -125,7 +128,9 @@ fn in_time(model: &mut Model, place: &Place) {
         return;
     }
     let doubled = BACKOFF.0 * 2_f64.powi(i32::try_from(streak.failures).unwrap_or(30).min(30) - 1);
-    let least = doubled.min(if streak.soft { 10.0 } else { BACKOFF.1 });
+    // An answer that was lost with its connection is Unavailable to the caller, whatever the driver meant to say.
+    let was_lost = model.probed_at >= Some(streak.ended);
+    let least = doubled.min(if streak.soft || was_lost { 10.0 } else { BACKOFF.1 });
     let gap = model.now().saturating_sub(streak.ended).as_secs_f64();
     if gap + 0.002 < least {
         let failures = streak.failures;

@@ -32,6 +32,8 @@ pub(crate) struct Model {
     /// Mutating calls and listings that run.
     pub(crate) live: BTreeMap<u64, Live>,
     pub(crate) streaks: BTreeMap<Place, Streak>,
+    /// When a daemon last met the driver, on a connection of its own.
+    pub(crate) probed_at: Option<Duration>,
     /// When deletion of an object was asked for, and when it appeared.
     pub(crate) deleted_at: BTreeMap<String, Duration>,
     pub(crate) created_at: BTreeMap<String, Duration>,
@@ -88,6 +90,7 @@ impl Model {
             tallies: BTreeMap::new(),
             live: BTreeMap::new(),
             streaks: BTreeMap::new(),
+            probed_at: None,
             deleted_at: BTreeMap::new(),
             created_at: BTreeMap::new(),
             woken_at: BTreeMap::new(),

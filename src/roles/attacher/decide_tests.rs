@@ -389,15 +389,9 @@ fn a_volume_removed_by_force_is_detached_by_what_the_attach_wrote_down() {
 }
 
 #[test]
-fn a_deleting_volume_is_still_detached() {
+fn what_may_be_published_is_unpublished_whatever_volume_and_status_say() {
     let mut world = World::detaching();
     world.set_volume("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-    assert!(matches!(world.step(), Step::Unpublish(_)));
-}
-
-#[test]
-fn an_attachment_that_was_never_attached_but_marked_is_unpublished() {
-    let mut world = World::detaching();
     world.set("/status", json!({ "attached": false }));
     assert!(matches!(world.step(), Step::Unpublish(_)));
 }
