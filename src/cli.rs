@@ -66,6 +66,8 @@ pub enum Command {
         keep: bool,
         /// The user's own driver; none: the demo driver.
         csi_endpoint: Option<String>,
+        /// The id of a node that the user's driver knows; none: its node service is asked.
+        node_id: Option<String>,
         /// What to change in the sandbox's configuration. Never from the environment: that names a real cluster's file.
         config: Option<PathBuf>,
     },
@@ -134,6 +136,9 @@ enum Verb {
         /// Drive this driver instead of the demo one.
         #[arg(long, value_name = "unix:///PATH")]
         csi_endpoint: Option<String>,
+        /// The id of a node that this driver knows, where its socket has no node service to ask.
+        #[arg(long, value_name = "ID", requires = "csi_endpoint")]
+        node_id: Option<String>,
         /// What to change in the sandbox's configuration.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
@@ -158,7 +163,9 @@ pub fn parse(arguments: Vec<OsString>, environment: &BTreeMap<String, String>) -
         }
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,
-        Verb::Sandbox { keep, csi_endpoint, config } => Command::Sandbox { keep, csi_endpoint, config },
+        Verb::Sandbox { keep, csi_endpoint, node_id, config } => {
+            Command::Sandbox { keep, csi_endpoint, node_id, config }
+        }
     })
 }
 
@@ -223,10 +230,15 @@ mod tests {
             ),
             ("schema", Command::Schema),
             ("version", Command::Version),
-            ("sandbox", Command::Sandbox { keep: false, csi_endpoint: None, config: None }),
+            ("sandbox", Command::Sandbox { keep: false, csi_endpoint: None, node_id: None, config: None }),
             (
-                "sandbox --keep --csi-endpoint unix:///x --config c.yaml",
-                Command::Sandbox { keep: true, csi_endpoint: Some("unix:///x".to_owned()), config: Some(config) },
+                "sandbox --keep --csi-endpoint unix:///x --node-id n --config c.yaml",
+                Command::Sandbox {
+                    keep: true,
+                    csi_endpoint: Some("unix:///x".to_owned()),
+                    node_id: Some("n".to_owned()),
+                    config: Some(config),
+                },
             ),
         ] {
             assert_eq!(parsed(line, &[]), Ok(command), "{line}");
@@ -253,6 +265,7 @@ mod tests {
             ("walk", "walk"),
             ("schema extra", "extra"),
             ("sandbox --csi-endpoint", "a value is required"),
+            ("sandbox --node-id n", "--csi-endpoint"),
         ] {
             let instead = parsed(line, &[]).unwrap_err();
             assert_eq!(instead.exit, Exit::Usage, "{line}");

@@ -50,8 +50,9 @@ fn main() -> ExitCode {
             Ok(Ok(Exit::Success))
         }
         #[cfg(feature = "sandbox")]
-        Command::Sandbox { keep, csi_endpoint, config } => {
-            let played = csi_control_plane::sandbox::run(keep, csi_endpoint, config.as_deref(), &variables);
+        Command::Sandbox { keep, csi_endpoint, node_id, config } => {
+            let wanted = csi_control_plane::sandbox::Wanted { keep, endpoint: csi_endpoint, node_id, overlay: config };
+            let played = csi_control_plane::sandbox::run(wanted, &variables);
             Ok(played.map(|()| Exit::Success).map_err(Into::into))
         }
         #[cfg(not(feature = "sandbox"))]

@@ -8,4 +8,4 @@ pub mod stage;
 pub mod story;
 mod verb;
 
-pub use verb::{SandboxError, run};
+pub use verb::{SandboxError, Wanted, run};

@@ -70,24 +70,32 @@ pub enum SandboxError {
     Signal(#[source] io::Error),
 }
 
-/// Runs the sandbox until its story is told; with `keep`, until it is told to stop.
-pub fn run(
-    keep: bool,
-    endpoint: Option<String>,
-    overlay: Option<&Path>,
-    variables: &BTreeMap<String, String>,
-) -> Result<(), SandboxError> {
+/// What the sandbox is asked to do.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Stay up after the story.
+    pub keep: bool,
+    /// The user's own driver; none: the demo driver.
+    pub endpoint: Option<String>,
+    /// The id of a node that the user's driver knows; none: its node service is asked.
+    pub node_id: Option<String>,
+    /// A file that changes the sandbox's configuration.
+    pub overlay: Option<PathBuf>,
+}
+
+/// Runs the sandbox until its story is told; where it is to be kept, until it is told to stop.
+pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), SandboxError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(SandboxError::Runtime)?;
     runtime.block_on(async {
         let telemetry = Telemetry::install(&telemetry_settings(variables), variables, Clock::system())?;
         let folder = Folder::make()?;
-        let result = play(keep, endpoint, overlay, &folder.0).await;
+        let result = play(wanted, &folder.0).await;
         telemetry.shutdown(Duration::from_secs(1)).await;
         result
     })
 }
 
-async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, folder: &Path) -> Result<(), SandboxError> {
+async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let mut narrator = Narrator::new(Box::new(io::stdout()), clock.now());
     let profile = Profile::with_nodes(["demo-node-a", "demo-node-b"]);
@@ -101,8 +109,8 @@ async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, fold
     narrator.say(format_args!("Kubernetes API   {url}"));
     narrator.say(format_args!("kubeconfig       {}", config_path.display()));
 
-    let address = endpoint.clone().unwrap_or_else(|| format!("unix://{}", folder.join("csi.sock").display()));
-    let (backend, dial) = match endpoint {
+    let address = wanted.endpoint.clone().unwrap_or_else(|| format!("unix://{}", folder.join("csi.sock").display()));
+    let (backend, dial) = match wanted.endpoint {
         None => {
             narrator.say(format_args!("demo CSI driver  {address}"));
             (Backend::Demo(stage.driver.clone()), stage.driver_dial("sandbox"))
@@ -110,11 +118,11 @@ async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, fold
         Some(address) => {
             let dial = Endpoint::parse(&address)?.dial();
             narrator.say(format_args!("your CSI driver  {address}"));
-            let own = Own::meet(&address, dial.clone(), clock, entropy).await?;
+            let own = Own::meet(&address, dial.clone(), wanted.node_id, clock, entropy).await?;
             (Backend::Own(Box::new(own)), dial)
         }
     };
-    let yaml = configuration(&address, overlay)?;
+    let yaml = configuration(&address, wanted.overlay.as_deref())?;
     let daemon = stage.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
     if let Some(address) = daemon.diagnostics {
         narrator.say(format_args!("status page      http://{address}/"));
@@ -124,7 +132,7 @@ async fn play(keep: bool, endpoint: Option<String>, overlay: Option<&Path>, fold
     let mut story = Story::new(&stage.api, &backend, &mut narrator);
     story.furnish().await?;
     story.play().await?;
-    if keep {
+    if wanted.keep {
         story.linger().await?;
         story.narrator.say(format_args!(
             "\nKept up: two volumes are attached, one attachment fails. Try\n\

@@ -44,7 +44,7 @@ pub enum BackendError {
     #[error("the driver did not become ready within {limit}s: {0}", limit = PATIENCE.as_secs())]
     NotReady(String),
     /// Its node service does not say where it runs.
-    #[error("NodeGetInfo failed: the story needs the driver's node service on the same socket")]
+    #[error("the driver's socket has no node service to ask for a node; name one that it knows with --node-id")]
     Node(#[source] tonic::Status),
     /// Its socket could not be reached.
     #[error("cannot connect to the driver's node service")]
@@ -58,8 +58,14 @@ pub enum BackendError {
 }
 
 impl Own {
-    /// Meets the driver at `address`.
-    pub async fn meet(address: &str, dial: Dial, clock: Clock, entropy: Entropy) -> Result<Self, BackendError> {
+    /// Meets the driver at `address`. Without a node id, its node service is asked where it runs.
+    pub async fn meet(
+        address: &str,
+        dial: Dial,
+        node_id: Option<String>,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> Result<Self, BackendError> {
         let csi = Csi::new(dial, CsiOptions::default(), Meter::new(), clock, entropy);
         let (tasks, _) = Tasks::new("story");
         tasks.spawn("csi", csi.clone().run());
@@ -73,14 +79,19 @@ impl Own {
             let state = csi.state().borrow().clone();
             return Err(BackendError::NotReady(state.last_error().unwrap_or("no answer").to_owned()));
         };
-        let channel: Channel = Endpoint::from_shared(address.to_owned())
-            .map_err(BackendError::Connect)?
-            .connect()
-            .await
-            .map_err(BackendError::Connect)?;
-        let info = NodeClient::new(channel).node_get_info(NodeGetInfoRequest {}).await.map_err(BackendError::Node)?;
-        Ok(Self { driver, node_id: info.into_inner().node_id, _tasks: tasks })
+        let node_id = match node_id {
+            Some(node_id) => node_id,
+            None => ask_for_node(address).await?,
+        };
+        Ok(Self { driver, node_id, _tasks: tasks })
     }
+}
+
+async fn ask_for_node(address: &str) -> Result<String, BackendError> {
+    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(BackendError::Connect)?;
+    let channel: Channel = endpoint.connect().await.map_err(BackendError::Connect)?;
+    let info = NodeClient::new(channel).node_get_info(NodeGetInfoRequest {}).await.map_err(BackendError::Node)?;
+    Ok(info.into_inner().node_id)
 }
 
 impl Backend {
