@@ -52,6 +52,12 @@ pub fn finalizer(driver: &str) -> String {
 ///
 /// Lower-cased, where csi-lib-utils keeps capitals: a driver name may have them, an object's name may not, and nobody
 /// would ever lead. For every name that worked before, both give the same.
+///
+/// ```
+/// use csi_control_plane::cluster::names;
+///
+/// assert_eq!(names::attacher_lease("ebs.csi.aws.com"), "external-attacher-leader-ebs-csi-aws-com");
+/// ```
 pub fn attacher_lease(driver: &str) -> String {
     sanitised(&format!("external-attacher-leader-{driver}")).to_ascii_lowercase()
 }

@@ -112,6 +112,13 @@ pub fn status_changes(meta: &ObjectMeta, guard: Guard, changes: &Value) -> Patch
 pub const MESSAGE_LIMIT: usize = 1024;
 
 /// Cuts `message` to at most `limit` bytes, between two characters, and marks that it did.
+///
+/// ```
+/// use csi_control_plane::cluster::patch::truncate_message;
+///
+/// assert_eq!(truncate_message("too many volumes", 1024), "too many volumes");
+/// assert_eq!(truncate_message("größer als erlaubt", 8), "grö…");
+/// ```
 pub fn truncate_message(message: &str, limit: usize) -> Cow<'_, str> {
     const MARK: &str = "…";
     if message.len() <= limit {
