@@ -8,19 +8,20 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
-use serde_json::json;
 use thiserror::Error;
 use tonic::Code;
 
 pub use self::backend::{Backend, BackendError, Own};
 pub use self::narrator::{Narrator, NotObserved, Seen};
-use super::api::{Api, DirectError, PatchBody};
+use super::api::{Api, DirectError};
 use super::driver::{Action, Fault, Method};
 use super::stage::Daemon;
 use crate::cluster::names;
 
 /// The message of the demo driver's failing attach.
 const FAILURE: &str = "the storage backend is out of attach slots";
+/// The node on which somebody else's driver registers late.
+const LATE_NODE: &str = "node-late";
 /// How often it fails.
 const FAILURES: u32 = 2;
 
@@ -210,18 +211,23 @@ impl<'a> Story<'a> {
     }
 
     async fn fail_and_recover(&mut self) -> Result<(), StoryError> {
-        let volume = self.volumes[2].clone();
         let driver = self.backend.name();
+        if let Backend::Own(_) = self.backend {
+            // Somebody else's driver fails as one does that has not registered on the node yet. A node of its own, because
+            // a registration that is taken back may be seen after the attachment that it should fail.
+            let volume = &mut self.volumes[2];
+            LATE_NODE.clone_into(&mut volume.node);
+            volume.attachment = objects::attachment_name(&volume.handle, &driver, LATE_NODE);
+        }
+        let volume = self.volumes[2].clone();
         match self.backend {
             Backend::Demo(demo) => demo.inject(
                 Fault::on(Method::ControllerPublishVolume, Action::fail(Code::ResourceExhausted, FAILURE))
                     .volume(&volume.handle)
                     .times(FAILURES),
             ),
-            // Somebody else's driver fails as a driver does that has not registered on the node.
             Backend::Own(_) => {
-                let nobody = json!({ "spec": { "drivers": [] } });
-                self.api.patch::<k8s_openapi::api::storage::v1::CSINode>("", &volume.node, PatchBody::Merge(nobody))?;
+                self.api.create_value(objects::node(LATE_NODE))?;
             }
         }
         self.attach(2)?;
@@ -238,8 +244,7 @@ impl<'a> Story<'a> {
         self.narrator.step(format_args!("attaching {} failed, and its status says why: {error}", volume.name));
         self.see_event(&volume.name, "VolumeAttachFailed").await?;
         if let Backend::Own(_) = self.backend {
-            let back = json!({ "spec": { "drivers": [{ "name": driver, "nodeID": volume.node_id }] } });
-            self.api.patch::<k8s_openapi::api::storage::v1::CSINode>("", &volume.node, PatchBody::Merge(back))?;
+            self.api.create_value(objects::csi_node(LATE_NODE, &driver, &volume.node_id))?;
         }
         self.see_attached(2).await?;
         self.see_event(&volume.name, "VolumeAttachRecovered").await
