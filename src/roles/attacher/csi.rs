@@ -2,6 +2,7 @@
 //!
 //! Read the caches, ask [`next_step`], perform, and look again: the API's and the driver's answers are in the next view.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl Attempt<'_> {
         for _ in 0..MAX_STEPS {
             // Once the term is being wound down nothing is begun; what the driver has answered is still recorded. So a
             // stop waits for one call to the driver, and not for a line of them.
-            if self.desk.term.is_over() && !self.has_answer() {
+            if self.desk.term.is_over() && !self.has_answer(first.attachment.direction) {
                 return Err(Stop::TermOver);
             }
             let Some(now) = self.desk.find(self.ticket.key()) else {
@@ -126,8 +127,13 @@ impl Attempt<'_> {
         Err(AttemptError::Endless(MAX_STEPS).into())
     }
 
-    fn has_answer(&self) -> bool {
-        self.done.published.is_some() || self.done.unpublished
+    /// Whether the driver has answered what was wanted of it. An unpublish from a node's former life is not that: a publish
+    /// would follow.
+    fn has_answer(&self, wanted: Direction) -> bool {
+        match wanted {
+            Direction::Attach => self.done.published.is_some(),
+            Direction::Detach => self.done.unpublished,
+        }
     }
 
     async fn perform(&mut self, next: Step, now: &Objects) -> Result<(), Stop> {
@@ -214,11 +220,7 @@ impl Attempt<'_> {
     }
 
     /// Records the publish context, and keeps at it for a moment: giving up means to publish once more.
-    async fn record_attached(
-        &mut self,
-        now: &Objects,
-        context: &std::collections::BTreeMap<String, String>,
-    ) -> Result<(), Stop> {
+    async fn record_attached(&mut self, now: &Objects, context: &BTreeMap<String, String>) -> Result<(), Stop> {
         match perform::record_attached(self.desk, now, context).await {
             Ok(()) => Ok(()),
             Err(Stop::Failed(AttemptError::RecordAttached(error)))
@@ -261,7 +263,7 @@ impl Attempt<'_> {
 
     /// Tells of the success, where there is one to tell of.
     fn settle(&self, first: &Objects) {
-        let did_something = self.has_answer();
+        let did_something = self.has_answer(first.attachment.direction);
         if did_something {
             match first.attachment.direction {
                 Direction::Attach => info!(node = first.attachment.node, "attached"),

@@ -54,7 +54,7 @@ pub struct Desk {
     pub relisted: tokio::sync::OnceCell<()>,
 }
 
-/// The uids of the attachments that the API itself has shown during the term.
+/// The uids of the attachments and volumes that the API itself has shown during the term.
 ///
 /// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
 /// detached, released, and somebody created anew. Within a term only we take our finalizer away, so once is enough.
@@ -62,12 +62,12 @@ pub struct Desk {
 pub struct Confirmed(Mutex<BTreeSet<String>>);
 
 impl Confirmed {
-    /// The API has shown this attachment.
+    /// The API has shown this attachment or volume.
     pub fn note(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
     }
 
-    /// Whether the API has shown this attachment.
+    /// Whether the API has shown this attachment or volume.
     pub fn has(&self, uid: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
     }

@@ -4,26 +4,7 @@ use std::fmt;
 
 use tonic::Code;
 
-/// The names of gRPC's codes in the order of their numbers, as Go prints them and fault scripts spell them.
-const NAMES: [&str; 17] = [
-    "OK",
-    "Canceled",
-    "Unknown",
-    "InvalidArgument",
-    "DeadlineExceeded",
-    "NotFound",
-    "AlreadyExists",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "FailedPrecondition",
-    "Aborted",
-    "OutOfRange",
-    "Unimplemented",
-    "Internal",
-    "Unavailable",
-    "DataLoss",
-    "Unauthenticated",
-];
+pub use crate::csi::code_name;
 
 /// A refused call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,11 +54,6 @@ impl From<Refusal> for tonic::Status {
     }
 }
 
-/// The name of a gRPC code, such as `DeadlineExceeded`.
-pub fn code_name(code: Code) -> &'static str {
-    usize::try_from(code as i32).ok().and_then(|number| NAMES.get(number)).copied().unwrap_or("Unknown")
-}
-
 /// Spells a gRPC code by its name in fault scripts.
 pub(super) mod code_as_name {
     use serde::de::{Deserialize, Deserializer, Error};
@@ -91,10 +67,10 @@ pub(super) mod code_as_name {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let number = super::NAMES.iter().position(|known| *known == name);
-        number
-            .and_then(|number| i32::try_from(number).ok())
+        // gRPC numbers its codes from 0 to 16.
+        (0..=16)
             .map(Code::from)
+            .find(|code| super::code_name(*code) == name)
             .ok_or_else(|| Error::custom(format!("{name:?} is not the name of a gRPC code")))
     }
 }
