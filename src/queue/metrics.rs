@@ -74,3 +74,12 @@ impl QueueMetrics {
         ages
     }
 }
+
+impl Drop for QueueMetrics {
+    /// A queue lives for a term. What it last showed is not true of a replica that no longer leads.
+    fn drop(&mut self) {
+        for gauge in [&self.depth, &self.unfinished, &self.longest, &self.oldest] {
+            gauge.set(0.0);
+        }
+    }
+}

@@ -286,3 +286,13 @@ async fn a_key_that_waits_for_a_worker_is_neither_delayed_nor_running() {
     let item = queue.snapshot().remove(0);
     assert!(item.running_for.is_none() && item.next_run_in.is_none(), "{item:?}");
 }
+
+#[tokio::test]
+async fn a_queue_that_is_gone_shows_nothing_any_more() {
+    let meter = Meter::new();
+    let queue = queue(&[1], &meter);
+    queue.add("left behind".into(), NOW);
+    assert!(meter.render().contains("workqueue_depth{name=\"csi-attacher-va\"} 1"));
+    drop(queue);
+    assert!(meter.render().contains("workqueue_depth{name=\"csi-attacher-va\"} 0"));
+}

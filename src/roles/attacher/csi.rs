@@ -76,6 +76,7 @@ struct Attempt<'a> {
 /// Works one ticket of the attachment queue.
 pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outcome {
     let Some(first) = desk.find(ticket.key()) else { return Outcome::Forget };
+    ticket.span().record("operation", first.attachment.direction.label());
     let mut attempt = Attempt {
         desk: &desk,
         ticket: &mut ticket,

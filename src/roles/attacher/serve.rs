@@ -7,6 +7,7 @@ use crate::process::watch;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
+use tracing::field::Empty;
 use tracing::{debug, info, info_span, warn};
 
 use crate::cluster::VolumeAttachment;
@@ -142,7 +143,7 @@ impl Attacher {
                 lanes: vec![lane("attach", self.section.workers), lane("detach", self.section.detach_workers())],
                 backoff,
                 span: Some(Arc::new(
-                    |key: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %key),
+                    |key: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %key, operation = Empty),
                 )),
             },
             &cx.meter,
