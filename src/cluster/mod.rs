@@ -44,8 +44,11 @@ pub use events::{EventRecorder, EventSource, Permit};
 pub use fanout::{Change, Fanout, News, Origin};
 pub use names::ObjectName;
 pub use objects::{
-    BY_NODE, BY_VOLUME, Cached, ClaimRef, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, InTree, IndexName,
-    PersistentVolume, SecretRef, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
-    VolumeAttachmentStatus, VolumeError, VolumeSpec,
+    BY_CLAIM, BY_CLASS, BY_NODE, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, ClaimRef, ClaimSpec, ClaimStatus,
+    CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, GrantFrom, GrantTo, InTree,
+    IndexName, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, SecretRef, StorageClass,
+    TopologyExpression, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+    VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeSnapshot, VolumeSnapshotContent,
+    VolumeSnapshotStatus, VolumeSpec, source_key,
 };
 pub use patch::Patch;
