@@ -63,6 +63,11 @@ impl Ground {
         self.client.clone()
     }
 
+    /// What it stands on.
+    pub(crate) fn cluster(&self) -> &ControlPlane {
+        &self.cluster
+    }
+
     /// The administrator's kubeconfig.
     pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
         self.cluster.admin_kubeconfig()
@@ -92,6 +97,14 @@ impl Ground {
     /// Starts a daemon on this host name with this configuration.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
         let token = self.account(host, yaml).await;
+        self.start_as(host, yaml, self.cluster.kubeconfig(host, &token)).await
+    }
+
+    /// Starts a daemon with exactly the rights of these `ClusterRole`s and `Role`s.
+    pub(crate) async fn start_with(&self, host: &str, yaml: &str, roles: &[Value]) -> Daemon {
+        let manifests: Vec<String> = roles.iter().map(Value::to_string).collect();
+        let token = accounts::token(&self.client, NAMESPACE, host, &manifests.join("\n---\n")).await;
+        self.grant(host, roles).await;
         self.start_as(host, yaml, self.cluster.kubeconfig(host, &token)).await
     }
 

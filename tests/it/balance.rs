@@ -100,8 +100,8 @@ impl World {
     /// Waits until a daemon sees the whole cluster and serves.
     pub(crate) async fn serving(&self, daemon: &Daemon) {
         self.shows(daemon, "a daemon that sees everything and serves", |status| {
-            status["roles"].as_array().is_some_and(|roles| roles.iter().all(|role| role["state"] == "serving"))
-                && sees_everything(status)
+            let roles = status["roles"].as_array().unwrap();
+            !roles.is_empty() && roles.iter().all(|role| role["state"] == "serving") && sees_everything(status)
         })
         .await;
     }
@@ -125,10 +125,8 @@ impl World {
     }
 }
 
-/// Whether all caches are filled and none of them fails.
-pub(crate) fn sees_everything(status: &Value) -> bool {
+/// Whether all caches are filled, if there are any, and none of them fails.
+fn sees_everything(status: &Value) -> bool {
     let caches = status["caches"].as_array();
-    caches.is_some_and(|caches| {
-        !caches.is_empty() && caches.iter().all(|cache| cache["synced"] == true && cache["lastError"].is_null())
-    })
+    caches.is_some_and(|caches| caches.iter().all(|cache| cache["synced"] == true && cache["lastError"].is_null()))
 }

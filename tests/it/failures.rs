@@ -25,14 +25,15 @@ use crate::world::{World, until_some};
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Volumes and their attachments to one node.
-struct Load {
-    volumes: Vec<String>,
+pub(crate) struct Load {
+    /// Their names.
+    pub(crate) volumes: Vec<String>,
     attachments: Vec<String>,
 }
 
 impl Load {
     /// Asks for this many volumes.
-    async fn put(world: &World, node: &str, name: &str, count: usize) -> Self {
+    pub(crate) async fn put(world: &World, node: &str, name: &str, count: usize) -> Self {
         let mut load = Self { volumes: Vec::new(), attachments: Vec::new() };
         for number in 0..count {
             let volume = world.volume(&format!("{name}-{number}")).await;
@@ -42,7 +43,8 @@ impl Load {
         load
     }
 
-    async fn attached(&self, world: &World) {
+    /// Waits until all are attached.
+    pub(crate) async fn attached(&self, world: &World) {
         for attachment in &self.attachments {
             world.attached(attachment).await;
         }
@@ -69,7 +71,7 @@ fn slow(world: &World) {
 }
 
 /// Some volumes are there and go while others come: returns those that come and those that go, all of them begun.
-async fn coming_and_going(world: &World, node: &str) -> (Load, Load) {
+pub(crate) async fn coming_and_going(world: &World, node: &str) -> (Load, Load) {
     let going = Load::put(world, node, "going", 4).await;
     going.attached(world).await;
     slow(world);
@@ -81,7 +83,7 @@ async fn coming_and_going(world: &World, node: &str) -> (Load, Load) {
 }
 
 /// Everything comes and goes, and each volume is asked for at most this often in each direction, since these calls.
-async fn came_and_went(world: &World, (coming, going): &(Load, Load), times: usize, since: &[Call]) {
+pub(crate) async fn came_and_went(world: &World, (coming, going): &(Load, Load), times: usize, since: &[Call]) {
     coming.attached(world).await;
     going.gone(world).await;
     world.balanced().await;
@@ -233,21 +235,30 @@ async fn a_lease_that_is_deleted_by_hand_is_made_again_and_nothing_is_done_twice
     world.called_at_most(1, &next.volumes, &[]);
 }
 
-/// The rights that `check` prints for this configuration, without one verb on one resource.
-fn rights(world: &World, without: Option<(&str, &str)>) -> Vec<Value> {
-    let file = File { name: "rights.yaml".to_owned(), text: objects::config().to_string() };
-    let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-    let manifests = Plan::of(&loaded, world.driver_name()).unwrap().manifests.replace("NAMESPACE", "kube-system");
+/// The roles that `check` prints, without one verb on one resource.
+pub(crate) fn without(plan: &Plan, missing: Option<(&str, &str)>) -> Vec<Value> {
+    let manifests = plan.manifests.replace("NAMESPACE", "kube-system");
     let documents = serde_yaml::Deserializer::from_str(&manifests);
     let mut roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
-    let rules = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
-    for rule in rules.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
-        rule["verbs"].as_array_mut().unwrap().retain(|verb| without.is_some_and(|(missing, _)| verb != missing));
-    }
     for role in &mut roles {
-        role["rules"].as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
+        let rules = role["rules"].as_array_mut().unwrap();
+        for rule in rules.iter_mut() {
+            let is_meant =
+                |verb: &Value| missing == Some((verb.as_str().unwrap(), rule["resources"][0].as_str().unwrap()));
+            let left: Vec<Value> =
+                rule["verbs"].as_array().unwrap().iter().filter(|it| !is_meant(it)).cloned().collect();
+            rule["verbs"] = left.into();
+        }
+        rules.retain(|rule| rule["verbs"] != json!([]));
     }
     roles
+}
+
+/// What `check` prints for the daemons of the scenarios.
+fn plan(world: &World) -> Plan {
+    let file = File { name: "rights.yaml".to_owned(), text: objects::config().to_string() };
+    let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+    Plan::of(&loaded, world.driver_name()).unwrap()
 }
 
 #[tokio::test]
@@ -264,7 +275,7 @@ async fn a_right_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_w
         let node = world.node("node").await;
         let before = Load::put(&world, &node, "before", 1).await;
         before.attached(&world).await;
-        world.ground().grant(&host, &rights(&world, Some((verb, resource)))).await;
+        world.ground().grant(&host, &without(&plan(&world), Some((verb, resource)))).await;
         let during = Load::put(&world, &node, "during", 2).await;
         before.detach(&world).await;
         world
@@ -275,7 +286,7 @@ async fn a_right_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_w
                     && text.contains(resource)
             })
             .await;
-        world.ground().grant(&host, &rights(&world, None)).await;
+        world.ground().grant(&host, &without(&plan(&world), None)).await;
         let given_back = async {
             world.serving(&daemon).await;
             during.attached(&world).await;
