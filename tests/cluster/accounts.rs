@@ -67,8 +67,8 @@ pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, ma
 
 /// Waits until the API server's authorizer, which hears of rights by a watch, allows an account what these roles say and nothing
 /// else of what daemons are ever allowed.
-pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, account: &str, roles: &[Value]) {
-    let rules = || roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
+pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, account: &str, granted: &[Value]) {
+    let rules = || granted.iter().flat_map(|role| role["rules"].as_array().unwrap());
     for (group, resource) in RESOURCES {
         let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         for verb in VERBS {

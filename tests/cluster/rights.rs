@@ -2,6 +2,7 @@
 //! missed, where a user can see which.
 
 use std::collections::BTreeSet;
+use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 
 use csi_control_plane::app::Plan;
@@ -17,6 +18,9 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use serde_json::{Value, json};
+use tracing::field::Field;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use crate::ground::{Daemon, NAMESPACE};
 use crate::scenarios::failures::without;
@@ -27,6 +31,27 @@ use crate::{logs, objects};
 const AT_ONCE: usize = 4;
 /// An Event is counted up five minutes after it was written at the earliest.
 const NOT_SEEN_HERE: (&str, &str) = ("patch", "events");
+
+/// Keeps what is said as a warning or an error.
+struct Keeper(Arc<Mutex<String>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Keeper {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() > tracing::Level::WARN {
+            return;
+        }
+        event.record(&mut |field: &Field, value: &dyn Debug| {
+            writeln!(self.0.lock().unwrap(), "{}: {value:?}", field.name()).unwrap();
+        });
+    }
+}
+
+/// Keeps what this test's daemons say so, as long as the guard lives.
+fn warnings() -> (Arc<Mutex<String>>, DefaultGuard) {
+    let kept = Arc::new(Mutex::new(String::new()));
+    let keeper = Keeper(Arc::clone(&kept));
+    (kept, logs::listen(tracing_subscriber::registry().with(keeper)))
+}
 
 /// The configuration of one role alone.
 fn alone(role: &str) -> Value {
@@ -149,7 +174,7 @@ async fn play(role: &str, missing: Option<(String, String)>, log: Arc<Mutex<Stri
 
 #[tokio::test]
 async fn each_role_alone_has_enough_with_its_own_rights() {
-    let (log, _guard) = logs::warnings();
+    let (log, _guard) = warnings();
     for role in ROLES {
         play(role.name, None, Arc::clone(&log)).await;
     }
@@ -157,7 +182,7 @@ async fn each_role_alone_has_enough_with_its_own_rights() {
 
 #[tokio::test]
 async fn every_right_of_every_role_is_missed_where_a_user_sees_which() {
-    let (log, _guard) = logs::warnings();
+    let (log, _guard) = warnings();
     let mut rights = BTreeSet::new();
     for role in ROLES {
         for rule in plan(role.name, "any.csi.example.com").rules {

@@ -67,7 +67,7 @@ impl World {
             return Some(format!("the API wants {wanted:#?}, the driver has {published:#?}"));
         }
         let protected = volumes.iter().filter(|it| it.finalizers().contains(&self.finalizer()));
-        let protected: BTreeSet<_> = protected.map(|it| it.name_any()).collect();
+        let protected: BTreeSet<_> = protected.map(kube::ResourceExt::name_any).collect();
         // A volume keeps the finalizer until it is deleted.
         (!attached_volumes.is_subset(&protected))
             .then(|| format!("attached are {attached_volumes:#?}, and protected are {protected:#?}"))

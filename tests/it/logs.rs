@@ -1,7 +1,7 @@
 //! What the daemons of one test say: they run on the test's own thread.
 
-use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::fmt::Debug;
+use std::sync::LazyLock;
 
 use tokio::sync::watch;
 use tracing::field::Field;
@@ -21,27 +21,6 @@ impl<S: tracing::Subscriber> Layer<S> for Counter {
             }
         });
     }
-}
-
-/// Keeps what is said.
-struct Keeper(Arc<Mutex<String>>);
-
-impl<S: tracing::Subscriber> Layer<S> for Keeper {
-    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        if *event.metadata().level() > tracing::Level::WARN {
-            return;
-        }
-        event.record(&mut |field: &Field, value: &dyn Debug| {
-            writeln!(self.0.lock().unwrap(), "{}: {value:?}", field.name()).unwrap();
-        });
-    }
-}
-
-/// Keeps what is said as a warning or an error, as long as the guard lives.
-pub(crate) fn warnings() -> (Arc<Mutex<String>>, DefaultGuard) {
-    let kept = Arc::new(Mutex::new(String::new()));
-    let keeper = Keeper(Arc::clone(&kept));
-    (kept, listen(tracing_subscriber::registry().with(keeper)))
 }
 
 /// Counts the lines that say exactly this, as long as the guard lives.
