@@ -12,7 +12,7 @@ use jiff::fmt::temporal::DateTimePrinter;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::api::Api;
 use super::error::{ApiError, ApiErrorKind};
@@ -123,7 +123,12 @@ impl EventRecorder {
     }
 
     fn write_failed(&self, key: &Key, error: &ApiError) {
-        debug!(reason = key.reason, error = %Chain(error), "cannot write an event");
+        if error.kind() == ApiErrorKind::Forbidden {
+            // The one failure that a user can mend, and nothing else tells of it.
+            warn!(reason = key.reason, error = %Chain(error), "cannot write an event");
+        } else {
+            debug!(reason = key.reason, error = %Chain(error), "cannot write an event");
+        }
         if error.kind() == ApiErrorKind::NotFound && self.book().get(key).is_some_and(|entry| entry.written.is_some()) {
             self.book().vanished(key);
             return;

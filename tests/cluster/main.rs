@@ -7,6 +7,10 @@
 //! accounts        who may do what on it
 //! conformance     ../conformance on it: the oracle of the sandbox's API
 //! ground          ../it on it: its scenarios, with daemons that have the rights that `check` prints
+//! rights          those rights, one by one: each role alone has enough, and each of them is missed
+//! replicas        the binary as two processes: the leader is told to stop, or killed
+//! controllers     with the real controllers: a pod's claim is attached
+//! peers           beside csi-attacher, and under csi-sanity
 //! ```
 
 #![expect(
@@ -24,6 +28,8 @@ mod controllers;
 mod ground;
 mod peers;
 mod programs;
+mod replicas;
+mod rights;
 mod tls;
 
 #[path = "../it"]
@@ -33,17 +39,25 @@ mod scenarios {
     pub(crate) mod drift;
     pub(crate) mod driver;
     pub(crate) mod errors;
+    pub(crate) mod failures;
     pub(crate) mod leading;
     pub(crate) mod nodes;
     pub(crate) mod secrets;
     pub(crate) mod volumes;
 }
+#[path = "../it/balance.rs"]
+mod balance;
+#[path = "../it/cable.rs"]
+mod cable;
 #[path = "../it/http.rs"]
 mod http;
 #[path = "../it/logs.rs"]
 mod logs;
 #[path = "../it/objects.rs"]
 mod objects;
+#[path = "../process/program.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests of the process alone")]
+mod program;
 #[path = "../it/world.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios that only a sandbox can play")]
 mod world;

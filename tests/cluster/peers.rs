@@ -1,17 +1,17 @@
 //! Beside the Go programs that people know: csi-attacher, before and after us, and csi-sanity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use csi_control_plane::process::Clock;
-use csi_control_plane::sandbox::driver::{Driver, Listen, Method, Node, Profile, Server};
+use csi_control_plane::sandbox::driver::{Driver, Listen, Node, Profile, Server};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::{Value, json};
 
 use crate::ground::NAMESPACE;
 use crate::programs::{Program, find};
-use crate::world::{World, until_some};
+use crate::world::{World, brief, until_some};
 
 /// Starts csi-attacher as an administrator, beside our daemons, with the lease settings of the scenarios.
 fn csi_attacher(world: &World) -> Program {
@@ -60,7 +60,9 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
     until_held(&world, "held by the daemon", of_daemon).await;
     world.detached(&by_them).await;
     assert!(!world.is_published(&first, &node));
-    assert_eq!(world.publishes(&first).len(), 1);
+    // csi-attacher may ask twice by itself, when its own patch wakes it.
+    let by_whom: BTreeSet<u64> = world.publishes(&first).iter().map(|call| call.connection).collect();
+    assert_eq!(by_whom.len(), 1, "{:#?}", brief(&world.driver().calls()));
 
     // And back.
     let by_us = world.attach(&second, &node).await;
@@ -70,7 +72,7 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
     until_held(&world, "held by csi-attacher again", |holder| !of_daemon(holder)).await;
     world.detached(&by_us).await;
     assert!(!world.is_published(&second, &node));
-    assert_eq!(world.driver().calls_of(Method::ControllerPublishVolume).len(), 2, "nothing was attached twice");
+    assert_eq!(world.publishes(&second).len(), 1, "{:#?}", brief(&world.driver().calls()));
     world.delete_volume(&second).await;
     attacher.stop().await;
 }

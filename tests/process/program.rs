@@ -97,6 +97,11 @@ impl Program {
         Self { child, stderr, reader }
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// What it has written to its standard error so far.
     pub(crate) fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()
@@ -117,7 +122,7 @@ impl Program {
 
     /// Sends it a signal by name, such as `TERM`.
     pub(crate) async fn signal(&self, name: &str) {
-        let pid = self.child.id().expect("it runs");
+        let pid = self.id();
         let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {pid}")]).status().await.unwrap();
         assert!(sent.success(), "signal {name}");
     }

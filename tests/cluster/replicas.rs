@@ -1,0 +1,116 @@
+//! Two replicas of the binary, as processes, each with the rights that `check` prints, given as it prints them: the leader is told
+//! to stop, or killed, in the middle of the work.
+
+use std::path::PathBuf;
+
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
+use kube::api::{ObjectMeta, PostParams};
+use serde_json::json;
+
+use crate::ground::NAMESPACE;
+use crate::program::{Program, run};
+use crate::scenarios::failures::{Load, came_and_went, coming_and_going};
+use crate::world::World;
+use crate::{accounts, objects};
+
+/// A process whose id is in the control plane's folder as long as it runs: whatever happens to the tests, it ends with them.
+struct Replica {
+    program: Program,
+    pid: PathBuf,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.pid);
+    }
+}
+
+/// Starts the binary as a replica of this name.
+async fn replica(world: &World, host: &str) -> Replica {
+    let ground = world.ground();
+    let host = world.name(host);
+    let file = ground.folder().join(format!("{host}.yaml"));
+    let mut config = objects::config_with(json!({
+        "csi": { "endpoint": format!("unix://{}", ground.socket().display()) },
+        "leaderElection": { "namespace": NAMESPACE },
+        "diagnostics": { "listen": "127.0.0.1:0" },
+    }));
+    std::fs::write(&file, config.to_string()).unwrap();
+    let path = file.to_str().unwrap();
+    let checked = run(&["check", "--config", path, "--driver-name", world.driver_name()], &[]).await;
+    let manifests = &checked.stdout[checked.stdout.find("apiVersion:").unwrap()..];
+    let token = accounts::token(&world.client(), NAMESPACE, &host, manifests).await;
+    let kubeconfig = ground.cluster().kubeconfig(&host, &token);
+    objects::merge(&mut config, json!({ "kubernetes": { "kubeconfig": kubeconfig } }));
+    std::fs::write(&file, config.to_string()).unwrap();
+    let program = Program::start(&["run", "--config", path], &[]);
+    let pid = ground.cluster().folder.join(format!("{host}.pid"));
+    std::fs::write(&pid, program.id().to_string()).unwrap();
+    Replica { program, pid }
+}
+
+/// The first leads, the second stands by, and there is work in flight.
+async fn at_work(world: &World, node: &str) -> (Replica, Replica, (Load, Load)) {
+    let first = replica(world, "first").await;
+    first.program.is("serving").await;
+    let second = replica(world, "second").await;
+    second.program.is("standby").await;
+    let load = coming_and_going(world, node).await;
+    (first, second, load)
+}
+
+#[tokio::test]
+async fn a_leader_that_is_told_to_stop_hands_over_and_nothing_is_done_twice() {
+    let world = World::new().await;
+    let node = world.node("node").await;
+    let (mut first, second, load) = at_work(&world, &node).await;
+    first.program.signal("TERM").await;
+    let next = Load::put(&world, &node, "next", 2).await;
+    assert_eq!(first.program.exit().await, Some(0), "{}", first.program.stderr());
+    second.program.is("serving").await;
+    next.attached(&world).await;
+    came_and_went(&world, &load, 1, &[]).await;
+    world.called_at_most(1, &next.volumes, &[]);
+}
+
+#[tokio::test]
+async fn a_leader_that_is_killed_is_succeeded_and_what_it_had_begun_is_finished() {
+    let world = World::new().await;
+    let node = world.node("node").await;
+    let (mut first, second, load) = at_work(&world, &node).await;
+    first.program.signal("KILL").await;
+    assert_eq!(first.program.exit().await, None);
+    let next = Load::put(&world, &node, "next", 2).await;
+    second.program.is("serving").await;
+    next.attached(&world).await;
+    came_and_went(&world, &load, 2, &[]).await;
+    world.called_at_most(1, &next.volumes, &[]);
+}
+
+#[tokio::test]
+async fn the_rights_that_check_prints_are_enough_for_all_that_the_binary_does() {
+    let world = World::new().await;
+    let replica = replica(&world, "alone").await;
+    let (node, secret) = (world.node("node").await, world.name("secret"));
+    let metadata = ObjectMeta { name: Some(secret.clone()), ..ObjectMeta::default() };
+    let data = Some([("password".to_owned(), ByteString(b"hunter2".to_vec()))].into());
+    let object = Secret { metadata, data, ..Secret::default() };
+    world.namespaced::<Secret>().create(&PostParams::default(), &object).await.unwrap();
+    let fails = Action::fail(tonic::Code::Internal, "no luck");
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, fails).once());
+    let reference = json!({ "csi": { "controllerPublishSecretRef": { "name": secret, "namespace": "default" } } });
+    let volume = world.volume_with("pv", reference).await;
+    let attachment = world.attach(&volume, &node).await;
+    let attached = world.attached(&attachment).await;
+    world.events_until(&attached.metadata.uid.unwrap(), "a recovery", |events| events.len() > 1).await;
+    world.delete_volume(&volume).await;
+    world.detached(&attachment).await;
+    world.gone::<PersistentVolume>(&volume).await;
+    world.balanced().await;
+    replica.program.is("serving").await;
+    let told = replica.program.stderr() + &replica.program.get("/status.json").await.body;
+    assert!(!told.contains("forbidden"), "{told}");
+    assert_eq!(replica.program.get("/readyz").await.code, 200);
+}
