@@ -3,11 +3,14 @@
 #
 #   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
 #   go/peers        csi-attacher, csi-sanity
+#   go/helm         helm
+#   go/promtool     promtool
+#   go/dockerfile   dockerfile-lint, ours around BuildKit's checks
 #
-# A build is kept outside the tree, by version and by what its go.sum says; what exists isn't built again.
+# A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | peers]...     both, if none is named
+#   build.sh [kubernetes | peers | helm | promtool | dockerfile]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -16,13 +19,16 @@ mkdir -p "$cache"
 # The version of a module in go/<part>/go.mod.
 version() { awk -v module="$2" '$1 == "require" { $1 = $2; $2 = $3 } $1 == module { print $2; exit }' "$here/go/$1/go.mod"; }
 
-# The folder of a part's programs: one for each go.mod and go.sum.
+# The folder of a part's programs: one for each state of its files.
 folder() {
     local sums
-    sums="$(cat "$here/go/$1/go.mod" "$here/go/$1/go.sum" | sha256sum | cut -c1-8)"
+    sums="$(cat "$here/go/$1/"*.* | sha256sum | cut -c1-8)"
     case $1 in
         kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
+        helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
+        promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
+        dockerfile) echo "$cache/dockerfile-$(version dockerfile github.com/moby/buildkit)-$sums" ;;
         *) echo "build.sh: there is no part $1" >&2 && exit 64 ;;
     esac
 }
@@ -62,12 +68,18 @@ build() {
             program peers csi-attacher github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher "-X main.version=$release"
             program peers csi-sanity github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity ""
             ;;
+        helm)
+            release="$(version helm helm.sh/helm/v4)"
+            program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
+            ;;
+        promtool) program promtool promtool github.com/prometheus/prometheus/cmd/promtool "" ;;
+        dockerfile) program dockerfile dockerfile-lint . "" ;;
     esac
     exec 9>&-
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes peers)
+((${#parts[@]})) || parts=(kubernetes peers helm promtool dockerfile)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use csi_control_plane::app::{self, AppError, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
-use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::process::{Clock, Dial, Entropy};
 use csi_control_plane::roles;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
@@ -79,14 +79,18 @@ impl Ground {
         self.server.up().await;
     }
 
-    /// Starts a daemon on this host name with this configuration.
+    /// Starts a daemon on this host name with this configuration, and the rights that `check` prints for it.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
-        let file = File { name: format!("{host}.yaml"), text: yaml.to_owned() };
-        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-        let plan = Plan::of(&loaded, &self.driver.profile().name).unwrap();
+        let plan = Plan::of(&load(host, yaml), &self.driver.profile().name).unwrap();
         let manifests = plan.manifests.replace("NAMESPACE", NAMESPACE);
         let token = accounts::token(&self.client, NAMESPACE, host, &manifests).await;
-        let kubeconfig = self.cluster.kubeconfig(host, &token);
+        self.start_as(host, yaml, NAMESPACE, &token).await
+    }
+
+    /// The same in this namespace, as whoever has this token.
+    pub(crate) async fn start_as(&self, host: &str, yaml: &str, namespace: &str, token: &str) -> Daemon {
+        let loaded = load(host, yaml);
+        let kubeconfig = self.cluster.kubeconfig(host, token);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let diagnostics = listener.local_addr().unwrap();
         let environment = Environment {
@@ -97,13 +101,18 @@ impl Ground {
             driver: Dial::unix(self.folder.path().join("csi.sock")),
             endpoint: loaded.config.csi.endpoint.clone(),
             host: host.to_owned(),
-            namespace: Some(NAMESPACE.to_owned()),
+            namespace: Some(namespace.to_owned()),
             diagnostics: Some(listener),
         };
         let stop = CancellationToken::new();
         let running = spawn(app::serve(loaded, environment, stop.clone()));
         Daemon { diagnostics: Some(diagnostics), stop, running }
     }
+}
+
+fn load(host: &str, yaml: &str) -> Loaded {
+    let file = File { name: format!("{host}.yaml"), text: yaml.to_owned() };
+    config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap()
 }
 
 /// A daemon that runs.
