@@ -6,7 +6,7 @@ _default:
     @just --list --unsorted
 
 # Everything that CI runs, in its order.
-ci: format lint docs dependencies story simulate bench-check cluster test
+ci: format lint docs dependencies story simulate bench-check cluster chart image test
 
 # The README's test command.
 test *args:
@@ -49,10 +49,29 @@ bench *args:
 bench-check:
     cargo bench --locked --profile simulation -- --test
 
-# The image's binary: no sandbox, smallest size.
+# The daemon without the sandbox, for this machine. `just image` makes the image's.
 release:
     cargo build --locked --release --no-default-features
 
 # The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
 cluster *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
+
+# The chart: linted, rendered, its rights compared with `check`, its alerts played, installed on a real API server (needs Go).
+chart *args:
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm promtool dockerfile)" cargo test --locked --features cluster-tests --test chart -- {{ args }}
+
+# Writes what is made from the chart and the daemon: values.schema.json and the manifests in deploy/.
+chart-update:
+    CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --features cluster-tests --test chart -- kept values::the_schema
+
+# The image's binary, built as in the Dockerfile, in an otherwise empty root (needs cargo-auditable).
+image:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    target="$(uname -m)-unknown-linux-musl"
+    [[ -d "$(rustc --print target-libdir --target "$target")" ]] || rustup target add "$target"
+    # The machine's own compiler does: Rust brings musl itself, and its linker's start files.
+    export "CC_${target//-/_}=cc"
+    cargo auditable build --locked --release --no-default-features --bin csi-control-plane --target "$target"
+    IMAGE_BINARY="$PWD/target/$target/release/csi-control-plane" cargo test --locked --features cluster-tests --test image

@@ -29,6 +29,12 @@ pub(crate) async fn token(client: &kube::Client, namespace: &str, name: &str, ma
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     apply(&accounts, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})).await;
     grant(client, namespace, name, manifests).await;
+    issue(client, namespace, name).await
+}
+
+/// A token for a service account.
+pub(crate) async fn issue(client: &kube::Client, namespace: &str, name: &str) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let request: TokenRequest =
         serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 3600}})).unwrap();
     let issued = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();

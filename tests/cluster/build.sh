@@ -4,15 +4,18 @@
 #   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
 #   go/peers        csi-attacher, csi-sanity
 #   go/provisioner  csi-provisioner
+#   go/helm         helm
+#   go/promtool     promtool
+#   go/dockerfile   dockerfile-lint, ours around BuildKit's checks
 #
 # Not here: livenessprobe and csi-driver-host-path. The module proxy answers 403 ("This module version is not
 # available") for both, to the list of versions and to v2.19.0 and v1.18.0 alike, so that the go command cannot fetch them. The
 # demo driver stands in for the one; what the other asks of a driver, csi-sanity's identity suite asks too.
 #
-# A build is kept outside the tree, by version and by what its go.sum says; what exists isn't built again.
+# A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | peers | provisioner]...     all, if none is named
+#   build.sh [kubernetes | peers | provisioner | helm | promtool | dockerfile]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -21,14 +24,17 @@ mkdir -p "$cache"
 # The version of a module in go/<part>/go.mod.
 version() { awk -v module="$2" '$1 == "require" { $1 = $2; $2 = $3 } $1 == module { print $2; exit }' "$here/go/$1/go.mod"; }
 
-# The folder of a part's programs: one for each go.mod and go.sum.
+# The folder of a part's programs: one for each state of its files.
 folder() {
     local sums
-    sums="$(cat "$here/go/$1/go.mod" "$here/go/$1/go.sum" | sha256sum | cut -c1-8)"
+    sums="$(cat "$here/go/$1/"*.* | sha256sum | cut -c1-8)"
     case $1 in
         kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
+        helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
+        promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
+        dockerfile) echo "$cache/dockerfile-$(version dockerfile github.com/moby/buildkit)-$sums" ;;
         *) echo "build.sh: there is no part $1" >&2 && exit 64 ;;
     esac
 }
@@ -73,12 +79,18 @@ build() {
             program provisioner csi-provisioner github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner \
                 "-X main.version=$release"
             ;;
+        helm)
+            release="$(version helm helm.sh/helm/v4)"
+            program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
+            ;;
+        promtool) program promtool promtool github.com/prometheus/prometheus/cmd/promtool "" ;;
+        dockerfile) program dockerfile dockerfile-lint . "" ;;
     esac
     exec 9>&-
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes peers provisioner)
+((${#parts[@]})) || parts=(kubernetes peers provisioner helm promtool dockerfile)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -272,6 +272,8 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
         "--etcd-certfile=api-etcd.crt",
         "--etcd-keyfile=api-etcd.key",
         "--authorization-mode=RBAC",
+        // As clusters have it: drivers mount.
+        "--allow-privileged=true",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-account-signing-key-file=service-accounts.key",
         "--service-account-key-file=service-accounts.pub",

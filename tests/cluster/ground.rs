@@ -94,10 +94,10 @@ impl Ground {
         self.server.up().await;
     }
 
-    /// Starts a daemon on this host name with this configuration.
+    /// Starts a daemon on this host name with this configuration, and the rights that `check` prints for it.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
         let token = self.account(host, yaml).await;
-        self.start_as(host, yaml, self.cluster.kubeconfig(host, &token)).await
+        self.start_as(host, yaml, NAMESPACE, &token).await
     }
 
     /// Starts a daemon with exactly the rights of these `ClusterRole`s and `Role`s.
@@ -105,7 +105,7 @@ impl Ground {
         let manifests: Vec<String> = roles.iter().map(Value::to_string).collect();
         let token = accounts::token(&self.client, NAMESPACE, host, &manifests.join("\n---\n")).await;
         self.grant(host, roles).await;
-        self.start_as(host, yaml, self.cluster.kubeconfig(host, &token)).await
+        self.start_as(host, yaml, NAMESPACE, &token).await
     }
 
     /// Starts a daemon whose line to the API is in our hand.
@@ -113,7 +113,7 @@ impl Ground {
         let cable = Cable::to(self.cluster.address()).await;
         let token = self.account(host, yaml).await;
         let kubeconfig = self.cluster.kubeconfig_through(host, &token, cable.address);
-        (self.start_as(host, yaml, kubeconfig).await, cable)
+        (self.start_through(host, yaml, NAMESPACE, kubeconfig).await, cable)
     }
 
     /// Stops the API server in order and starts it again.
@@ -140,8 +140,13 @@ impl Ground {
         accounts::token(&self.client, NAMESPACE, host, &plan.manifests.replace("NAMESPACE", NAMESPACE)).await
     }
 
+    /// Starts a daemon in this namespace as whoever has this token.
+    pub(crate) async fn start_as(&self, host: &str, yaml: &str, namespace: &str, token: &str) -> Daemon {
+        self.start_through(host, yaml, namespace, self.cluster.kubeconfig(host, token)).await
+    }
+
     /// Starts a daemon that comes with this kubeconfig.
-    async fn start_as(&self, host: &str, yaml: &str, kubeconfig: PathBuf) -> Daemon {
+    async fn start_through(&self, host: &str, yaml: &str, namespace: &str, kubeconfig: PathBuf) -> Daemon {
         let loaded = load(host, yaml);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let diagnostics = listener.local_addr().unwrap();
@@ -152,7 +157,7 @@ impl Ground {
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
             driver: Dial::unix(self.folder.path().join("csi.sock")),
             endpoint: loaded.config.csi.endpoint.clone(),
-            instance: Instance { host: host.to_owned(), namespace: Some(NAMESPACE.to_owned()), ..Instance::default() },
+            instance: Instance { host: host.to_owned(), namespace: Some(namespace.to_owned()), ..Instance::default() },
             diagnostics: Some(listener),
         };
         let stop = CancellationToken::new();

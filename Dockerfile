@@ -1,0 +1,64 @@
+# syntax=docker/dockerfile:1
+# check=error=true
+#
+# The image: one static binary on distroless/static. No shell, no libc, no package of a distribution, user 65532.
+#
+#   docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max --tag REPOSITORY:TAG .
+#
+# Both platforms are compiled on the machine's own (no emulation). The binary carries the list of the crates that it is
+# made of (cargo-auditable): the SBOM that `--sbom=true` attaches is read from it, and so can any scanner later.
+ARG RUST_VERSION=1.95
+
+FROM --platform=$BUILDPLATFORM docker.io/library/rust:${RUST_VERSION}-slim-bookworm AS toolchain
+ARG BUILDARCH
+ARG TARGETARCH
+WORKDIR /src
+# The target, and a C compiler for it: one crate has assembler and C. Rust brings musl itself, and its linker's start files.
+RUN <<'SETUP'
+set -eu
+case "$TARGETARCH" in
+    amd64) target=x86_64-unknown-linux-musl gnu=x86-64-linux-gnu compiler=x86_64-linux-gnu-gcc ;;
+    arm64) target=aarch64-unknown-linux-musl gnu=aarch64-linux-gnu compiler=aarch64-linux-gnu-gcc ;;
+    *) echo "no image for $TARGETARCH" >&2 && exit 1 ;;
+esac
+if [ "$BUILDARCH" != "$TARGETARCH" ]; then
+    apt-get update
+    apt-get install --yes --no-install-recommends "gcc-$gnu" "libc6-dev-$TARGETARCH-cross"
+    rm -rf /var/lib/apt/lists/*
+fi
+rustup target add "$target"
+variable=$(echo "$target" | tr a-z- A-Z_)
+{
+    echo "export CARGO_BUILD_TARGET=$target"
+    echo "export CC_$(echo "$target" | tr - _)=$compiler"
+    echo "export CARGO_TARGET_${variable}_LINKER=$compiler"
+} > /etc/build.env
+SETUP
+RUN cargo install --locked cargo-chef@0.1.78 cargo-auditable@0.7.7
+
+# What the dependencies are, and nothing that changes with the code.
+FROM toolchain AS recipe
+COPY . .
+RUN cargo chef prepare --recipe-path /recipe.json
+
+# The dependencies: a layer that stands until Cargo.lock changes.
+FROM toolchain AS build
+COPY --from=recipe /recipe.json /recipe.json
+RUN . /etc/build.env && cargo chef cook --locked --release --no-default-features --bin csi-control-plane --recipe-path /recipe.json
+COPY . .
+# Without the sandbox.
+RUN . /etc/build.env && cargo auditable build --locked --release --no-default-features --bin csi-control-plane \
+    && cp "target/$CARGO_BUILD_TARGET/release/csi-control-plane" /csi-control-plane
+
+FROM gcr.io/distroless/static-debian12:nonroot
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="csi-control-plane" \
+      org.opencontainers.image.description="One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.documentation="https://docs.rs/csi-control-plane"
+COPY --from=build /csi-control-plane /csi-control-plane
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/csi-control-plane"]
+CMD ["--help"]

@@ -1,0 +1,271 @@
+{{- define "csi-control-plane.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "csi-control-plane.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Of what has no namespace: releases of one name in two namespaces must not meet. */}}
+{{- define "csi-control-plane.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "csi-control-plane.fullname" .) -}}
+{{- end -}}
+
+{{- define "csi-control-plane.selectorLabels" -}}
+{{- if and (eq .Values.mode "sidecar") .Values.sidecar.podLabels -}}
+{{- toYaml .Values.sidecar.podLabels -}}
+{{- else -}}
+app.kubernetes.io/name: {{ include "csi-control-plane.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+{{- end -}}
+
+{{- define "csi-control-plane.labels" -}}
+app.kubernetes.io/name: {{ include "csi-control-plane.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "csi-control-plane.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "csi-control-plane.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{- define "csi-control-plane.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where each node has a daemon of its own. */}}
+{{- define "csi-control-plane.perNode" -}}
+{{- if or (eq .Values.mode "daemonset") (and (eq .Values.mode "sidecar") .Values.sidecar.daemonset) -}}true{{- end -}}
+{{- end -}}
+
+{{/* What would be installed and could not work. */}}
+{{- define "csi-control-plane.validate" -}}
+{{- $driver := required "driver.name is required: the name that the driver answers GetPluginInfo with" .Values.driver.name -}}
+{{- if not .Values.config.roles -}}
+{{- fail "config.roles is empty: enable a role by its block, such as config.roles.attacher: {}" -}}
+{{- end -}}
+{{- if and (ne .Values.mode "sidecar") (not .Values.driver.containers) -}}
+{{- fail "driver.containers is empty: give the driver's containers, or use mode: sidecar and put csi-control-plane's container into your own chart's pod" -}}
+{{- end -}}
+{{- if eq .Values.mode "sidecar" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- if and (not .Values.sidecar.podLabels) (or .Values.networkPolicy.enabled $monitoring.podMonitor.enabled $monitoring.serviceMonitor.enabled) -}}
+{{- fail "sidecar.podLabels is empty: the NetworkPolicy and the monitors would select no pod of your chart" -}}
+{{- end -}}
+{{- if and $monitoring.rules.enabled (not $monitoring.podPattern) -}}
+{{- fail "monitoring.podPattern is empty: the alerts would look at no pod of your chart" -}}
+{{- end -}}
+{{- end -}}
+{{- $table := .Files.Get "files/rbac.yaml" | fromYaml -}}
+{{- range $role, $_ := .Values.config.roles -}}
+{{- if not (hasKey $table.roles $role) -}}
+{{- fail (printf "config.roles.%s: files/rbac.yaml does not know what rights this role needs" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- if include "csi-control-plane.perNode" . -}}
+{{- range $role, $_ := .Values.config.roles -}}
+{{- if not (get $table.roles $role).perNode -}}
+{{- fail (printf "config.roles.%s works for the whole cluster: a daemon on each node without leader election would do its work many times over" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- if dig "leaderElection" "enabled" false .Values.config -}}
+{{- fail "config.leaderElection.enabled: each node has a daemon of its own, which leads nobody" -}}
+{{- end -}}
+{{- if and (eq .Values.mode "daemonset") (not .Values.socket.hostPath) -}}
+{{- fail "socket.hostPath is required with mode: daemonset: kubelet and the daemon talk to the driver over a folder of the node" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The configuration file. */}}
+{{- define "csi-control-plane.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if include "csi-control-plane.perNode" . -}}
+{{- $election := get $config "leaderElection" | default dict -}}
+{{- $_ := set $election "enabled" false -}}
+{{- $_ := set $config "leaderElection" $election -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{- define "csi-control-plane.configMapName" -}}
+{{- include "csi-control-plane.fullname" . -}}
+{{- end -}}
+
+{{/* The folder of the driver's socket in the daemon's container. */}}
+{{- define "csi-control-plane.socketFolder" -}}
+{{- dir (dig "csi" "endpoint" "unix:///run/csi/socket" .Values.config | trimPrefix "unix://") -}}
+{{- end -}}
+
+{{/* The diagnostics port; empty where there are none. */}}
+{{- define "csi-control-plane.port" -}}
+{{- $diagnostics := get .Values.config "diagnostics" | default dict -}}
+{{- if and (hasKey $diagnostics "listen") (not $diagnostics.listen) -}}
+{{- else -}}
+{{- regexFind "[0-9]+$" ($diagnostics.listen | default "0.0.0.0:8080") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Annotations of a pod that has the container: it is replaced when the configuration changes. */}}
+{{- define "csi-control-plane.podAnnotations" -}}
+checksum/csi-control-plane: {{ include "csi-control-plane.config" . | sha256sum }}
+{{- end -}}
+
+{{/* The daemon's container, for any pod. */}}
+{{- define "csi-control-plane.container" -}}
+{{- include "csi-control-plane.validate" . -}}
+{{- $port := include "csi-control-plane.port" . -}}
+name: csi-control-plane
+image: {{ include "csi-control-plane.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args: [run, --config, /etc/csi-control-plane/config.yaml]
+env:
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- if include "csi-control-plane.perNode" . }}
+  - name: NODE_NAME
+    valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+  {{- end }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if $port }}
+ports:
+  - {name: diagnostics, containerPort: {{ $port }}, protocol: TCP}
+livenessProbe:
+  httpGet: {path: /livez, port: diagnostics}
+  {{- toYaml .Values.probes.liveness | nindent 2 }}
+readinessProbe:
+  httpGet: {path: /readyz, port: diagnostics}
+  {{- toYaml .Values.probes.readiness | nindent 2 }}
+{{- end }}
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+volumeMounts:
+  - {name: csi-control-plane-config, mountPath: /etc/csi-control-plane, readOnly: true}
+  - {name: {{ .Values.socket.volume }}, mountPath: {{ include "csi-control-plane.socketFolder" . }}}
+{{- end -}}
+
+{{/* The container's volumes: the configuration, and the socket's folder. */}}
+{{- define "csi-control-plane.volumes" -}}
+{{- include "csi-control-plane.configVolume" . }}
+{{ include "csi-control-plane.socketVolume" . }}
+{{- end -}}
+
+{{- define "csi-control-plane.configVolume" -}}
+- name: csi-control-plane-config
+  configMap:
+    name: {{ include "csi-control-plane.configMapName" . }}
+{{- end -}}
+
+{{- define "csi-control-plane.socketVolume" -}}
+- name: {{ .Values.socket.volume }}
+  {{- if .Values.socket.hostPath }}
+  hostPath:
+    path: {{ .Values.socket.hostPath }}
+    type: DirectoryOrCreate
+  {{- else }}
+  emptyDir: {}
+  {{- end }}
+{{- end -}}
+
+{{/* A pod of our own: the driver's containers and the daemon's. */}}
+{{- define "csi-control-plane.pod" -}}
+metadata:
+  labels:
+    {{- include "csi-control-plane.selectorLabels" . | nindent 4 }}
+    {{- with .Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    kubectl.kubernetes.io/default-container: csi-control-plane
+    {{- include "csi-control-plane.podAnnotations" . | nindent 4 }}
+    {{- with .Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "csi-control-plane.serviceAccountName" . }}
+  # A Service's variables would look like the daemon's own.
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  {{- with .Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.podSecurityContext }}
+  securityContext:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with include "csi-control-plane.affinity" . }}
+  affinity:
+    {{- . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.driver.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - {{- include "csi-control-plane.container" . | nindent 6 }}
+    {{- with .Values.driver.containers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  volumes:
+    {{- include "csi-control-plane.volumes" . | nindent 4 }}
+    {{- with .Values.driver.volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
+{{/* `affinity` as given, with the replicas kept apart where it says nothing of pods. */}}
+{{- define "csi-control-plane.affinity" -}}
+{{- $affinity := deepCopy .Values.affinity -}}
+{{- if and (eq .Values.mode "deployment") (ne .Values.antiAffinity "none") (not $affinity.podAntiAffinity) -}}
+{{- $labels := include "csi-control-plane.selectorLabels" . | fromYaml -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
+{{- if eq .Values.antiAffinity "required" -}}
+{{- $_ := set $affinity "podAntiAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term)) -}}
+{{- else -}}
+{{- $_ := set $affinity "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list (dict "weight" 100 "podAffinityTerm" $term))) -}}
+{{- end -}}
+{{- end -}}
+{{- if $affinity -}}
+{{- toYaml $affinity -}}
+{{- end -}}
+{{- end -}}

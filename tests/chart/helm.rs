@@ -1,0 +1,106 @@
+//! Helm, and what it renders.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::Deserialize as _;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::programs;
+
+/// The name and namespace of every release.
+pub(crate) const RELEASE: &str = "demo";
+pub(crate) const NAMESPACE: &str = "storage";
+
+/// The chart's folder.
+pub(crate) fn chart() -> PathBuf {
+    root().join("charts/csi-control-plane")
+}
+
+/// The repository's folder.
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs helm with nothing inherited from whoever runs the tests.
+pub(crate) fn helm(arguments: &[&str]) -> Output {
+    let home = TempDir::new().unwrap();
+    let mut command = Command::new(programs::find("helm"));
+    command.args(arguments).env_clear().env("HOME", home.path()).current_dir(root());
+    command.output().unwrap()
+}
+
+/// Objects, and the text that they were rendered as.
+pub(crate) struct Rendered {
+    /// As Helm wrote it.
+    pub(crate) text: String,
+    /// One for each document.
+    pub(crate) objects: Vec<Value>,
+}
+
+impl Rendered {
+    /// Reads documents.
+    pub(crate) fn of(text: String) -> Self {
+        let documents = serde_yaml::Deserializer::from_str(&text).map(|it| Value::deserialize(it).unwrap());
+        let objects = documents.filter(|it| !it.is_null()).collect();
+        Self { text, objects }
+    }
+
+    /// Every object of a kind.
+    pub(crate) fn all<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |it| it["kind"] == kind)
+    }
+
+    /// The one object of a kind.
+    pub(crate) fn one<'a>(&'a self, kind: &'a str) -> &'a Value {
+        let found: Vec<&Value> = self.all(kind).collect();
+        assert_eq!(found.len(), 1, "{kind} in\n{}", self.text);
+        found[0]
+    }
+
+    /// The daemon's configuration file.
+    pub(crate) fn config(&self) -> &str {
+        let map = self.all("ConfigMap").find(|it| !it["data"]["config.yaml"].is_null()).expect("a configuration");
+        map["data"]["config.yaml"].as_str().unwrap()
+    }
+
+    /// The template of the one workload's pods.
+    pub(crate) fn pod(&self) -> &Value {
+        let workload = |it: &&Value| !it["spec"]["template"].is_null();
+        &self.objects.iter().find(workload).expect("a workload")["spec"]["template"]
+    }
+
+    /// The daemon's container.
+    pub(crate) fn container(&self) -> &Value {
+        let containers = self.pod()["spec"]["containers"].as_array().unwrap();
+        containers.iter().find(|it| it["name"] == "csi-control-plane").expect("the daemon")
+    }
+}
+
+/// Renders a chart with a file of values, and `more` arguments.
+pub(crate) fn render(chart: &Path, values: Option<&Path>, more: &[&str]) -> Result<Rendered, String> {
+    let chart = chart.to_str().unwrap();
+    let mut arguments = vec!["template", RELEASE, chart, "--kube-version", "1.36.0"];
+    if !more.contains(&"--namespace") {
+        arguments.extend(["--namespace", NAMESPACE]);
+    }
+    if let Some(values) = values {
+        arguments.extend(["--values", values.to_str().unwrap()]);
+    }
+    arguments.extend(more);
+    let output = helm(&arguments);
+    if output.status.success() {
+        Ok(Rendered::of(String::from_utf8(output.stdout).unwrap()))
+    } else {
+        Err(String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+/// Renders our chart with these values.
+pub(crate) fn with(values: &Value, more: &[&str]) -> Result<Rendered, String> {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("values.yaml");
+    std::fs::write(&file, values.to_string()).unwrap();
+    render(&chart(), Some(&file), more)
+}

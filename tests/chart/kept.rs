@@ -1,0 +1,59 @@
+//! Files that are made from others, and kept in the tree for people to read and apply: `just chart-update` writes them.
+
+use std::path::Path;
+
+use crate::helm;
+
+/// Asks for the files to be written instead of compared.
+const UPDATE: &str = "CHART_UPDATE";
+
+/// Compares a file with what it should be, or writes it.
+pub(crate) fn keep(file: &Path, wanted: &str) {
+    #[expect(clippy::disallowed_methods, reason = "the suite's own input")]
+    if std::env::var_os(UPDATE).is_some() {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, wanted).unwrap();
+    }
+    let found = std::fs::read_to_string(file).unwrap_or_default();
+    if found == wanted {
+        return;
+    }
+    let differs = wanted.lines().zip(found.lines().chain(std::iter::repeat("(nothing)"))).find(|(a, b)| a != b);
+    panic!("{} is not up to date, `just chart-update` writes it; first difference: {differs:#?}", file.display());
+}
+
+/// Each folder of deploy/ with a values.yaml, and the namespace of its manifests.
+const DEPLOYED: [(&str, &str); 2] = [("attacher", "csi-driver"), ("csi-driver-host-path", "csi-hostpath")];
+
+#[test]
+fn the_plain_manifests_are_what_the_chart_renders() {
+    for (name, namespace) in DEPLOYED {
+        let folder = helm::root().join("deploy").join(name);
+        let values = folder.join("values.yaml");
+        let arguments = ["--namespace", namespace, "--name-template", name, "--no-hooks"];
+        let rendered = render(&values, &arguments);
+        let head = format!(
+            "# Rendered from values.yaml by `just chart-update`; a test keeps it so. Apply with:\n#   kubectl apply -f \
+             namespace.yaml -f manifests.yaml\n{rendered}"
+        );
+        keep(&folder.join("manifests.yaml"), &head);
+        let space = format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {namespace}\n");
+        let found = std::fs::read_to_string(folder.join("namespace.yaml")).unwrap_or_default();
+        if name == "attacher" {
+            keep(&folder.join("namespace.yaml"), &space);
+        } else {
+            assert!(found.starts_with(&space), "{found}");
+        }
+    }
+}
+
+fn render(values: &Path, arguments: &[&str]) -> String {
+    let chart = helm::chart();
+    let fixed = ["template", chart.to_str().unwrap(), "--kube-version", "1.36.0", "--values", values.to_str().unwrap()];
+    let output = helm::helm(&[&fixed, arguments].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Helm is not there when they are applied.
+    let of_helm = |line: &&str| !line.contains("app.kubernetes.io/managed-by:") && !line.contains("helm.sh/chart:");
+    text.lines().filter(of_helm).collect::<Vec<_>>().join("\n") + "\n"
+}

@@ -1,0 +1,64 @@
+//! The chart, as Helm renders it, as `check` judges it and as a real API server takes it: `just chart`.
+//!
+//! ```text
+//! helm       runs it; a rendering is a list of objects
+//! matrix     the sets of values in values/, those whose roles this daemon has
+//! pods       what a pod looks like: probes, mounts, security, placement
+//! rights     the rendered RBAC is what `check` prints for the rendered configuration
+//! values     what is refused, and that the schema of `config` is the daemon's own
+//! promql     reads the expressions of alerts and dashboard
+//! watching   every metric and label in them exists; promtool checks the alerts and plays them
+//! kept       deploy/ is what the chart renders
+//! cluster    a server-side dry run of everything, and the daemon under the rendered account
+//! lint       BuildKit's checks of the Dockerfile
+//! ```
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so may its helpers"
+)]
+
+#[path = "../cluster/accounts.rs"]
+mod accounts;
+mod cluster;
+#[path = "../cluster/control_plane.rs"]
+#[allow(dead_code, reason = "some of its powers are for the cluster tests")]
+mod control_plane;
+#[path = "../cluster/ground.rs"]
+#[allow(dead_code, reason = "some of its powers are for the cluster tests")]
+mod ground;
+mod helm;
+#[path = "../it/http.rs"]
+mod http;
+mod kept;
+mod lint;
+mod matrix;
+#[path = "../it/objects.rs"]
+#[allow(dead_code, reason = "some of its objects are for the scenarios")]
+mod objects;
+mod pods;
+#[path = "../cluster/programs.rs"]
+mod programs;
+mod promql;
+mod rights;
+#[path = "../cluster/tls.rs"]
+mod tls;
+mod values;
+mod watching;
+#[path = "../it/world.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios")]
+mod world;
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use control_plane::{ControlPlane, Extent};
+
+/// The API server that the tests share.
+async fn shared() -> Arc<ControlPlane> {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    Arc::clone(SHARED.get_or_init(|| async { Arc::new(ControlPlane::start(Extent::Api).await) }).await)
+}

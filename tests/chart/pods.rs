@@ -1,0 +1,223 @@
+//! What the pods look like, and what stands around them.
+
+use serde_json::{Value, json};
+
+use crate::helm::{self, Rendered};
+use crate::matrix;
+
+fn rendered(name: &str) -> Rendered {
+    matrix::case(name).rendered()
+}
+
+/// The set of this name, changed.
+fn changed(name: &str, change: impl FnOnce(&mut Value)) -> Rendered {
+    let mut values = matrix::case(name).values;
+    change(&mut values);
+    helm::with(&values, &[]).unwrap()
+}
+
+fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let items = list.as_array().unwrap();
+    items.iter().find(|it| it["name"] == name).unwrap_or_else(|| panic!("{name} in {list:#}"))
+}
+
+#[test]
+fn lint_finds_nothing_in_any_set_of_values() {
+    for case in matrix::known() {
+        let values = case.path.to_str().unwrap();
+        let chart = helm::chart();
+        let output = helm::helm(&["lint", "--strict", chart.to_str().unwrap(), "--values", values]);
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && !told.contains("[WARNING]"), "{}: {told}", case.name);
+    }
+}
+
+#[test]
+fn everything_carries_the_release_and_its_namespace() {
+    for case in matrix::all() {
+        for object in case.rendered().objects {
+            let (kind, metadata) = (object["kind"].as_str().unwrap(), &object["metadata"]);
+            let labels = &metadata["labels"];
+            assert_eq!(labels["app.kubernetes.io/instance"], helm::RELEASE, "{kind} in {}", case.name);
+            assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{kind} in {}", case.name);
+            assert_eq!(kind.starts_with("Cluster"), metadata["namespace"].is_null(), "{kind} in {}", case.name);
+        }
+    }
+}
+
+#[test]
+fn the_daemons_container_is_restricted() {
+    for case in matrix::all().into_iter().filter(|case| case.name != "sidecar" && case.name != "root-driver") {
+        let rendered = case.rendered();
+        let security = &rendered.container()["securityContext"];
+        assert_eq!(security["runAsNonRoot"], true, "{}", case.name);
+        assert_eq!(security["runAsUser"], 65532);
+        assert_eq!(security["readOnlyRootFilesystem"], true);
+        assert_eq!(security["allowPrivilegeEscalation"], false);
+        assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(security["seccompProfile"], json!({"type": "RuntimeDefault"}));
+        assert_eq!(rendered.pod()["spec"]["securityContext"]["runAsNonRoot"], true, "{}", case.name);
+    }
+    let rendered = rendered("root-driver");
+    assert!(rendered.pod()["spec"]["securityContext"].is_null(), "the driver decides");
+    let security = &rendered.container()["securityContext"];
+    assert_eq!((&security["runAsUser"], &security["capabilities"]["drop"][0]), (&0.into(), &"ALL".into()));
+}
+
+#[test]
+fn the_daemon_finds_its_configuration_and_the_socket() {
+    let rendered = rendered("everything");
+    let (container, volumes) = (rendered.container(), &rendered.pod()["spec"]["volumes"]);
+    assert_eq!(container["args"], json!(["run", "--config", "/etc/csi-control-plane/config.yaml"]));
+    assert_eq!(named(&container["volumeMounts"], "csi-control-plane-config")["mountPath"], "/etc/csi-control-plane");
+    assert_eq!(named(&container["volumeMounts"], "csi-socket")["mountPath"], "/var/run/demo", "of its endpoint");
+    assert_eq!(named(volumes, "csi-socket")["emptyDir"], json!({}));
+    let map = named(volumes, "csi-control-plane-config")["configMap"]["name"].clone();
+    let maps: Vec<&Value> = rendered.all("ConfigMap").filter(|it| !it["data"]["config.yaml"].is_null()).collect();
+    assert_eq!((maps.len(), &maps[0]["metadata"]["name"]), (1, &map));
+    let on_node = self::rendered("root-driver");
+    assert_eq!(
+        named(&on_node.pod()["spec"]["volumes"], "plugin-dir")["hostPath"],
+        json!({"path": "/var/lib/kubelet/plugins/demo.csi.example.com", "type": "DirectoryOrCreate"})
+    );
+    assert_eq!(named(&on_node.container()["volumeMounts"], "plugin-dir")["mountPath"], "/run/csi");
+}
+
+#[test]
+fn probes_ask_the_paths_and_the_port_that_the_daemon_serves() {
+    for (name, port) in [("attacher", 8080), ("everything", 9090)] {
+        let rendered = rendered(name);
+        let container = rendered.container();
+        assert_eq!(named(&container["ports"], "diagnostics")["containerPort"], port, "{name}");
+        assert_eq!(container["livenessProbe"]["httpGet"], json!({"path": "/livez", "port": "diagnostics"}));
+        assert_eq!(container["readinessProbe"]["httpGet"], json!({"path": "/readyz", "port": "diagnostics"}));
+    }
+    let silent = rendered("alone");
+    for absent in ["ports", "livenessProbe", "readinessProbe"] {
+        assert!(silent.container()[absent].is_null(), "{absent} without diagnostics");
+    }
+    let server = std::fs::read_to_string(helm::root().join("src/diagnostics/server.rs")).unwrap();
+    for path in ["\"/livez\"", "\"/readyz\"", "\"/metrics\""] {
+        assert!(server.contains(path), "{path}");
+    }
+}
+
+#[test]
+fn a_change_of_the_configuration_replaces_the_pods_and_nothing_else_does() {
+    let sum = |it: &Rendered| it.pod()["metadata"]["annotations"]["checksum/csi-control-plane"].clone();
+    let before = rendered("attacher");
+    assert!(sum(&before).as_str().is_some_and(|it| it.len() == 64));
+    assert_eq!(sum(&before), sum(&changed("attacher", |it| it["replicas"] = 5.into())));
+    let after = changed("attacher", |it| it["config"]["roles"]["attacher"]["workers"] = 3.into());
+    assert_ne!(sum(&before), sum(&after));
+}
+
+#[test]
+fn replicas_keep_apart_and_one_at_a_time_is_disrupted() {
+    let rendered = rendered("attacher");
+    let labels = json!({"app.kubernetes.io/name": "csi-control-plane", "app.kubernetes.io/instance": "demo"});
+    let apart = &rendered.pod()["spec"]["affinity"]["podAntiAffinity"];
+    let term = &apart["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"];
+    assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(term["labelSelector"]["matchLabels"], labels);
+    let budget = &rendered.one("PodDisruptionBudget")["spec"];
+    assert_eq!((&budget["maxUnavailable"], &budget["selector"]["matchLabels"]), (&1.into(), &labels));
+    assert_eq!(rendered.one("Deployment")["spec"]["selector"]["matchLabels"], labels);
+
+    let all = self::rendered("everything");
+    let affinity = &all.pod()["spec"]["affinity"];
+    assert!(affinity["nodeAffinity"].is_object() && affinity["podAntiAffinity"].is_object());
+    assert!(affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"].is_array());
+    let alone = self::rendered("alone");
+    assert_eq!(alone.all("PodDisruptionBudget").count(), 0, "a budget would only block a drain");
+}
+
+#[test]
+fn a_daemon_on_each_node_leads_nobody_and_knows_its_node() {
+    let rendered = rendered("daemonset");
+    let set = rendered.one("DaemonSet");
+    assert_eq!(set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], "10%");
+    assert_eq!(rendered.all("Deployment").chain(rendered.all("PodDisruptionBudget")).count(), 0);
+    let node = named(&rendered.container()["env"], "NODE_NAME");
+    assert_eq!(node["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+    let config: Value = serde_yaml::from_str(rendered.config()).unwrap();
+    assert_eq!(config["leaderElection"]["enabled"], false);
+    assert!(rendered.pod()["spec"]["affinity"].is_null());
+    let deployed = self::rendered("attacher");
+    assert!(!deployed.container()["env"].as_array().unwrap().iter().any(|it| it["name"] == "NODE_NAME"));
+}
+
+#[test]
+fn the_drivers_own_containers_and_volumes_are_in_the_pod() {
+    let rendered = rendered("everything");
+    let spec = &rendered.pod()["spec"];
+    assert_eq!(named(&spec["containers"], "driver")["image"], "example.com/demo-driver:1.2.3");
+    assert_eq!(named(&spec["initContainers"], "prepare")["image"], "example.com/prepare:1");
+    assert_eq!(named(&spec["volumes"], "scratch")["emptyDir"], json!({}));
+    let image = rendered.container()["image"].as_str().unwrap();
+    assert!(image.starts_with("registry.example.com/storage/daemon@sha256:0123"), "{image}");
+    assert_eq!(named(&rendered.container()["env"], "OTEL_RESOURCE_ATTRIBUTES")["value"], "deployment.environment=test");
+}
+
+#[test]
+fn the_network_policy_lets_in_who_scrapes_and_out_what_the_daemon_asks() {
+    let rendered = rendered("everything");
+    let spec = &rendered.one("NetworkPolicy")["spec"];
+    assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
+    assert_eq!(spec["ingress"][0]["ports"][0]["port"], 9090);
+    assert!(spec["ingress"][0]["from"][0]["namespaceSelector"].is_object());
+    let out: Vec<i64> = spec["egress"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|rule| rule["ports"].as_array().unwrap())
+        .map(|port| port["port"].as_i64().unwrap())
+        .collect();
+    assert_eq!(out, [53, 53, 443, 6443, 4317, 8443]);
+    let sidecar = self::rendered("sidecar");
+    let spec = &sidecar.one("NetworkPolicy")["spec"];
+    assert_eq!(spec["podSelector"]["matchLabels"], json!({"app": "parent"}));
+    assert_eq!(spec["policyTypes"], json!(["Ingress"]), "what the driver asks is not ours to forbid");
+}
+
+#[test]
+fn monitors_find_the_pods_by_their_port() {
+    let rendered = rendered("everything");
+    let pods = &rendered.one("PodMonitor")["spec"];
+    assert_eq!(
+        (&pods["podMetricsEndpoints"][0]["port"], &pods["podMetricsEndpoints"][0]["path"]),
+        (&"diagnostics".into(), &"/metrics".into())
+    );
+    let service = rendered.one("Service");
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], "diagnostics");
+    let selected = rendered.one("ServiceMonitor")["spec"]["selector"]["matchLabels"].as_object().unwrap().clone();
+    for (label, value) in selected {
+        assert_eq!(service["metadata"]["labels"][&label], value);
+    }
+}
+
+#[test]
+fn another_chart_puts_the_daemon_into_its_own_pod() {
+    let folder = tempfile::tempdir().unwrap();
+    let parent = folder.path().join("parent");
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        let copied = std::process::Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    copy(&helm::root().join("tests/chart/parent"), &parent);
+    copy(&helm::chart(), &parent.join("charts/csi-control-plane"));
+    let rendered = helm::render(&parent, None, &[]).unwrap();
+    let pod = rendered.pod();
+    assert_eq!(rendered.all("StatefulSet").count() + rendered.all("Deployment").count(), 1, "only the parent's");
+    assert_eq!(pod["spec"]["containers"].as_array().unwrap().len(), 2);
+    assert_eq!(rendered.container()["livenessProbe"]["httpGet"]["path"], "/livez");
+    assert_eq!(named(&rendered.container()["volumeMounts"], "csi-socket")["mountPath"], "/run/csi");
+    assert_eq!(named(&pod["spec"]["volumes"], "csi-socket")["emptyDir"], json!({}));
+    assert_eq!(pod["spec"]["serviceAccountName"], "parent");
+    assert_eq!(rendered.one("ServiceAccount")["metadata"]["name"], "parent");
+    let map = &named(&pod["spec"]["volumes"], "csi-control-plane-config")["configMap"]["name"];
+    assert_eq!(&rendered.one("ConfigMap")["metadata"]["name"], map);
+    assert!(pod["metadata"]["annotations"]["checksum/csi-control-plane"].is_string());
+    assert_eq!(rendered.all("ClusterRole").count(), 1);
+}
