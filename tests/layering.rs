@@ -86,6 +86,11 @@ const PURE: &[&str] = &[
     "roles/attacher/interest.rs",
     "roles/attacher/migration.rs",
     "roles/attacher/refusal.rs",
+    "roles/provisioner/topology/affinity.rs",
+    "roles/provisioner/topology/lookup.rs",
+    "roles/provisioner/topology/requirement.rs",
+    "roles/provisioner/topology/segment.rs",
+    "roles/provisioner/topology/term.rs",
     "roles/reconciler/listing.rs",
 ];
 

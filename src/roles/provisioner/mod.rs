@@ -1,0 +1,3 @@
+//! Creates volumes for claims and deletes them again.
+
+pub mod topology;
