@@ -69,6 +69,7 @@ const PURE: &[&str] = &[
     "cluster/objects/volume.rs",
     "cluster/patch.rs",
     "cluster/rbac.rs",
+    "cluster/scope.rs",
     "csi/capabilities.rs",
     "csi/error.rs",
     "csi/redact.rs",

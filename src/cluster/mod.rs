@@ -13,8 +13,8 @@
 //! - **Deletes are delivered**, also those that happened while no watch was open.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
-//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `rbac` and
-//! `event_book` are pure: no async, no clock, no client.
+//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `rbac`,
+//! `scope` and `event_book` are pure: no async, no clock, no client.
 
 mod api;
 mod cache;
@@ -29,6 +29,7 @@ pub mod names;
 mod objects;
 pub mod patch;
 pub mod rbac;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -52,3 +53,4 @@ pub use objects::{
     VolumeSnapshotStatus, VolumeSpec, source_key,
 };
 pub use patch::Patch;
+pub use scope::{Viewpoint, WatchScope};

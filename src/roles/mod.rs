@@ -12,7 +12,7 @@ pub mod wiring;
 
 use crate::config::RoleSection;
 
-pub use role::{LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
+pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
 pub use wiring::Wiring;
 
 /// What each role's block in the configuration may hold.

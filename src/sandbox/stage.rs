@@ -17,7 +17,7 @@ use crate::app::{self, AppError, Environment};
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
 use crate::process::{Clock, Dial, Entropy, Tasks};
-use crate::roles;
+use crate::roles::{self, Instance};
 use crate::telemetry::Meter;
 
 use super::api::{self, Api, ApiOptions, Identity};
@@ -171,8 +171,12 @@ impl Stage {
             cluster: ClusterAccess::Endpoint { dial: self.api_dial(name), token: Some(token) },
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
-            host: name.to_owned(),
-            namespace: Some("kube-system".to_owned()),
+            instance: Instance {
+                host: name.to_owned(),
+                namespace: Some("kube-system".to_owned()),
+                pod: Some(name.to_owned()),
+                node: None,
+            },
             diagnostics,
         };
         let running = spawn(app::serve(loaded, environment, stop.clone()));

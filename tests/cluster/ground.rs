@@ -9,7 +9,7 @@ use csi_control_plane::app::{self, AppError, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::process::{Clock, Dial, Entropy};
-use csi_control_plane::roles;
+use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
 use csi_control_plane::telemetry::Meter;
 use tempfile::TempDir;
@@ -96,8 +96,7 @@ impl Ground {
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
             driver: Dial::unix(self.folder.path().join("csi.sock")),
             endpoint: loaded.config.csi.endpoint.clone(),
-            host: host.to_owned(),
-            namespace: Some(NAMESPACE.to_owned()),
+            instance: Instance { host: host.to_owned(), namespace: Some(NAMESPACE.to_owned()), ..Instance::default() },
             diagnostics: Some(listener),
         };
         let stop = CancellationToken::new();
