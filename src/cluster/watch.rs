@@ -12,13 +12,11 @@
 //! Lists are always consistent reads, a page at a time. kube's streaming lists start at version 0, which may be older
 //! than what is held: then "not in the list" would not mean "gone", and a volume could be released while it is attached.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::PartialObjectMeta;
-use kube::runtime::watcher::{self, Event, metadata_watcher, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -68,7 +66,7 @@ pub(super) async fn run<K: Cached>(
     config.label_selector = labels;
     let mut after = None;
     loop {
-        let restart = follow(&cache, events(&api, &config), clock, &mut backoff, after).await;
+        let restart = follow(&cache, &api, &config, clock, &mut backoff, after).await;
         debug!(kind = K::KIND, because = ?restart, "listing again");
         after = Some(restart);
         if restart == Restart::Asked {
@@ -84,31 +82,15 @@ pub(super) async fn run<K: Cached>(
     }
 }
 
-/// What the server says of a kind: of whole objects, or of their metadata where no more is read.
-fn events<K: Cached>(api: &kube::Api<K>, config: &watcher::Config) -> BoxStream<'static, watcher::Result<Event<K>>> {
-    let Some(make) = K::METADATA_ONLY else { return watcher(api.clone(), config.clone()).boxed() };
-    let object = move |event| match event {
-        Event::Apply(object) => Event::Apply(make(metadata(object))),
-        Event::Delete(object) => Event::Delete(make(metadata(object))),
-        Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(make(metadata(object))),
-        Event::InitDone => Event::InitDone,
-    };
-    metadata_watcher(api.clone(), config.clone()).map(move |event| event.map(object)).boxed()
-}
-
-fn metadata<K>(object: PartialObjectMeta<K>) -> ObjectMeta {
-    object.metadata
-}
-
 async fn follow<K: Cached>(
     cache: &Cache<K>,
-    events: BoxStream<'static, watcher::Result<Event<K>>>,
+    api: &kube::Api<K>,
+    config: &watcher::Config,
     clock: Clock,
     backoff: &mut Backoff,
     after: Option<Restart>,
 ) -> Restart {
-    let mut events = events;
+    let mut events = pin!(watcher(api.clone(), config.clone()));
     let (mut listing, mut failing) = (true, false);
     let mut heard = clock.now();
     loop {

@@ -57,10 +57,6 @@ pub trait Cached:
     /// The kind's name on metrics and on the status page.
     const KIND: &'static str;
 
-    /// For a kind of which no role reads more than the metadata: then the server is asked for that alone, and this makes
-    /// the object.
-    const METADATA_ONLY: Option<fn(ObjectMeta) -> Self> = None;
-
     /// Whether a cluster may lack the kind, or not let us read it: then there is none, and it is looked for again now and
     /// then.
     const OPTIONAL: bool = false;
@@ -115,9 +111,10 @@ fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Err
     }))
 }
 
-/// A kind that Kubernetes does not bring along, in a namespace: what its URL is made of.
-macro_rules! custom_resource {
-    ($type:ident, $scope:ident, $group:literal, $version:literal, $plural:literal) => {
+/// What the URL of a kind is made of, where no type of k8s-openapi says it; and whether the server is asked for the
+/// metadata alone, because no role reads more.
+macro_rules! resource {
+    ($type:ident, $scope:ident, $group:literal, $version:literal, $plural:literal, metadata only: $metadata:literal) => {
         impl Resource for $type {
             type DynamicType = ();
             type Scope = kube::core::$scope;
@@ -138,6 +135,10 @@ macro_rules! custom_resource {
                 $plural.into()
             }
 
+            fn metadata_api() -> bool {
+                $metadata
+            }
+
             fn meta(&self) -> &ObjectMeta {
                 &self.metadata
             }
@@ -149,12 +150,28 @@ macro_rules! custom_resource {
     };
 }
 
-custom_resource!(VolumeSnapshot, NamespaceResourceScope, "snapshot.storage.k8s.io", "v1", "volumesnapshots");
-custom_resource!(
+resource!(
+    VolumeSnapshot,
+    NamespaceResourceScope,
+    "snapshot.storage.k8s.io",
+    "v1",
+    "volumesnapshots",
+    metadata only: false
+);
+resource!(
     VolumeSnapshotContent,
     ClusterResourceScope,
     "snapshot.storage.k8s.io",
     "v1",
-    "volumesnapshotcontents"
+    "volumesnapshotcontents",
+    metadata only: false
 );
-custom_resource!(ReferenceGrant, NamespaceResourceScope, "gateway.networking.k8s.io", "v1beta1", "referencegrants");
+resource!(
+    ReferenceGrant,
+    NamespaceResourceScope,
+    "gateway.networking.k8s.io",
+    "v1beta1",
+    "referencegrants",
+    metadata only: false
+);
+resource!(Node, ClusterResourceScope, "", "v1", "nodes", metadata only: true);

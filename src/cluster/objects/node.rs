@@ -65,8 +65,7 @@ impl Cached for CsiNode {
 }
 
 /// A node: where it is.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::core::v1::Node)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Node {
     /// Name, uid, version, deletion and labels.
     pub metadata: ObjectMeta,
@@ -81,7 +80,6 @@ impl Node {
 
 impl Cached for Node {
     const KIND: &'static str = "Node";
-    const METADATA_ONLY: Option<fn(ObjectMeta) -> Self> = Some(|metadata| Self { metadata });
 
     fn trim(&mut self, _driver: &str) {
         let labels = self.metadata.labels.take();

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{full_meta, keys};
+use crate::cluster::event_book::EventTarget;
 use crate::cluster::objects::{
     BY_CLAIM, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource, Node,
     PersistentVolume, PersistentVolumeClaim, ReferenceGrant, StorageClass, VolumeAttributesClass, VolumeSnapshot,
@@ -168,7 +169,8 @@ fn a_node_keeps_its_labels_and_tells_our_topology() {
     let node: Node = trimmed(json!({ "metadata": full_meta("n"), "status": { "images": [{}] } }));
     assert_eq!((node.label("a"), node.label("b")), (Some("b"), None));
     assert!(node.metadata.annotations.is_none() && node.metadata.owner_references.is_none());
-    assert_eq!(Node::METADATA_ONLY.map(|make| make(node.metadata.clone())), Some(node));
+    assert!(Node::metadata_api() && !CsiNode::metadata_api());
+    assert_eq!(Node::url_path(&(), None), "/api/v1/nodes");
 
     let drivers =
         json!([{ "name": "demo", "nodeID": "i", "topologyKeys": ["zone"] }, { "name": "other", "nodeID": "o" }]);
@@ -244,6 +246,17 @@ fn kinds_that_kubernetes_does_not_bring_along_have_the_urls_of_their_crds() {
     ] {
         assert_eq!(url, expected);
     }
+}
+
+#[test]
+fn an_event_about_a_claim_goes_to_its_namespace_and_one_about_a_class_has_none() {
+    let target = EventTarget::of(&claim("demo", &[], ""));
+    let told = (target.api_version.as_str(), target.kind.as_str(), target.namespace.as_deref(), target.uid.as_str());
+    assert_eq!(told, ("v1", "PersistentVolumeClaim", Some("shop"), "c1"));
+    let class: StorageClass = trimmed(json!({ "metadata": full_meta("fast"), "provisioner": "demo" }));
+    let target = EventTarget::of(&class);
+    assert_eq!((target.api_version.as_str(), target.name.as_str()), ("storage.k8s.io/v1", "fast"));
+    assert_eq!(target.namespace, None);
 }
 
 #[test]
