@@ -68,6 +68,7 @@ const PURE: &[&str] = &[
     "cluster/objects/snapshot.rs",
     "cluster/objects/volume.rs",
     "cluster/patch.rs",
+    "cluster/quantity.rs",
     "cluster/rbac.rs",
     "csi/capabilities.rs",
     "csi/error.rs",
