@@ -1,4 +1,4 @@
-//! A StorageClass' parameters: which are ours, which are the driver's, and what stands in ours. Pure.
+//! A class' parameters: which are ours, which are the driver's, and what stands in ours. Pure.
 //!
 //! | key under `csi.storage.k8s.io/` | deprecated, kept for the driver | is |
 //! |---|---|---|
