@@ -21,4 +21,4 @@ pub fn sections() -> Vec<RoleSection> {
 }
 
 /// Every role that this daemon can host.
-pub const ROLES: &[Registration] = &[attacher::REGISTRATION, reconciler::REGISTRATION];
+pub const ROLES: &[Registration] = &[attacher::REGISTRATION, provisioner::REGISTRATION, reconciler::REGISTRATION];
