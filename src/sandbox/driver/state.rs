@@ -43,6 +43,8 @@ pub struct Volume {
     pub mutable: BTreeMap<String, String>,
     /// What it was filled from.
     pub source: Option<VolumeContentSource>,
+    /// The pool that it lies in, if the driver has pools.
+    pub pool: Option<usize>,
     /// Where it is. Empty: everywhere.
     pub segments: BTreeMap<String, String>,
     /// Its volume context.
