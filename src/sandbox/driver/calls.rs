@@ -12,7 +12,7 @@ use crate::proto::{ControllerPublishVolumeRequest, CreateVolumeRequest, GetCapac
 /// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
 const MEMORY: usize = 200_000;
 
-/// The RPCs of the Identity and Controller services.
+/// The RPCs of the Identity, Controller and Node services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the specification's names")]
 pub enum Method {
@@ -34,6 +34,14 @@ pub enum Method {
     ControllerExpandVolume,
     ControllerGetVolume,
     ControllerModifyVolume,
+    NodeGetInfo,
+    NodeGetCapabilities,
+    NodeStageVolume,
+    NodeUnstageVolume,
+    NodePublishVolume,
+    NodeUnpublishVolume,
+    NodeExpandVolume,
+    NodeGetVolumeStats,
 }
 
 impl fmt::Display for Method {
@@ -47,6 +55,14 @@ impl Method {
     pub fn path(self) -> String {
         let service = match self {
             Self::GetPluginInfo | Self::GetPluginCapabilities | Self::Probe => "Identity",
+            Self::NodeGetInfo
+            | Self::NodeGetCapabilities
+            | Self::NodeStageVolume
+            | Self::NodeUnstageVolume
+            | Self::NodePublishVolume
+            | Self::NodeUnpublishVolume
+            | Self::NodeExpandVolume
+            | Self::NodeGetVolumeStats => "Node",
             _ => "Controller",
         };
         format!("/csi.v1.{service}/{self}")

@@ -8,7 +8,7 @@
 //!
 //! - The [`Driver`] is the storage backend and the memory; the [`Server`] is the process in front of it. A restart cuts every
 //!   connection and keeps the state, the calls and the faults.
-//! - Decisions are in pure files (`state`, `volumes`, `pools`, `snapshots`, `validate`); a call's path is in `answer`.
+//! - Decisions are in pure files (`state`, `volumes`, `pools`, `snapshots`, `node`, `validate`); a call's path is in `answer`.
 //! - Everything that goes wrong is data ([`Fault`], [`Chance`]) and happens in the same way for the same calls.
 //! - It tells what the caller did: [`Driver::calls`], and [`Driver::violations`] of the rule that a volume has one changing
 //!   call at a time.
@@ -19,7 +19,7 @@ mod answer;
 mod calls;
 mod faults;
 mod lies;
-mod pools;
+mod node;
 mod profile;
 mod refusal;
 mod rpc;
@@ -165,6 +165,10 @@ impl Driver {
     /// What the driver claims to be.
     pub fn profile(&self) -> Profile {
         self.lock().profile.clone()
+    }
+
+    fn has_node_service(&self) -> bool {
+        self.lock().profile.node_service
     }
 
     /// Changes name, capabilities, nodes or limits, from the next call on.

@@ -17,6 +17,7 @@ pub const GIB: i64 = 1 << 30;
 /// The driver's identity, capabilities, nodes and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub struct Profile {
     /// What `GetPluginInfo` answers.
     pub name: String,
@@ -24,6 +25,8 @@ pub struct Profile {
     pub vendor_version: String,
     /// The plugin's services, as numbers: a newer driver may have one that no one knows yet.
     pub services: BTreeSet<i32>,
+    /// Whether the socket has a node service. Many drivers have it on another socket, in another process.
+    pub node_service: bool,
     /// Whether volumes can grow while they are in use (ONLINE) or only when they are not (OFFLINE).
     pub expansion: Option<i32>,
     /// The controller's capabilities, as numbers.
@@ -103,6 +106,7 @@ impl Default for Profile {
             name: "demo.csi.example.com".to_owned(),
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
             services: BTreeSet::from([service::Type::ControllerService as i32]),
+            node_service: true,
             expansion: Some(volume_expansion::Type::Online as i32),
             controller: (Rpc::CreateDeleteVolume as i32..=Rpc::GetSnapshot as i32).collect(),
             nodes: BTreeMap::new(),

@@ -90,6 +90,8 @@ macro_rules! rpc {
     };
 }
 
+pub(super) use rpc;
+
 macro_rules! about_volume {
     (changes $method:ident: $request:ty => $answer:ty = $serve:ident $(, $node:item)?) => {
         rpc! { $method: $request => $answer = |this, state, profile, _now| state.$serve(profile, this);

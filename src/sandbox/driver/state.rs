@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tonic::Code;
 
+use super::node::Mounts;
 use super::profile::{GIB, Node, Profile};
 use super::refusal::Refusal;
 use super::snapshots::Snapshot;
@@ -22,6 +23,7 @@ use crate::proto::{
 pub struct State {
     pub(super) volumes: BTreeMap<String, Volume>,
     pub(super) snapshots: BTreeMap<String, Snapshot>,
+    pub(super) mounts: Mounts,
     /// Numbers for IDs: never given twice.
     next: u64,
 }
