@@ -125,6 +125,11 @@ impl Stage {
         self.address.map(|address| format!("http://{address}"))
     }
 
+    /// The API's address, if it is on a real socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
     /// How `host` reaches the API.
     pub fn api_dial(&self, host: &str) -> Dial {
         match (&self.ground, self.address) {
@@ -155,6 +160,18 @@ impl Stage {
 
     /// Starts a daemon that comes with this token and talks to this driver. The sockets of the configuration are not used.
     pub async fn start_as(&self, name: &str, yaml: &str, token: String, driver: Dial) -> Result<Daemon, StageError> {
+        self.start_over(name, yaml, token, self.api_dial(name), driver).await
+    }
+
+    /// The same with a way of its own to the API.
+    pub async fn start_over(
+        &self,
+        name: &str,
+        yaml: &str,
+        token: String,
+        api: Dial,
+        driver: Dial,
+    ) -> Result<Daemon, StageError> {
         let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
         let sources = Sources { file: Some(file), ..Sources::default() };
         let loaded = config::load(&sources, &roles::sections()).map_err(StageError::Config)?;
@@ -168,7 +185,7 @@ impl Stage {
             clock: self.clock,
             entropy: self.entropy.clone(),
             meter: meter.clone(),
-            cluster: ClusterAccess::Endpoint { dial: self.api_dial(name), token: Some(token) },
+            cluster: ClusterAccess::Endpoint { dial: api, token: Some(token) },
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
             instance: Instance {

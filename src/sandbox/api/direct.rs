@@ -152,6 +152,7 @@ impl Api {
         let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
         let resource = resources::of_kind(version, kind)
+            .filter(|resource| self.serves(resource))
             .ok_or_else(|| DirectError::UnknownKind(format!("{kind} in {version}")))?;
         let namespace = match meta::text(&object, "namespace") {
             _ if !resource.namespaced => String::new(),
