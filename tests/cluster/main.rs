@@ -35,12 +35,17 @@ mod scenarios {
     pub(crate) mod drift;
     pub(crate) mod driver;
     pub(crate) mod errors;
+    pub(crate) mod failures;
     pub(crate) mod leading;
     pub(crate) mod nodes;
     pub(crate) mod secrets;
     pub(crate) mod supplies;
     pub(crate) mod volumes;
 }
+#[path = "../it/balance.rs"]
+mod balance;
+#[path = "../it/cable.rs"]
+mod cable;
 #[path = "../it/http.rs"]
 mod http;
 #[path = "../it/logs.rs"]
