@@ -35,17 +35,26 @@ mod scenarios {
     pub(crate) mod drift;
     pub(crate) mod driver;
     pub(crate) mod errors;
+    pub(crate) mod failures;
     pub(crate) mod leading;
     pub(crate) mod nodes;
     pub(crate) mod secrets;
+    pub(crate) mod supplies;
     pub(crate) mod volumes;
 }
+#[path = "../it/balance.rs"]
+mod balance;
+#[path = "../it/cable.rs"]
+mod cable;
 #[path = "../it/http.rs"]
 mod http;
 #[path = "../it/logs.rs"]
 mod logs;
 #[path = "../it/objects.rs"]
 mod objects;
+#[path = "../it/supply.rs"]
+#[allow(dead_code, reason = "as the world's")]
+mod supply;
 #[path = "../it/world.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios that only a sandbox can play")]
 mod world;
@@ -62,6 +71,13 @@ use control_plane::{ControlPlane, Extent};
 async fn shared() -> Arc<ControlPlane> {
     static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     Arc::clone(SHARED.get_or_init(|| async { Arc::new(ControlPlane::start(Extent::Api).await) }).await)
+}
+
+/// The same with controllers.
+async fn shared_with_controllers() -> Arc<ControlPlane> {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let start = || async { Arc::new(ControlPlane::start(Extent::Controllers).await) };
+    Arc::clone(SHARED.get_or_init(start).await)
 }
 
 /// A server for the conformance list.

@@ -95,8 +95,10 @@ async fn an_api_server_that_restarts_in_the_middle_of_the_work_costs_nothing_but
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
     world.ground().restart_api().await;
+    // As long as it was away, each retry asked the driver again: what cannot be recorded is not taken for done.
+    let before = world.changing_calls();
     world.serving(&daemon).await;
-    came_and_went(&world, &load, 2, &[]).await;
+    came_and_went(&world, &load, 1, &before).await;
     assert!(!daemon.has_ended());
     daemon.stop().await.unwrap();
 }
@@ -184,7 +186,8 @@ async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
         .await;
     // The first asked again and again as long as it led; its successor has a connection of its own.
     let calls = world.changing_calls();
-    let successor = calls.iter().position(|call| call.connection != calls[0].connection).unwrap();
+    let successor = calls.iter().position(|call| call.connection != calls[0].connection);
+    let successor = successor.expect("the successor has something done");
     came_and_went(&world, &load, 1, &calls[..successor]).await;
     assert!(calls[successor..].iter().all(|call| call.connection != calls[0].connection), "both led at once");
     world.called_at_most(1, &next.volumes, &[]);
@@ -240,6 +243,9 @@ fn rights(world: &World, without: Option<(&str, &str)>) -> Vec<Value> {
     let rules = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
     for rule in rules.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
         rule["verbs"].as_array_mut().unwrap().retain(|verb| without.is_some_and(|(missing, _)| verb != missing));
+    }
+    for role in &mut roles {
+        role["rules"].as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
     }
     roles
 }

@@ -10,6 +10,7 @@
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`secrets`] | publish secrets |
+//! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
 //! | [`rows`] | the regression list, row by row, and where each row is proven |
@@ -35,5 +36,7 @@ mod objects;
 mod rows;
 mod sandbox_only;
 mod secrets;
+mod supplies;
+mod supply;
 mod volumes;
 mod world;

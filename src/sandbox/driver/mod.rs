@@ -20,6 +20,7 @@ mod calls;
 mod faults;
 mod lies;
 mod node;
+mod pools;
 mod profile;
 mod refusal;
 mod rpc;

@@ -79,6 +79,11 @@ impl State {
         &self.volumes
     }
 
+    /// The snapshots, by ID.
+    pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
+        &self.snapshots
+    }
+
     /// The nodes that a volume is published to.
     pub fn published(&self, volume: &str) -> BTreeSet<String> {
         self.volumes.get(volume).map(|v| v.published.keys().cloned().collect()).unwrap_or_default()
