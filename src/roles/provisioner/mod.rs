@@ -1,5 +1,7 @@
 //! Creates volumes for claims and deletes them again.
 
+pub mod capacity;
+pub mod competition;
 #[cfg(test)]
 mod fixtures;
 pub mod intent;
