@@ -39,8 +39,18 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_driver_without_a_node_service_needs_a_node_by_name() {
+async fn a_driver_with_a_node_service_is_asked_for_its_node() {
     let theatre = Theatre::open_with(Profile::with_nodes(["my-node"])).await;
+    let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
+    let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
+    assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
+}
+
+#[tokio::test]
+async fn a_driver_without_a_node_service_needs_a_node_by_name() {
+    let profile = Profile { node_service: false, ..Profile::with_nodes(["my-node"]) };
+    let theatre = Theatre::open_with(profile).await;
     let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);

@@ -8,6 +8,7 @@ use tower::ServiceExt as _;
 use super::Driver;
 use crate::proto::controller_server::{Controller, ControllerServer};
 use crate::proto::identity_server::{Identity, IdentityServer};
+use crate::proto::node_server::{Node, NodeServer};
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
     ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
@@ -17,7 +18,11 @@ use crate::proto::{
     DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse,
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest,
-    ListVolumesResponse, ProbeRequest, ProbeResponse, ValidateVolumeCapabilitiesRequest,
+    ListVolumesResponse, NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse, ValidateVolumeCapabilitiesRequest,
     ValidateVolumeCapabilitiesResponse,
 };
 
@@ -36,8 +41,10 @@ impl Driver {
             IdentityServer::new(self).oneshot(request).await
         } else if path.starts_with("/csi.v1.Controller/") {
             ControllerServer::new(self).oneshot(request).await
+        } else if path.starts_with("/csi.v1.Node/") && self.has_node_service() {
+            NodeServer::new(self).oneshot(request).await
         } else {
-            Ok(Status::unimplemented("the demo driver serves Identity and Controller only").into_http())
+            Ok(Status::unimplemented("the demo driver has no such service").into_http())
         }
     }
 }
@@ -75,4 +82,15 @@ service! { Controller:
     controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse;
     controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse;
     controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse;
+}
+
+service! { Node:
+    node_get_info: NodeGetInfoRequest => NodeGetInfoResponse;
+    node_get_capabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesResponse;
+    node_stage_volume: NodeStageVolumeRequest => NodeStageVolumeResponse;
+    node_unstage_volume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse;
+    node_publish_volume: NodePublishVolumeRequest => NodePublishVolumeResponse;
+    node_unpublish_volume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse;
+    node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse;
+    node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse;
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tonic::Code;
 
+use super::node::Mounts;
 use super::profile::{GIB, Node, Profile};
 use super::refusal::Refusal;
 use super::snapshots::Snapshot;
@@ -22,6 +23,7 @@ use crate::proto::{
 pub struct State {
     pub(super) volumes: BTreeMap<String, Volume>,
     pub(super) snapshots: BTreeMap<String, Snapshot>,
+    pub(super) mounts: Mounts,
     /// Numbers for IDs: never given twice.
     next: u64,
 }
@@ -43,6 +45,8 @@ pub struct Volume {
     pub mutable: BTreeMap<String, String>,
     /// What it was filled from.
     pub source: Option<VolumeContentSource>,
+    /// The pool that it lies in, if the driver has pools.
+    pub pool: Option<usize>,
     /// Where it is. Empty: everywhere.
     pub segments: BTreeMap<String, String>,
     /// Its volume context.
@@ -73,6 +77,11 @@ impl State {
     /// The volumes, by ID.
     pub fn volumes(&self) -> &BTreeMap<String, Volume> {
         &self.volumes
+    }
+
+    /// The snapshots, by ID.
+    pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
+        &self.snapshots
     }
 
     /// The nodes that a volume is published to.
