@@ -20,6 +20,7 @@ use crate::process::{Clock, Dial, Entropy, Tasks};
 use crate::roles::{self, Instance};
 use crate::telemetry::Meter;
 
+use super::actors::Actors;
 use super::api::{self, Api, ApiOptions, Identity};
 use super::driver::{Driver, Listen, Profile, Server};
 use super::network::Network;
@@ -128,6 +129,18 @@ impl Stage {
     /// The API's address, if it is on a real socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Lets the controllers of a cluster work from now on.
+    pub fn start_actors(&self) {
+        Actors::of(self.api.clone()).start(&self.tasks);
+    }
+
+    /// Gives the cluster the kinds of snapshots and grants.
+    pub fn install_snapshots(&self) {
+        for group in ["snapshot.storage.k8s.io", "gateway.networking.k8s.io"] {
+            self.api.install(group);
+        }
     }
 
     /// How `host` reaches the API.
