@@ -21,7 +21,11 @@
 )]
 
 #[path = "../cluster/accounts.rs"]
+#[allow(dead_code, reason = "some of its powers are for the cluster tests")]
 mod accounts;
+#[path = "../it/cable.rs"]
+#[allow(dead_code, reason = "some of its powers are for the cluster tests")]
+mod cable;
 mod cluster;
 #[path = "../cluster/control_plane.rs"]
 #[allow(dead_code, reason = "some of its powers are for the cluster tests")]
@@ -33,6 +37,9 @@ mod helm;
 #[path = "../it/http.rs"]
 mod http;
 mod kept;
+#[path = "../cluster/kinds.rs"]
+#[allow(dead_code, reason = "some of its powers are for the cluster tests")]
+mod kinds;
 mod lint;
 mod matrix;
 #[path = "../it/objects.rs"]
@@ -61,4 +68,11 @@ use control_plane::{ControlPlane, Extent};
 async fn shared() -> Arc<ControlPlane> {
     static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     Arc::clone(SHARED.get_or_init(|| async { Arc::new(ControlPlane::start(Extent::Api).await) }).await)
+}
+
+/// The same with controllers.
+async fn shared_with_controllers() -> Arc<ControlPlane> {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let start = || async { Arc::new(ControlPlane::start(Extent::Controllers).await) };
+    Arc::clone(SHARED.get_or_init(start).await)
 }
