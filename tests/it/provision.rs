@@ -343,10 +343,6 @@ async fn a_source_is_let_go_of_once_its_last_clone_is_made() {
     let is_protected = |it: &PersistentVolumeClaim| it.finalizers().iter().any(|it| it == names::FINALIZER_CLONING);
     let clone = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": source.name_any() } });
     let (one, two) = (shop.claim("one", clone.clone()).await, shop.claim("two", clone).await);
-    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
-    eprintln!("STATUS {:#}", shop.world.status(&_daemon).await["work"]);
-    eprintln!("CALLS {:#?}", crate::world::brief(&shop.world.driver().calls()));
-    eprintln!("WRITES {:#?}", shop.written());
     shop.bound(&one).await;
     shop.bound(&two).await;
     shop.until(&source, "let go of", |it| !is_protected(it)).await;

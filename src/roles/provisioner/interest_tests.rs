@@ -65,7 +65,10 @@ fn only_changes_that_we_never_make_wake_a_claim() {
 #[test]
 fn a_class_unblocks_when_it_says_something_new() {
     let class = |patch: Value| {
-        merged(json!({ "metadata": { "name": "gold", "uid": "c1", "resourceVersion": "1" }, "provisioner": DRIVER }), patch)
+        merged(
+            json!({ "metadata": { "name": "gold", "uid": "c1", "resourceVersion": "1" }, "provisioner": DRIVER }),
+            patch,
+        )
     };
     let plain = class(json!({}));
     let cases = [
@@ -82,8 +85,7 @@ fn a_class_unblocks_when_it_says_something_new() {
 
 #[test]
 fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_it() {
-    let rules =
-        deletion::Rules { driver: DRIVER.into(), finalizer: names::FINALIZER_PROVISIONER, attaches: true };
+    let rules = deletion::Rules { driver: DRIVER.into(), finalizer: names::FINALIZER_PROVISIONER, attaches: true };
     let volume = |phase: &str, patch: Value| {
         let base = json!({
             "metadata": { "name": "pvc-1", "uid": "v1", "finalizers": [names::FINALIZER_PROVISIONER] },
