@@ -24,7 +24,7 @@ pub(super) struct Syntax {
     pub(super) text: String,
 }
 
-/// A Deployment, StatefulSet or DaemonSet.
+/// A `Deployment`, `StatefulSet` or `DaemonSet`.
 #[derive(Debug, Clone)]
 pub(super) struct Workload {
     /// Which document.
@@ -90,7 +90,7 @@ pub(super) fn workloads(documents: &[Document]) -> Vec<Workload> {
         let is_list = string(&document.value, "kind").is_some_and(|kind| kind.ends_with("List"));
         match document.value.get("items").and_then(Value::as_sequence).filter(|_| is_list) {
             Some(items) => {
-                found.extend(items.iter().enumerate().filter_map(|(item, value)| workload(value, index, Some(item))))
+                found.extend(items.iter().enumerate().filter_map(|(item, value)| workload(value, index, Some(item))));
             }
             None => found.extend(workload(&document.value, index, None)),
         }
@@ -114,7 +114,7 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
     })
 }
 
-/// The name of the only CSIDriver in the file.
+/// The name of the only `CSIDriver` in the file.
 pub(super) fn csi_driver(documents: &[Document]) -> Option<String> {
     let mut names = documents.iter().flat_map(objects).filter(|object| string(object, "kind") == Some("CSIDriver"));
     let name = names.next().and_then(|object| string(object.get("metadata")?, "name"))?;

@@ -49,7 +49,7 @@ pub(super) fn config_map(name: &str, namespace: Option<&str>, file: &str) -> Str
 /// A mapping in the order in which it was made.
 #[derive(Default)]
 struct Node<'a> {
-    children: Vec<(String, Node<'a>)>,
+    children: Vec<(String, Self)>,
     value: Option<&'a Chosen>,
 }
 

@@ -83,7 +83,7 @@ pub(super) fn read(
                 reader.line(&one.written, FlagFate::Undecided, "unknown, decide");
             }
             Some(_) if again => {
-                reader.line(&one.written, FlagFate::Dropped, "given again later, and the last one counts")
+                reader.line(&one.written, FlagFate::Dropped, "given again later, and the last one counts");
             }
             Some(flag) if one.name == "feature-gates" => reader.gates(sidecar, flag, one),
             Some(flag) => reader.flag(flag, one),

@@ -24,7 +24,7 @@ pub struct Report {
 /// The driver's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Driver {
-    /// As it answers GetPluginInfo.
+    /// As it answers `GetPluginInfo`.
     pub name: String,
     /// Where that was found.
     pub from: String,

@@ -71,7 +71,6 @@ pub(super) fn settle(sources: &[Source]) -> Settled {
             "csi.endpoint" => settled.endpoint(&given),
             "csi.timeout" => settled.timeout(sources, &given),
             "telemetry.logs.level" | "csi.maxLogLength" => settled.most(key, &given),
-            "diagnostics.listen" => settled.first(key, &given, None),
             "leaderElection.namespace" | "kubernetes.kubeconfig" => {
                 settled.first(key, &given, Some("the same value for all: one daemon has one"));
             }
@@ -127,10 +126,11 @@ impl Settled {
     fn timeout(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
         let own = |source: &Source| {
             let told = given.iter().find(|(other, _)| other.container == source.container);
-            told.map(|(source, setting)| (time(&setting.value), said(source, setting))).unwrap_or_else(|| {
+            let usual = || {
                 let usual = Duration::from_secs(if source.sidecar == "csi-provisioner" { 10 } else { 15 });
                 (usual, format!("{}, which had its default", source.container))
-            })
+            };
+            told.map_or_else(usual, |(source, setting)| (time(&setting.value), said(source, setting)))
         };
         let all: Vec<(Duration, String)> = sources.iter().map(own).collect();
         let Some((largest, because)) = all.iter().max_by_key(|(time, _)| *time) else { return };
@@ -143,7 +143,8 @@ impl Settled {
     }
 
     fn enabled(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
-        let Some((source, on)) = given.iter().find(|(_, setting)| setting.value == json!(true)).or(given.first())
+        let Some((source, on)) =
+            given.iter().find(|(_, setting)| setting.value == json!(true)).or_else(|| given.first())
         else {
             return;
         };
@@ -166,7 +167,7 @@ impl Settled {
         let set = |source: &Source| {
             ELECTION.map(|(key, usual)| {
                 let told = source.settings.iter().find(|setting| setting.key == key);
-                told.map_or(Duration::from_secs(usual), |setting| time(&setting.value))
+                told.map_or_else(|| Duration::from_secs(usual), |setting| time(&setting.value))
             })
         };
         let is_told =

@@ -62,12 +62,11 @@ fn apply(pod: &mut Value, change: &Change<'_>) -> Option<()> {
         }
     }
     containers.insert(at.min(containers.len()), change.container.clone());
-    match pod.get_mut("volumes").and_then(Value::as_sequence_mut) {
-        Some(volumes) => volumes.push(change.volume.clone()),
-        None => {
-            let volumes = Value::Sequence(vec![change.volume.clone()]);
-            pod.as_mapping_mut()?.insert("volumes".into(), volumes);
-        }
+    if let Some(volumes) = pod.get_mut("volumes").and_then(Value::as_sequence_mut) {
+        volumes.push(change.volume.clone());
+    } else {
+        let volumes = Value::Sequence(vec![change.volume.clone()]);
+        pod.as_mapping_mut()?.insert("volumes".into(), volumes);
     }
     Some(())
 }
@@ -80,16 +79,13 @@ fn edit(lines: &[&str], path: &[Step<'_>], change: &Change<'_>) -> Option<Vec<St
     let items = outline.items(&containers)?;
     let place = items.ranges.get(*change.remove.first()?)?.start;
     let volumes = below("volumes");
-    let (volume_place, volume_lines) = match &volumes {
-        Some(volumes) => {
-            let items = outline.items(volumes)?;
-            (items.ranges.last()?.end, item(change.volume, items.column)?)
-        }
-        None => {
-            let mut lines = vec![format!("{}volumes:", " ".repeat(containers.column))];
-            lines.extend(item(change.volume, containers.column + 2)?);
-            (containers.lines.end, lines)
-        }
+    let (volume_place, volume_lines) = if let Some(volumes) = &volumes {
+        let items = outline.items(volumes)?;
+        (items.ranges.last()?.end, item(change.volume, items.column)?)
+    } else {
+        let mut lines = vec![format!("{}volumes:", " ".repeat(containers.column))];
+        lines.extend(item(change.volume, containers.column + 2)?);
+        (containers.lines.end, lines)
     };
     let mut removed = Vec::new();
     for index in change.remove {
