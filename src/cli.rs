@@ -5,7 +5,7 @@
 //! | 0 | [`Exit::Success`] | the verb did what it says; `run` was asked to stop and has stopped in order |
 //! | 1 | [`Exit::Failure`] | it could not be done: the API refused, the driver changed its name, a sandbox step was not observed |
 //! | 64 | [`Exit::Usage`] | the command line makes no sense (`EX_USAGE` of sysexits.h) |
-//! | 78 | [`Exit::Config`] | the configuration has faults or cannot be read (`EX_CONFIG`) |
+//! | 78 | [`Exit::Config`] | the configuration, or what `migrate` is to read, has faults or cannot be read (`EX_CONFIG`) |
 //!
 //! 64 and 78 won't go away by themselves: a supervisor may stop restarting on them. The environment is an argument too,
 //! because one variable stands in for `--config`.
@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::config::{FILE_VARIABLE, flags};
 
@@ -60,6 +60,8 @@ pub enum Command {
     Schema,
     /// Print the version.
     Version,
+    /// Rewrite a workload with Go sidecars.
+    Migrate(Box<Migrate>),
     /// Play the whole story on this machine.
     Sandbox {
         /// Stay up after the story.
@@ -71,6 +73,35 @@ pub enum Command {
         /// What to change in the sandbox's configuration. Never from the environment: that names a real cluster's file.
         config: Option<PathBuf>,
     },
+}
+
+/// What `migrate` is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct Migrate {
+    /// The manifest with the controller's workload; `-` is the standard input.
+    #[arg(short, long = "file", value_name = "FILE")]
+    pub file: PathBuf,
+    /// The folder that the files are written to. None: what is to be applied goes to the standard output.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The driver's name, where the manifest does not tell it.
+    #[arg(long, value_name = "NAME")]
+    pub driver_name: Option<String>,
+    /// The namespace of a workload that names none.
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Which workload, where several have sidecars that can be replaced.
+    #[arg(long, value_name = "KIND/NAME")]
+    pub workload: Option<String>,
+    /// The daemon's image; none: the published one of this version.
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// Leave out what is unknown or undecided instead of refusing.
+    #[arg(long)]
+    pub lenient: bool,
+    /// How to print the report.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
 }
 
 /// For whom something is printed.
@@ -97,8 +128,10 @@ pub struct Instead {
     version,
     about = "One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes"
 )]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 64 wrong usage, 78 faults in the configuration.\n\
-    Every configuration key can be set by a variable: CSI_CONTROL_PLANE_CSI__TIMEOUT=30s is csi.timeout.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 64 wrong usage, 78 faults in the configuration or the manifest.\n\
+    Every configuration key can be set by a variable: CSI_CONTROL_PLANE_CSI__TIMEOUT=30s is csi.timeout."
+)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -128,6 +161,8 @@ enum Verb {
     Schema,
     /// Print the version.
     Version,
+    /// Rewrite a controller's workload: its Go sidecars out, this daemon in, every flag accounted for.
+    Migrate(Migrate),
     /// Show it all on this machine: a Kubernetes API, a demo driver, the daemon, and a story from attach to release.
     Sandbox {
         /// Stay up after the story, for kubectl and the status page.
@@ -163,6 +198,7 @@ pub fn parse(arguments: Vec<OsString>, environment: &BTreeMap<String, String>) -
         }
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,
+        Verb::Migrate(migrate) => Command::Migrate(Box::new(migrate)),
         Verb::Sandbox { keep, csi_endpoint, node_id, config } => {
             Command::Sandbox { keep, csi_endpoint, node_id, config }
         }
@@ -183,25 +219,15 @@ fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
     Instead { text, exit: Exit::Usage }
 }
 
-/// Whoever comes from a Go sidecar tries its flags first. A flag of several that means the same is told once.
+/// Whoever comes from a Go sidecar tries its flags first.
 fn moved(argument: &str) -> Option<String> {
-    let found = flags::find(argument);
-    let told = found.iter().map(|(sidecar, flag)| {
-        let now = match flag.now {
-            flags::Now::Key(key) => format!("is the configuration key {key} here"),
-            flags::Now::Verb(verb) => format!("is the verb `{verb}` here"),
-            flags::Now::Gone => "has no counterpart here".to_owned(),
-        };
-        (flag.now, format!("{sidecar}'s flag --{} {now} ({})", flag.name, flag.note))
-    });
-    let mut texts: Vec<(flags::Now, String)> = Vec::new();
-    for (now, text) in told {
-        if !texts.iter().any(|(known, _)| *known == now) {
-            texts.push((now, text));
-        }
-    }
-    let texts: Vec<String> = texts.into_iter().map(|(_, text)| text).collect();
-    (!texts.is_empty()).then(|| format!("{}; all of them: docs/flags.md", texts.join("; ")))
+    let (sidecar, flag) = flags::find(argument)?;
+    let now = match flag.now {
+        flags::Now::Key(key) => format!("is the configuration key {key} here"),
+        flags::Now::Verb(verb) => format!("is the verb `{verb}` here"),
+        flags::Now::Gone => "has no counterpart here".to_owned(),
+    };
+    Some(format!("{sidecar}'s flag --{} {now} ({}); all of them: docs/flags.md", flag.name, flag.note))
 }
 
 #[cfg(test)]
@@ -240,6 +266,19 @@ mod tests {
             ),
             ("schema", Command::Schema),
             ("version", Command::Version),
+            (
+                "migrate -f d.yaml --out o --driver-name d.example --workload deployment/d --lenient",
+                Command::Migrate(Box::new(Migrate {
+                    file: "d.yaml".into(),
+                    out: Some("o".into()),
+                    driver_name: Some("d.example".to_owned()),
+                    namespace: None,
+                    workload: Some("deployment/d".to_owned()),
+                    image: None,
+                    lenient: true,
+                    output: Output::Text,
+                })),
+            ),
             ("sandbox", Command::Sandbox { keep: false, csi_endpoint: None, node_id: None, config: None }),
             (
                 "sandbox --keep --csi-endpoint unix:///x --node-id n --config c.yaml",
@@ -253,6 +292,12 @@ mod tests {
         ] {
             assert_eq!(parsed(line, &[]), Ok(command), "{line}");
         }
+    }
+
+    #[test]
+    fn a_manifest_may_come_from_the_standard_input() {
+        let Ok(Command::Migrate(migrate)) = parsed("migrate -f -", &[]) else { panic!("no migration") };
+        assert_eq!(migrate.file, PathBuf::from("-"));
     }
 
     #[test]
@@ -276,6 +321,7 @@ mod tests {
             ("schema extra", "extra"),
             ("sandbox --csi-endpoint", "a value is required"),
             ("sandbox --node-id n", "--csi-endpoint"),
+            ("migrate", "--file <FILE>"),
         ] {
             let instead = parsed(line, &[]).unwrap_err();
             assert_eq!(instead.exit, Exit::Usage, "{line}");

@@ -29,6 +29,7 @@
 //! | [`config`] | one file and the environment, every fault at once; composes the folders' sections | `process`, the sections |
 //! | [`roles`] | the sidecars' work, one folder each; `ROLES` is the only list | the services, `config` |
 //! | [`app`] | what starts when, which role is served under which Lease, how all of it stops | everything above |
+//! | [`migrate`] | a workload with Go sidecars to one with this daemon: configuration, rights, patched manifest | `process`, `config`, `roles`, `app` |
 //! | [`cli`] | arguments to a command | `config` |
 //! | `sandbox` | an API and a driver inside the process, the story, the stage of the tests (feature `sandbox`) | `app` and below |
 //!
@@ -51,6 +52,7 @@ pub mod config;
 pub mod csi;
 pub mod diagnostics;
 pub mod election;
+pub mod migrate;
 pub mod process;
 pub mod proto;
 pub mod queue;

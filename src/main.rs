@@ -12,6 +12,7 @@ use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
+use csi_control_plane::migrate::{self, Files, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Entropy, chain};
 use csi_control_plane::roles::sections;
 use csi_control_plane::telemetry::{Meter, Telemetry};
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             print(&format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")));
             Ok(Ok(Exit::Success))
         }
+        Command::Migrate(wanted) => migrate(&wanted),
         #[cfg(feature = "sandbox")]
         Command::Sandbox { keep, csi_endpoint, node_id, config } => {
             let wanted = csi_control_plane::sandbox::Wanted { keep, endpoint: csi_endpoint, node_id, overlay: config };
@@ -107,6 +109,58 @@ fn check(
                 serde_json::json!({ "plan": plan, "configuration": loaded.effective(), "warnings": loaded.warnings });
             print(&format!("{valid:#}\n"));
         }
+    }
+    Ok(())
+}
+
+/// Rewrites a workload. The report goes where the documents don't.
+fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
+    let is_stdin = wanted.file.as_os_str() == "-";
+    let read = if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(&wanted.file) };
+    let source = if is_stdin { "standard input".to_owned() } else { wanted.file.display().to_string() };
+    let text = read.map_err(|error| format!("error: cannot read {source}: {error}\n"))?;
+    let Outcome { report, files } = migrate::migrate(&Wanted {
+        source,
+        text,
+        driver: wanted.driver_name.clone(),
+        namespace: wanted.namespace.clone(),
+        workload: wanted.workload.clone(),
+        image: wanted.image.clone(),
+        lenient: wanted.lenient,
+    });
+    if let (Some(folder), Some(files)) = (&wanted.out, &files)
+        && let Err(error) = write_new(folder, files)
+    {
+        return Ok(Err(error));
+    }
+    let documents = files.as_ref().filter(|_| wanted.out.is_none());
+    match wanted.output {
+        Output::Json => {
+            let texts = documents.map(|files| BTreeMap::from(files.named()));
+            print(&format!("{:#}\n", serde_json::json!({ "report": report, "files": texts })));
+        }
+        Output::Text => match documents {
+            Some(files) => {
+                complain(&report.to_string());
+                print(&files.stream());
+            }
+            None => print(&report.to_string()),
+        },
+    }
+    complain(&report.faults_text());
+    Ok(Ok(if files.is_some() { Exit::Success } else { Exit::Config }))
+}
+
+/// Writes the files into a folder, and over none that is there: it may be the manifest itself, or have been edited.
+fn write_new(folder: &Path, files: &Files) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let there = files.named().into_iter().map(|(name, _)| folder.join(name)).find(|path| path.exists());
+    if let Some(path) = there {
+        anyhow::bail!("{} is there already: give an empty folder", path.display());
+    }
+    for (name, text) in files.named() {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

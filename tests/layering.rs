@@ -34,6 +34,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // `role.rs`, `wiring.rs` and the list itself.
     ("roles", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "proto"]),
     ("app", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "roles"]),
+    ("migrate", &["process", "config", "roles::ROLES", "roles::sections", "app::Plan"]),
     (
         "sandbox",
         &[
@@ -79,6 +80,20 @@ const PURE: &[&str] = &[
     "diagnostics/report.rs",
     "election/decide.rs",
     "election/record.rs",
+    "migrate/container.rs",
+    "migrate/document.rs",
+    "migrate/expand.rs",
+    "migrate/file.rs",
+    "migrate/flags.rs",
+    "migrate/found.rs",
+    "migrate/map.rs",
+    "migrate/outline.rs",
+    "migrate/report.rs",
+    "migrate/resources.rs",
+    "migrate/rights.rs",
+    "migrate/settle.rs",
+    "migrate/sidecars.rs",
+    "migrate/workload.rs",
     "queue/backoff.rs",
     "queue/cause.rs",
     "queue/state.rs",

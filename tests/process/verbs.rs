@@ -83,7 +83,7 @@ async fn version_and_help_go_to_standard_output() {
     assert_eq!((version.code, version.stdout, version.stderr.as_str()), (Some(0), expected, ""));
     let help = run(&["--help"], &[]).await;
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
-    for verb in ["run", "check", "schema", "version", "sandbox"] {
+    for verb in ["run", "check", "schema", "version", "migrate", "sandbox"] {
         assert!(help.stdout.contains(&format!("  {verb} ")), "{}", help.stdout);
     }
 }
@@ -105,4 +105,55 @@ async fn a_command_line_that_makes_no_sense_is_exit_code_64_and_says_what_would(
         assert!(ended.stderr.contains(says), "{arguments:?}: {}", ended.stderr);
         assert_eq!(ended.stdout, "", "{arguments:?}");
     }
+}
+
+const WORKLOAD: &str = "tests/migrate/ceph-rbd.yaml";
+
+#[tokio::test]
+async fn migrate_writes_files_that_check_accepts_and_never_over_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("moved");
+    let out = out.to_str().unwrap();
+    let ended = run(&["migrate", "-f", WORKLOAD, "--out", out], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.starts_with("Deployment storage/csi-rbdplugin-provisioner, driver rbd.csi.ceph.com"));
+    let config = format!("{out}/config.yaml");
+    let checked = run(&["check", "--config", &config, "--driver-name", "rbd.csi.ceph.com"], &[]).await;
+    assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""));
+    let rbac = std::fs::read_to_string(format!("{out}/rbac.yaml")).unwrap();
+    assert!(checked.stdout.ends_with(&rbac), "{}", checked.stdout);
+    let again = run(&["migrate", "-f", WORKLOAD, "--out", out], &[]).await;
+    assert_eq!((again.code, again.stdout.as_str()), (Some(1), ""));
+    assert!(again.stderr.contains("is there already"), "{}", again.stderr);
+}
+
+#[tokio::test]
+async fn migrate_prints_documents_alone_or_one_json_and_refuses_with_every_fault() {
+    let ended = run(&["migrate", "-f", WORKLOAD], &[]).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("csi-attacher by its image, replaced by"), "{}", ended.stderr);
+    let documents: Vec<Value> = serde_yaml::Deserializer::from_str(&ended.stdout)
+        .map(|one| serde::Deserialize::deserialize(one).unwrap())
+        .collect();
+    let kinds: Vec<&str> = documents.iter().filter_map(|one| one["kind"].as_str()).collect();
+    let expected = ["ConfigMap", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Service", "Deployment"];
+    assert_eq!(kinds, expected);
+
+    let json = run(&["migrate", "-f", WORKLOAD, "--output", "json"], &[]).await;
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["report"]["faults"], serde_json::json!([]));
+    assert!(json["files"]["config.yaml"].as_str().unwrap().contains("endpoint: "), "{json}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.yaml");
+    let text = std::fs::read_to_string(WORKLOAD).unwrap().replace("\"--default-fstype=ext4\"", "--fast, --timeout=1");
+    std::fs::write(&path, text.replace("- --fast, --timeout=1", "- --fast\n            - --timeout=1")).unwrap();
+    let path = path.to_str().unwrap();
+    let refused = run(&["migrate", "-f", path], &[]).await;
+    assert_eq!(refused.code, Some(78), "{}", refused.stderr);
+    for says in ["container csi-attacher, --fast", "container csi-attacher, --timeout", "a duration with its unit"] {
+        assert!(refused.stderr.contains(says), "{says} in\n{}", refused.stderr);
+    }
+    assert_eq!(run(&["migrate", "-f", path, "--lenient"], &[]).await.code, Some(0));
+    assert_eq!(run(&["migrate", "-f", "/nowhere"], &[]).await.code, Some(78));
 }

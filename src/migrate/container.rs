@@ -1,0 +1,164 @@
+//! The daemon's container, made from those that it replaces: their mounts, variables, resources and user. Pure.
+
+use std::net::SocketAddr;
+
+use serde_yaml::{Mapping, Value};
+
+use super::document::string;
+use super::file::{FOLDER, NAME};
+use super::resources;
+
+/// The daemon's container is called like this, and the volume of its configuration begins so.
+pub(super) const CONTAINER: &str = "csi-control-plane";
+/// The volume that holds the configuration.
+pub(super) const VOLUME: &str = "csi-control-plane-config";
+
+/// A container that is replaced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Old<'a> {
+    /// Its name.
+    pub(super) name: &'a str,
+    /// All of it.
+    pub(super) value: &'a Value,
+}
+
+/// Makes the container.
+pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAddr, notes: &mut Vec<String>) -> Value {
+    let mut container = Mapping::new();
+    let mut put = |key: &str, value: Value| container.insert(key.into(), value);
+    put("name", CONTAINER.into());
+    put("image", image.into());
+    put("args", list(["run", "--config", &format!("{FOLDER}/{NAME}")].map(Value::from)));
+    put("env", variables(old, notes));
+    let from: Vec<Value> = union(old, "envFrom", |entry| serde_yaml::to_string(entry).unwrap_or_default(), notes);
+    if !from.is_empty() {
+        put("envFrom", list(from));
+    }
+    let name = ports(old).find(|(_, port, _)| *port == listen.port()).and_then(|(_, _, name)| name);
+    let name = name.unwrap_or("http-metrics");
+    let port = [("name", name.into()), ("containerPort", listen.port().into()), ("protocol", "TCP".into())];
+    put("ports", list([map(port)]));
+    if listen.ip().is_loopback() {
+        notes.push(format!(
+            "{listen} is the pod's own: the kubelet can't reach it, so the container has no probes; set `diagnostics.listen` to \
+             0.0.0.0:{} and add them",
+            listen.port()
+        ));
+    } else {
+        put("livenessProbe", probe("/livez", listen.port(), 10, 6));
+        put("readinessProbe", probe("/readyz", listen.port(), 5, 3));
+    }
+    let values: Vec<&Value> = old.iter().map(|old| old.value).collect();
+    if let Some(sum) = resources::sum(&values) {
+        put("resources", sum);
+    }
+    if let Some(context) = security(old, pod, notes) {
+        put("securityContext", context);
+    }
+    let mut mounts = union(old, "volumeMounts", mount_path, notes);
+    let own = [("name", VOLUME.into()), ("mountPath", FOLDER.into()), ("readOnly", true.into())];
+    mounts.push(map(own));
+    put("volumeMounts", list(mounts));
+    container.into()
+}
+
+/// The volume of the configuration.
+pub(super) fn volume(config_map: &str) -> Value {
+    map([("name", VOLUME.into()), ("configMap", map([("name", config_map.into())]))])
+}
+
+/// The ports that the containers declare: container, port, name.
+pub(super) fn ports<'a>(old: &[Old<'a>]) -> impl Iterator<Item = (&'a str, u16, Option<&'a str>)> {
+    let of = |old: &Old<'a>| {
+        let entries = old.value.get("ports").and_then(Value::as_sequence).into_iter().flatten();
+        let (name, value) = (old.name, entries);
+        value.filter_map(move |entry| {
+            let port = u16::try_from(entry.get("containerPort")?.as_u64()?).ok()?;
+            Some((name, port, string(entry, "name")))
+        })
+    };
+    old.iter().flat_map(of).collect::<Vec<_>>().into_iter()
+}
+
+fn variables(old: &[Old<'_>], notes: &mut Vec<String>) -> Value {
+    let named = |entry: &Value| string(entry, "name").unwrap_or_default().to_owned();
+    let mut variables = union(old, "env", named, notes);
+    for (name, path) in [("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")] {
+        if !variables.iter().any(|entry| string(entry, "name") == Some(name)) {
+            let source = map([("fieldRef", map([("fieldPath", path.into())]))]);
+            variables.push(map([("name", name.into()), ("valueFrom", source)]));
+        }
+    }
+    list(variables)
+}
+
+/// The entries of all containers, one a key. Where two have one key and differ, the first counts, and it is told.
+fn union(old: &[Old<'_>], list: &str, key: impl Fn(&Value) -> String, notes: &mut Vec<String>) -> Vec<Value> {
+    let mut found: Vec<(String, &str, Value)> = Vec::new();
+    for one in old {
+        for entry in one.value.get(list).and_then(Value::as_sequence).into_iter().flatten() {
+            let name = key(entry);
+            match found.iter().find(|(known, ..)| *known == name) {
+                None => found.push((name, one.name, entry.clone())),
+                Some((_, first, known)) if !is_same(known, entry) => {
+                    notes.push(format!("{list}: {name} is another with {} than with {first}, which counts", one.name));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    found.into_iter().map(|(.., entry)| entry).collect()
+}
+
+/// Equal, but for a slash at the end of a path.
+fn is_same(one: &Value, two: &Value) -> bool {
+    one == two
+        || (one.get("mountPath").is_some()
+            && mount_path(one) == mount_path(two)
+            && ["name", "subPath", "readOnly", "mountPropagation"].iter().all(|key| one.get(key) == two.get(key)))
+}
+
+fn mount_path(mount: &Value) -> String {
+    let path = string(mount, "mountPath").unwrap_or_default();
+    path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path).to_owned()
+}
+
+/// The driver's socket belongs to the driver's user: as whom the sidecars reached it, so must we.
+fn security(old: &[Old<'_>], pod: &Value, notes: &mut Vec<String>) -> Option<Value> {
+    let own = |old: &Old<'_>| old.value.get("securityContext").filter(|context| !context.is_null()).cloned();
+    let first = old.first().and_then(own);
+    for other in old.iter().skip(1).filter(|other| own(other) != first) {
+        notes.push(format!("securityContext: {} had another than {}, whose is kept", other.name, old[0].name));
+    }
+    let says = |context: Option<&Value>, key: &str| context.and_then(|context| context.get(key)).is_some();
+    let pods = pod.get("securityContext");
+    let is_told = ["runAsUser", "runAsNonRoot"].iter().any(|key| says(first.as_ref(), key) || says(pods, key));
+    if is_told {
+        return first;
+    }
+    notes.push(
+        "securityContext: nobody said which user the sidecars are, so they were their image's, root; runAsUser: 0 keeps the \
+         driver's socket within reach. Take it away where the image's own user, 65532, may use the socket"
+            .to_owned(),
+    );
+    let mut context = first.as_ref().and_then(Value::as_mapping).cloned().unwrap_or_default();
+    context.insert("runAsUser".into(), 0.into());
+    Some(context.into())
+}
+
+fn probe(path: &str, port: u16, period: u64, failures: u64) -> Value {
+    map([
+        ("httpGet", map([("path", path.into()), ("port", port.into())])),
+        ("periodSeconds", period.into()),
+        ("timeoutSeconds", 3.into()),
+        ("failureThreshold", failures.into()),
+    ])
+}
+
+fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    entries.into_iter().map(|(key, value)| (Value::from(key), value)).collect::<Mapping>().into()
+}
+
+fn list(items: impl IntoIterator<Item = Value>) -> Value {
+    Value::Sequence(items.into_iter().collect())
+}

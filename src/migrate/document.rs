@@ -1,0 +1,200 @@
+//! The manifest: its documents, and the workloads in them, also those in a `List`. Pure.
+
+use std::ops::Range;
+
+use serde_yaml::Value;
+
+use super::outline::Step;
+
+/// One document of a file.
+#[derive(Debug, Clone)]
+pub(super) struct Document {
+    /// Its lines in the file, without the separators.
+    pub(super) lines: Range<usize>,
+    /// What it says.
+    pub(super) value: Value,
+}
+
+/// A text that is no YAML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Syntax {
+    /// The line, from 1.
+    pub(super) line: usize,
+    /// What the parser says.
+    pub(super) text: String,
+}
+
+/// A `Deployment`, `StatefulSet` or `DaemonSet`.
+#[derive(Debug, Clone)]
+pub(super) struct Workload {
+    /// Which document.
+    pub(super) document: usize,
+    /// Its place in the list, if the document is one.
+    pub(super) item: Option<usize>,
+    /// Its kind.
+    pub(super) kind: String,
+    /// Its name.
+    pub(super) name: String,
+    /// Its namespace, if it says one.
+    pub(super) namespace: Option<String>,
+    /// `spec.template.spec`.
+    pub(super) pod: Value,
+}
+
+/// Reads all documents, or tells every one that can't be read.
+pub(super) fn read(text: &str) -> Result<Vec<Document>, Vec<Syntax>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut documents, mut faults) = (Vec::new(), Vec::new());
+    let mut start = 0;
+    for at in 0..=lines.len() {
+        let Some(line) = lines.get(at) else {
+            take(&lines, start..at, &mut documents, &mut faults);
+            break;
+        };
+        if is_separator(line) {
+            take(&lines, start..at, &mut documents, &mut faults);
+            start = at + 1;
+        }
+    }
+    if faults.is_empty() { Ok(documents) } else { Err(faults) }
+}
+
+/// `---` at the beginning of a line, or `...`: no scalar can hold either.
+fn is_separator(line: &str) -> bool {
+    ["---", "..."].iter().any(|mark| {
+        line.strip_prefix(mark).is_some_and(|rest| {
+            let rest = rest.trim();
+            rest.is_empty() || rest.starts_with('#')
+        })
+    })
+}
+
+fn take(lines: &[&str], range: Range<usize>, documents: &mut Vec<Document>, faults: &mut Vec<Syntax>) {
+    let body = &lines[range.clone()];
+    if body.iter().map(|line| line.trim()).all(|line| line.is_empty() || line.starts_with('#')) {
+        return;
+    }
+    match serde_yaml::from_str::<Value>(&body.join("\n")) {
+        Ok(value) => documents.push(Document { lines: range, value }),
+        Err(error) => {
+            let line = range.start + error.location().map_or(1, |location| location.line());
+            faults.push(Syntax { line, text: error.to_string() });
+        }
+    }
+}
+
+/// The workloads, in their order.
+pub(super) fn workloads(documents: &[Document]) -> Vec<Workload> {
+    let mut found = Vec::new();
+    for (index, document) in documents.iter().enumerate() {
+        let is_list = string(&document.value, "kind").is_some_and(|kind| kind.ends_with("List"));
+        match document.value.get("items").and_then(Value::as_sequence).filter(|_| is_list) {
+            Some(items) => {
+                found.extend(items.iter().enumerate().filter_map(|(item, value)| workload(value, index, Some(item))));
+            }
+            None => found.extend(workload(&document.value, index, None)),
+        }
+    }
+    found
+}
+
+fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workload> {
+    let kind = string(value, "kind").filter(|kind| ["Deployment", "StatefulSet", "DaemonSet"].contains(kind))?;
+    let pod = value.get("spec")?.get("template")?.get("spec")?.clone();
+    pod.get("containers").and_then(Value::as_sequence)?;
+    let metadata = value.get("metadata")?;
+    let text = |key| string(metadata, key).map(str::to_owned);
+    Some(Workload {
+        document,
+        item,
+        kind: kind.to_owned(),
+        name: text("name").or_else(|| text("generateName")).unwrap_or_default(),
+        namespace: text("namespace"),
+        pod,
+    })
+}
+
+/// The name of the only `CSIDriver` in the file.
+pub(super) fn csi_driver(documents: &[Document]) -> Option<String> {
+    let mut names = documents.iter().flat_map(objects).filter(|object| string(object, "kind") == Some("CSIDriver"));
+    let name = names.next().and_then(|object| string(object.get("metadata")?, "name"))?;
+    names.next().is_none().then(|| name.to_owned())
+}
+
+fn objects(document: &Document) -> Vec<&Value> {
+    match document.value.get("items").and_then(Value::as_sequence) {
+        Some(items) => items.iter().collect(),
+        None => vec![&document.value],
+    }
+}
+
+impl Workload {
+    /// Its containers.
+    pub(super) fn containers(&self) -> &[Value] {
+        self.pod.get("containers").and_then(Value::as_sequence).map_or(&[], Vec::as_slice)
+    }
+
+    /// How people call it.
+    pub(super) fn title(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        format!("{} {namespace}{}", self.kind, self.name)
+    }
+
+    /// Where its pod's specification stands in its document.
+    pub(super) fn path(&self) -> Vec<Step<'static>> {
+        let item = self.item.map(|item| [Step::Key("items"), Step::Item(item)]);
+        let pod = [Step::Key("spec"), Step::Key("template"), Step::Key("spec")];
+        item.into_iter().flatten().chain(pod).collect()
+    }
+}
+
+/// A text below `key`.
+pub(super) fn string<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+/// A list of texts below `key`. A number that was not quoted is a text all the same: the API would refuse it, Go would not.
+pub(super) fn strings(value: &Value, key: &str) -> Vec<String> {
+    let items = value.get(key).and_then(Value::as_sequence).into_iter().flatten();
+    items
+        .filter_map(|item| match item {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(switch) => Some(switch.to_string()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_are_found_among_other_documents_and_in_lists() {
+        let pod = "spec: {template: {spec: {containers: [{name: c}]}}}";
+        let text = format!(
+            "# head\n---\nkind: Service\n--- # next\nkind: Deployment\nmetadata: {{name: a, namespace: n}}\n{pod}\n...\n---\n\
+             kind: List\nitems:\n- kind: Secret\n- kind: StatefulSet\n  metadata: {{name: b}}\n  {pod}\n---\n\
+             kind: Job\nmetadata: {{name: j}}\n{pod}\n"
+        );
+        let documents = read(&text).unwrap();
+        let found: Vec<_> = workloads(&documents).iter().map(|one| (one.document, one.item, one.title())).collect();
+        let expected = [(1, None, "Deployment n/a".to_owned()), (2, Some(1), "StatefulSet b".to_owned())];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn every_document_that_is_no_yaml_is_told_with_its_line() {
+        let faults = read("a: 1\n---\nb: [\n---\nc: 1\nc: 2\n").unwrap_err();
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[0].line >= 3 && faults[1].line >= 5, "{faults:?}");
+    }
+
+    #[test]
+    fn only_a_single_csi_driver_names_the_driver() {
+        let one = "kind: CSIDriver\nmetadata: {name: a.example}\n";
+        assert_eq!(csi_driver(&read(one).unwrap()).as_deref(), Some("a.example"));
+        assert_eq!(csi_driver(&read(&format!("{one}---\n{one}")).unwrap()), None);
+    }
+}

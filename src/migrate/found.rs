@@ -1,0 +1,275 @@
+//! What the manifest holds: each workload's sidecars, those that can be replaced and those that stay. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+use serde_yaml::Value;
+
+use crate::config::Config;
+use crate::config::flags::{SIDECARS, Sidecar};
+use crate::roles::{ROLES, sections};
+
+use super::container::{self, Old};
+use super::document::{Workload, string, strings};
+use super::expand::Variables;
+use super::map;
+use super::report::{Container, Fault, Report};
+use super::settle::Source;
+use super::sidecars::{self, Recognised};
+use super::{MANIFEST, Wanted};
+
+/// A workload and its sidecars.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) workload: Workload,
+    /// The sidecars, those that stay included.
+    pub(super) told: Vec<Container>,
+    /// The places of the containers that are replaced.
+    pub(super) places: Vec<usize>,
+    /// Their settings.
+    pub(super) sources: Vec<Source>,
+    /// The roles that replace them.
+    pub(super) roles: Vec<&'static str>,
+    /// Faults of their flags: they only count if the workload is chosen.
+    faults: Vec<Fault>,
+}
+
+/// Looks through all workloads.
+pub(super) fn look(workloads: Vec<Workload>, wanted: &Wanted, report: &mut Report) -> Vec<Found> {
+    if workloads.is_empty() {
+        report.faults.push(Fault {
+            place: MANIFEST.to_owned(),
+            found: "no Deployment, StatefulSet or DaemonSet".to_owned(),
+            expected: "the workload of a driver's controller".to_owned(),
+            can_be_left_out: false,
+        });
+    }
+    let schema = Config::schema(&sections());
+    workloads.into_iter().map(|workload| Found::of(workload, wanted, &schema)).collect()
+}
+
+/// The workload that is migrated: the only one with sidecars that can be replaced, or the one that was asked for.
+pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> Option<usize> {
+    let is_asked_for = |one: &Found| {
+        wanted.workload.as_ref().is_none_or(|name| {
+            let Workload { kind, name: own, .. } = &one.workload;
+            name == own || name.split_once('/').is_some_and(|(k, n)| k.eq_ignore_ascii_case(kind) && n == own)
+        })
+    };
+    let fit: Vec<usize> =
+        (0..found.len()).filter(|index| !found[*index].places.is_empty() && is_asked_for(&found[*index])).collect();
+    if let [only] = fit.as_slice() {
+        report.faults.extend(found[*only].faults.iter().cloned());
+        return Some(*only);
+    }
+    let hosted: Vec<&str> =
+        SIDECARS.iter().filter(|sidecar| is_hosted(sidecar.role)).map(|sidecar| sidecar.name).collect();
+    let (found_text, expected) = if fit.is_empty() {
+        // A sidecar that could not be read at all may be why.
+        report.faults.extend(found.iter().flat_map(|one| one.faults.iter().cloned()));
+        ("no sidecar that can be replaced".to_owned(), format!("one of {}", hosted.join(", ")))
+    } else {
+        let names: Vec<String> = fit.iter().map(|index| found[*index].workload.title()).collect();
+        (format!("{} workloads: {}", fit.len(), names.join(", ")), "one, chosen by --workload KIND/NAME".to_owned())
+    };
+    if !found.is_empty() {
+        let place = MANIFEST.to_owned();
+        report.faults.push(Fault { place, found: found_text, expected, can_be_left_out: false });
+    }
+    None
+}
+
+impl Found {
+    fn of(workload: Workload, wanted: &Wanted, schema: &Json) -> Self {
+        let mut found = Self {
+            told: Vec::new(),
+            places: Vec::new(),
+            sources: Vec::new(),
+            roles: Vec::new(),
+            faults: Vec::new(),
+            workload,
+        };
+        let containers = found.workload.containers().to_vec();
+        for (place, value) in containers.iter().enumerate() {
+            if string(value, "name") == Some(container::CONTAINER) {
+                found.fault(
+                    container::CONTAINER,
+                    "a container of that name",
+                    "a workload that has not been migrated yet",
+                );
+            }
+            if let Some(recognised) = sidecars::recognise(value) {
+                found.sidecar(place, value, recognised, wanted, schema);
+            }
+        }
+        let beginnings = found.workload.pod.get("initContainers").and_then(Value::as_sequence).cloned();
+        for value in beginnings.iter().flatten() {
+            if let Some(recognised) = sidecars::recognise(value) {
+                found.keep(value, recognised, "it is an init container: move it by hand");
+            }
+        }
+        found
+    }
+
+    fn sidecar(&mut self, place: usize, value: &Value, recognised: Recognised, wanted: &Wanted, schema: &Json) {
+        let known = SIDECARS.iter().find(|sidecar| sidecar.name == recognised.sidecar);
+        let Some(sidecar) = known else {
+            let why = match recognised.sidecar {
+                "livenessprobe" => "it answers for the driver, not for a sidecar",
+                "node-driver-registrar" => "it registers the node's driver with the kubelet",
+                _ => "no role does its work yet",
+            };
+            return self.keep(value, recognised, why);
+        };
+        if !is_hosted(sidecar.role) {
+            let why = format!("this version has no role {}", sidecar.role);
+            return self.keep(value, recognised, &why);
+        }
+        let name = string(value, "name").unwrap_or_default().to_owned();
+        if recognised.in_a_shell {
+            self.fault(&name, "a sidecar started by a shell, whose script is not read", "its flags in `args`");
+            return self.keep(value, recognised, "it is started by a shell");
+        }
+        let namespace = self.workload.namespace.as_deref().or(wanted.namespace.as_deref());
+        let variables = Variables::of(value, namespace);
+        let title = format!("{}, container {name}", self.workload.title());
+        let arguments = sidecars::arguments(value);
+        let read = map::read(&title, &name, sidecar, &arguments, &variables, &|key| has_key(schema, key));
+        self.places.push(place);
+        self.replace(value, sidecar, recognised, read);
+    }
+
+    fn replace(&mut self, value: &Value, sidecar: &'static Sidecar, recognised: Recognised, read: map::Read) {
+        let roles: Vec<&'static str> =
+            [sidecar.role].iter().chain(sidecar.with).copied().filter(|role| is_hosted(role)).collect();
+        self.faults.extend(read.faults);
+        for role in &roles {
+            if !self.roles.contains(role) {
+                self.roles.push(role);
+            }
+        }
+        let endpoint = read.settings.iter().rev().find(|setting| setting.key == "csi.endpoint");
+        let socket = endpoint.and_then(|setting| socket(value, setting.value.as_str()?));
+        let told = self.container(value, recognised, None);
+        let container = told.name.clone();
+        self.sources.push(Source { sidecar: sidecar.name, container, settings: read.settings, socket });
+        self.told.push(Container { roles, flags: read.lines, ..told });
+    }
+
+    fn keep(&mut self, value: &Value, recognised: Recognised, why: &str) {
+        let told = self.container(value, recognised, Some(why.to_owned()));
+        self.told.push(told);
+    }
+
+    fn container(&self, value: &Value, recognised: Recognised, kept: Option<String>) -> Container {
+        Container {
+            workload: self.workload.title(),
+            name: string(value, "name").unwrap_or_default().to_owned(),
+            sidecar: recognised.sidecar,
+            recognised_by: recognised.by,
+            roles: Vec::new(),
+            kept,
+            flags: Vec::new(),
+            defaults: Vec::new(),
+        }
+    }
+
+    fn fault(&mut self, container: &str, found: &str, expected: &str) {
+        let place = format!("{}, container {container}", self.workload.title());
+        let (found, expected) = (found.to_owned(), expected.to_owned());
+        self.faults.push(Fault { place, found, expected, can_be_left_out: false });
+    }
+
+    /// Nothing of this workload is replaced after all.
+    pub(super) fn leave(&mut self, why: &str) {
+        for container in self.told.iter_mut().filter(|container| container.kept.is_none()) {
+            (container.kept, container.roles, container.flags) = (Some(why.to_owned()), Vec::new(), Vec::new());
+        }
+    }
+
+    /// The containers that are replaced.
+    pub(super) fn replaced(&self) -> Vec<Old<'_>> {
+        let containers = self.workload.containers();
+        let old = |place: &usize| containers.get(*place);
+        self.places
+            .iter()
+            .filter_map(old)
+            .map(|value| Old { name: string(value, "name").unwrap_or_default(), value })
+            .collect()
+    }
+
+    /// The ports of the containers that are replaced, declared or listened on.
+    pub(super) fn ports(&self) -> BTreeSet<(String, u16)> {
+        let declared = self.replaced();
+        let declared = container::ports(&declared).map(|(name, port, _)| (name.to_owned(), port)).collect::<Vec<_>>();
+        let listened = self.sources.iter().flat_map(|source| {
+            let listens = source.settings.iter().filter(|setting| setting.key == "diagnostics.listen");
+            listens.filter_map(|setting| Some((source.container.clone(), port_of(setting.value.as_str()?)?)))
+        });
+        declared.into_iter().chain(listened).collect()
+    }
+
+    /// The ports that the containers that stay declare, or name in an argument.
+    pub(super) fn taken_ports(&self) -> BTreeSet<u16> {
+        let containers = self.workload.containers();
+        let stays: Vec<Old<'_>> = containers
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| !self.places.contains(place))
+            .map(|(_, value)| Old { name: "", value })
+            .collect();
+        let declared: BTreeSet<u16> = container::ports(&stays).map(|(_, port, _)| port).collect();
+        let named = stays.iter().flat_map(|old| strings(old.value, "args")).filter_map(|argument| port_of(&argument));
+        declared.into_iter().chain(named).collect()
+    }
+
+    /// A sidecar that ran without leader election holds no Lease: nothing keeps it and the daemon apart.
+    pub(super) fn without_a_lease(&self, notes: &mut Vec<String>) {
+        let is_on = |source: &Source, key: &str| {
+            let said = source.settings.iter().rev().find(|setting| setting.key == key);
+            said.is_some_and(|setting| setting.value == Json::Bool(true))
+        };
+        // One per node is led by nobody, there as here.
+        let has_lease = |source: &&Source| {
+            is_on(source, "leaderElection.enabled") || is_on(source, "roles.provisioner.nodeDeployment.enabled")
+        };
+        let without: Vec<&str> =
+            self.sources.iter().filter(|source| !has_lease(source)).map(|source| source.container.as_str()).collect();
+        if !without.is_empty() {
+            notes.push(format!(
+                "{} ran without leader election and holds no Lease: end it before the daemon begins (scale to 0, or strategy \
+                 Recreate), for nothing else keeps them apart",
+                without.join(" and ")
+            ));
+        }
+    }
+}
+
+fn is_hosted(role: &str) -> bool {
+    ROLES.iter().any(|registration| registration.name == role)
+}
+
+/// Whether the schema has a key.
+fn has_key(schema: &Json, key: &str) -> bool {
+    key.split('.').try_fold(schema, |schema, part| schema.get("properties")?.get(part)).is_some()
+}
+
+/// The volume that a socket is in, and its path there.
+fn socket(container: &Value, endpoint: &str) -> Option<(String, String)> {
+    let path = endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")).unwrap_or(endpoint);
+    let mounts = container.get("volumeMounts").and_then(Value::as_sequence)?;
+    let inside = |mount: &Value| {
+        let folder = string(mount, "mountPath")?.trim_end_matches('/').to_owned();
+        let rest = path.strip_prefix(&folder)?.strip_prefix('/')?.to_owned();
+        let below = string(mount, "subPath").map(|sub| format!("{}/{rest}", sub.trim_matches('/')));
+        Some((folder.len(), (string(mount, "name")?.to_owned(), below.unwrap_or(rest))))
+    };
+    mounts.iter().filter_map(inside).max_by_key(|(length, _)| *length).map(|(_, place)| place)
+}
+
+/// The number behind the last colon, or behind `port=`.
+fn port_of(argument: &str) -> Option<u16> {
+    let colon = argument.rsplit_once(':').map(|(_, port)| port);
+    let flag = || argument.split_once('=').filter(|(name, _)| name.ends_with("port")).map(|(_, port)| port);
+    colon.or_else(flag)?.parse().ok()
+}

@@ -1,0 +1,257 @@
+//! One sidecar's flags as settings of the configuration. Pure.
+//!
+//! The table of `config::flags` says which key a flag is; here is how its value becomes the key's value.
+
+use serde_json::{Value, json};
+
+use crate::config::flags::{Flag, Now, Sidecar, Takes};
+use crate::process::duration;
+
+use super::expand::Variables;
+use super::flags::{Given, parse};
+use super::report::{Fault, FlagFate, FlagLine};
+
+/// A key and the value that a flag gives it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Setting {
+    /// The key.
+    pub(super) key: String,
+    /// Its value.
+    pub(super) value: Value,
+    /// The container.
+    pub(super) container: String,
+    /// The flag as written.
+    pub(super) given: String,
+}
+
+/// What a sidecar's flags amount to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Read {
+    pub(super) lines: Vec<FlagLine>,
+    pub(super) settings: Vec<Setting>,
+    pub(super) faults: Vec<Fault>,
+}
+
+/// Where a flag stands, for messages and settings.
+struct Reader<'a> {
+    place: String,
+    container: &'a str,
+    known: &'a dyn Fn(&str) -> bool,
+    read: Read,
+}
+
+/// What a value amounts to.
+enum Meaning {
+    Key(Value),
+    /// The default, or nothing: it need not be said.
+    Nothing(String),
+    Wrong(String),
+}
+
+/// Reads the flags of a container. `known` tells whether this build has a key.
+pub(super) fn read(
+    place: &str,
+    container: &str,
+    sidecar: &Sidecar,
+    arguments: &[String],
+    variables: &Variables,
+    known: &dyn Fn(&str) -> bool,
+) -> Read {
+    let mut reader = Reader { place: place.to_owned(), container, known, read: Read::default() };
+    let mut expanded = Vec::new();
+    for argument in arguments {
+        match variables.expand(argument) {
+            Ok(text) => expanded.push(text),
+            Err(missing) => {
+                let found = format!("$({}), which is {}", missing.name, missing.from);
+                reader.fault(argument, &found, "a value that is written in the manifest", true);
+                reader.line(argument, FlagFate::Undecided, &found);
+            }
+        }
+    }
+    let (given, odd) = parse(&expanded, |name| sidecar.flag(name).map(|flag| flag.takes));
+    for odd in odd {
+        reader.fault(&odd.found, &format!("{:?}", odd.found), odd.expected, true);
+        reader.line(&odd.found, FlagFate::Undecided, odd.expected);
+    }
+    for (at, one) in given.iter().enumerate() {
+        let again = given[at + 1..].iter().any(|later| later.name == one.name) && one.name != "feature-gates";
+        match sidecar.flag(&one.name) {
+            None => {
+                let expected = "a flag that csi-control-plane knows; decide whether you need it";
+                reader.fault(&one.written, "an unknown flag", expected, true);
+                reader.line(&one.written, FlagFate::Undecided, "unknown, decide");
+            }
+            Some(_) if again => {
+                reader.line(&one.written, FlagFate::Dropped, "given again later, and the last one counts");
+            }
+            Some(flag) if one.name == "feature-gates" => reader.gates(sidecar, flag, one),
+            Some(flag) => reader.flag(flag, one),
+        }
+    }
+    reader.read
+}
+
+impl Reader<'_> {
+    fn line(&mut self, given: &str, fate: FlagFate, note: &str) {
+        self.read.lines.push(FlagLine { given: given.to_owned(), fate, note: note.to_owned() });
+    }
+
+    fn fault(&mut self, given: &str, found: &str, expected: &str, can_be_left_out: bool) {
+        let name = given.split(['=', ' ']).next().unwrap_or(given);
+        let place = format!("{}, {name}", self.place);
+        self.read.faults.push(Fault { place, found: found.to_owned(), expected: expected.to_owned(), can_be_left_out });
+    }
+
+    fn flag(&mut self, flag: &Flag, given: &Given) {
+        match flag.now {
+            Now::Gone => self.line(&given.written, FlagFate::Dropped, flag.note),
+            Now::Verb(verb) => {
+                self.line(
+                    &given.written,
+                    FlagFate::Dropped,
+                    &format!("it is the verb `{verb}`, nothing to serve with"),
+                );
+            }
+            Now::Key(key) => self.meant(key, flag.note, given, meaning(flag, &given.value)),
+        }
+    }
+
+    fn meant(&mut self, key: &str, note: &str, given: &Given, meaning: Meaning) {
+        match meaning {
+            Meaning::Nothing(why) => self.line(&given.written, FlagFate::Dropped, &why),
+            Meaning::Wrong(expected) => {
+                self.fault(&given.written, &format!("{:?}", given.value), &expected, true);
+                self.line(&given.written, FlagFate::Undecided, &format!("expected {expected}"));
+            }
+            Meaning::Key(value) if !(self.known)(key) => {
+                // Off is what a build without the key does anyway.
+                if value == json!(false) || value == json!(0) {
+                    self.line(&given.written, FlagFate::Dropped, &format!("this version has no {key}, and it is off"));
+                } else {
+                    let found = format!("{}, for which this version has no key ({key})", given.written);
+                    self.fault(&given.written, &found, "a version that has it, or a decision to do without", true);
+                    self.line(&given.written, FlagFate::Undecided, &format!("this version has no {key}"));
+                }
+            }
+            Meaning::Key(value) => {
+                let fate = FlagFate::Mapped { key: key.to_owned(), value: value.clone() };
+                let note = if note.starts_with("same default") && !note.contains(';') { "" } else { note };
+                self.line(&given.written, fate, note);
+                let (container, given) = (self.container.to_owned(), given.written.clone());
+                self.read.settings.push(Setting { key: key.to_owned(), value, container, given });
+            }
+        }
+    }
+
+    fn gates(&mut self, sidecar: &Sidecar, flag: &Flag, given: &Given) {
+        for gate in given.value.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
+            let one = Given { written: format!("--feature-gates={gate}"), value: gate.to_owned(), ..given.clone() };
+            let Some((name, value)) = gate.split_once('=') else {
+                self.meant("", "", &one, Meaning::Wrong("Gate=true or Gate=false".to_owned()));
+                continue;
+            };
+            let key = match (sidecar.name, name.trim()) {
+                ("csi-attacher", "MutableCSINodeAllocatableCount") => Some("roles.attacher.errorCodes"),
+                ("csi-provisioner", "Topology") => Some("roles.provisioner.topology"),
+                ("csi-provisioner", "CrossNamespaceVolumeDataSource") => {
+                    Some("roles.provisioner.crossNamespaceSources")
+                }
+                _ => None,
+            };
+            match key {
+                Some(key) => self.meant(key, "", &one, switch(value)),
+                None => self.line(&one.written, FlagFate::Dropped, flag.note),
+            }
+        }
+    }
+}
+
+/// The key's value. What a flag's kind does not say is told by its name.
+fn meaning(flag: &Flag, value: &str) -> Meaning {
+    // A field of the pod: only some values can be said without it.
+    let is_field = value.contains('{') && value.contains('}');
+    match flag.name {
+        "leader-election-namespace" if matches!(value, "" | "{metadata.namespace}") => {
+            return Meaning::Nothing("the pod's own namespace, which is the default".to_owned());
+        }
+        "http-endpoint" | "metrics-address" => return listen(value),
+        "logging-format" if !matches!(value, "text" | "json") => return Meaning::Wrong("text or json".to_owned()),
+        "kubeconfig" if value.is_empty() => return Meaning::Nothing("empty: the pod's account, as here".to_owned()),
+        "leader-election-labels" => return labels(value),
+        "vmodule" => {
+            return Meaning::Nothing(
+                "it names files of the Go program; here `telemetry.logs.level` names modules".to_owned(),
+            );
+        }
+        "automaxprocs" => return Meaning::Nothing("always so: `runtime.workerThreads` is null by default".to_owned()),
+        _ if is_field => return Meaning::Wrong("a value that is known before the pod is".to_owned()),
+        _ => {}
+    }
+    match flag.takes {
+        Takes::Switch => switch(value),
+        Takes::Time if value.trim_start_matches(['+', '-']) == "0" => Meaning::Key(json!("0s")),
+        Takes::Time => match duration::parse(value) {
+            Some(time) => Meaning::Key(json!(duration::format(time))),
+            None => Meaning::Wrong(duration::ALLOWED.to_owned()),
+        },
+        Takes::Text if flag.name == "csi-address" && value.is_empty() => {
+            Meaning::Wrong("a unix socket's path".to_owned())
+        }
+        Takes::Text => Meaning::Key(json!(value)),
+        Takes::Count => match (value.parse::<i64>(), flag.name) {
+            (Err(_), _) => Meaning::Wrong("a whole number".to_owned()),
+            (Ok(level), "v") => Meaning::Key(json!(level_of(level))),
+            (Ok(-1), "max-grpc-log-length" | "volume-name-uuid-length") => Meaning::Key(Value::Null),
+            (Ok(number), _) => Meaning::Key(json!(number)),
+        },
+    }
+}
+
+/// As Go's `strconv.ParseBool` reads it.
+fn switch(value: &str) -> Meaning {
+    match value.trim() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Meaning::Key(json!(true)),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Meaning::Key(json!(false)),
+        _ => Meaning::Wrong("true or false".to_owned()),
+    }
+}
+
+/// The modules of others stay at `info`: their details are of no use to whoever looks after volumes.
+fn level_of(verbosity: i64) -> &'static str {
+    match verbosity {
+        ..=3 => "info",
+        4 => "info,csi_control_plane=debug",
+        _ => "info,csi_control_plane=trace",
+    }
+}
+
+fn listen(value: &str) -> Meaning {
+    if value.is_empty() {
+        return Meaning::Nothing("empty: off there; here the default stays on".to_owned());
+    }
+    let Some((host, port)) = value.rsplit_once(':') else {
+        return Meaning::Wrong("address:port".to_owned());
+    };
+    let host = match host {
+        "" | "{status.podIP}" | "{status.podIPs}" | "{status.hostIP}" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
+    let address = format!("{host}:{port}");
+    match address.parse::<std::net::SocketAddr>() {
+        Ok(address) => Meaning::Key(json!(address.to_string())),
+        Err(_) => Meaning::Wrong("address:port, with an address that is written in the manifest".to_owned()),
+    }
+}
+
+fn labels(value: &str) -> Meaning {
+    let mut labels = serde_json::Map::new();
+    for pair in value.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let Some((key, value)) = pair.split_once([':', '=']) else {
+            return Meaning::Wrong("key:value,key:value".to_owned());
+        };
+        labels.insert(key.trim().to_owned(), json!(value.trim()));
+    }
+    if labels.is_empty() { Meaning::Nothing("empty".to_owned()) } else { Meaning::Key(Value::Object(labels)) }
+}

@@ -1,0 +1,330 @@
+//! From a workload with Go sidecars to one with this daemon: the verb `migrate`.
+//!
+//! ```text
+//!  manifest ──> document ──> sidecars ──> flags · expand ──> map ──> settle ──> file ──> config::load ──> Plan
+//!  (YAML)       workloads    which is     Go's command       flag    several    the       the real        the rights
+//!                            which        line, $(NAME)      to key  agree      file      loader
+//!                  └──────────────────── container · resources · outline ──> workload, patched
+//! ```
+//!
+//! - A sidecar is replaced if [`ROLES`](crate::roles::ROLES) hosts its role, and a flag is mapped if the schema has its key. So a new role or key
+//!   is used as soon as it exists; until then the sidecar stays as it is.
+//! - Nothing is dropped in silence: each flag is told as mapped, dropped with the reason, or undecided. What is undecided is
+//!   a fault, all of them at once, unless the user is [`Wanted::lenient`].
+//! - What is written was loaded by [`config::load`] first, and the rights are those of the plan that `check` prints.
+//! - No I/O: text in, texts out.
+
+mod container;
+mod document;
+mod expand;
+mod file;
+mod flags;
+mod found;
+mod map;
+mod outline;
+pub mod report;
+mod resources;
+mod rights;
+mod settle;
+mod sidecars;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde_json::json;
+use serde_yaml::Value;
+
+use crate::app::Plan;
+use crate::config::{self, File, Loaded, Sources};
+use crate::process::duration;
+use crate::roles::sections;
+
+use container::Old;
+use document::{Workload, string};
+use found::Found;
+use report::{Driver, Fault, Report};
+use settle::{Chosen, Source};
+use workload::Change;
+
+/// Where the image is published.
+const IMAGE: &str = "ghcr.io/csi-control-plane/csi-control-plane";
+/// In the plan where the driver's name is not known.
+const UNKNOWN_DRIVER: &str = "driver.example.com";
+/// The place of the fault of a workload as a whole.
+const MANIFEST: &str = "the manifest";
+
+/// What is to be migrated, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// How messages call the manifest.
+    pub source: String,
+    /// The manifest.
+    pub text: String,
+    /// The driver's name, where the manifest does not tell it.
+    pub driver: Option<String>,
+    /// The namespace of a workload that names none.
+    pub namespace: Option<String>,
+    /// Which workload, where several have sidecars that can be replaced: `name` or `kind/name`.
+    pub workload: Option<String>,
+    /// The daemon's image; none: the published one of this version.
+    pub image: Option<String>,
+    /// Whether to leave out what is undecided.
+    pub lenient: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// What was found.
+    pub report: Report,
+    /// What is to be applied; none if faults are in the way.
+    pub files: Option<Files>,
+}
+
+/// The files of a migration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// The configuration file alone, for `check`.
+    pub config: String,
+    /// The ConfigMap that holds it.
+    pub config_map: String,
+    /// The rights, as `check` prints them.
+    pub rbac: String,
+    /// Those rights, given to the workload's service account.
+    pub bindings: String,
+    /// The manifest with the workload patched.
+    pub workload: String,
+}
+
+impl Files {
+    /// Each with its name.
+    pub fn named(&self) -> [(&'static str, &str); 5] {
+        [
+            ("config.yaml", &self.config),
+            ("configmap.yaml", &self.config_map),
+            ("rbac.yaml", &self.rbac),
+            ("bindings.yaml", &self.bindings),
+            ("workload.yaml", &self.workload),
+        ]
+    }
+
+    /// All that is applied, as one stream of documents.
+    pub fn stream(&self) -> String {
+        let mut stream = String::new();
+        for text in [&self.config_map, &self.rbac, &self.bindings, &self.workload] {
+            if !text.starts_with("---") && !text.is_empty() {
+                stream.push_str("---\n");
+            }
+            stream.push_str(text);
+        }
+        stream
+    }
+}
+
+/// Migrates one workload.
+pub fn migrate(wanted: &Wanted) -> Outcome {
+    let mut report = Report::default();
+    let documents = match document::read(&wanted.text) {
+        Ok(documents) => documents,
+        Err(faults) => {
+            report.faults.extend(faults.into_iter().map(|syntax| Fault {
+                place: format!("{}:{}", wanted.source, syntax.line),
+                found: syntax.text,
+                expected: "YAML".to_owned(),
+                can_be_left_out: false,
+            }));
+            return Outcome { report, files: None };
+        }
+    };
+    let mut found = found::look(document::workloads(&documents), wanted, &mut report);
+    let Some(chosen) = found::choose(&found, wanted, &mut report) else {
+        report.containers = found.into_iter().flat_map(|found| found.told).collect();
+        return Outcome { report, files: None };
+    };
+    for (_, other) in found.iter_mut().enumerate().filter(|(index, _)| *index != chosen) {
+        other.leave("its workload was not chosen");
+    }
+    let driver = driver(wanted, &documents, &found[chosen]);
+    report.workload = Some(found[chosen].workload.title());
+    let files = files(wanted, &documents, &mut found[chosen], &driver, &mut report);
+    report.driver = Some(driver);
+    report.containers = found.into_iter().flat_map(|found| found.told).collect();
+    let files = files.filter(|_| report.is_clean(wanted.lenient));
+    Outcome { report, files }
+}
+
+/// The driver's name and where it was found.
+fn driver(wanted: &Wanted, documents: &[document::Document], found: &Found) -> Driver {
+    let told = |name: &str, from: &str| Driver { name: name.to_owned(), from: from.to_owned() };
+    if let Some(name) = &wanted.driver {
+        return told(name, "from --driver-name");
+    }
+    if let Some(name) = document::csi_driver(documents) {
+        return told(&name, "from the CSIDriver object");
+    }
+    for container in found.workload.containers() {
+        let flag = document::strings(container, "args").into_iter().find_map(|argument| {
+            let bare = argument.trim_start_matches('-');
+            let (name, value) = bare.split_once('=')?;
+            (["drivername", "driver-name"].contains(&name) && value.contains('.') && !value.contains('$'))
+                .then(|| value.to_owned())
+        });
+        if let Some(name) = flag {
+            let container = string(container, "name").unwrap_or_default();
+            return told(&name, &format!("from an argument of container {container}"));
+        }
+    }
+    told(UNKNOWN_DRIVER, "not known: give --driver-name")
+}
+
+fn files(
+    wanted: &Wanted,
+    documents: &[document::Document],
+    found: &mut Found,
+    driver: &Driver,
+    report: &mut Report,
+) -> Option<Files> {
+    let namespace = found.workload.namespace.clone().or_else(|| wanted.namespace.clone());
+    let mut settled = settle::settle(&found.sources);
+    report.notes.append(&mut settled.notes);
+    report.faults.append(&mut settled.faults);
+    let mut chosen = settled.chosen;
+    let listen = listen(&mut chosen, found, &mut report.notes);
+    defaults(&chosen, listen, found);
+    found.without_a_lease(&mut report.notes);
+    if let Some(namespace) = &namespace
+        && !chosen.iter().any(|one| one.key == "leaderElection.namespace")
+    {
+        let (key, because) = ("leaderElection.namespace".to_owned(), "the workload's own".to_owned());
+        chosen.push(Chosen { key, value: json!(namespace), because });
+    }
+    let text = file::configuration(&chosen, &found.roles, &found.workload.title());
+    let loaded = load(&text, &chosen, report)?;
+    grace(&loaded, &found.workload, &mut report.notes);
+
+    let plan = Plan::of(&loaded, &driver.name).ok()?;
+    if namespace.is_none() {
+        let note = "the workload names no namespace, so the manifests say NAMESPACE: give --namespace, or put it in";
+        report.notes.push(note.to_owned());
+    }
+    if driver.name == UNKNOWN_DRIVER {
+        let note = format!(
+            "the driver's name is not known; only the names of the roles depend on it, and say {UNKNOWN_DRIVER}"
+        );
+        report.notes.push(note);
+    }
+    let config_map = format!("{}-csi-control-plane", found.workload.name);
+    let old: Vec<Old<'_>> = found.replaced();
+    let image = wanted.image.clone().unwrap_or_else(|| format!("{IMAGE}:{}", env!("CARGO_PKG_VERSION")));
+    let container = container::build(&old, &found.workload.pod, &image, listen, &mut report.notes);
+    let volume = container::volume(&config_map);
+    let change = Change { remove: &found.places, container: &container, volume: &volume };
+    let (workload, is_kept) = workload::patch(&wanted.text, documents, &found.workload, &change)?;
+    if !is_kept {
+        report
+            .notes
+            .push("the workload is not in YAML's block style: it was written anew, without its comments".to_owned());
+    }
+    Some(Files {
+        config_map: file::config_map(&config_map, namespace.as_deref(), &text),
+        bindings: rights::bindings(&plan.manifests, &found.workload.pod, namespace.as_deref()),
+        rbac: plan.manifests,
+        config: text,
+        workload,
+    })
+}
+
+/// The real loader has the last word. What it refuses came from a flag, which is named.
+fn load(text: &str, chosen: &[Chosen], report: &mut Report) -> Option<Loaded> {
+    let file = File { name: file::NAME.to_owned(), text: text.to_owned() };
+    match config::load(&Sources { file: Some(file), ..Sources::default() }, &sections()) {
+        Ok(loaded) => {
+            report.notes.extend(loaded.warnings.iter().cloned());
+            Some(loaded)
+        }
+        Err(rejected) => {
+            for fault in rejected.faults {
+                let from = chosen.iter().find(|one| one.key == fault.key).map(|one| format!(" ({})", one.because));
+                report.faults.push(Fault {
+                    place: format!("{}{}", fault.key, from.unwrap_or_default()),
+                    found: fault.found,
+                    expected: fault.allowed,
+                    can_be_left_out: false,
+                });
+            }
+            None
+        }
+    }
+}
+
+/// The address of the one HTTP server; where no sidecar had one, a port that nobody in the pod has.
+fn listen(chosen: &mut Vec<Chosen>, found: &Found, notes: &mut Vec<String>) -> SocketAddr {
+    let told =
+        chosen.iter().find(|one| one.key == "diagnostics.listen").and_then(|one| one.value.as_str()?.parse().ok());
+    let address = told.unwrap_or_else(|| {
+        let taken = found.taken_ports();
+        let port = (8080..8180).find(|port| !taken.contains(port)).unwrap_or(0);
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        if port != 8080 {
+            let (key, because) = ("diagnostics.listen".to_owned(), "8080 is taken in this pod".to_owned());
+            chosen.push(Chosen { key, value: json!(address.to_string()), because });
+        }
+        if found.workload.pod.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
+            notes.push(format!("the pod is on the host's network: {address} is opened on the node"));
+        }
+        address
+    });
+    let mut closed = found.ports();
+    closed.retain(|(_, port)| *port != address.port());
+    for (container, port) in closed {
+        notes.push(format!(
+            "port {port} of {container} is closed: its metrics are at port {} now, for the Services, ServiceMonitors and \
+             NetworkPolicies that name it",
+            address.port()
+        ));
+    }
+    address
+}
+
+/// Tells of flags that were not given, and whose default is another one here.
+fn defaults(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
+    let is_chosen = |key: &str| chosen.iter().any(|one| one.key == key);
+    let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);
+    for source in &found.sources {
+        let mut told = Vec::new();
+        if source.sidecar == "csi-attacher" && !is_given(source, "roles.attacher.workers") {
+            told.push("--worker-threads was 10; roles.attacher.workers is 100".to_owned());
+        }
+        if source.sidecar == "csi-provisioner" && !is_chosen("csi.timeout") {
+            told.push("--timeout was 10s; csi.timeout is 15s".to_owned());
+        }
+        if !is_chosen("leaderElection.enabled") {
+            told.push("--leader-election was off; leaderElection.enabled is true".to_owned());
+        }
+        if !is_given(source, "diagnostics.listen") {
+            told.push(format!("--http-endpoint was off; diagnostics.listen is {listen}"));
+        }
+        if !is_chosen("csi.maxLogLength") {
+            told.push("--max-grpc-log-length had no limit; csi.maxLogLength is 8192".to_owned());
+        }
+        if let Some(container) = found.told.iter_mut().find(|container| container.name == source.container) {
+            container.defaults = told;
+        }
+    }
+}
+
+/// A call in flight is let end before the Lease is handed over: the pod must live as long.
+fn grace(loaded: &Loaded, workload: &Workload, notes: &mut Vec<String>) {
+    let grace = workload.pod.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30);
+    let timeout = loaded.config.csi.timeout;
+    if timeout >= Duration::from_secs(grace) {
+        notes.push(format!(
+            "csi.timeout is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in \
+             flight can end before the Lease is handed over",
+            duration::format(timeout)
+        ));
+    }
+}

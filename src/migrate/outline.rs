@@ -1,0 +1,181 @@
+//! Where things stand in a YAML text, line by line, so that a change leaves everything else as it was written: comments,
+//! order, quotes. Pure.
+//!
+//! Understands block style, which manifests are written in. What it can't follow it does not find, and what it finds is
+//! checked by its caller: the changed text must say what the changed value says.
+
+use std::ops::Range;
+
+/// One step down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step<'a> {
+    /// To a key of a mapping.
+    Key(&'a str),
+    /// To an item of a sequence.
+    Item(usize),
+}
+
+/// A text's lines. Going into an item blanks its dash, so that its keys stand in one column.
+#[derive(Debug, Clone)]
+pub(super) struct Outline {
+    lines: Vec<String>,
+}
+
+/// A sequence: the column of its dashes, and each item's lines with the comments above it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Items {
+    /// The column of the dashes.
+    pub(super) column: usize,
+    /// The items.
+    pub(super) ranges: Vec<Range<usize>>,
+}
+
+/// A key: its column, and the lines below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Below {
+    /// The key's column.
+    pub(super) column: usize,
+    /// The lines of its value.
+    pub(super) lines: Range<usize>,
+}
+
+impl Outline {
+    /// The outline of a document.
+    pub(super) fn of<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { lines: lines.into_iter().map(str::to_owned).collect() }
+    }
+
+    /// The lines below the key at the end of `path`.
+    pub(super) fn find(&self, path: &[Step<'_>]) -> Option<Below> {
+        let mut view = self.clone();
+        let mut at = Below { column: 0, lines: 0..view.lines.len() };
+        for step in path {
+            at = match step {
+                Step::Key(key) => view.key(&at.lines, key)?,
+                Step::Item(index) => {
+                    let items = view.items(&at)?;
+                    let range = items.ranges.get(*index)?.clone();
+                    let start = range.clone().find(|line| view.is_content(*line))?;
+                    view.lines[start].replace_range(items.column..=items.column, " ");
+                    Below { column: items.column, lines: start..range.end }
+                }
+            };
+        }
+        Some(at)
+    }
+
+    /// The items of the sequence below a key.
+    pub(super) fn items(&self, below: &Below) -> Option<Items> {
+        let first = below.lines.clone().find(|line| self.is_content(*line))?;
+        let column = indent(&self.lines[first]);
+        let is_dash = |line: &usize| {
+            let text = &self.lines[*line];
+            indent(text) == column && (text[column..].starts_with("- ") || text.trim() == "-")
+        };
+        if !is_dash(&first) || column < below.column {
+            return None;
+        }
+        let dashes: Vec<usize> = below.lines.clone().filter(|line| self.is_content(*line)).filter(is_dash).collect();
+        let is_above = |line: usize| self.lines[line].trim().starts_with('#') && indent(&self.lines[line]) <= column;
+        let heads: Vec<usize> = dashes
+            .iter()
+            .map(|dash| (below.lines.start..*dash).rev().take_while(|line| is_above(*line)).last().unwrap_or(*dash))
+            .collect();
+        // Behind the last item stand comments of the sequence, such as `# end of containers`.
+        let ends_in =
+            |line: &usize| self.is_content(*line) || (!self.lines[*line].trim().is_empty() && !is_above(*line));
+        let end = below.lines.clone().rev().find(ends_in).map_or(below.lines.end, |line| line + 1);
+        let ranges = heads.iter().zip(heads.iter().skip(1).chain([&end])).map(|(start, end)| *start..*end).collect();
+        Some(Items { column, ranges })
+    }
+
+    fn key(&self, lines: &Range<usize>, key: &str) -> Option<Below> {
+        let first = lines.clone().find(|line| self.is_content(*line))?;
+        let column = indent(&self.lines[first]);
+        let at = lines.clone().filter(|line| self.is_content(*line)).find(|line| {
+            let text = &self.lines[*line];
+            indent(text) == column && value_of(&text[column..], key).is_some()
+        })?;
+        let value = value_of(&self.lines[at][column..], key)?;
+        if !value.is_empty() && !value.starts_with('#') {
+            return None;
+        }
+        let leaves = |line: &usize| {
+            let text = &self.lines[*line];
+            let is_item = text.trim() == "-" || text.trim_start().starts_with("- ");
+            self.is_content(*line) && (indent(text) < column || (indent(text) == column && !is_item))
+        };
+        let mut end = (at + 1..lines.end).find(leaves).unwrap_or(lines.end);
+        // Comments above the next key are the next key's.
+        while end > at + 1 && !self.is_content(end - 1) && indent(&self.lines[end - 1]) <= column {
+            end -= 1;
+        }
+        Some(Below { column, lines: at + 1..end })
+    }
+
+    fn is_content(&self, line: usize) -> bool {
+        let text = self.lines[line].trim();
+        !text.is_empty() && !text.starts_with('#')
+    }
+}
+
+/// What stands behind `key:`, if the text begins with it.
+fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let plain = text.strip_prefix(key);
+    let quoted = || text.strip_prefix(['"', '\'']).and_then(|rest| rest.strip_prefix(key)?.strip_prefix(['"', '\'']));
+    let rest = plain.or_else(quoted)?.trim_start().strip_prefix(':')?;
+    (rest.is_empty() || rest.starts_with([' ', '\t'])).then(|| rest.trim())
+}
+
+fn indent(text: &str) -> usize {
+    text.len() - text.trim_start_matches(' ').len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+items:
+- kind: Deployment
+  spec:
+    # the containers
+    containers:
+      # first
+      - name: a
+        text: |
+          # no comment
+          - no item
+      - name: b
+
+      # third
+      - name: c
+        # within c
+      # end of containers
+    # about volumes
+    volumes: # as usual
+    - name: v
+    - name: w
+  other: {x: [1]}
+";
+
+    fn items(path: &[Step<'_>]) -> Option<Items> {
+        let outline = Outline::of(TEXT.lines());
+        outline.items(&outline.find(path)?)
+    }
+
+    #[test]
+    fn items_come_with_the_comments_above_them() {
+        let spec = [Step::Key("items"), Step::Item(0), Step::Key("spec")];
+        let of = |key| items(&[&spec[..], &[Step::Key(key)]].concat());
+        assert_eq!(of("containers"), Some(Items { column: 6, ranges: vec![5..10, 10..12, 12..15] }));
+        assert_eq!(of("volumes"), Some(Items { column: 4, ranges: vec![18..19, 19..20] }));
+        assert_eq!(of("absent"), None);
+    }
+
+    #[test]
+    fn flow_style_is_not_followed() {
+        let path = [Step::Key("items"), Step::Item(0), Step::Key("other"), Step::Key("x")];
+        assert_eq!(Outline::of(TEXT.lines()).find(&path), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! Who gets the rights of the plan: the workload's service account. Pure.
+
+use serde_yaml::Value;
+
+use super::document::{self, string};
+
+/// A binding for each role of the plan's manifests.
+pub(super) fn bindings(manifests: &str, pod: &Value, namespace: Option<&str>) -> String {
+    let account = ["serviceAccountName", "serviceAccount"].iter().find_map(|key| string(pod, key)).unwrap_or("default");
+    let namespace = namespace.unwrap_or("NAMESPACE");
+    let mut texts = Vec::new();
+    for document in document::read(manifests).unwrap_or_default() {
+        let Some(kind @ ("ClusterRole" | "Role")) = string(&document.value, "kind") else { continue };
+        let Some(metadata) = document.value.get("metadata") else { continue };
+        let name = string(metadata, "name").unwrap_or_default();
+        let place = string(metadata, "namespace").map(|place| format!("  namespace: {place}\n")).unwrap_or_default();
+        texts.push(format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata:\n  name: {name}\n{place}roleRef:\n  \
+             apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n  - kind: ServiceAccount\n    \
+             name: {account}\n    namespace: {namespace}\n"
+        ));
+    }
+    texts.join("---\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_role_is_bound_to_the_workloads_account() {
+        let manifests =
+            "kind: ClusterRole\nmetadata:\n  name: r\n---\nkind: Role\nmetadata:\n  name: r\n  namespace: leases\n";
+        let pod: Value = serde_yaml::from_str("{serviceAccount: old-name}").unwrap();
+        let text = bindings(manifests, &pod, Some("storage"));
+        let (cluster, namespaced) = text.split_once("---\n").unwrap();
+        let cluster: Value = serde_yaml::from_str(cluster).unwrap();
+        let namespaced: Value = serde_yaml::from_str(namespaced).unwrap();
+        assert_eq!(cluster["roleRef"]["kind"], "ClusterRole");
+        assert_eq!(namespaced["kind"], "RoleBinding");
+        assert_eq!(namespaced["metadata"]["namespace"], "leases");
+        for binding in [&cluster, &namespaced] {
+            assert_eq!(binding["subjects"][0]["name"], "old-name");
+            assert_eq!(binding["subjects"][0]["namespace"], "storage");
+        }
+    }
+}

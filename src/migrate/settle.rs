@@ -1,0 +1,337 @@
+//! Several sidecars become one daemon: their settings are brought to agree, and where they did not it is told. Pure.
+//!
+//! | setting | of several, the one that counts |
+//! |---|---|
+//! | `csi.endpoint` | must be one socket, seen through whichever mount |
+//! | `csi.timeout` | the largest, defaults of the sidecars included: a call that may take long must still be let end |
+//! | `leaderElection.{leaseDuration,renewDeadline,retryPeriod}` | the whole set of the one with the shortest lease: parts of two sets need not fit |
+//! | `leaderElection.enabled` | on if one had it on |
+//! | `leaderElection.namespace`, `kubernetes.kubeconfig` | must be one |
+//! | `telemetry.logs.level`, `csi.maxLogLength` | the one that tells most |
+//! | `diagnostics.listen` | the first; the other ports are closed |
+//! | everything else | belongs to one sidecar |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::duration;
+
+use super::map::Setting;
+use super::report::Fault;
+
+/// The settings of one sidecar that is replaced.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    /// Upstream's name.
+    pub(super) sidecar: &'static str,
+    /// The container.
+    pub(super) container: String,
+    /// Its settings, in the order of its flags.
+    pub(super) settings: Vec<Setting>,
+    /// The volume and the path in it of its socket, if a mount holds it.
+    pub(super) socket: Option<(String, String)>,
+}
+
+/// A key of the configuration and why it has its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Chosen {
+    pub(super) key: String,
+    pub(super) value: Value,
+    pub(super) because: String,
+}
+
+/// What all sidecars together amount to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Settled {
+    pub(super) chosen: Vec<Chosen>,
+    pub(super) notes: Vec<String>,
+    pub(super) faults: Vec<Fault>,
+}
+
+const ELECTION: [(&str, u64); 3] =
+    [("leaderElection.leaseDuration", 15), ("leaderElection.renewDeadline", 10), ("leaderElection.retryPeriod", 5)];
+
+/// Brings the settings to agree.
+pub(super) fn settle(sources: &[Source]) -> Settled {
+    let mut settled = Settled::default();
+    let mut by_key: BTreeMap<&str, Vec<(&Source, &Setting)>> = BTreeMap::new();
+    for source in sources {
+        for setting in &source.settings {
+            by_key.entry(&setting.key).or_default().push((source, setting));
+        }
+    }
+    settled.timing(sources);
+    for (key, given) in by_key {
+        match key {
+            "leaderElection.leaseDuration" | "leaderElection.renewDeadline" | "leaderElection.retryPeriod" => {}
+            "leaderElection.enabled" => settled.enabled(sources, &given),
+            "leaderElection.labels" => settled.labels(&given),
+            "csi.endpoint" => settled.endpoint(&given),
+            "csi.timeout" => settled.timeout(sources, &given),
+            "telemetry.logs.level" | "csi.maxLogLength" => settled.most(key, &given),
+            "leaderElection.namespace" | "kubernetes.kubeconfig" => {
+                settled.first(key, &given, Some("the same value for all: one daemon has one"));
+            }
+            _ => settled.first(key, &given, None),
+        }
+    }
+    settled
+}
+
+fn said(source: &Source, setting: &Setting) -> String {
+    format!("{} {}", source.container, setting.given)
+}
+
+impl Settled {
+    fn choose(&mut self, key: &str, value: Value, because: String) {
+        self.chosen.push(Chosen { key: key.to_owned(), value, because });
+    }
+
+    /// The first; `must_agree` says what is expected where others are a fault.
+    fn first(&mut self, key: &str, given: &[(&Source, &Setting)], must_agree: Option<&str>) {
+        let Some((first, setting)) = given.first() else { return };
+        for (other, theirs) in given.iter().skip(1).filter(|(_, theirs)| theirs.value != setting.value) {
+            let both = format!("{} and {}", said(first, setting), said(other, theirs));
+            match must_agree {
+                Some(expected) => self.fault(key, both, expected),
+                None if key == "diagnostics.listen" => {}
+                None => self.notes.push(format!("{key}: {both}; the first one counts")),
+            }
+        }
+        self.choose(key, setting.value.clone(), said(first, setting));
+    }
+
+    fn fault(&mut self, place: &str, found: String, expected: &str) {
+        let (place, expected) = (place.to_owned(), expected.to_owned());
+        self.faults.push(Fault { place, found, expected, can_be_left_out: true });
+    }
+
+    fn endpoint(&mut self, given: &[(&Source, &Setting)]) {
+        let Some((first, setting)) = given.first() else { return };
+        let same = |(other, theirs): &&(&Source, &Setting)| match (&first.socket, &other.socket) {
+            (Some(one), Some(two)) => one == two,
+            _ => bare(&theirs.value) == bare(&setting.value),
+        };
+        let others: Vec<_> = given.iter().skip(1).filter(|other| !same(other)).collect();
+        for (other, theirs) in others {
+            let found = format!("{} and {}", said(first, setting), said(other, theirs));
+            let expected = "one socket: a daemon speaks with one driver".to_owned();
+            self.faults.push(Fault { place: "csi.endpoint".to_owned(), found, expected, can_be_left_out: false });
+        }
+        self.choose("csi.endpoint", setting.value.clone(), said(first, setting));
+    }
+
+    fn timeout(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
+        let own = |source: &Source| {
+            let told = given.iter().find(|(other, _)| other.container == source.container);
+            let usual = || {
+                let usual = Duration::from_secs(if source.sidecar == "csi-provisioner" { 10 } else { 15 });
+                (usual, format!("{}, which had its default", source.container))
+            };
+            told.map_or_else(usual, |(source, setting)| (time(&setting.value), said(source, setting)))
+        };
+        let all: Vec<(Duration, String)> = sources.iter().map(own).collect();
+        let Some((largest, because)) = all.iter().max_by_key(|(time, _)| *time) else { return };
+        if all.iter().any(|(time, _)| time != largest) {
+            let told: Vec<String> =
+                all.iter().map(|(time, from)| format!("{} of {from}", duration::format(*time))).collect();
+            self.notes.push(format!("csi.timeout: {}; the largest counts", told.join(", ")));
+        }
+        self.choose("csi.timeout", json!(duration::format(*largest)), because.clone());
+    }
+
+    fn enabled(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
+        let Some((source, on)) =
+            given.iter().find(|(_, setting)| setting.value == json!(true)).or_else(|| given.first())
+        else {
+            return;
+        };
+        let has = |source: &&Source| {
+            given.iter().any(|(other, setting)| other.container == source.container && setting.value == json!(true))
+        };
+        let without: Vec<&str> =
+            sources.iter().filter(|source| !has(source)).map(|source| source.container.as_str()).collect();
+        if on.value == json!(true) && !without.is_empty() {
+            self.notes.push(format!(
+                "leaderElection.enabled: {} had it off; it is on, the stricter, for all roles",
+                without.join(" and ")
+            ));
+        }
+        self.choose("leaderElection.enabled", on.value.clone(), said(source, on));
+    }
+
+    /// The three durations belong together: each must be shorter than the one before.
+    fn timing(&mut self, sources: &[Source]) {
+        let set = |source: &Source| {
+            ELECTION.map(|(key, usual)| {
+                let told = source.settings.iter().find(|setting| setting.key == key);
+                told.map_or_else(|| Duration::from_secs(usual), |setting| time(&setting.value))
+            })
+        };
+        let is_told =
+            |source: &Source| source.settings.iter().any(|setting| ELECTION.iter().any(|(key, _)| setting.key == *key));
+        if !sources.iter().any(is_told) {
+            return;
+        }
+        let Some(strictest) = sources.iter().min_by_key(|source| set(source)) else { return };
+        let chosen = set(strictest);
+        if sources.iter().any(|source| set(source) != chosen) {
+            let told: Vec<String> = sources
+                .iter()
+                .map(|source| format!("{} {}", source.container, set(source).map(duration::format).join("/")))
+                .collect();
+            self.notes.push(format!(
+                "leaderElection.leaseDuration/renewDeadline/retryPeriod: {}; the strictest, of {}, counts",
+                told.join(", "),
+                strictest.container
+            ));
+        }
+        for ((key, _), time) in ELECTION.into_iter().zip(chosen) {
+            self.choose(key, json!(duration::format(time)), strictest.container.clone());
+        }
+    }
+
+    fn labels(&mut self, given: &[(&Source, &Setting)]) {
+        let mut labels = serde_json::Map::new();
+        for (source, setting) in given {
+            for (key, value) in setting.value.as_object().into_iter().flatten() {
+                let there = labels.entry(key.clone()).or_insert_with(|| value.clone());
+                if there != value {
+                    self.notes.push(format!(
+                        "leaderElection.labels: {} says {key}: {value}, another sidecar {there}, which counts",
+                        source.container
+                    ));
+                }
+            }
+        }
+        let because = given.iter().map(|(source, setting)| said(source, setting)).collect::<Vec<_>>().join(", ");
+        self.choose("leaderElection.labels", Value::Object(labels), because);
+    }
+
+    /// The value that tells most: no limit, else the larger number; of levels, the longer name is the finer.
+    fn most(&mut self, key: &str, given: &[(&Source, &Setting)]) {
+        let rank = |value: &Value| match value {
+            Value::Null => u64::MAX,
+            Value::String(level) if level.ends_with("trace") => 2,
+            Value::String(level) if level.ends_with("debug") => 1,
+            value => value.as_u64().unwrap_or_default(),
+        };
+        let Some((source, setting)) = given.iter().rev().max_by_key(|(_, setting)| rank(&setting.value)) else {
+            return;
+        };
+        if given.iter().any(|(_, other)| other.value != setting.value) {
+            let all = given.iter().map(|(source, setting)| said(source, setting)).collect::<Vec<_>>().join(", ");
+            self.notes.push(format!("{key}: {all}; what tells most counts"));
+        }
+        self.choose(key, setting.value.clone(), said(source, setting));
+    }
+}
+
+fn bare(endpoint: &Value) -> &str {
+    let text = endpoint.as_str().unwrap_or_default();
+    text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text)
+}
+
+fn time(value: &Value) -> Duration {
+    value.as_str().and_then(duration::parse).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(container: &str, sidecar: &'static str, settings: &[(&str, Value)]) -> Source {
+        let settings = settings
+            .iter()
+            .map(|(key, value)| Setting {
+                key: (*key).to_owned(),
+                value: value.clone(),
+                container: container.to_owned(),
+                given: format!("--{key}"),
+            })
+            .collect();
+        Source { sidecar, container: container.to_owned(), settings, socket: None }
+    }
+
+    fn both(one: &[(&str, Value)], two: &[(&str, Value)]) -> Settled {
+        settle(&[source("attacher", "csi-attacher", one), source("provisioner", "csi-provisioner", two)])
+    }
+
+    fn value(settled: &Settled, key: &str) -> Option<Value> {
+        settled.chosen.iter().find(|chosen| chosen.key == key).map(|chosen| chosen.value.clone())
+    }
+
+    #[test]
+    fn the_largest_timeout_counts_defaults_included() {
+        let timeout = |time: &str| [("csi.timeout", json!(time))];
+        assert_eq!(value(&both(&timeout("1m"), &timeout("5m")), "csi.timeout"), Some(json!("5m")));
+        assert_eq!(value(&both(&[], &timeout("12s")), "csi.timeout"), Some(json!("15s")), "the attacher's default");
+        assert_eq!(value(&both(&[], &[]), "csi.timeout"), None);
+    }
+
+    #[test]
+    fn the_strictest_leader_election_is_taken_whole() {
+        let slow = [
+            ("leaderElection.leaseDuration", json!("137s")),
+            ("leaderElection.renewDeadline", json!("107s")),
+            ("leaderElection.retryPeriod", json!("26s")),
+        ];
+        let settled = both(&slow, &[]);
+        assert_eq!(ELECTION.map(|(key, _)| value(&settled, key)), ["15s", "10s", "5s"].map(|time| Some(json!(time))));
+        assert!(settled.notes[0].contains("of provisioner"), "{:?}", settled.notes);
+        let settled = both(&slow, &slow);
+        assert_eq!(value(&settled, "leaderElection.leaseDuration"), Some(json!("2m17s")));
+        assert_eq!(settled.notes, Vec::<String>::new());
+    }
+
+    #[test]
+    fn leader_election_is_on_if_one_had_it_on() {
+        let enabled = |on: bool| [("leaderElection.enabled", json!(on))];
+        let settled = both(&enabled(false), &enabled(true));
+        assert_eq!(value(&settled, "leaderElection.enabled"), Some(json!(true)));
+        assert!(settled.notes[0].contains("attacher had it off"), "{:?}", settled.notes);
+        assert_eq!(value(&both(&enabled(false), &enabled(false)), "leaderElection.enabled"), Some(json!(false)));
+        assert_eq!(value(&both(&[], &[]), "leaderElection.enabled"), None, "the default is on");
+    }
+
+    #[test]
+    fn what_must_be_one_is_a_fault_where_it_is_two() {
+        for (key, one, two, can_be_left_out) in [
+            ("csi.endpoint", "/a/csi.sock", "/b/csi.sock", false),
+            ("leaderElection.namespace", "a", "b", true),
+            ("kubernetes.kubeconfig", "/a", "/b", true),
+        ] {
+            let settled = both(&[(key, json!(one))], &[(key, json!(two))]);
+            let faults: Vec<_> = settled.faults.iter().map(|f| (f.place.as_str(), f.can_be_left_out)).collect();
+            assert_eq!(faults, [(key, can_be_left_out)]);
+            assert_eq!(both(&[(key, json!(one))], &[(key, json!(one))]).faults, vec![]);
+        }
+    }
+
+    #[test]
+    fn one_socket_behind_two_mounts_is_one_socket() {
+        let endpoint = |path: &str| [("csi.endpoint", json!(path))];
+        let mut sources = [
+            source("a", "csi-attacher", &endpoint("/csi/csi.sock")),
+            source("p", "csi-provisioner", &endpoint("unix:///run/csi.sock")),
+        ];
+        assert_eq!(settle(&sources).faults.len(), 1);
+        for source in &mut sources {
+            source.socket = Some(("socket-dir".to_owned(), "csi.sock".to_owned()));
+        }
+        assert_eq!(settle(&sources).faults, vec![]);
+        let spelled = both(&endpoint("/csi/csi.sock"), &endpoint("unix:///csi/csi.sock"));
+        assert_eq!(spelled.faults, vec![]);
+    }
+
+    #[test]
+    fn what_tells_most_counts() {
+        let level = |level: &str| [("telemetry.logs.level", json!(level))];
+        let settled = both(&level("info,csi_control_plane=trace"), &level("info"));
+        assert_eq!(value(&settled, "telemetry.logs.level"), Some(json!("info,csi_control_plane=trace")));
+        let length = |length: Value| [("csi.maxLogLength", length)];
+        assert_eq!(value(&both(&length(json!(10)), &length(Value::Null)), "csi.maxLogLength"), Some(Value::Null));
+    }
+}

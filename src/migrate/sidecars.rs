@@ -1,0 +1,156 @@
+//! Which Go sidecar a container is. Pure.
+//!
+//! By its command, else by its image's name (in any registry, mirrored, with a digest), else by its own name, else by flags
+//! that no other program has. The weaker signs count only together with `--csi-address`, which every sidecar has and no
+//! driver.
+
+use serde_yaml::Value;
+
+use super::document::strings;
+
+/// A sidecar and the words by which its image and its binary are called.
+struct Known {
+    name: &'static str,
+    words: &'static [&'static str],
+    /// Flags of this sidecar alone.
+    flags: &'static [&'static str],
+}
+
+const KNOWN: &[Known] = &[
+    Known {
+        name: "csi-attacher",
+        words: &["csi-attacher", "external-attacher"],
+        flags: &["reconcile-sync", "max-entries"],
+    },
+    Known {
+        name: "csi-provisioner",
+        words: &["csi-provisioner", "external-provisioner"],
+        flags: &["volume-name-prefix", "strict-topology", "immediate-topology", "enable-capacity", "node-deployment"],
+    },
+    Known { name: "csi-resizer", words: &["csi-resizer", "external-resizer"], flags: &["handle-volume-inuse-error"] },
+    Known {
+        name: "csi-snapshotter",
+        words: &["csi-snapshotter", "external-snapshotter"],
+        flags: &["snapshot-name-prefix", "snapshot-name-uuid-length"],
+    },
+    Known { name: "livenessprobe", words: &["livenessprobe", "liveness-probe"], flags: &["health-port"] },
+    Known { name: "node-driver-registrar", words: &["node-driver-registrar"], flags: &["kubelet-registration-path"] },
+    Known {
+        name: "external-health-monitor-controller",
+        words: &["external-health-monitor-controller"],
+        flags: &["enable-node-watcher", "monitor-interval"],
+    },
+];
+
+/// What a container was found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Recognised {
+    /// Upstream's name.
+    pub(super) sidecar: &'static str,
+    /// By what.
+    pub(super) by: &'static str,
+    /// Whether its command line is in the hands of a shell.
+    pub(super) in_a_shell: bool,
+}
+
+/// Which sidecar a container is; `None`: another program.
+pub(super) fn recognise(container: &Value) -> Option<Recognised> {
+    let command = strings(container, "command");
+    let arguments = strings(container, "args");
+    let program = command.first().map(|path| path.rsplit('/').next().unwrap_or(path));
+    let in_a_shell = program.is_some_and(|program| ["sh", "bash", "ash", "dash", "busybox"].contains(&program));
+    let found = |known: &Known, by| Recognised { sidecar: known.name, by, in_a_shell };
+    if let Some(program) = program.filter(|_| !in_a_shell) {
+        if let Some(known) = named(program) {
+            return Some(found(known, "its command"));
+        }
+        // Its image may be named as a sidecar's and hold another program: what runs is what counts.
+        return None;
+    }
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    if let Some(known) = named(image_name(image)) {
+        return Some(found(known, "its image"));
+    }
+    let has = |name: &str| arguments.iter().any(|argument| flag_name(argument) == Some(name));
+    if !has("csi-address") {
+        return None;
+    }
+    let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+    named(name).map(|known| found(known, "its name and --csi-address")).or_else(|| {
+        KNOWN.iter().find(|known| known.flags.iter().any(|flag| has(flag))).map(|known| found(known, "its flags"))
+    })
+}
+
+/// The arguments that the sidecar itself reads.
+pub(super) fn arguments(container: &Value) -> Vec<String> {
+    strings(container, "command").into_iter().skip(1).chain(strings(container, "args")).collect()
+}
+
+fn named(name: &str) -> Option<&'static Known> {
+    // The controller of snapshots is no sidecar, though its repository is the sidecar's.
+    KNOWN.iter().find(|known| known.words.iter().any(|word| name.contains(word)))
+}
+
+/// `registry:5000/team/csi-attacher:v4.6.1@sha256:…` is `csi-attacher`.
+fn image_name(image: &str) -> &str {
+    let image = image.split_once('@').map_or(image, |(image, _)| image);
+    let last = image.rsplit('/').next().unwrap_or(image);
+    last.split_once(':').map_or(last, |(name, _)| name)
+}
+
+fn flag_name(argument: &str) -> Option<&str> {
+    let bare = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'))?;
+    Some(bare.split_once('=').map_or(bare, |(name, _)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(yaml: &str) -> Option<(&'static str, &'static str)> {
+        recognise(&serde_yaml::from_str(yaml).unwrap()).map(|found| (found.sidecar, found.by))
+    }
+
+    #[test]
+    fn images_are_recognised_wherever_they_are_kept() {
+        for (image, sidecar) in [
+            ("registry.k8s.io/sig-storage/csi-attacher:v4.6.1", Some("csi-attacher")),
+            ("quay.io/k8scsi/csi-provisioner", Some("csi-provisioner")),
+            ("registry.corp:5000/mirror/csi-attacher@sha256:0123abcd", Some("csi-attacher")),
+            ("public.ecr.aws/eks-distro/kubernetes-csi/external-provisioner:v4", Some("csi-provisioner")),
+            ("quay.io/openshift/ose-csi-external-attacher:latest", Some("csi-attacher")),
+            ("longhornio/csi-resizer:v1.13", Some("csi-resizer")),
+            ("x/csi-snapshotter:v8", Some("csi-snapshotter")),
+            ("x/livenessprobe:v2", Some("livenessprobe")),
+            ("x/csi-node-driver-registrar:v2", Some("node-driver-registrar")),
+            ("x/csi-external-health-monitor-controller:v0.15.0", Some("external-health-monitor-controller")),
+            ("x/snapshot-controller:v8", None),
+            ("csi-attacher.example.com/driver:v1", None),
+            ("x/aws-ebs-csi-driver", None),
+            ("", None),
+        ] {
+            assert_eq!(of(&format!("{{name: c, image: {image:?}}}")).map(|found| found.0), sidecar, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_renamed_image_is_recognised_by_what_it_runs() {
+        for (yaml, found) in [
+            ("{image: x/all-in-one, command: [/bin/csi-attacher]}", Some(("csi-attacher", "its command"))),
+            ("{image: x/csi-attacher, command: [/bin/driver]}", None),
+            (
+                "{name: csi-attacher, image: x/y, args: [--csi-address=/s]}",
+                Some(("csi-attacher", "its name and --csi-address")),
+            ),
+            ("{name: csi-attacher, image: x/y, args: [--endpoint=/s]}", None),
+            (
+                "{name: p, image: x/y, args: [-csi-address, /s, --strict-topology]}",
+                Some(("csi-provisioner", "its flags")),
+            ),
+            ("{name: p, image: x/y, args: [--strict-topology]}", None),
+            ("{image: x/csi-attacher, command: [/bin/sh, -c]}", Some(("csi-attacher", "its image"))),
+        ] {
+            assert_eq!(of(yaml), found, "{yaml}");
+        }
+    }
+}

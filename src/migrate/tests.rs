@@ -1,0 +1,283 @@
+//! Manifests with the shape and flags of public drivers' controllers, and manifests with faults.
+
+use std::collections::BTreeSet;
+
+use super::report::{FlagFate, Report};
+use super::*;
+use crate::config::flags::{SIDECARS, Takes, all};
+use crate::roles::ROLES;
+
+fn wanted(text: &str) -> Wanted {
+    Wanted { source: "d.yaml".to_owned(), text: text.to_owned(), ..Wanted::default() }
+}
+
+fn names(text: &str) -> BTreeSet<String> {
+    let documents = document::read(text).unwrap();
+    let workloads = document::workloads(&documents);
+    let containers = workloads.iter().flat_map(Workload::containers);
+    containers.map(|container| string(container, "name").unwrap().to_owned()).collect()
+}
+
+/// What holds for every migration; then a snapshot of all that people read.
+fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
+    let mut wanted = wanted(text);
+    wanted.image = Some("registry.example/csi-control-plane:v1".to_owned());
+    change(&mut wanted);
+    let Outcome { report, files } = migrate(&wanted);
+    let files = files.unwrap_or_else(|| panic!("{name}: {}", report.faults_text()));
+
+    let file = File { name: "config.yaml".to_owned(), text: files.config.clone() };
+    let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap();
+    let plan = Plan::of(&loaded, &report.driver.as_ref().unwrap().name).unwrap();
+    assert_eq!(files.rbac, plan.manifests, "{name}");
+    let replaced: BTreeSet<&'static str> = report.containers.iter().flat_map(|one| one.roles.clone()).collect();
+    assert_eq!(loaded.roles.keys().copied().collect::<BTreeSet<_>>(), replaced, "{name}");
+
+    let map: serde_json::Value = serde_yaml::from_str(&files.config_map).unwrap();
+    assert_eq!(map["data"]["config.yaml"], files.config, "{name}");
+    let gone: BTreeSet<String> =
+        report.containers.iter().filter(|one| one.kept.is_none()).map(|one| one.name.clone()).collect();
+    let mut expected: BTreeSet<String> = names(text).difference(&gone).cloned().collect();
+    expected.insert("csi-control-plane".to_owned());
+    assert_eq!(names(&files.workload), expected, "{name}");
+    assert!(document::read(&files.stream()).unwrap().len() >= 4, "{name}");
+
+    let Files { config, bindings, workload, .. } = &files;
+    let told =
+        format!("{report}\n=== config.yaml\n{config}\n=== bindings.yaml\n{bindings}\n=== workload.yaml\n{workload}");
+    let told = told.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    insta::with_settings!({ snapshot_path => "../../tests/migrate/snapshots", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!(name, told);
+    });
+}
+
+macro_rules! manifest {
+    ($name:literal) => {
+        include_str!(concat!("../../tests/migrate/", $name, ".yaml"))
+    };
+}
+
+#[test]
+fn aws_ebs_with_its_csi_driver_object() {
+    fixture("aws-ebs", manifest!("aws-ebs"), |_| ());
+}
+
+#[test]
+fn ceph_rbd_with_a_port_for_each_sidecar() {
+    fixture("ceph-rbd", manifest!("ceph-rbd"), |_| ());
+}
+
+#[test]
+fn azuredisk_with_single_dashes_on_the_hosts_network() {
+    fixture("azuredisk", manifest!("azuredisk"), |wanted| wanted.driver = Some("disk.csi.azure.com".to_owned()));
+}
+
+#[test]
+fn gcp_pd_without_a_namespace() {
+    fixture("gcp-pd", manifest!("gcp-pd"), |wanted| wanted.namespace = Some("gce-pd-csi-driver".to_owned()));
+}
+
+#[test]
+fn cinder_in_a_list_without_leader_election() {
+    fixture("cinder", manifest!("cinder"), |_| ());
+}
+
+#[test]
+fn hostpath_with_every_sidecar_in_one_pod() {
+    fixture("hostpath", manifest!("hostpath"), |_| ());
+}
+
+/// A Deployment with one attacher and these arguments.
+fn attacher(arguments: &str) -> String {
+    format!(
+        "kind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+         - name: csi-attacher\n        image: x/csi-attacher:v4\n        args: {arguments}\n      - name: driver\n"
+    )
+}
+
+fn faults(report: &Report) -> Vec<(&str, &str, bool)> {
+    report.faults.iter().map(|fault| (fault.place.as_str(), fault.found.as_str(), fault.can_be_left_out)).collect()
+}
+
+#[test]
+fn every_fault_is_told_at_once_with_its_container_and_flag() {
+    let text = attacher(
+        "[--timeout=soon, --leader-electoin, --worker-threads=many, --feature-gates=X, --csi-address=$(NONE)]",
+    );
+    let Outcome { report, files } = migrate(&wanted(&text));
+    assert_eq!(files, None);
+    let place = "Deployment n/d, container csi-attacher, ";
+    assert_eq!(
+        faults(&report),
+        [
+            (&*format!("{place}--csi-address"), "$(NONE), which is no variable of the container", true),
+            (&*format!("{place}--timeout"), "\"soon\"", true),
+            (&*format!("{place}--leader-electoin"), "an unknown flag", true),
+            (&*format!("{place}--worker-threads"), "\"many\"", true),
+            (&*format!("{place}--feature-gates"), "\"X\"", true),
+        ]
+    );
+    assert!(report.faults_text().starts_with("the workload has 5 faults\n"), "{}", report.faults_text());
+}
+
+#[test]
+fn what_is_unknown_is_left_out_only_on_demand_and_still_told() {
+    let text = attacher("[--csi-address=/csi/s, --speed=9]");
+    assert_eq!(migrate(&wanted(&text)).files, None);
+    let Outcome { report, files } = migrate(&Wanted { lenient: true, ..wanted(&text) });
+    assert!(files.is_some());
+    let undecided: Vec<_> = report.containers[0]
+        .flags
+        .iter()
+        .filter(|line| line.fate == FlagFate::Undecided)
+        .map(|line| &line.given)
+        .collect();
+    assert_eq!(undecided, ["--speed=9"]);
+    assert_eq!(report.faults.len(), 1);
+}
+
+#[test]
+fn what_the_loader_refuses_names_the_flag_and_leniency_does_not_help() {
+    let text = attacher("[--csi-address=csi.sock, --worker-threads=0]");
+    let Outcome { report, files } = migrate(&Wanted { lenient: true, ..wanted(&text) });
+    assert_eq!(files, None);
+    let places: Vec<_> = faults(&report).into_iter().map(|(place, _, lenient)| (place, lenient)).collect();
+    assert_eq!(
+        places,
+        [
+            ("csi.endpoint (csi-attacher --csi-address=csi.sock)", false),
+            ("roles.attacher.workers (csi-attacher --worker-threads=0)", false),
+        ]
+    );
+}
+
+#[test]
+fn a_manifest_without_anything_to_do_is_a_fault() {
+    for (text, found) in [
+        ("", "no Deployment, StatefulSet or DaemonSet"),
+        ("kind: Service\n", "no Deployment, StatefulSet or DaemonSet"),
+        (&attacher("[]").replace("csi-attacher", "csi-other"), "no sidecar that can be replaced"),
+        (&format!("{}---\n{}", attacher("[]"), attacher("[]")), "2 workloads: Deployment n/d, Deployment n/d"),
+    ] {
+        let Outcome { report, files } = migrate(&wanted(text));
+        assert_eq!(files, None);
+        assert_eq!(faults(&report), [(MANIFEST, found, false)], "{text}");
+    }
+    let Outcome { report, .. } = migrate(&wanted("a: [\n"));
+    assert!(report.faults[0].place.starts_with("d.yaml:"), "{:?}", report.faults);
+}
+
+#[test]
+fn a_workload_is_chosen_by_kind_and_name() {
+    let text = format!("{}---\n{}", attacher("[]"), attacher("[]").replace("name: d,", "name: e,"));
+    let chosen = |name: &str| {
+        let outcome = migrate(&Wanted { workload: Some(name.to_owned()), ..wanted(&text) });
+        outcome.files.and(outcome.report.workload)
+    };
+    assert_eq!(chosen("e").as_deref(), Some("Deployment n/e"));
+    assert_eq!(chosen("deployment/d").as_deref(), Some("Deployment n/d"));
+    assert_eq!(chosen("statefulset/d"), None);
+    let outcome = migrate(&Wanted { workload: Some("e".to_owned()), ..wanted(&text) });
+    assert_eq!(outcome.report.containers[0].kept.as_deref(), Some("its workload was not chosen"));
+    assert_eq!(names(&outcome.files.unwrap().workload).len(), 3, "the other keeps its sidecar");
+}
+
+#[test]
+fn a_migrated_workload_is_not_migrated_again() {
+    let files = migrate(&wanted(&attacher("[--csi-address=/csi/s]"))).files.unwrap();
+    let Outcome { report, files } = migrate(&wanted(&files.workload));
+    assert_eq!(files, None);
+    assert_eq!(report.faults[0].found, "a container of that name");
+}
+
+#[test]
+fn a_sidecar_in_a_shell_or_among_the_init_containers_is_not_touched() {
+    let shell = attacher("[-c, csi-attacher --v=5]").replace("args:", "command: [/bin/sh]\n        args:");
+    let report = migrate(&wanted(&shell)).report;
+    assert_eq!(report.containers[0].kept.as_deref(), Some("it is started by a shell"));
+    assert!(report.faults.iter().any(|fault| fault.found.contains("shell")));
+    let text = format!("{}      initContainers: [{{name: i, image: csi-attacher}}]\n", attacher("[]"));
+    let outcome = migrate(&wanted(&text));
+    assert!(outcome.files.unwrap().workload.contains("initContainers: [{name: i, image: csi-attacher}]\n"));
+    assert!(outcome.report.containers[1].kept.as_deref().unwrap().contains("init container"));
+}
+
+/// A value of each kind that its flag accepts.
+fn sample(name: &str, takes: Takes) -> &'static str {
+    match (name, takes) {
+        ("csi-address", _) => "/csi/csi.sock",
+        ("http-endpoint" | "metrics-address", _) => ":8081",
+        ("leader-election-labels", _) => "a:b",
+        ("logging-format", _) => "json",
+        ("feature-gates", _) => "Topology=true,MutableCSINodeAllocatableCount=true",
+        (_, Takes::Switch) => "true",
+        (_, Takes::Time) => "20s",
+        (_, Takes::Count) => "3",
+        (_, Takes::Text) => "text",
+    }
+}
+
+#[test]
+fn every_flag_of_the_table_has_a_fate() {
+    for sidecar in SIDECARS {
+        let known: Vec<_> =
+            all().filter(|flag| sidecar.flag(flag.name).is_some_and(|own| std::ptr::eq(own, *flag))).collect();
+        let arguments: Vec<String> =
+            known.iter().map(|flag| format!("--{}={}", flag.name, sample(flag.name, flag.takes))).collect();
+        let read = map::read("p", "c", sidecar, &arguments, &expand::Variables::default(), &|_| true);
+        assert_eq!(read.faults, vec![], "{}", sidecar.name);
+        assert!(read.lines.len() >= known.len(), "{}", sidecar.name);
+        for line in &read.lines {
+            assert_ne!(line.fate, FlagFate::Undecided, "{}: {}", sidecar.name, line.given);
+            assert!(line.fate != FlagFate::Dropped || !line.note.is_empty(), "{}: no reason", line.given);
+        }
+    }
+}
+
+#[test]
+fn values_are_translated_where_the_key_is_written_otherwise() {
+    for (sidecar, argument, key, value) in [
+        ("csi-attacher", "-v=5", "telemetry.logs.level", json!("info,csi_control_plane=trace")),
+        ("csi-attacher", "--http-endpoint=localhost:8080", "diagnostics.listen", json!("127.0.0.1:8080")),
+        ("csi-attacher", "--metrics-address=[::]:8080", "diagnostics.listen", json!("[::]:8080")),
+        ("csi-attacher", "--resync=0", "roles.attacher.resync", json!("0s")),
+        ("csi-attacher", "--max-grpc-log-length=-1", "csi.maxLogLength", json!(null)),
+        ("csi-attacher", "--leader-election-labels=a:b,c:d", "leaderElection.labels", json!({"a": "b", "c": "d"})),
+        (
+            "csi-attacher",
+            "--feature-gates=MutableCSINodeAllocatableCount=false",
+            "roles.attacher.errorCodes",
+            json!(false),
+        ),
+        ("csi-provisioner", "--worker-threads=7", "roles.provisioner.workers", json!(7)),
+        ("csi-provisioner", "--volume-name-uuid-length=-1", "roles.provisioner.volumeNameUuidLength", json!(null)),
+        ("csi-provisioner", "--feature-gates=Topology=false", "roles.provisioner.topology", json!(false)),
+        ("csi-provisioner", "--enable-capacity", "roles.provisioner.capacity.enabled", json!(true)),
+    ] {
+        let sidecar = SIDECARS.iter().find(|known| known.name == sidecar).unwrap();
+        let read = map::read("p", "c", sidecar, &[argument.to_owned()], &expand::Variables::default(), &|_| true);
+        let settings: Vec<_> = read.settings.into_iter().map(|setting| (setting.key, setting.value)).collect();
+        assert_eq!(settings, [(key.to_owned(), value)], "{argument}");
+    }
+}
+
+#[test]
+fn a_flag_whose_key_is_not_there_yet_is_undecided_unless_it_is_off() {
+    let provisioner = SIDECARS.iter().find(|sidecar| sidecar.name == "csi-provisioner").unwrap();
+    for (argument, faults) in [("--enable-capacity", 1), ("--enable-capacity=false", 0), ("--timeout=1s", 1)] {
+        let variables = expand::Variables::default();
+        let read = map::read("p", "c", provisioner, &[argument.to_owned()], &variables, &|_| false);
+        assert_eq!(read.faults.len(), faults, "{argument}");
+        assert_eq!(read.settings, vec![], "{argument}");
+    }
+}
+
+#[test]
+fn only_hosted_sidecars_are_replaced() {
+    let outcome = migrate(&wanted(manifest!("aws-ebs")));
+    for container in &outcome.report.containers {
+        let sidecar = SIDECARS.iter().find(|sidecar| sidecar.name == container.sidecar);
+        let is_hosted = sidecar.is_some_and(|sidecar| ROLES.iter().any(|role| role.name == sidecar.role));
+        assert_eq!(container.kept.is_none(), is_hosted, "{}", container.name);
+    }
+}

@@ -1,0 +1,156 @@
+//! The patched manifest: sidecars out, the daemon in, everything else as it was written. Pure.
+//!
+//! The value is patched first; that says what the result must mean. Then the text is: whole lines go, whole lines come. The
+//! text counts if it means the same; where it can't be followed (flow style, JSON) the value is written out, and the
+//! comments are lost.
+
+use serde_yaml::Value;
+
+use super::document::{Document, Workload};
+use super::outline::{Outline, Step};
+
+/// What changes in a pod.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    /// The places of the containers that go, ascending and not empty. The new one comes where the first of them was.
+    pub(super) remove: &'a [usize],
+    /// The container that comes.
+    pub(super) container: &'a Value,
+    /// The volume that comes.
+    pub(super) volume: &'a Value,
+}
+
+/// The whole file with one workload changed, and whether its comments are still there.
+pub(super) fn patch(
+    text: &str,
+    documents: &[Document],
+    workload: &Workload,
+    change: &Change<'_>,
+) -> Option<(String, bool)> {
+    let document = documents.get(workload.document)?;
+    let mut value = document.value.clone();
+    apply(descend(&mut value, &workload.path())?, change)?;
+    let all: Vec<&str> = text.lines().collect();
+    let old = all.get(document.lines.clone())?;
+    let edited = edit(old, &workload.path(), change)
+        .filter(|lines| serde_yaml::from_str::<Value>(&lines.join("\n")).is_ok_and(|meant| meant == value));
+    let is_kept = edited.is_some();
+    let lines = match edited {
+        Some(lines) => lines,
+        None => serde_yaml::to_string(&value).ok()?.lines().map(str::to_owned).collect(),
+    };
+    let before = all[..document.lines.start].iter().map(|&line| line.to_owned());
+    let after = all[document.lines.end..].iter().map(|&line| line.to_owned());
+    let mut result = before.chain(lines).chain(after).collect::<Vec<_>>().join("\n");
+    result.push('\n');
+    Some((result, is_kept))
+}
+
+fn descend<'a>(value: &'a mut Value, path: &[Step<'_>]) -> Option<&'a mut Value> {
+    path.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get_mut(*key),
+        Step::Item(index) => value.get_mut(*index),
+    })
+}
+
+fn apply(pod: &mut Value, change: &Change<'_>) -> Option<()> {
+    let containers = pod.get_mut("containers")?.as_sequence_mut()?;
+    let at = *change.remove.first()?;
+    for index in change.remove.iter().rev() {
+        if *index < containers.len() {
+            containers.remove(*index);
+        }
+    }
+    containers.insert(at.min(containers.len()), change.container.clone());
+    if let Some(volumes) = pod.get_mut("volumes").and_then(Value::as_sequence_mut) {
+        volumes.push(change.volume.clone());
+    } else {
+        let volumes = Value::Sequence(vec![change.volume.clone()]);
+        pod.as_mapping_mut()?.insert("volumes".into(), volumes);
+    }
+    Some(())
+}
+
+/// The lines of the document with the change; `None` where the text can't be followed.
+fn edit(lines: &[&str], path: &[Step<'_>], change: &Change<'_>) -> Option<Vec<String>> {
+    let outline = Outline::of(lines.iter().copied());
+    let below = |key| outline.find(&[path, &[Step::Key(key)]].concat());
+    let containers = below("containers")?;
+    let items = outline.items(&containers)?;
+    let place = items.ranges.get(*change.remove.first()?)?.start;
+    let volumes = below("volumes");
+    let (volume_place, volume_lines) = if let Some(volumes) = &volumes {
+        let items = outline.items(volumes)?;
+        (items.ranges.last()?.end, item(change.volume, items.column)?)
+    } else {
+        let mut lines = vec![format!("{}volumes:", " ".repeat(containers.column))];
+        lines.extend(item(change.volume, containers.column + 2)?);
+        (containers.lines.end, lines)
+    };
+    let mut removed = Vec::new();
+    for index in change.remove {
+        removed.push(items.ranges.get(*index)?.clone());
+    }
+    let mut result = Vec::new();
+    for at in 0..=lines.len() {
+        if at == place {
+            result.extend(item(change.container, items.column)?);
+        }
+        if at == volume_place {
+            result.extend(volume_lines.iter().cloned());
+        }
+        if let Some(line) = lines.get(at).filter(|_| !removed.iter().any(|range| range.contains(&at))) {
+            result.push((*line).to_owned());
+        }
+    }
+    Some(result)
+}
+
+/// A value as an item of a sequence whose dashes stand in `column`.
+fn item(value: &Value, column: usize) -> Option<Vec<String>> {
+    let text = serde_yaml::to_string(&Value::Sequence(vec![value.clone()])).ok()?;
+    Some(text.lines().map(|line| format!("{}{line}", " ".repeat(column))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document;
+    use super::*;
+
+    fn patched(text: &str) -> (String, bool) {
+        let documents = document::read(text).unwrap();
+        let workload = document::workloads(&documents).remove(0);
+        let container: Value = serde_yaml::from_str("{name: new}").unwrap();
+        let volume: Value = serde_yaml::from_str("{name: v}").unwrap();
+        let change = Change { remove: &[0, 2], container: &container, volume: &volume };
+        patch(text, &documents, &workload, &change).unwrap()
+    }
+
+    const HEAD: &str = "# licence\n---\nkind: Deployment\nmetadata: {name: d} # flow\nspec:\n  template:\n    spec:\n";
+
+    #[test]
+    fn everything_else_stays_as_it_was_written() {
+        let text = format!(
+            "{HEAD}      containers:\n      # the attacher\n      - name: a\n        image: x\n      - name: 'driver' # ours\n      \
+             - name: b\n\n      # the host's\n      hostNetwork: true\n---\nkind: Service # next\n"
+        );
+        let expected = format!(
+            "{HEAD}      containers:\n      - name: new\n      - name: 'driver' # ours\n      volumes:\n        - name: v\n\n      \
+             # the host's\n      hostNetwork: true\n---\nkind: Service # next\n"
+        );
+        assert_eq!(patched(&text), (expected, true));
+    }
+
+    #[test]
+    fn a_text_that_cannot_be_followed_is_written_anew_and_means_the_same() {
+        let text = "{\"kind\": \"Deployment\", \"metadata\": {\"name\": \"d\"}, \"spec\": {\"template\": {\"spec\": \
+                    {\"containers\": [{\"name\": \"a\"}, {\"name\": \"driver\"}, {\"name\": \"b\"}]}}}}";
+        let (result, is_kept) = patched(text);
+        assert!(!is_kept);
+        let value: Value = serde_yaml::from_str(&result).unwrap();
+        let pod = &value["spec"]["template"]["spec"];
+        let expected: Value =
+            serde_yaml::from_str("{containers: [{name: new}, {name: driver}], volumes: [{name: v}]}").unwrap();
+        assert_eq!(*pod, expected);
+    }
+}
