@@ -80,7 +80,9 @@ impl Walk<'_> {
             }
             // Each entry is reported under the list's own key.
             Value::Array(entries) if allows(schema, "array") => {
-                return entries.iter_mut().fold(true, |fits, entry| self.fits(&schema["items"], entry) && fits);
+                let refused =
+                    entries.iter_mut().filter_map(|entry| (!self.fits(&schema["items"], entry)).then_some(()));
+                return refused.count() == 0;
             }
             Value::String(text) => allows(schema, "string") && format(schema).is_none_or(|(_, test, _)| test(text)),
             Value::Bool(_) => allows(schema, "boolean"),
