@@ -23,6 +23,7 @@ mod control_plane;
 mod controllers;
 mod ground;
 mod peers;
+#[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod programs;
 mod tls;
 
