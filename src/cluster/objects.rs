@@ -18,7 +18,7 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::names;
+use super::{meta, names};
 
 /// A look-up of objects by something that they carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,7 @@ fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(from: D)
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachment {
     /// Name, uid, version, finalizers, deletion, and the node id annotation.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// What is wished.
     pub spec: VolumeAttachmentSpec,
@@ -163,6 +164,7 @@ impl Cached for VolumeAttachment {
 #[resource(inherit = k8s_openapi::api::core::v1::PersistentVolume)]
 pub struct PersistentVolume {
     /// Name, uid, version, finalizers, deletion, and the migration annotation.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// What the volume is.
     #[serde(default, deserialize_with = "or_default")]
@@ -356,6 +358,7 @@ impl Cached for PersistentVolume {
 #[resource(inherit = k8s_openapi::api::storage::v1::CSINode)]
 pub struct CsiNode {
     /// Name, uid and version.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// The drivers.
     #[serde(default, deserialize_with = "or_default")]
