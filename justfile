@@ -56,3 +56,8 @@ release:
 # The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
 cluster *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
+
+# The daemon beside csi-attacher on a real control plane (needs Go): `just compare --help`. Writes `benches/compare/results`.
+compare *args:
+    cargo build --locked --release --no-default-features
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}

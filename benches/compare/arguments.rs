@@ -33,6 +33,8 @@ pub(crate) struct Arguments {
     pub(crate) results: PathBuf,
     pub(crate) add: bool,
     pub(crate) only_report: bool,
+    /// What made the results.
+    pub(crate) command: String,
 }
 
 impl Arguments {
@@ -50,9 +52,12 @@ impl Arguments {
             results: root.join("benches/compare/results"),
             add: false,
             only_report: false,
+            command: String::new(),
         };
         // Cargo adds `--bench`.
-        let mut given = given.filter(|argument| argument != "--bench");
+        let given: Vec<String> = given.filter(|argument| argument != "--bench").collect();
+        this.command = format!("just compare {}", given.join(" ")).trim_end().to_owned();
+        let mut given = given.into_iter();
         while let Some(argument) = given.next() {
             let mut value = || given.next().ok_or_else(|| format!("{argument} needs a value\n\n{USAGE}"));
             let wrong = |value: &str| format!("{argument} does not take {value:?}\n\n{USAGE}");

@@ -75,7 +75,8 @@ fn main() {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let runs = if arguments.only_report { report::read_runs(&arguments) } else { runtime.block_on(compare(&arguments)) };
+    let runs =
+        if arguments.only_report { report::read_runs(&arguments) } else { runtime.block_on(compare(&arguments)) };
     println!("{}", report::write(&arguments, &runs));
 }
 

@@ -181,7 +181,8 @@ impl Stage {
             if label("verb") == "WATCH" || !resources.contains(&label("resource")) {
                 continue;
             }
-            let sub = if label("subresource").is_empty() { String::new() } else { format!("/{}", label("subresource")) };
+            let sub =
+                if label("subresource").is_empty() { String::new() } else { format!("/{}", label("subresource")) };
             let failed = if label("code") < "300" { String::new() } else { format!(" → {}", label("code")) };
             let key = format!("{} {}{sub}{failed}", label("verb"), label("resource"));
             *counted.entry(key).or_default() += sample.1;
@@ -197,7 +198,11 @@ impl Stage {
     /// How many watches are open.
     pub(crate) async fn watches(&self) -> f64 {
         let samples = self.samples("apiserver_longrunning_requests").await;
-        samples.iter().filter(|(labels, _)| labels.get("verb").is_some_and(|verb| verb == "WATCH")).map(|(_, n)| n).sum()
+        samples
+            .iter()
+            .filter(|(labels, _)| labels.get("verb").is_some_and(|verb| verb == "WATCH"))
+            .map(|(_, n)| n)
+            .sum()
     }
 
     async fn samples(&self, metric: &str) -> Vec<(BTreeMap<String, String>, f64)> {

@@ -51,16 +51,21 @@ impl Timeline {
     pub(crate) async fn of(client: &kube::Client, collection: &str, is_done: fn(&Value) -> bool) -> Self {
         let get = |query: &str| http::Request::get(format!("{collection}?{query}")).body(Vec::new()).unwrap();
         let list: List = client.request(get("limit=1")).await.unwrap();
-        let version = list.metadata.resource_version.unwrap();
-        let request = get(&format!("watch=true&timeoutSeconds=7200&resourceVersion={version}"));
+        let mut version = list.metadata.resource_version.unwrap();
         let book: Arc<Book> = Arc::default();
         let (tasks, _) = Tasks::new("timeline");
-        let (client, noting) = (client.clone(), Arc::clone(&book));
+        let (client, collection, noting) = (client.clone(), collection.to_owned(), Arc::clone(&book));
         tasks.spawn("watch", async move {
-            let events = client.request_events::<Value>(request).await.unwrap();
-            let mut events = pin!(events);
-            while let Some(event) = events.try_next().await.unwrap() {
-                noting.note(&event, is_done);
+            // The server ends a watch in a burst that it cannot keep up with: then it goes on where it was.
+            loop {
+                let url = format!("{collection}?watch=true&timeoutSeconds=7200&resourceVersion={version}");
+                let request = http::Request::get(url).body(Vec::new()).unwrap();
+                let mut events = pin!(client.request_events::<Value>(request).await.unwrap());
+                while let Ok(Some(event)) = events.try_next().await {
+                    if let Some(seen) = noting.note(&event, is_done) {
+                        version = seen;
+                    }
+                }
             }
         });
         Self { book, _tasks: tasks }
@@ -101,12 +106,13 @@ impl Timeline {
 }
 
 impl Book {
-    fn note(&self, event: &WatchEvent<Value>, is_done: fn(&Value) -> bool) {
+    /// Notes an event, and gives the version that it is of.
+    fn note(&self, event: &WatchEvent<Value>, is_done: fn(&Value) -> bool) -> Option<String> {
         let now = Some(Clock::system().now());
         let (object, is_gone) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
             WatchEvent::Deleted(object) => (object, true),
-            WatchEvent::Bookmark(_) => return,
+            WatchEvent::Bookmark(_) => return None,
             WatchEvent::Error(error) => panic!("the bench's own watch was ended: {error}"),
         };
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -134,5 +140,6 @@ impl Book {
                 counts.gone += usize::from(newly_gone);
             });
         }
+        object["metadata"]["resourceVersion"].as_str().map(str::to_owned)
     }
 }

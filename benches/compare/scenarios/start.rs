@@ -46,10 +46,7 @@ impl Scenario for Start {
             }
             took.sort_by(f64::total_cmp);
             let size = std::fs::metadata(contender.file()).unwrap().len();
-            Figures::from([
-                ("first_ms".to_owned(), percentile(&took, 50)),
-                ("binary_bytes".to_owned(), size as f64),
-            ])
+            Figures::from([("first_ms".to_owned(), percentile(&took, 50)), ("binary_bytes".to_owned(), size as f64)])
         }
         .boxed_local()
     }
