@@ -4,8 +4,7 @@
 //! arguments   what to run                      stage      a real control plane, and whose requests are whose
 //! contender   who is measured                  timeline   when each object began, was done and was gone
 //! workload    what is to be done               kernel     CPU time and memory of a process
-//! scenarios   how it is measured               cutter     a wire that can be cut
-//! report      results.json, table.md, chart.svg
+//! scenarios   how it is measured               report     results.json, table.md, chart.svg
 //! ```
 //!
 //! A contender, a workload and a scenario know nothing of each other's kinds: another sidecar is one more
@@ -29,7 +28,6 @@ mod contender;
 #[path = "../../tests/cluster/control_plane.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod control_plane;
-mod cutter;
 mod kernel;
 #[path = "../../tests/cluster/programs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
@@ -42,6 +40,9 @@ mod support;
 mod timeline;
 #[path = "../../tests/cluster/tls.rs"]
 mod tls;
+#[path = "../../tests/cluster/wire.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests")]
+mod wire;
 mod workload;
 
 use std::collections::BTreeMap;

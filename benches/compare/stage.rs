@@ -81,15 +81,12 @@ impl Stage {
 
     /// The same through another address.
     pub(crate) fn kubeconfig_through(&self, address: std::net::SocketAddr) -> PathBuf {
-        let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
-        let path = self.folder().join("through.kubeconfig");
-        std::fs::write(&path, text.replace(&self.control_plane.url(), &format!("https://{address}"))).unwrap();
-        path
+        self.control_plane.through(&self.kubeconfig, address)
     }
 
     /// The API's address.
     pub(crate) fn address(&self) -> std::net::SocketAddr {
-        self.control_plane.url().trim_start_matches("https://").parse().unwrap()
+        self.control_plane.address()
     }
 
     /// A fresh driver, whose calls of the workload take `latency`.

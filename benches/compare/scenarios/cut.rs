@@ -8,8 +8,8 @@ use futures::future::LocalBoxFuture;
 use super::{Bout, PATIENCE, Scenario, seat, timeline};
 use crate::Figures;
 use crate::contender::{Contender, Seat};
-use crate::cutter::Wire;
 use crate::stage::Stage;
+use crate::wire::Wire;
 use crate::workload::{self, Workload};
 
 /// A burst, with all connections cut at each fifth.
