@@ -17,11 +17,12 @@ pub(super) fn table(machine: &Machine, command: &str, lines: &[Line], runs: &[Ru
     let _ = writeln!(
         text,
         "{} cores of {}, {gib:.0} GiB, Linux {}; {}, etcd without fsync. Median of {rounds} round(s), contenders in turn, \
-         range in brackets. `{command}`\n",
+         range in brackets. Load average at the end: {:.1}. `{command}`\n",
         machine.cores,
         machine.processor,
         machine.kernel,
         machine.programs.join(", "),
+        machine.load,
     );
     let _ = writeln!(text, "| figure | csi-attacher | csi-control-plane | ratio | target | |");
     let _ = writeln!(text, "|---|---:|---:|---:|---:|---|");
