@@ -98,10 +98,10 @@ impl Timeline {
         self.book.moments.lock().unwrap().values().filter_map(span).collect()
     }
 
-    /// The names of the objects that are done and not deleted.
-    pub(crate) fn names_done(&self, wanted: bool) -> Vec<String> {
+    /// The names of the objects that are done, or of those that are not.
+    pub(crate) fn names_done(&self, done: bool) -> Vec<String> {
         let moments = self.book.moments.lock().unwrap();
-        moments.iter().filter(|(_, one)| one.done.is_some() == wanted).map(|(name, _)| name.clone()).collect()
+        moments.iter().filter(|(_, one)| one.done.is_some() == done).map(|(name, _)| name.clone()).collect()
     }
 }
 
