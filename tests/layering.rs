@@ -58,6 +58,7 @@ const PURE: &[&str] = &[
     "cluster/error.rs",
     "cluster/event_book.rs",
     "cluster/fanout.rs",
+    "cluster/meta.rs",
     "cluster/names.rs",
     "cluster/objects/attachment.rs",
     "cluster/objects/capacity.rs",

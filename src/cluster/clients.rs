@@ -15,11 +15,13 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Uri};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::client::{Body, ClientBuilder, ConfigExt as _, RustlsTlsError};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
@@ -192,6 +194,7 @@ impl Clients {
             return Err(ConnectError::Proxy(proxy.host().unwrap_or_default().to_owned()));
         }
         let namespace = config.default_namespace.clone();
+        let tls = config.rustls_client_config().map_err(|error| ConnectError::Credentials(Box::new(error)))?;
         let client = || -> Result<kube::Client, kube::Error> {
             let mut tcp = HttpConnector::new();
             tcp.enforce_http(false);
@@ -200,7 +203,10 @@ impl Clients {
             tcp.set_keepalive(Some(options.keepalive));
             tcp.set_keepalive_interval(Some(options.keepalive));
             tcp.set_keepalive_retries(Some(3));
-            let http = pool().build::<_, Body>(config.rustls_https_connector_with_connector(tcp)?);
+            let mut pool = pool();
+            // A peer that vanished would hold every request that comes: a connection of one request is dropped with it.
+            pool.http2_keep_alive_interval(options.keepalive).http2_keep_alive_timeout(options.connect_timeout);
+            let http = pool.build::<_, Body>(https(tcp, tls.clone(), config.tls_server_name.as_deref())?);
             let service = ServiceBuilder::new()
                 .layer(config.base_uri_layer())
                 .option_layer(config.auth_layer()?)
@@ -225,6 +231,25 @@ fn pool() -> legacy::Builder {
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder.timer(TokioTimer::new()).pool_timer(TokioTimer::new());
     builder
+}
+
+/// HTTP/2 where the server has it, as every kube-apiserver does: one connection carries all requests of a client. With
+/// HTTP/1.1 each request in flight has one of its own, and each of these a handshake, its buffers, and a task in the server.
+fn https(
+    tcp: HttpConnector,
+    tls: rustls::ClientConfig,
+    server_name: Option<&str>,
+) -> Result<HttpsConnector<HttpConnector>, kube::Error> {
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let builder = match server_name {
+        None => builder,
+        Some(name) => {
+            let name = ServerName::try_from(name.to_owned())
+                .map_err(|error| kube::Error::RustlsTls(RustlsTlsError::InvalidServerName(error)))?;
+            builder.with_server_name_resolver(FixedServerNameResolver::new(name))
+        }
+    };
+    Ok(builder.enable_all_versions().wrap_connector(tcp))
 }
 
 /// The API behind a byte stream has no address; HTTP wants one.

@@ -25,6 +25,7 @@ mod error;
 mod event_book;
 mod events;
 mod fanout;
+mod meta;
 pub mod names;
 mod objects;
 pub mod patch;

@@ -5,6 +5,7 @@
 //! programs, tls,  a control plane of processes on loopback
 //! control_plane
 //! accounts        who may do what on it
+//! wire            a wire to the server that counts, and can be cut
 //! conformance     ../conformance on it: the oracle of the sandbox's API
 //! kinds           snapshots and grants, which a cluster has only if somebody installs them
 //! ground          ../it on it: its scenarios, with daemons that have the rights that `check` prints
@@ -24,15 +25,19 @@
 mod accounts;
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod connections;
 mod control_plane;
 mod controllers;
 mod ground;
 mod kinds;
 mod peers;
+#[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod programs;
 mod replicas;
 mod rights;
 mod tls;
+#[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
+mod wire;
 
 #[path = "../it"]
 mod scenarios {

@@ -53,14 +53,19 @@ pub(crate) struct Program {
 impl Program {
     /// Starts a program that logs into `folder`, after what it has logged there before.
     pub(crate) fn start(folder: &Path, name: &str, arguments: &[String]) -> Self {
+        Self::run(folder, name, &find(name), arguments)
+    }
+
+    /// The same for any program's file, under a name of its own.
+    pub(crate) fn run(folder: &Path, name: &str, file: &Path, arguments: &[String]) -> Self {
         let log = folder.join(format!("{name}.log"));
-        let file = File::options().create(true).append(true).open(&log).unwrap();
-        let child = Command::new(find(name))
+        let told = File::options().create(true).append(true).open(&log).unwrap();
+        let child = Command::new(file)
             .args(arguments)
             .current_dir(folder)
             .stdin(Stdio::null())
-            .stdout(file.try_clone().unwrap())
-            .stderr(file)
+            .stdout(told.try_clone().unwrap())
+            .stderr(told)
             .spawn()
             .unwrap();
         let pid = folder.join(format!("{name}.pid"));
@@ -82,9 +87,19 @@ impl Program {
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let _ = Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()).status();
+    }
+
     /// SIGTERM, and some time to obey.
     pub(crate) async fn stop(mut self) {
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        self.signal("TERM");
         let stopped = async {
             while self.child.try_wait().unwrap().is_none() {
                 tokio::time::sleep(Duration::from_millis(20)).await;

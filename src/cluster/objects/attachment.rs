@@ -8,7 +8,7 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 
 use super::{BY_NODE, BY_VOLUME, Cached, IndexName, VolumeSpec, or_default, trim_meta};
-use crate::cluster::names;
+use crate::cluster::{meta, names};
 
 /// The wish that a volume be attached to a node.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
@@ -16,6 +16,7 @@ use crate::cluster::names;
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachment {
     /// Name, uid, version, finalizers, deletion, and the node id annotation.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// What is wished.
     pub spec: VolumeAttachmentSpec,

@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
+use crate::cluster::meta;
+
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
 /// How much room there is for volumes of a class in a segment of the topology.
@@ -29,6 +31,7 @@ pub struct CsiStorageCapacity {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire {
+    #[serde(deserialize_with = "meta::lean")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "or_default")]
     storage_class_name: String,

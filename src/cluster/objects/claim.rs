@@ -12,13 +12,14 @@ use super::{
     BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, IndexName, or_default, quantity, trim_meta, trim_unread,
     unless_empty,
 };
-use crate::cluster::names;
+use crate::cluster::{meta, names};
 
 /// The wish to have a volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::PersistentVolumeClaim)]
 pub struct PersistentVolumeClaim {
     /// Name, uid, version, finalizers, deletion; the annotations as the file's head says.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// What is wished.
     #[serde(default, deserialize_with = "or_default")]

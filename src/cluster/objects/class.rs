@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
+use crate::cluster::meta;
+
 use super::{Cached, IndexName, or_default, trim_meta};
 
 /// How volumes of a kind are made.
@@ -14,6 +16,7 @@ use super::{Cached, IndexName, or_default, trim_meta};
 #[serde(rename_all = "camelCase")]
 pub struct StorageClass {
     /// Name, uid, version and deletion.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// The driver that makes them.
     #[serde(default, deserialize_with = "or_default")]
@@ -81,6 +84,7 @@ impl Cached for StorageClass {
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttributesClass {
     /// The object's metadata.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// The driver that understands the parameters.
     #[serde(default, deserialize_with = "or_default")]

@@ -3,6 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
+use crate::cluster::meta;
+
 use super::or_default;
 
 /// Objects of one namespace that objects of others may refer to: every `from` may refer to every `to`.
@@ -45,6 +47,7 @@ pub struct GrantTo {
 
 #[derive(Deserialize)]
 struct Wire {
+    #[serde(deserialize_with = "meta::lean")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "or_default")]
     spec: WireSpec,

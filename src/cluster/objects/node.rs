@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
+use crate::cluster::meta;
+
 use super::{Cached, IndexName, or_default, trim_meta};
 
 /// Which CSI drivers run on a node, and how they call it.
@@ -11,6 +13,7 @@ use super::{Cached, IndexName, or_default, trim_meta};
 #[resource(inherit = k8s_openapi::api::storage::v1::CSINode)]
 pub struct CsiNode {
     /// Name, uid and version.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// The drivers.
     #[serde(default, deserialize_with = "or_default")]
@@ -68,6 +71,7 @@ impl Cached for CsiNode {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Node {
     /// Name, uid, version, deletion and labels.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
 }
 

@@ -3,12 +3,15 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
+use crate::cluster::meta;
+
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
 /// A snapshot, as its user sees it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct VolumeSnapshot {
     /// Name, uid, version, finalizers and deletion.
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// What became of it.
     #[serde(default, deserialize_with = "or_default")]
@@ -72,6 +75,7 @@ pub struct ObjectReference {
 
 #[derive(Deserialize)]
 struct Wire {
+    #[serde(deserialize_with = "meta::lean")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "or_default")]
     spec: WireSpec,

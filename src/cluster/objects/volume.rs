@@ -9,13 +9,14 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::{BY_CLAIM, Cached, IndexName, or_default, trim_meta};
-use crate::cluster::names;
+use crate::cluster::{meta, names};
 
 /// A volume of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::PersistentVolume)]
 pub struct PersistentVolume {
     /// Name, uid, version, finalizers, deletion, and the annotations of [`names::PERSISTENT_VOLUME_ANNOTATIONS`].
+    #[serde(deserialize_with = "meta::lean")]
     pub metadata: ObjectMeta,
     /// What the volume is.
     #[serde(default, deserialize_with = "or_default")]

@@ -1,0 +1,101 @@
+//! What to run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What `--help` says.
+const USAGE: &str = "\
+Usage: just compare [OPTIONS]
+
+  --scenarios LIST   of burst, slow-burst, single, start, failover, cut, idle (default: all)
+  --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
+  --idle LIST        volumes of the idle scenario (default 0,1000,10000)
+  --rounds N         (default 3)
+  --bound DURATION   after so long a phase is cut, and its rate so far is told; 0: never (default 60s)
+  --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned (default: all)
+  --binary PATH      ours (default target/release/csi-control-plane)
+  --results FOLDER   where results.json, table.md and chart.svg go (default benches/compare/results)
+  --add              keep the results of scenarios that are not run
+  --report           measure nothing: write the table and the chart of results.json again
+
+`--rounds 1 --scenarios burst,single,start --bound 20s` takes three minutes. For the night: `--count 500,5000 --bound 0`.";
+
+/// The program's arguments.
+#[derive(Debug, Clone)]
+pub(crate) struct Arguments {
+    pub(crate) scenarios: Vec<String>,
+    pub(crate) counts: Vec<usize>,
+    pub(crate) idle: Vec<usize>,
+    pub(crate) rounds: usize,
+    pub(crate) bound: Option<Duration>,
+    pub(crate) contenders: Vec<String>,
+    pub(crate) binary: PathBuf,
+    pub(crate) results: PathBuf,
+    pub(crate) add: bool,
+    pub(crate) only_report: bool,
+    /// What made the results.
+    pub(crate) command: String,
+}
+
+impl Arguments {
+    /// Reads them; what is wrong is told with the usage.
+    pub(crate) fn parse(given: impl Iterator<Item = String>) -> Result<Self, String> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut this = Self {
+            scenarios: Vec::new(),
+            counts: vec![500],
+            idle: vec![0, 1000, 10_000],
+            rounds: 3,
+            bound: Some(Duration::from_secs(60)),
+            contenders: Vec::new(),
+            binary: root.join("target/release/csi-control-plane"),
+            results: root.join("benches/compare/results"),
+            add: false,
+            only_report: false,
+            command: String::new(),
+        };
+        // Cargo adds `--bench`.
+        let given: Vec<String> = given.filter(|argument| argument != "--bench").collect();
+        this.command = format!("just compare {}", given.join(" ")).trim_end().to_owned();
+        let mut given = given.into_iter();
+        while let Some(argument) = given.next() {
+            let mut value = || given.next().ok_or_else(|| format!("{argument} needs a value\n\n{USAGE}"));
+            let wrong = |value: &str| format!("{argument} does not take {value:?}\n\n{USAGE}");
+            match argument.as_str() {
+                "--scenarios" => this.scenarios = list(&value()?),
+                "--contenders" => this.contenders = list(&value()?),
+                "--count" => this.counts = numbers(&value()?).map_err(|text| wrong(&text))?,
+                "--idle" => this.idle = numbers(&value()?).map_err(|text| wrong(&text))?,
+                "--rounds" => {
+                    let text = value()?;
+                    this.rounds = text.parse().ok().filter(|rounds| *rounds > 0).ok_or_else(|| wrong(&text))?;
+                }
+                "--bound" => {
+                    let text = value()?;
+                    let seconds: u64 = text.trim_end_matches('s').parse().map_err(|_| wrong(&text))?;
+                    this.bound = (seconds > 0).then(|| Duration::from_secs(seconds));
+                }
+                "--binary" => this.binary = std::path::absolute(value()?).map_err(|error| error.to_string())?,
+                "--results" => this.results = PathBuf::from(value()?),
+                "--add" => this.add = true,
+                "--report" => this.only_report = true,
+                "--help" | "-h" => return Err(USAGE.to_owned()),
+                other => return Err(format!("unknown argument {other:?}\n\n{USAGE}")),
+            }
+        }
+        Ok(this)
+    }
+
+    /// Whether a list names `name`; an empty one names everything.
+    pub(crate) fn wants(list: &[String], name: &str) -> bool {
+        list.is_empty() || list.iter().any(|wanted| wanted == name)
+    }
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::to_owned).collect()
+}
+
+fn numbers(text: &str) -> Result<Vec<usize>, String> {
+    text.split(',').map(|number| number.parse().map_err(|_| number.to_owned())).collect()
+}

@@ -1,0 +1,192 @@
+//! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
+
+use super::spread::Spread;
+use super::{THEM, THEM_TUNED, US};
+use crate::Run;
+
+/// A unit, and how a value of it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    PerSecond,
+    Milliseconds,
+    Seconds,
+    Megabytes,
+    Percent,
+    Count,
+}
+
+impl Unit {
+    /// A value, for people.
+    pub(super) fn told(self, value: f64) -> String {
+        let number = |value: f64| match value.abs() {
+            large if large >= 100.0 => format!("{value:.0}"),
+            middle if middle >= 10.0 => format!("{value:.1}"),
+            _ => format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+        };
+        match self {
+            Self::PerSecond => format!("{}/s", number(value)),
+            Self::Milliseconds => format!("{} ms", number(value)),
+            Self::Seconds => format!("{} s", number(value)),
+            Self::Megabytes => format!("{} MB", number(value / 1e6)),
+            Self::Percent => format!("{} %", number(value)),
+            Self::Count => number(value),
+        }
+    }
+}
+
+/// What is aimed at, as our value divided by theirs, or as our value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Target {
+    AtLeast(f64),
+    AtMost(f64),
+    Ours(f64),
+    None,
+}
+
+impl Target {
+    /// Whether it is reached; `None` where nothing is aimed at.
+    pub(super) fn is_met(self, ours: f64, ratio: f64) -> Option<bool> {
+        match self {
+            Self::AtLeast(least) => Some(ratio >= least),
+            Self::AtMost(most) => Some(ratio <= most),
+            Self::Ours(most) => Some(ours <= most),
+            Self::None => None,
+        }
+    }
+
+    /// For people.
+    pub(super) fn told(self, unit: Unit) -> String {
+        match self {
+            Self::AtLeast(least) => format!("≥ {least}×"),
+            Self::AtMost(most) => format!("≤ {most}×"),
+            Self::Ours(most) if most <= 0.0 => "0".to_owned(),
+            Self::Ours(most) => format!("≤ {}", unit.told(most)),
+            Self::None => String::new(),
+        }
+    }
+}
+
+/// A line of the comparison.
+pub(super) struct Line {
+    pub(super) what: String,
+    pub(super) unit: Unit,
+    pub(super) theirs: Spread,
+    pub(super) ours: Spread,
+    pub(super) target: Target,
+    /// Theirs was cut: an object that was never done took longer than its figures say.
+    pub(super) cut: Option<f64>,
+}
+
+impl Line {
+    /// Ours divided by theirs.
+    pub(super) fn ratio(&self) -> f64 {
+        self.ours.median / self.theirs.median
+    }
+}
+
+/// A line before its figures are looked up: name, scenario, their contender and figure, our figure, unit, target.
+struct Wanted<'a>(String, &'a str, &'a str, &'a str, &'a str, Unit, Target);
+
+/// Every line of which both sides were measured.
+pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
+    use Target::{AtLeast, AtMost, Ours};
+    use Unit::{Count, Megabytes, Milliseconds, PerSecond, Percent, Seconds};
+    let mut scenarios: Vec<&str> = Vec::new();
+    for run in runs {
+        if !scenarios.contains(&run.scenario.as_str()) {
+            scenarios.push(&run.scenario);
+        }
+    }
+    let mut wanted: Vec<Wanted<'_>> = Vec::new();
+    for scenario in &scenarios {
+        let mut add = |what: String, them, theirs, ours, unit, target| {
+            wanted.push(Wanted(what, scenario, them, theirs, ours, unit, target));
+        };
+        if let Some(burst) = scenario.strip_prefix("burst-") {
+            let (count, latency) = burst.split_once('-').unwrap_or((burst, "0ms"));
+            let of =
+                if latency == "0ms" { format!("of {count}") } else { format!("of {count}, driver takes {latency}") };
+            // The targets are for a driver that answers at once: a slow one is the same wait for everyone.
+            let at_once = |target| if latency == "0ms" { target } else { Target::None };
+            for verb in ["attach", "detach"] {
+                let rate = if verb == "attach" { "attach.rate" } else { "detach.rate" };
+                add(format!("{verb} {of}, defaults"), THEM, rate, rate, PerSecond, at_once(AtLeast(150.0)));
+            }
+            let tuned = |verb: &str, more: &str| format!("{verb} {of}, tuned{more}");
+            add(tuned("attach", ""), THEM_TUNED, "attach.rate", "attach.rate", PerSecond, at_once(AtLeast(1.0)));
+            add(tuned("attach", ": p50"), THEM_TUNED, "attach.p50_ms", "attach.p50_ms", Milliseconds, Target::None);
+            add(tuned("attach", ": p99"), THEM_TUNED, "attach.p99_ms", "attach.p99_ms", Milliseconds, Target::None);
+            let (again, first) = ("attach-again.rate", "attach.rate");
+            let what = tuned("attach", ", the finalizer is there; theirs without");
+            add(what, THEM_TUNED, first, again, PerSecond, at_once(AtLeast(1.35)));
+            add(tuned("attach", ", the finalizer is there"), THEM_TUNED, again, again, PerSecond, Target::None);
+            add(tuned("detach", ""), THEM_TUNED, "detach.rate", "detach.rate", PerSecond, at_once(AtLeast(1.6)));
+            add(tuned("detach", ": p99"), THEM_TUNED, "detach.p99_ms", "detach.p99_ms", Milliseconds, Target::None);
+            let duplicates = "attach.duplicates_percent";
+            add(
+                format!("duplicate publish calls, burst {of}, tuned"),
+                THEM_TUNED,
+                duplicates,
+                duplicates,
+                Percent,
+                Ours(0.0),
+            );
+            let (attach, detach) = ("attach.cpu_each_ms", "detach.cpu_each_ms");
+            add(
+                format!("CPU per attach, burst {of}, tuned"),
+                THEM_TUNED,
+                attach,
+                attach,
+                Milliseconds,
+                at_once(AtMost(0.4)),
+            );
+            add(format!("CPU per detach, burst {of}, tuned"), THEM_TUNED, detach, detach, Milliseconds, Target::None);
+            add(
+                format!("peak RSS, burst {of}, tuned"),
+                THEM_TUNED,
+                "peak_rss_bytes",
+                "peak_rss_bytes",
+                Megabytes,
+                Target::None,
+            );
+        } else if let Some(count) = scenario.strip_prefix("idle-") {
+            let of = format!("idle with {count} volumes");
+            add(format!("RSS, {of}"), THEM_TUNED, "rss_bytes", "rss_bytes", Megabytes, AtMost(0.3));
+            add(format!("open watches, {of}"), THEM_TUNED, "watches", "watches", Count, Target::None);
+        } else if *scenario == "single" {
+            let what = "one attach on an idle server: p50".to_owned();
+            add(what, THEM_TUNED, "attach.p50_ms", "attach.p50_ms", Milliseconds, AtMost(0.7));
+            let what = "one detach on an idle server: p50".to_owned();
+            add(what, THEM_TUNED, "detach.p50_ms", "detach.p50_ms", Milliseconds, Target::None);
+        } else if *scenario == "start" {
+            add("start to first attach".to_owned(), THEM, "first_ms", "first_ms", Milliseconds, AtMost(0.5));
+            add("binary".to_owned(), THEM, "binary_bytes", "binary_bytes", Megabytes, AtMost(0.25));
+        } else if *scenario == "failover-term" {
+            add("fail-over, SIGTERM of the leader".to_owned(), THEM_TUNED, "took_s", "took_s", Seconds, Ours(1.0));
+        } else if *scenario == "failover-kill" {
+            add("fail-over, SIGKILL of the leader".to_owned(), THEM_TUNED, "took_s", "took_s", Seconds, Ours(16.0));
+        } else if *scenario == "cut" {
+            let what = |what: &str| format!("connections cut in a burst: {what}");
+            add(what("attaches lost"), THEM_TUNED, "attach.lost", "attach.lost", Count, Ours(0.0));
+            add(what("detaches lost"), THEM_TUNED, "detach.lost", "detach.lost", Count, Ours(0.0));
+            let duplicates = "attach.duplicates";
+            add(what("duplicate publish calls"), THEM_TUNED, duplicates, duplicates, Count, Target::None);
+            add(what("attaching 500"), THEM_TUNED, "attach.took_s", "attach.took_s", Seconds, Target::None);
+        }
+    }
+    wanted.into_iter().filter_map(|wanted| looked_up(runs, wanted)).collect()
+}
+
+fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
+    let Wanted(what, scenario, them, theirs, ours, unit, target) = wanted;
+    let verb = theirs.split('.').next().unwrap_or_default();
+    let cut = Spread::figure(runs, scenario, them, &format!("{verb}.cut_after_s"));
+    Some(Line {
+        what,
+        unit,
+        theirs: Spread::figure(runs, scenario, them, theirs)?,
+        ours: Spread::figure(runs, scenario, US, ours)?,
+        target,
+        cut: cut.map(|spread| spread.median),
+    })
+}

@@ -1,0 +1,55 @@
+//! What is written of the runs: every figure as JSON, the comparison as a table and as a chart.
+
+mod chart;
+mod lines;
+mod machine;
+mod spread;
+mod table;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Run;
+use crate::arguments::Arguments;
+
+/// Who compares.
+pub(crate) const US: &str = "csi-control-plane";
+/// With whom, at its defaults.
+const THEM: &str = "csi-attacher";
+/// With whom, tuned.
+const THEM_TUNED: &str = "csi-attacher-tuned";
+
+/// The file of all figures.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Document {
+    machine: machine::Machine,
+    command: String,
+    runs: Vec<Run>,
+}
+
+/// The runs of an earlier comparison.
+pub(crate) fn read_runs(arguments: &Arguments) -> Vec<Run> {
+    read(arguments).runs
+}
+
+fn read(arguments: &Arguments) -> Document {
+    let path = arguments.results.join("results.json");
+    std::fs::read_to_string(path).map_or_else(|_| Document::default(), |text| serde_json::from_str(&text).unwrap())
+}
+
+/// Writes everything, and returns the table.
+pub(crate) fn write(arguments: &Arguments, runs: &[Run]) -> String {
+    let folder = &arguments.results;
+    std::fs::create_dir_all(folder).unwrap();
+    let document = if arguments.only_report {
+        read(arguments)
+    } else {
+        let (machine, command) = (machine::Machine::this(), arguments.command.clone());
+        Document { machine, command, runs: runs.to_vec() }
+    };
+    let lines = lines::lines(&document.runs);
+    let table = table::table(&document.machine, &document.command, &lines, &document.runs);
+    std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(&document).unwrap() + "\n").unwrap();
+    std::fs::write(folder.join("table.md"), &table).unwrap();
+    std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();
+    table
+}

@@ -1,0 +1,161 @@
+//! Many objects at once: done, undone, and done again by the same process, with everyone's finalizer in place already.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use csi_control_plane::process::Clock;
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use tokio::time::Instant;
+
+use super::{Bout, PATIENCE, Scenario, percentile};
+use crate::contender::Contender;
+use crate::stage::Stage;
+use crate::workload::{self, Workload};
+use crate::{Figures, kernel};
+
+/// Long enough for a burst of any contender, where it is not cut.
+const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
+
+/// Many objects at once.
+pub(crate) struct Burst {
+    pub(crate) count: usize,
+    pub(crate) latency: Duration,
+    pub(crate) bound: Option<Duration>,
+}
+
+/// Where a phase began.
+struct Before {
+    requests: BTreeMap<String, f64>,
+    cpu: f64,
+    start: Instant,
+}
+
+impl Scenario for Burst {
+    fn name(&self) -> String {
+        format!("burst-{}-{}ms", self.count, self.latency.as_millis())
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &'a dyn Contender,
+    ) -> LocalBoxFuture<'a, Figures> {
+        self.measure(stage, workload, contender).boxed_local()
+    }
+}
+
+impl Burst {
+    async fn measure(&self, stage: &Stage, workload: &dyn Workload, contender: &dyn Contender) -> Figures {
+        let [forth, back] = workload.verbs();
+        stage.before(workload, 0..self.count + 1).await;
+        let bout = Bout::begin(stage, workload, contender, self.latency).await;
+        workload.seed(&bout.backend.driver, 0..self.count + 1);
+        bout.warm_up(self.count).await;
+
+        let mut figures = Figures::new();
+        let is_whole = self.forth(&bout, forth, &mut figures).await;
+        self.duplicates(&bout, forth, 0, &mut figures);
+        self.back(&bout, back, is_whole, &mut figures).await;
+        if is_whole {
+            self.forth(&bout, &format!("{forth}-again"), &mut figures).await;
+        }
+        let memory = kernel::memory(bout.program.id());
+        figures.insert("peak_rss_bytes".to_owned(), memory.peak);
+        figures.insert("cpu_total_s".to_owned(), bout.cpu() / 1000.0);
+        bout.end().await;
+        figures
+    }
+
+    /// Creates all. Says whether all were done within the bound.
+    async fn forth(&self, bout: &Bout<'_>, verb: &str, figures: &mut Figures) -> bool {
+        bout.timeline.clear();
+        let before = before(bout).await;
+        let count = self.count;
+        let wait = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.done >= count);
+        let (_, is_whole) = futures::join!(bout.stage.begin(bout.workload, 0..count), wait);
+        let spans = bout.timeline.forth();
+        tell(bout, verb, &spans, count, before, is_whole, figures).await;
+        is_whole
+    }
+
+    /// Deletes all that are done. What is not is deleted before, and does not count.
+    async fn back(&self, bout: &Bout<'_>, verb: &str, is_whole: bool, figures: &mut Figures) {
+        let collection = bout.workload.collection();
+        if !is_whole {
+            let undone = bout.timeline.names_done(false);
+            bout.stage.delete_all(collection, &undone).await;
+            let gone = undone.len();
+            assert!(bout.timeline.until(PATIENCE, |counts| counts.gone >= gone).await, "what is not done stays");
+        }
+        let names = bout.timeline.names_done(true);
+        bout.timeline.clear();
+        let before = before(bout).await;
+        let count = names.len();
+        let wait = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.gone >= count);
+        let (_, is_undone) = futures::join!(bout.stage.delete_all(collection, &names), wait);
+        tell(bout, verb, &bout.timeline.back(), count, before, is_undone, figures).await;
+        if !is_undone {
+            // It goes on with what is left; nobody waits for it.
+            return;
+        }
+        let [_, method] = bout.workload.methods();
+        let calls = bout.backend.driver.calls_of(method).len();
+        // The warm-up's one is not counted.
+        figures.insert(format!("{verb}.calls_each"), (calls as f64 - 1.0) / count as f64);
+    }
+
+    fn duplicates(&self, bout: &Bout<'_>, verb: &str, which: usize, figures: &mut Figures) {
+        let method = bout.workload.methods()[which];
+        let done = figures[&format!("{verb}.done")].max(1.0);
+        let duplicates = workload::duplicates(&bout.backend.driver, method) as f64;
+        figures.insert(format!("{verb}.duplicates_percent"), duplicates / done * 100.0);
+    }
+}
+
+async fn before(bout: &Bout<'_>) -> Before {
+    let requests = bout.stage.requests(bout.workload.resources()).await;
+    Before { requests, cpu: bout.cpu(), start: Clock::system().now() }
+}
+
+/// What a phase has come to. The rate counts from the first object's beginning to the last one's end.
+async fn tell(
+    bout: &Bout<'_>,
+    verb: &str,
+    spans: &[(Instant, Instant)],
+    wanted: usize,
+    before: Before,
+    is_whole: bool,
+    figures: &mut Figures,
+) {
+    let cpu = bout.cpu() - before.cpu;
+    let elapsed = before.start.elapsed();
+    let requests = bout.stage.requests(bout.workload.resources()).await;
+    let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
+    let took = match (first, last) {
+        (Some(first), Some(last)) if is_whole => last - first,
+        _ => elapsed,
+    };
+    let done = spans.len() as f64;
+    let mut latencies: Vec<f64> =
+        spans.iter().map(|(from, to)| to.saturating_duration_since(*from).as_secs_f64() * 1000.0).collect();
+    latencies.sort_by(f64::total_cmp);
+    let mut put = |name: &str, value: f64| figures.insert(format!("{verb}.{name}"), value);
+    put("wanted", wanted as f64);
+    put("done", done);
+    put("took_s", took.as_secs_f64());
+    put("rate", done / took.as_secs_f64());
+    put("p50_ms", percentile(&latencies, 50));
+    put("p99_ms", percentile(&latencies, 99));
+    put("cpu_each_ms", cpu / done);
+    if !is_whole {
+        put("cut_after_s", elapsed.as_secs_f64());
+    }
+    for (request, count) in requests {
+        let more = count - before.requests.get(&request).copied().unwrap_or_default();
+        if more > 0.0 {
+            put(&format!("requests {request}"), more / done);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Every connection to the API is cut in the middle of a burst, several times: nothing may be lost, nothing done twice.
+
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+use super::{Bout, PATIENCE, Scenario, seat, timeline};
+use crate::Figures;
+use crate::contender::{Contender, Seat};
+use crate::stage::Stage;
+use crate::wire::Wire;
+use crate::workload::{self, Workload};
+
+/// A burst, with all connections cut at each fifth.
+pub(crate) struct Cut {
+    pub(crate) count: usize,
+}
+
+impl Scenario for Cut {
+    fn name(&self) -> String {
+        "cut".to_owned()
+    }
+
+    fn takes(&self, contender: &dyn Contender) -> bool {
+        !contender.is_throttled()
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &'a dyn Contender,
+    ) -> LocalBoxFuture<'a, Figures> {
+        self.measure(stage, workload, contender).boxed_local()
+    }
+}
+
+impl Cut {
+    async fn measure(&self, stage: &Stage, workload: &dyn Workload, contender: &dyn Contender) -> Figures {
+        let count = self.count;
+        stage.before(workload, 0..count + 1).await;
+        let wire = Wire::to(stage.address()).await;
+        let backend = stage.driver(workload, Duration::ZERO).await;
+        workload.seed(&backend.driver, 0..count + 1);
+        let timeline = timeline(stage, workload).await;
+        let kubeconfig = stage.kubeconfig_through(wire.address);
+        let program = contender.start(&Seat { kubeconfig: &kubeconfig, ..seat(stage, &backend) });
+        let bout = Bout { stage, workload, program, backend, timeline };
+        bout.warm_up(count).await;
+
+        let start = tokio::time::Instant::now();
+        let cuts = async {
+            for part in 1..5 {
+                bout.timeline.until(PATIENCE, |counts| counts.done >= count * part / 5).await;
+                wire.cut();
+            }
+        };
+        futures::join!(stage.begin(workload, 0..count), cuts);
+        bout.timeline.until(PATIENCE, |counts| counts.done >= count).await;
+        let attached = start.elapsed();
+        let done = bout.timeline.forth().len();
+        let [forth, _] = workload.methods();
+        let duplicates = workload::duplicates(&bout.backend.driver, forth);
+
+        let names = bout.timeline.names_done(true);
+        let start = tokio::time::Instant::now();
+        let cuts = async {
+            for part in 1..5 {
+                bout.timeline.until(PATIENCE, |counts| counts.gone >= names.len() * part / 5).await;
+                wire.cut();
+            }
+        };
+        futures::join!(stage.delete_all(workload.collection(), &names), cuts);
+        bout.timeline.until(PATIENCE, |counts| counts.gone >= names.len()).await;
+        let (detached, gone) = (start.elapsed(), bout.timeline.back().len());
+        bout.end().await;
+        let [forth, back] = workload.verbs();
+        Figures::from([
+            (format!("{forth}.lost"), (count - done) as f64),
+            (format!("{forth}.took_s"), attached.as_secs_f64()),
+            (format!("{forth}.duplicates"), duplicates as f64),
+            (format!("{back}.lost"), (names.len() - gone) as f64),
+            (format!("{back}.took_s"), detached.as_secs_f64()),
+        ])
+    }
+}

@@ -1,0 +1,77 @@
+//! Nothing to do, among so many objects that are done: memory and open watches.
+
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{Scenario, seat};
+use crate::contender::Contender;
+use crate::stage::Stage;
+use crate::workload::Workload;
+use crate::{Figures, kernel};
+
+/// Long enough for every list, and for the first garbage collections.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// So many objects.
+pub(crate) struct Idle {
+    pub(crate) count: usize,
+}
+
+impl Scenario for Idle {
+    fn name(&self) -> String {
+        format!("idle-{}", self.count)
+    }
+
+    fn takes(&self, contender: &dyn Contender) -> bool {
+        !contender.is_throttled()
+    }
+
+    fn prepare<'a>(&'a self, stage: &'a Stage, workload: &'a dyn Workload) -> LocalBoxFuture<'a, ()> {
+        async move {
+            stage.before(workload, 0..self.count).await;
+            stage.begin(workload, 0..self.count).await;
+            let merge = |number| async move {
+                let (metadata, status) = workload.done(number);
+                let name = workload.object(number)["metadata"]["name"].as_str().unwrap().to_owned();
+                let collection = workload.collection();
+                stage.merge(collection, &name, "", &json!({ "metadata": metadata })).await;
+                stage.merge(collection, &name, "/status", &json!({ "status": status })).await;
+            };
+            futures::stream::iter(0..self.count).map(merge).buffer_unordered(16).for_each(|()| async {}).await;
+        }
+        .boxed_local()
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &'a dyn Contender,
+    ) -> LocalBoxFuture<'a, Figures> {
+        async move {
+            let backend = stage.driver(workload, Duration::ZERO).await;
+            workload.seed_done(&backend.driver, 0..self.count);
+            let before = stage.watches().await;
+            let program = contender.start(&seat(stage, &backend));
+            sleep(SETTLE).await;
+            let memory = kernel::memory(program.id());
+            let watches = stage.watches().await - before;
+            let cpu = kernel::cpu(program.id());
+            let calls = backend.driver.calls_of(workload.methods()[0]).len();
+            program.stop().await;
+            backend.stop().await;
+            Figures::from([
+                ("rss_bytes".to_owned(), memory.now),
+                ("peak_rss_bytes".to_owned(), memory.peak),
+                ("watches".to_owned(), watches),
+                ("cpu_start_s".to_owned(), cpu / 1000.0),
+                ("calls".to_owned(), calls as f64),
+            ])
+        }
+        .boxed_local()
+    }
+}

@@ -1,0 +1,146 @@
+//! How a contender is measured at a workload.
+
+mod burst;
+mod cut;
+mod failover;
+mod idle;
+mod single;
+mod start;
+
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+
+use crate::Figures;
+use crate::arguments::Arguments;
+use crate::contender::{Contender, Seat};
+use crate::kernel;
+use crate::programs::Program;
+use crate::stage::{Backend, Stage};
+use crate::timeline::Timeline;
+use crate::workload::Workload;
+
+/// Nothing that is not the subject of a measurement may take as long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a contender is measured at a workload.
+pub(crate) trait Scenario {
+    /// Its name, with what tells it from others of its kind.
+    fn name(&self) -> String;
+
+    /// Whether this contender is worth its time.
+    fn takes(&self, _contender: &dyn Contender) -> bool {
+        true
+    }
+
+    /// Makes ready what every run of it needs.
+    fn prepare<'a>(&'a self, _stage: &'a Stage, _workload: &'a dyn Workload) -> LocalBoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    /// Measures once, and leaves the stage as it was.
+    fn run<'a>(
+        &'a self,
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &'a dyn Contender,
+    ) -> LocalBoxFuture<'a, Figures>;
+}
+
+/// Those that were asked for, in their order.
+pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Scenario>> {
+    let wants = |name| Arguments::wants(&arguments.scenarios, name);
+    let mut all: Vec<Box<dyn Scenario>> = Vec::new();
+    let bursts = [("burst", Duration::ZERO), ("slow-burst", Duration::from_millis(200))];
+    for count in &arguments.counts {
+        for (_, latency) in bursts.into_iter().filter(|(name, _)| wants(name)) {
+            all.push(Box::new(burst::Burst { count: *count, latency, bound: arguments.bound }));
+        }
+    }
+    if wants("single") {
+        all.push(Box::new(single::Single { count: 30 }));
+    }
+    if wants("start") {
+        all.push(Box::new(start::Start { count: 5 }));
+    }
+    if wants("failover") {
+        all.extend(["TERM", "KILL"].map(|signal| Box::new(failover::Failover { signal }) as Box<dyn Scenario>));
+    }
+    if wants("cut") {
+        all.push(Box::new(cut::Cut { count: 500 }));
+    }
+    if wants("idle") {
+        all.extend(arguments.idle.iter().map(|count| Box::new(idle::Idle { count: *count }) as Box<dyn Scenario>));
+    }
+    all
+}
+
+/// A contender at work: its process, its driver, and the clock on its objects.
+pub(crate) struct Bout<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) workload: &'a dyn Workload,
+    pub(crate) program: Program,
+    pub(crate) backend: Backend,
+    pub(crate) timeline: Timeline,
+}
+
+impl<'a> Bout<'a> {
+    /// Starts the contender, with nothing to do.
+    pub(crate) async fn begin(
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &dyn Contender,
+        latency: Duration,
+    ) -> Self {
+        let backend = stage.driver(workload, latency).await;
+        let timeline = timeline(stage, workload).await;
+        let seat = seat(stage, &backend);
+        let program = contender.start(&seat);
+        Self { stage, workload, program, backend, timeline }
+    }
+
+    /// Has one object done and undone, so that whatever is done once has been.
+    pub(crate) async fn warm_up(&self, number: usize) {
+        self.one(number).await;
+        self.timeline.clear();
+    }
+
+    /// Has one object done, and undone.
+    pub(crate) async fn one(&self, number: usize) {
+        let before = self.timeline.forth().len();
+        self.stage.begin(self.workload, number..number + 1).await;
+        assert!(self.timeline.until(PATIENCE, |counts| counts.done > before).await, "it does not work at all");
+        let name = self.workload.object(number)["metadata"]["name"].as_str().unwrap().to_owned();
+        let before = self.timeline.back().len();
+        self.stage.delete(self.workload.collection(), &name).await;
+        assert!(self.timeline.until(PATIENCE, |counts| counts.gone > before).await, "nothing is undone");
+    }
+
+    /// CPU time of the contender so far, in milliseconds.
+    pub(crate) fn cpu(&self) -> f64 {
+        kernel::cpu(self.program.id())
+    }
+
+    /// Stops everything, and leaves the stage empty.
+    pub(crate) async fn end(self) {
+        self.program.stop().await;
+        self.backend.stop().await;
+        self.stage.clear(self.workload).await;
+    }
+}
+
+/// The clock on the workload's objects.
+pub(crate) async fn timeline(stage: &Stage, workload: &dyn Workload) -> Timeline {
+    Timeline::of(&stage.client, workload.collection(), workload.done_test()).await
+}
+
+/// A seat at the stage, alone.
+pub(crate) fn seat<'a>(stage: &'a Stage, backend: &'a Backend) -> Seat<'a> {
+    let (folder, kubeconfig, socket) = (stage.folder(), stage.kubeconfig(), backend.socket.as_path());
+    Seat { folder, kubeconfig, socket, leader_election: false, host: "only" }
+}
+
+/// The value below which `percent` of the sorted values are.
+pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}

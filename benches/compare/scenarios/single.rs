@@ -1,0 +1,56 @@
+//! One object on an idle server: how long until it is done, and until it is gone.
+
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+use super::{Bout, Scenario, percentile};
+use crate::Figures;
+use crate::contender::Contender;
+use crate::stage::Stage;
+use crate::workload::Workload;
+
+/// One object at a time, so many times.
+pub(crate) struct Single {
+    pub(crate) count: usize,
+}
+
+impl Scenario for Single {
+    fn name(&self) -> String {
+        "single".to_owned()
+    }
+
+    fn takes(&self, contender: &dyn Contender) -> bool {
+        // A throttle shows after the first few, and then it is all that shows.
+        !contender.is_throttled()
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &'a dyn Contender,
+    ) -> LocalBoxFuture<'a, Figures> {
+        async move {
+            let [forth, back] = workload.verbs();
+            stage.before(workload, 0..self.count + 1).await;
+            let bout = Bout::begin(stage, workload, contender, Duration::ZERO).await;
+            workload.seed(&bout.backend.driver, 0..self.count + 1);
+            bout.warm_up(self.count).await;
+            for number in 0..self.count {
+                bout.one(number).await;
+            }
+            let mut figures = Figures::new();
+            for (verb, spans) in [(forth, bout.timeline.forth()), (back, bout.timeline.back())] {
+                let mut took: Vec<f64> = spans.iter().map(|(from, to)| (*to - *from).as_secs_f64() * 1000.0).collect();
+                took.sort_by(f64::total_cmp);
+                figures.insert(format!("{verb}.p50_ms"), percentile(&took, 50));
+                figures.insert(format!("{verb}.p99_ms"), percentile(&took, 99));
+            }
+            bout.end().await;
+            figures
+        }
+        .boxed_local()
+    }
+}

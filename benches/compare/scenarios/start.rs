@@ -1,0 +1,53 @@
+//! From the start of the process to the first object done, which waits for it.
+
+use std::time::Duration;
+
+use csi_control_plane::process::Clock;
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+use super::{PATIENCE, Scenario, percentile, seat, timeline};
+use crate::Figures;
+use crate::contender::Contender;
+use crate::stage::Stage;
+use crate::workload::Workload;
+
+/// So many starts.
+pub(crate) struct Start {
+    pub(crate) count: usize,
+}
+
+impl Scenario for Start {
+    fn name(&self) -> String {
+        "start".to_owned()
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &'a dyn Contender,
+    ) -> LocalBoxFuture<'a, Figures> {
+        async move {
+            let mut took = Vec::new();
+            for number in 0..self.count {
+                stage.before(workload, number..number + 1).await;
+                stage.begin(workload, number..number + 1).await;
+                let backend = stage.driver(workload, Duration::ZERO).await;
+                workload.seed(&backend.driver, number..number + 1);
+                let timeline = timeline(stage, workload).await;
+                let start = Clock::system().now();
+                let program = contender.start(&seat(stage, &backend));
+                assert!(timeline.until(PATIENCE, |counts| counts.done > 0).await, "it does not start");
+                took.push(start.elapsed().as_secs_f64() * 1000.0);
+                program.stop().await;
+                backend.stop().await;
+                stage.clear(workload).await;
+            }
+            took.sort_by(f64::total_cmp);
+            let size = std::fs::metadata(contender.file()).unwrap().len();
+            Figures::from([("first_ms".to_owned(), percentile(&took, 50)), ("binary_bytes".to_owned(), size as f64)])
+        }
+        .boxed_local()
+    }
+}
