@@ -9,6 +9,7 @@ use csi_control_plane::cli::{self, Command};
 use csi_control_plane::config::{Config, File, Loaded, PREFIX, Rejected, RoleSection, Sources, flags, load};
 use csi_control_plane::process::Section;
 use csi_control_plane::roles::attacher::AttacherSection;
+use csi_control_plane::roles::provisioner::ProvisionerSection;
 use csi_control_plane::roles::reconciler::ReconcilerSection;
 use csi_control_plane::roles::sections;
 use serde_json::Value;
@@ -62,6 +63,10 @@ fn the_reference_is_the_defaults() {
     );
     assert_eq!(RoleSection::read::<AttacherSection>(&reference.roles["attacher"]).unwrap(), AttacherSection::default());
     assert_eq!(
+        RoleSection::read::<ProvisionerSection>(&reference.roles["provisioner"]).unwrap(),
+        ProvisionerSection::default()
+    );
+    assert_eq!(
         RoleSection::read::<ReconcilerSection>(&reference.roles["reconciler"]).unwrap(),
         ReconcilerSection::default()
     );
@@ -99,6 +104,7 @@ fn the_defaults_are_without_a_fault() {
         assert!(faults.is_empty(), "{faults:?}");
     }
     check::<AttacherSection>();
+    check::<ProvisionerSection>();
     check::<ReconcilerSection>();
     assert!(load(&Sources::default(), &sections()).is_ok());
 }

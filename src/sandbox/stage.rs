@@ -20,6 +20,7 @@ use crate::process::{Clock, Dial, Entropy, Tasks};
 use crate::roles::{self, Instance};
 use crate::telemetry::Meter;
 
+use super::actors::Actors;
 use super::api::{self, Api, ApiOptions, Identity};
 use super::driver::{Driver, Listen, Profile, Server};
 use super::network::Network;
@@ -125,6 +126,23 @@ impl Stage {
         self.address.map(|address| format!("http://{address}"))
     }
 
+    /// The API's address, if it is on a real socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Lets the controllers of a cluster work from now on.
+    pub fn start_actors(&self) {
+        Actors::of(self.api.clone()).start(&self.tasks);
+    }
+
+    /// Gives the cluster the kinds of snapshots and grants.
+    pub fn install_snapshots(&self) {
+        for group in ["snapshot.storage.k8s.io", "gateway.networking.k8s.io"] {
+            self.api.install(group);
+        }
+    }
+
     /// How `host` reaches the API.
     pub fn api_dial(&self, host: &str) -> Dial {
         match (&self.ground, self.address) {
@@ -155,6 +173,18 @@ impl Stage {
 
     /// Starts a daemon that comes with this token and talks to this driver. The sockets of the configuration are not used.
     pub async fn start_as(&self, name: &str, yaml: &str, token: String, driver: Dial) -> Result<Daemon, StageError> {
+        self.start_over(name, yaml, token, self.api_dial(name), driver).await
+    }
+
+    /// The same with a way of its own to the API.
+    pub async fn start_over(
+        &self,
+        name: &str,
+        yaml: &str,
+        token: String,
+        api: Dial,
+        driver: Dial,
+    ) -> Result<Daemon, StageError> {
         let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
         let sources = Sources { file: Some(file), ..Sources::default() };
         let loaded = config::load(&sources, &roles::sections()).map_err(StageError::Config)?;
@@ -168,7 +198,7 @@ impl Stage {
             clock: self.clock,
             entropy: self.entropy.clone(),
             meter: meter.clone(),
-            cluster: ClusterAccess::Endpoint { dial: self.api_dial(name), token: Some(token) },
+            cluster: ClusterAccess::Endpoint { dial: api, token: Some(token) },
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
             instance: Instance {

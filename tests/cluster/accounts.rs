@@ -1,6 +1,7 @@
 //! Service accounts with rights and tokens.
 
 use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::Api;
@@ -8,6 +9,19 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+/// What the rights of daemons are about.
+const RESOURCES: [(&str, &str); 7] = [
+    ("", "events"),
+    ("", "persistentvolumes"),
+    ("", "secrets"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("storage.k8s.io", "volumeattachments/status"),
+    ("coordination.k8s.io", "leases"),
+];
+/// What they allow.
+const VERBS: [&str; 6] = ["get", "list", "watch", "create", "update", "patch"];
 
 /// Makes a service account with the rights of these manifests (`ClusterRole`, `Role`), and a token for it.
 pub(crate) async fn token(client: &kube::Client, namespace: &str, name: &str, manifests: &str) -> String {
@@ -33,8 +47,10 @@ pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, ma
         let role = Value::deserialize(document).unwrap();
         let role_name = role["metadata"]["name"].as_str().unwrap().to_owned();
         let kind = role["kind"].as_str().unwrap().to_owned();
+        // Several accounts may have one role: each has a binding of its own.
         let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"), "metadata": {"name": role_name},
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"),
+            "metadata": {"name": format!("{role_name}:{name}")},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role_name},
             "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
         });
@@ -45,6 +61,34 @@ pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, ma
             let in_namespace = role["metadata"]["namespace"].as_str().unwrap().to_owned();
             apply::<Role>(&Api::namespaced(client.clone(), &in_namespace), role).await;
             apply::<RoleBinding>(&Api::namespaced(client.clone(), &in_namespace), binding).await;
+        }
+    }
+}
+
+/// Waits until the API server's authorizer, which hears of rights by a watch, allows an account what these roles say and nothing
+/// else of what daemons are ever allowed.
+pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, account: &str, roles: &[Value]) {
+    let rules = || roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
+    for (group, resource) in RESOURCES {
+        let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        for verb in VERBS {
+            let has = |rule: &Value| {
+                rule["apiGroups"] == json!([group])
+                    && rule["resources"] == json!([resource])
+                    && rule["verbs"].as_array().unwrap().iter().any(|it| it == verb)
+            };
+            let wanted = rules().any(has);
+            let review = json!({"spec": {
+                "user": format!("system:serviceaccount:{namespace}:{account}"),
+                "resourceAttributes": {"verb": verb, "group": group, "resource": plural, "subresource": subresource,
+                    "namespace": namespace}}});
+            let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+            let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+            let enforced = async {
+                while reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed != wanted {
+                }
+            };
+            crate::world::bounded("an authorizer that has heard of it", enforced).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Real TLS everywhere, RBAC, service accounts. Ports are free ones, files are in a folder of its own below `target/tmp`,
 //! where the logs stay. Whoever loses the race for a port starts again with others.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -25,6 +25,8 @@ const READY: Duration = Duration::from_secs(90);
 pub(crate) enum Extent {
     /// The API alone: objects change only when somebody changes them.
     Api,
+    /// The API alone, which puts finalizers on new claims and volumes that nobody takes off again.
+    Protecting,
     /// With kube-controller-manager and kube-scheduler.
     Controllers,
 }
@@ -90,8 +92,13 @@ impl ControlPlane {
     }
 
     /// The API's address.
-    pub(crate) fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.ports.api)
+    pub(crate) fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.ports.api).into()
+    }
+
+    /// The API's URL.
+    fn url(&self) -> String {
+        format!("https://{}", self.address())
     }
 
     /// The administrator's kubeconfig.
@@ -110,8 +117,15 @@ impl ControlPlane {
 
     /// A kubeconfig for whoever has this token, as a file of this name.
     pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
+        self.kubeconfig_through(name, token, self.address())
+    }
+
+    /// The same by way of another address.
+    pub(crate) fn kubeconfig_through(&self, name: &str, token: &str, address: SocketAddr) -> PathBuf {
         let path = self.folder.join(format!("{name}.kubeconfig"));
-        std::fs::write(&path, self.kubeconfig_with(&json!({ "token": token })).to_string()).unwrap();
+        let mut file = self.kubeconfig_with(&json!({ "token": token }));
+        file["clusters"][0]["cluster"]["server"] = format!("https://{address}").into();
+        std::fs::write(&path, file.to_string()).unwrap();
         path
     }
 
@@ -271,9 +285,12 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     .to_vec();
     arguments.push(format!("--etcd-servers=https://127.0.0.1:{etcd}"));
     arguments.push(format!("--secure-port={api}"));
-    if extent == Extent::Api {
-        // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
-        arguments.push("--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection".to_owned());
-    }
+    // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
+    let without = match extent {
+        Extent::Api => "ServiceAccount,StorageObjectInUseProtection",
+        Extent::Protecting => "ServiceAccount",
+        Extent::Controllers => return arguments,
+    };
+    arguments.push(format!("--disable-admission-plugins={without}"));
     arguments
 }

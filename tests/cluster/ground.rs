@@ -7,21 +7,29 @@ use std::time::Duration;
 
 use csi_control_plane::app::{self, AppError, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
-use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::process::{Clock, Dial, Entropy};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
 use csi_control_plane::telemetry::Meter;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::accounts;
-use super::control_plane::ControlPlane;
+use super::control_plane::{ControlPlane, Extent};
+use crate::cable::Cable;
+use crate::world::until_some;
 
 /// The namespace of the daemons: of their accounts and Leases.
 pub(crate) const NAMESPACE: &str = "kube-system";
+
+/// How long an outage lasts.
+pub(crate) const OUTAGE: Duration = Duration::from_secs(30);
 
 /// A driver and its daemons, on a cluster that others use too.
 pub(crate) struct Ground {
@@ -39,6 +47,20 @@ impl Ground {
         Self::on(cluster, profile).await
     }
 
+    /// The same with the controllers of a cluster.
+    pub(crate) async fn with_controllers(profile: Profile) -> Self {
+        let ground = Self::on(crate::shared_with_controllers().await, profile).await;
+        let accounts: Api<ServiceAccount> = Api::default_namespaced(ground.client());
+        // No pod before it.
+        until_some(accounts, "default", "there", |account: Option<&ServiceAccount>| account.is_some()).await;
+        ground
+    }
+
+    /// Gives the cluster the kinds of snapshots and grants.
+    pub(crate) async fn install_snapshots(&self) {
+        crate::kinds::install(&self.client).await;
+    }
+
     /// The same on a certain cluster.
     pub(crate) async fn on(cluster: std::sync::Arc<ControlPlane>, profile: Profile) -> Self {
         let client = cluster.client().await;
@@ -46,6 +68,11 @@ impl Ground {
         let driver = Driver::new(profile, Clock::system());
         let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
         Self { cluster, client, driver, server, folder }
+    }
+
+    /// The same on a control plane of its own.
+    pub(crate) async fn alone(profile: Profile) -> Self {
+        Self::on(std::sync::Arc::new(ControlPlane::start(Extent::Api).await), profile).await
     }
 
     /// A client that may do everything.
@@ -81,12 +108,45 @@ impl Ground {
 
     /// Starts a daemon on this host name with this configuration.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
-        let file = File { name: format!("{host}.yaml"), text: yaml.to_owned() };
-        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-        let plan = Plan::of(&loaded, &self.driver.profile().name).unwrap();
-        let manifests = plan.manifests.replace("NAMESPACE", NAMESPACE);
-        let token = accounts::token(&self.client, NAMESPACE, host, &manifests).await;
-        let kubeconfig = self.cluster.kubeconfig(host, &token);
+        let token = self.account(host, yaml).await;
+        self.start_as(host, yaml, self.cluster.kubeconfig(host, &token)).await
+    }
+
+    /// Starts a daemon whose line to the API is in our hand.
+    pub(crate) async fn start_wired(&self, host: &str, yaml: &str) -> (Daemon, Cable) {
+        let cable = Cable::to(self.cluster.address()).await;
+        let token = self.account(host, yaml).await;
+        let kubeconfig = self.cluster.kubeconfig_through(host, &token, cable.address);
+        (self.start_as(host, yaml, kubeconfig).await, cable)
+    }
+
+    /// Stops the API server in order and starts it again.
+    pub(crate) async fn restart_api(&self) {
+        self.cluster.restart_api().await;
+    }
+
+    /// Makes the API forget all versions but the latest: etcd's memory, and its own.
+    pub(crate) async fn forget(&self) {
+        self.cluster.compact().await;
+        self.cluster.restart_api().await;
+    }
+
+    /// Gives the daemon on a host exactly the rights of these `ClusterRole`s and `Role`s.
+    pub(crate) async fn grant(&self, host: &str, roles: &[Value]) {
+        let manifests: Vec<String> = roles.iter().map(Value::to_string).collect();
+        accounts::grant(&self.client, NAMESPACE, host, &manifests.join("\n---\n")).await;
+        accounts::until_enforced(&self.client, NAMESPACE, host, roles).await;
+    }
+
+    /// Makes the account of a daemon with the rights that `check` prints for its configuration, and returns its token.
+    async fn account(&self, host: &str, yaml: &str) -> String {
+        let plan = Plan::of(&load(host, yaml), &self.driver.profile().name).unwrap();
+        accounts::token(&self.client, NAMESPACE, host, &plan.manifests.replace("NAMESPACE", NAMESPACE)).await
+    }
+
+    /// Starts a daemon that comes with this kubeconfig.
+    async fn start_as(&self, host: &str, yaml: &str, kubeconfig: PathBuf) -> Daemon {
+        let loaded = load(host, yaml);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let diagnostics = listener.local_addr().unwrap();
         let environment = Environment {
@@ -103,6 +163,11 @@ impl Ground {
         let running = spawn(app::serve(loaded, environment, stop.clone()));
         Daemon { diagnostics: Some(diagnostics), stop, running }
     }
+}
+
+fn load(host: &str, yaml: &str) -> Loaded {
+    let file = File { name: format!("{host}.yaml"), text: yaml.to_owned() };
+    config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap()
 }
 
 /// A daemon that runs.

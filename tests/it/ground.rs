@@ -4,12 +4,19 @@
 
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Dial, Entropy};
+use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::driver::{Driver, Profile};
 use csi_control_plane::sandbox::stage::{ADMIN_TOKEN, Ground as StageGround, Stage};
+use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::cable::Cable;
+
 pub(crate) use csi_control_plane::sandbox::stage::Daemon;
+
+/// How long an outage lasts: longer than the Leases of the scenarios.
+pub(crate) const OUTAGE: Duration = Duration::from_secs(9);
 
 /// An API and a driver of its own for every scenario.
 pub(crate) struct Ground {
@@ -28,6 +35,24 @@ impl Ground {
         let stage = Stage::set(ground, profile, Clock::system(), Entropy::system()).await.unwrap();
         let client = client(&stage, ADMIN_TOKEN);
         Self { stage, client, _folder: folder }
+    }
+
+    /// The same on a cluster of its own, which each has here.
+    pub(crate) async fn alone(profile: Profile) -> Self {
+        Self::set(profile).await
+    }
+
+    /// The same with the controllers of a cluster.
+    pub(crate) async fn with_controllers(profile: Profile) -> Self {
+        let ground = Self::set(profile).await;
+        ground.stage.start_actors();
+        ground
+    }
+
+    /// Gives the cluster the kinds of snapshots and grants.
+    pub(crate) async fn install_snapshots(&self) {
+        self.stage.install_snapshots();
+        tokio::task::yield_now().await;
     }
 
     /// A client that may do everything.
@@ -49,6 +74,34 @@ impl Ground {
     /// Starts a daemon on this host name with this configuration.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
         self.stage.start(host, yaml).await.unwrap()
+    }
+
+    /// Starts a daemon whose line to the API is in our hand.
+    pub(crate) async fn start_wired(&self, host: &str, yaml: &str) -> (Daemon, Cable) {
+        let cable = Cable::to(self.stage.address().unwrap()).await;
+        self.stage.api.admit(Stage::token(host), Identity::admin(host));
+        let (api, driver) = (Dial::tcp(cable.address), self.stage.driver_dial(host));
+        let daemon = self.stage.start_over(host, yaml, Stage::token(host), api, driver).await.unwrap();
+        (daemon, cable)
+    }
+
+    /// Interrupts everybody, as far as a server in the same process can be restarted.
+    pub(crate) async fn restart_api(&self) {
+        self.stage.connections.cut_all();
+        tokio::task::yield_now().await;
+    }
+
+    /// Makes the API forget all versions but the latest.
+    pub(crate) async fn forget(&self) {
+        self.stage.api.compact();
+        tokio::task::yield_now().await;
+    }
+
+    /// Gives the daemon on a host exactly the rights of these `ClusterRole`s and `Role`s.
+    pub(crate) async fn grant(&self, host: &str, roles: &[Value]) {
+        let grants = roles.iter().flat_map(|role| Grant::of_role(role).unwrap()).collect();
+        self.stage.api.admit(Stage::token(host), Identity::limited(host, grants));
+        tokio::task::yield_now().await;
     }
 }
 

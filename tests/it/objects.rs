@@ -17,6 +17,13 @@ pub(crate) fn config() -> Value {
     })
 }
 
+/// The same with `overrides` merged in.
+pub(crate) fn config_with(overrides: Value) -> Value {
+    let mut config = config();
+    merge(&mut config, overrides);
+    config
+}
+
 /// Merges `from` into `into`: null removes.
 pub(crate) fn merge(into: &mut Value, from: Value) {
     let Value::Object(from) = from else {

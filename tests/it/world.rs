@@ -11,7 +11,10 @@
 //! To run the scenarios on another control plane, a target includes these files (`#[path = "../it/..."]`), leaves out
 //! `sandbox_only` and brings its own module `ground` with
 //!
-//! - `Ground::set(Profile)`, `client()`, `driver()`, `restart_driver(Duration)`, `start(host, yaml) -> Daemon`;
+//! - `Ground::set(Profile)`, `alone(Profile)`, `client()`, `driver()`, `restart_driver(Duration)`, `start(host, yaml) -> Daemon`;
+//! - for [`crate::supply`]: `with_controllers(Profile)`, `install_snapshots()`;
+//! - for [`crate::failures`]: `start_wired(host, yaml) -> (Daemon, Cable)`, `restart_api()`, `forget()`, `grant(host, roles)`,
+//!   and `OUTAGE`, how long an outage lasts;
 //! - its daemons keep their Leases in `kube-system`, and its driver's restarts keep the backend's state;
 //! - `Daemon` with `diagnostics: Option<SocketAddr>`, `has_ended()`, `kill()` and `async stop() -> Result<(), impl Debug>`.
 //!
@@ -63,6 +66,28 @@ impl World {
         Self { ground: Ground::set(profile).await, id, driver_name }
     }
 
+    /// A world that shares its cluster with no other, to be rough with.
+    pub(crate) async fn alone() -> Self {
+        let id = format!("w{}", Entropy::system().suffix());
+        let driver_name = format!("{id}.csi.example.com");
+        let profile = Profile { name: driver_name.clone(), ..Profile::default() };
+        Self { ground: Ground::alone(profile).await, id, driver_name }
+    }
+
+    /// A world whose cluster has its controllers, for scenarios about claims: see [`crate::supply`].
+    pub(crate) async fn supplied(change: impl FnOnce(&mut Profile)) -> Self {
+        let id = format!("w{}", Entropy::system().suffix());
+        let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
+        change(&mut profile);
+        let driver_name = profile.name.clone();
+        Self { ground: Ground::with_controllers(profile).await, id, driver_name }
+    }
+
+    /// What stands under it.
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
     /// The sandbox's powers over the API. Not for scenarios that are to run on a real one.
     pub(crate) fn sandbox(&self) -> &Ground {
         &self.ground
@@ -105,9 +130,7 @@ impl World {
 
     /// The same on a host of this name, for scenarios with several.
     pub(crate) async fn daemon_on(&self, host: &str, overrides: Value) -> Daemon {
-        let mut config = objects::config();
-        objects::merge(&mut config, overrides);
-        self.ground.start(&self.name(host), &config.to_string()).await
+        self.ground.start(&self.name(host), &objects::config_with(overrides).to_string()).await
     }
 
     /// The daemon's `/status.json`.

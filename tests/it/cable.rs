@@ -1,0 +1,91 @@
+//! The line between one daemon and the API: it can be cut, or go dead.
+
+use std::io;
+use std::net::SocketAddr;
+
+use csi_control_plane::process::Tasks;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// What becomes of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// They arrive.
+    Up,
+    /// Every connection is closed, and every new one at once: somebody says no.
+    Cut,
+    /// They are held back, and nobody is told: a switch that lost its memory.
+    Dead,
+}
+
+/// A line that forwards connections to one address.
+pub(crate) struct Cable {
+    /// Where to connect to instead.
+    pub(crate) address: SocketAddr,
+    line: watch::Sender<Line>,
+    _tasks: Tasks,
+}
+
+impl Cable {
+    /// A line to `target` that is up.
+    pub(crate) async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (line, state) = watch::channel(Line::Up);
+        let (tasks, _) = Tasks::new("cable");
+        let connections = tasks.clone();
+        tasks.spawn("listener", async move {
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn("connection", carry(client, target, state.clone()));
+            }
+        });
+        Self { address, line, _tasks: tasks }
+    }
+
+    /// Changes what becomes of bytes from now on.
+    pub(crate) fn set(&self, line: Line) {
+        self.line.send_replace(line);
+    }
+}
+
+/// Carries one connection until it ends or is cut.
+async fn carry(client: TcpStream, target: SocketAddr, line: watch::Receiver<Line>) {
+    let mut cut = line.clone();
+    tokio::select! {
+        _ = cut.wait_for(|line| *line == Line::Cut) => {}
+        // However it ends, both sides see it.
+        _ = forward(client, target, line) => {}
+    }
+}
+
+async fn forward(client: TcpStream, target: SocketAddr, mut line: watch::Receiver<Line>) -> io::Result<()> {
+    until_up(&mut line).await?;
+    let server = TcpStream::connect(target).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    futures::try_join!(pump(from_client, to_server, line.clone()), pump(from_server, to_client, line))?;
+    Ok(())
+}
+
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut line: watch::Receiver<Line>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        until_up(&mut line).await?;
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..count]).await?;
+    }
+}
+
+async fn until_up(line: &mut watch::Receiver<Line>) -> io::Result<()> {
+    line.wait_for(|line| *line == Line::Up).await.map_err(io::Error::other)?;
+    Ok(())
+}

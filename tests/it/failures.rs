@@ -1,0 +1,334 @@
+//! What goes wrong around a daemon at work: the API restarts, forgets, cannot be reached or forbids; the driver dies; the Lease
+//! goes; an attachment is replaced by its namesake. After each, [`World::balanced`]: nothing is lost, and nothing is attached that
+//! should not be.
+
+use std::time::Duration;
+
+use csi_control_plane::app::Plan;
+use csi_control_plane::cluster::names;
+use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::roles;
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::balance::RETURN;
+use crate::cable::Line;
+use crate::ground::{Daemon, OUTAGE};
+use crate::objects;
+use crate::world::{World, until_some};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Volumes and their attachments to one node.
+struct Load {
+    volumes: Vec<String>,
+    attachments: Vec<String>,
+}
+
+impl Load {
+    /// Asks for this many volumes.
+    async fn put(world: &World, node: &str, name: &str, count: usize) -> Self {
+        let mut load = Self { volumes: Vec::new(), attachments: Vec::new() };
+        for number in 0..count {
+            let volume = world.volume(&format!("{name}-{number}")).await;
+            load.attachments.push(world.attach(&volume, node).await);
+            load.volumes.push(volume);
+        }
+        load
+    }
+
+    async fn attached(&self, world: &World) {
+        for attachment in &self.attachments {
+            world.attached(attachment).await;
+        }
+    }
+
+    async fn detach(&self, world: &World) {
+        for attachment in &self.attachments {
+            world.detach(attachment).await;
+        }
+    }
+
+    async fn gone(&self, world: &World) {
+        for attachment in &self.attachments {
+            world.gone::<VolumeAttachment>(attachment).await;
+        }
+    }
+}
+
+/// Every publish and unpublish takes its time, so that something is under way when the failure comes.
+fn slow(world: &World) {
+    for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+        world.driver().inject(Fault::on(method, Action::Delay(SHORT)));
+    }
+}
+
+/// Some volumes are there and go while others come: returns those that come and those that go, all of them begun.
+async fn coming_and_going(world: &World, node: &str) -> (Load, Load) {
+    let going = Load::put(world, node, "going", 4).await;
+    going.attached(world).await;
+    slow(world);
+    let before = world.changing_calls().len();
+    let coming = Load::put(world, node, "coming", 4).await;
+    going.detach(world).await;
+    world.driver_until("work in flight", |_| world.changing_calls().len() > before + 1).await;
+    (coming, going)
+}
+
+/// Everything comes and goes, and each volume is asked for at most this often in each direction, since these calls.
+async fn came_and_went(world: &World, (coming, going): &(Load, Load), times: usize, since: &[Call]) {
+    coming.attached(world).await;
+    going.gone(world).await;
+    world.balanced().await;
+    world.called_at_most(times, coming.volumes.iter().chain(&going.volumes), since);
+}
+
+#[tokio::test]
+async fn an_api_server_that_restarts_in_the_middle_of_the_work_costs_nothing_but_time() {
+    let world = World::alone().await;
+    let daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    let load = coming_and_going(&world, &node).await;
+    world.ground().restart_api().await;
+    // As long as it was away, each retry asked the driver again: what cannot be recorded is not taken for done.
+    let before = world.changing_calls();
+    world.serving(&daemon).await;
+    came_and_went(&world, &load, 1, &before).await;
+    assert!(!daemon.has_ended());
+    daemon.stop().await.unwrap();
+}
+
+/// How often the attachments were listed.
+async fn lists(world: &World, daemon: &Daemon) -> u64 {
+    let metrics = world.metrics(daemon).await;
+    let of_attachments = "csi_control_plane_cache_relists_total{kind=\"VolumeAttachment\"} ";
+    metrics.lines().find_map(|line| line.strip_prefix(of_attachments)?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn what_happened_while_the_api_forgot_its_past_is_found_by_listing_again() {
+    let world = World::alone().await;
+    let (daemon, cable) = world.ground().start_wired(&world.name("daemon"), &objects::config().to_string()).await;
+    let node = world.node("node").await;
+    let (stays, goes) = (Load::put(&world, &node, "stays", 1).await, Load::put(&world, &node, "goes", 2).await);
+    stays.attached(&world).await;
+    goes.attached(&world).await;
+    let listed = lists(&world, &daemon).await;
+    cable.set(Line::Cut);
+    goes.detach(&world).await;
+    let comes = Load::put(&world, &node, "comes", 2).await;
+    world.ground().forget().await;
+    cable.set(Line::Up);
+    world.serving(&daemon).await;
+    came_and_went(&world, &(comes, goes), 1, &[]).await;
+    world.called_at_most(1, &stays.volumes, &[]);
+    assert!(lists(&world, &daemon).await > listed, "its watch was not told that its version is gone");
+}
+
+/// One daemon, whose line fails in this way in the middle of the work, and is up again after the outage.
+async fn is_cut_off(line: Line) {
+    let world = World::new().await;
+    let (daemon, cable) = world.ground().start_wired(&world.name("daemon"), &objects::config().to_string()).await;
+    let node = world.node("node").await;
+    let load = coming_and_going(&world, &node).await;
+    cable.set(line);
+    let unseen = Load::put(&world, &node, "unseen", 2).await;
+    let leads = |status: &Value| status["roles"][0]["state"] == "serving";
+    let until = tokio::time::Instant::now() + OUTAGE;
+    world.shows(&daemon, "a daemon that has stopped to lead", |status| !leads(status)).await;
+    let before = world.changing_calls();
+    // The outage itself: nothing shall happen in it, so there is nothing to wait for.
+    tokio::time::sleep_until(until).await;
+    assert_eq!(world.changing_calls().len(), before.len(), "who does not lead has nothing done");
+    assert!(unseen.volumes.iter().all(|volume| world.publishes(volume).is_empty()));
+    cable.set(Line::Up);
+    world.serving(&daemon).await;
+    unseen.attached(&world).await;
+    came_and_went(&world, &load, 1, &before).await;
+    world.called_at_most(1, &unseen.volumes, &[]);
+    assert!(!daemon.has_ended());
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_cut_off_for_long_does_nothing_meanwhile_and_catches_up() {
+    is_cut_off(Line::Cut).await;
+}
+
+#[tokio::test]
+async fn a_daemon_whose_line_is_dead_for_long_does_nothing_meanwhile_and_catches_up() {
+    is_cut_off(Line::Dead).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
+    let world = World::new().await;
+    let (first, cable) = world.ground().start_wired(&world.name("first"), &objects::config().to_string()).await;
+    world.serving(&first).await;
+    let second = world.daemon_on("second", json!({})).await;
+    let node = world.node("node").await;
+    let load = coming_and_going(&world, &node).await;
+    cable.set(Line::Cut);
+    world.serving(&second).await;
+    let next = Load::put(&world, &node, "next", 2).await;
+    next.attached(&world).await;
+    cable.set(Line::Up);
+    world
+        .shows(&first, "a standby that sees the new leader", |status| {
+            let role = &status["roles"][0];
+            role["state"] == "standby"
+                && role["leader"].as_str().is_some_and(|it| it.starts_with(&world.name("second")))
+        })
+        .await;
+    // The first asked again and again as long as it led; its successor has a connection of its own.
+    let calls = world.changing_calls();
+    let successor = calls.iter().position(|call| call.connection != calls[0].connection);
+    let successor = successor.expect("the successor has something done");
+    came_and_went(&world, &load, 1, &calls[..successor]).await;
+    assert!(calls[successor..].iter().all(|call| call.connection != calls[0].connection), "both led at once");
+    world.called_at_most(1, &next.volumes, &[]);
+    second.stop().await.unwrap();
+    let last = Load::put(&world, &node, "last", 1).await;
+    last.attached(&world).await;
+    first.stop().await.unwrap();
+    world.balanced().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_is_killed_in_the_middle_of_much_work_loses_nothing() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    let load = coming_and_going(&world, &node).await;
+    world.restart_driver(SHORT).await;
+    came_and_went(&world, &load, 3, &[]).await;
+    assert!(!daemon.has_ended());
+}
+
+#[tokio::test]
+async fn a_lease_that_is_deleted_by_hand_is_made_again_and_nothing_is_done_twice() {
+    let world = World::new().await;
+    let _first = world.daemon_on("first", json!({})).await;
+    let _second = world.daemon_on("second", json!({})).await;
+    let node = world.node("node").await;
+    let load = coming_and_going(&world, &node).await;
+    let leases: Api<Lease> = Api::namespaced(world.client(), "kube-system");
+    let name = names::attacher_lease(world.driver_name());
+    let old = leases.get(&name).await.unwrap();
+    leases.delete(&name, &DeleteParams::default()).await.unwrap();
+    until_some(leases, &name, "made and held again", |lease: Option<&Lease>| {
+        lease.is_some_and(|lease| {
+            lease.metadata.uid != old.metadata.uid
+                && lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()).is_some_and(|it| !it.is_empty())
+        })
+    })
+    .await;
+    let next = Load::put(&world, &node, "next", 2).await;
+    next.attached(&world).await;
+    came_and_went(&world, &load, 2, &[]).await;
+    world.called_at_most(1, &next.volumes, &[]);
+}
+
+/// The rights that `check` prints for this configuration, without one verb on one resource.
+fn rights(world: &World, without: Option<(&str, &str)>) -> Vec<Value> {
+    let file = File { name: "rights.yaml".to_owned(), text: objects::config().to_string() };
+    let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+    let manifests = Plan::of(&loaded, world.driver_name()).unwrap().manifests.replace("NAMESPACE", "kube-system");
+    let documents = serde_yaml::Deserializer::from_str(&manifests);
+    let mut roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
+    let rules = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
+    for rule in rules.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
+        rule["verbs"].as_array_mut().unwrap().retain(|verb| without.is_some_and(|(missing, _)| verb != missing));
+    }
+    for role in &mut roles {
+        role["rules"].as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
+    }
+    roles
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_when_it_is_given_back() {
+    for (verb, resource) in [
+        ("patch", "persistentvolumes"),
+        ("patch", "volumeattachments"),
+        ("patch", "volumeattachments/status"),
+        ("update", "leases"),
+    ] {
+        let world = World::new().await;
+        let host = world.name("daemon");
+        let daemon = world.daemon(json!({})).await;
+        let node = world.node("node").await;
+        let before = Load::put(&world, &node, "before", 1).await;
+        before.attached(&world).await;
+        world.ground().grant(&host, &rights(&world, Some((verb, resource)))).await;
+        let during = Load::put(&world, &node, "during", 2).await;
+        before.detach(&world).await;
+        world
+            .shows(&daemon, "the right that is missing", |status| {
+                let text = status.to_string();
+                text.contains("forbidden")
+                    && text.contains(&format!("cannot {verb} resource"))
+                    && text.contains(resource)
+            })
+            .await;
+        world.ground().grant(&host, &rights(&world, None)).await;
+        let given_back = async {
+            world.serving(&daemon).await;
+            during.attached(&world).await;
+            before.gone(&world).await;
+        };
+        tokio::time::timeout(RETURN, given_back).await.unwrap_or_else(|_| panic!("{verb} {resource} is back in vain"));
+        world.balanced().await;
+    }
+}
+
+/// Deletes an attachment as somebody in a hurry does: finalizers and all.
+async fn force_away(world: &World, attachment: &str) {
+    world.detach(attachment).await;
+    world.merge_patch::<VolumeAttachment>(attachment, json!({ "metadata": { "finalizers": null } })).await;
+    world.gone::<VolumeAttachment>(attachment).await;
+}
+
+#[tokio::test]
+async fn a_namesake_that_took_an_attachments_place_unseen_is_attached_and_recorded_itself() {
+    let world = World::new().await;
+    let (daemon, cable) = world.ground().start_wired(&world.name("daemon"), &objects::config().to_string()).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    let first = world.attached(&attachment).await;
+    cable.set(Line::Cut);
+    force_away(&world, &attachment).await;
+    assert_eq!(world.attach(&volume, &node).await, attachment);
+    cable.set(Line::Up);
+    world.serving(&daemon).await;
+    let second = world.attached(&attachment).await;
+    assert_ne!(first.metadata.uid, second.metadata.uid);
+    world.balanced().await;
+    world.called_at_most(2, [&volume], &[]);
+    world.detached(&attachment).await;
+    world.balanced().await;
+}
+
+#[tokio::test]
+async fn a_namesake_that_takes_an_attachments_place_during_its_publish_gets_a_result_of_its_own() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, other) = (world.node("node").await, world.node("other").await);
+    let volume = world.volume("pv").await;
+    slow(&world);
+    let attachment = world.attach(&volume, &node).await;
+    world.driver_until("a publish in flight", |_| !world.publishes(&volume).is_empty()).await;
+    force_away(&world, &attachment).await;
+    assert_eq!(world.attach(&volume, &node).await, attachment);
+    world.attached(&attachment).await;
+    world.balanced().await;
+    world.called_at_most(2, [&volume], &[]);
+    world.detached(&attachment).await;
+    // Nothing of it is left anywhere: it can go to another node.
+    world.attached(&world.attach(&volume, &other).await).await;
+    world.balanced().await;
+}
