@@ -197,7 +197,7 @@ pub const PROVISIONER: &[Flag] = &[
         "retry-interval-max",
         Time,
         Key("roles.provisioner.retry.max"),
-        "same default; what the driver calls infeasible has `roles.provisioner.retry.infeasible`",
+        "same default; claims that the driver calls invalid have `roles.provisioner.retry.infeasible`",
     ),
     flag("volume-name-prefix", Text, Key("roles.provisioner.volumeNamePrefix"), "same default"),
     flag(
@@ -217,25 +217,35 @@ pub const PROVISIONER: &[Flag] = &[
         Key("roles.provisioner.preventVolumeModeConversion"),
         "same default",
     ),
-    flag("snapshot-orphan-sweep-interval", Time, Key("roles.provisioner.snapshotSweepInterval"), "same default"),
-    flag("cloning-protection-threads", Count, Gone, "protection needs no workers of its own"),
+    flag(
+        "snapshot-orphan-sweep-interval",
+        Time,
+        Key("roles.provisioner.snapshotSweepInterval"),
+        "same default; clones, too",
+    ),
+    flag(
+        "cloning-protection-threads",
+        Count,
+        Gone,
+        "letting go of a source is rare and quick: a few workers do for all",
+    ),
     flag("enable-capacity", Switch, Key("roles.provisioner.capacity.enabled"), "same default"),
     flag("capacity-for-immediate-binding", Switch, Key("roles.provisioner.capacity.immediateBinding"), "same default"),
     flag("capacity-poll-interval", Time, Key("roles.provisioner.capacity.pollInterval"), "same default"),
     flag("capacity-ownerref-level", Count, Key("roles.provisioner.capacity.ownerLevel"), "same default"),
+    flag("capacity-threads", Count, Key("roles.provisioner.capacity.workers"), "10 instead of 1: tasks, not threads"),
     flag(
-        "capacity-threads",
-        Count,
-        Key("roles.provisioner.capacity.workers"),
-        "how many GetCapacity calls run at once",
+        "kube-api-capacity-qps",
+        Text,
+        Gone,
+        "see `kube-api-qps`; `roles.provisioner.capacity.workers` bounds the refresh",
     ),
-    flag("kube-api-capacity-qps", Text, Gone, "see `kube-api-qps`"),
-    flag("kube-api-capacity-burst", Count, Gone, "see `kube-api-qps`"),
+    flag("kube-api-capacity-burst", Count, Gone, "see `kube-api-capacity-qps`"),
     flag(
         "node-deployment",
         Switch,
         Key("roles.provisioner.nodeDeployment.enabled"),
-        "same default; `NODE_NAME` must be set, as there",
+        "same default; `NODE_NAME` as there",
     ),
     flag(
         "node-deployment-immediate-binding",
@@ -245,7 +255,7 @@ pub const PROVISIONER: &[Flag] = &[
     ),
     flag("node-deployment-base-delay", Time, Key("roles.provisioner.nodeDeployment.baseDelay"), "same default"),
     flag("node-deployment-max-delay", Time, Key("roles.provisioner.nodeDeployment.maxDelay"), "same default"),
-    flag("enable-pprof", Switch, Gone, "Go's profiler; the status page shows queues, caches and roles"),
+    flag("enable-pprof", Switch, Gone, "Go's profiler; traces tell where time goes: `telemetry.traces.endpoint`"),
     flag(
         "feature-gates",
         Text,
@@ -255,11 +265,11 @@ pub const PROVISIONER: &[Flag] = &[
     flag("provisioner", Text, Gone, "removed there as well; the driver is asked for its name"),
 ];
 
-/// The flag that an argument such as `-csi-address=/x` or `--timeout` sets, with the sidecar that has it.
-pub fn find(argument: &str) -> Option<(&'static str, &'static Flag)> {
-    let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'))?;
+/// The flags that an argument such as `-csi-address=/x` or `--timeout` sets, by the sidecar that has them.
+pub fn find(argument: &str) -> Vec<(&'static str, &'static Flag)> {
+    let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else { return Vec::new() };
     let name = name.split_once('=').map_or(name, |(name, _)| name);
-    SIDECARS.iter().find_map(|sidecar| sidecar.flag(name).map(|flag| (sidecar.name, flag)))
+    SIDECARS.iter().filter_map(|sidecar| Some((sidecar.name, sidecar.flag(name)?))).collect()
 }
 
 /// Every flag: the shared ones, then each sidecar's own.
