@@ -43,19 +43,19 @@ pub const ANNOTATION_SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub const ANNOTATION_ALPHA_SELECTED_NODE: &str = "volume.alpha.kubernetes.io/selected-node";
 /// On a claim: what we asked the driver for, while no final answer is written down.
 pub const ANNOTATION_PROVISIONING: &str = "csi-control-plane.io/provisioning";
-/// On a VolumeSnapshotContent: whether a volume of another mode may be made from it.
+/// On a `VolumeSnapshotContent`: whether a volume of another mode may be made from it.
 pub const ANNOTATION_ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 
 /// On a PersistentVolume: the provisioner still has to delete what is behind it.
 pub const FINALIZER_PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// On a claim: it is being cloned.
 pub const FINALIZER_CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
-/// On a VolumeSnapshot: a volume is being made from it.
+/// On a `VolumeSnapshot`: a volume is being made from it.
 pub const FINALIZER_SNAPSHOT_SOURCE: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 
-/// On a CSIStorageCapacity: its driver.
+/// On a `CSIStorageCapacity`: its driver.
 pub const LABEL_DRIVER_NAME: &str = "csi.storage.k8s.io/drivername";
-/// On a CSIStorageCapacity: who keeps it up to date.
+/// On a `CSIStorageCapacity`: who keeps it up to date.
 pub const LABEL_MANAGED_BY: &str = "csi.storage.k8s.io/managed-by";
 /// The value of that label, and the first half of it where each node has a provisioner of its own.
 pub const MANAGED_BY_PROVISIONER: &str = "external-provisioner";
@@ -67,7 +67,7 @@ pub const ATTRIBUTE_PROVISIONER_IDENTITY: &str = "storage.kubernetes.io/csiProvi
 pub const QUEUE_CLAIMS: &str = "claims";
 /// The work queue of PersistentVolumes that may have to be deleted (metric label `name`).
 pub const QUEUE_DELETIONS: &str = "volumes";
-/// The work queue of CSIStorageCapacity objects (metric label `name`).
+/// The work queue of `CSIStorageCapacity` objects (metric label `name`).
 pub const QUEUE_CAPACITY: &str = "csistoragecapacity";
 /// The work queue of changes to the topology (metric label `name`).
 pub const QUEUE_TOPOLOGY: &str = "csitopology";

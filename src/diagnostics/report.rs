@@ -116,7 +116,9 @@ impl TableReport {
         rows.truncate(limit);
         for row in &mut rows {
             row.resize(columns.len(), String::new());
-            row.iter_mut().for_each(|cell| cut(cell, ERROR_SHOWN));
+            for cell in row {
+                cut(cell, ERROR_SHOWN);
+            }
         }
         let columns = columns.iter().map(|&column| column.to_owned()).collect();
         Self { role: role.to_owned(), title: title.to_owned(), columns, rows, rows_total }

@@ -1,4 +1,4 @@
-//! Classes: of volumes, and of their changeable attributes. A foreign StorageClass keeps its metadata and whose it is.
+//! Classes: of volumes, and of their changeable attributes. A foreign `StorageClass` keeps its metadata and whose it is.
 
 use std::collections::BTreeMap;
 

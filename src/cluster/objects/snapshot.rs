@@ -22,7 +22,7 @@ pub struct VolumeSnapshot {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotStatus {
-    /// The name of its VolumeSnapshotContent.
+    /// The name of its `VolumeSnapshotContent`.
     #[serde(rename = "boundVolumeSnapshotContentName")]
     pub bound_content: Option<String>,
     /// Whether a volume can be made from it.
@@ -51,7 +51,7 @@ pub struct VolumeSnapshotContent {
     pub metadata: ObjectMeta,
     /// The driver that holds it.
     pub driver: String,
-    /// The VolumeSnapshot that it belongs to.
+    /// The `VolumeSnapshot` that it belongs to.
     pub snapshot_ref: ObjectReference,
     /// The mode of the volume that it was taken of.
     pub source_volume_mode: Option<String>,

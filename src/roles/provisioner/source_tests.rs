@@ -4,7 +4,8 @@ use super::*;
 use crate::roles::provisioner::fixtures::{DRIVER, claim, claim_value, merged};
 use crate::roles::provisioner::state::State;
 
-fn spec(source: Value, reference: Value) -> ClaimSpec {
+fn spec(source: impl Into<Value>, reference: impl Into<Value>) -> ClaimSpec {
+    let (source, reference) = (source.into(), reference.into());
     claim(json!({"spec": {"dataSource": source, "dataSourceRef": reference}})).spec
 }
 

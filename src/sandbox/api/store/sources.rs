@@ -49,8 +49,8 @@ mod tests {
 
     use super::*;
 
-    fn settled(old: Option<Value>, spec: Value) -> Value {
-        let mut claim = json!({ "spec": spec });
+    fn settled(old: Option<Value>, spec: impl Into<Value>) -> Value {
+        let mut claim = json!({ "spec": spec.into() });
         settle(old.map(|spec| json!({ "spec": spec })).as_ref(), &mut claim);
         claim["spec"].take()
     }
