@@ -3,7 +3,7 @@
 //! Real TLS everywhere, RBAC, service accounts. Ports are free ones, files are in a folder of its own below `target/tmp`,
 //! where the logs stay. Whoever loses the race for a port starts again with others.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -127,11 +127,6 @@ impl ControlPlane {
         file["clusters"][0]["cluster"]["server"] = format!("https://{address}").into();
         std::fs::write(&path, file.to_string()).unwrap();
         path
-    }
-
-    /// The API's address, as a socket has it.
-    pub(crate) fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.ports.api).into()
     }
 
     /// The same kubeconfig for whoever comes by another address.

@@ -101,8 +101,8 @@ pub(crate) async fn an_unbound_claim_changes_its_volume_once(server: &Server) {
         json!({"volumeAttributesClassName": "CASE-other"}),
         json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": "b"}}),
     ] {
-        let patch = json!({"spec": change});
-        assert_eq!(case.patch(PatchType::Merge, &path, patch).await.code, 422);
+        let body = json!({"spec": change});
+        assert_eq!(case.patch(PatchType::Merge, &path, body).await.code, 422);
     }
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"spec": {"volumeName": "pv-1"}})).await.code, 200);
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"spec": {"volumeName": "pv-2"}})).await.code, 422);

@@ -74,7 +74,7 @@ async fn a_waiting_claim_is_bound_used_and_let_go() {
     world.delete_claim(&claim).await;
     world.claim_until(&claim, "being deleted", |it| it.metadata.deletion_timestamp.is_some()).await;
     world.delete_pod(&pod).await;
-    world.all_detached().await;
+    Box::pin(world.all_detached()).await;
     assert!(world.driver().published(&handle).is_empty());
     world.claim_gone(&claim).await;
     let released = |it: &PersistentVolume| it.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Released");
