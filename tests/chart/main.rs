@@ -47,6 +47,7 @@ mod matrix;
 mod objects;
 mod pods;
 #[path = "../cluster/programs.rs"]
+#[allow(dead_code, reason = "some of its powers are for the cluster tests")]
 mod programs;
 mod promql;
 mod rights;
