@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use csi_control_plane::cluster::{
-    BY_VOLUME, Caches, ClientOptions, Clients, ClusterAccess, Fanout, News, ObjectName, VolumeAttachment,
+    BY_VOLUME, Caches, ClientOptions, Clients, ClusterAccess, Fanout, News, ObjectName, Viewpoint, VolumeAttachment,
 };
 use csi_control_plane::process::{Clock, Dial, Entropy, Tasks};
 use csi_control_plane::sandbox::api::{self, Api, ApiOptions};
@@ -91,7 +91,7 @@ async fn list_over_http(dial: Dial, count: usize) {
             told.fetch_add(1, Ordering::Relaxed);
         }
     });
-    caches.start(&clients, support::DRIVER, &tasks, &Meter::new(), Clock::system(), Entropy::seeded(1));
+    caches.start(&clients, &Viewpoint::of(support::DRIVER), &tasks, &Meter::new(), Clock::system(), Entropy::seeded(1));
     cache.synced().await;
     assert_eq!((cache.len(), told.load(Ordering::Relaxed)), (count, count));
 }

@@ -158,8 +158,7 @@ async fn serve(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::
         cluster: loaded.config.kubernetes.kubeconfig.clone().map_or(ClusterAccess::Inferred, ClusterAccess::Kubeconfig),
         driver: endpoint.dial(),
         endpoint: loaded.config.csi.endpoint.clone(),
-        host: Environment::host_name(variables),
-        namespace: Environment::pod_namespace(variables),
+        instance: Environment::instance(variables),
         diagnostics,
     };
     let stop = CancellationToken::new();

@@ -6,6 +6,7 @@ use tokio::net::TcpListener;
 
 use crate::cluster::ClusterAccess;
 use crate::process::{Clock, Dial, Entropy};
+use crate::roles::Instance;
 use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TraceSettings};
 
 /// Everything outside the process that the daemon uses, as values.
@@ -23,20 +24,31 @@ pub struct Environment {
     pub driver: Dial,
     /// The driver's address, for people.
     pub endpoint: String,
-    /// This machine's or pod's name: the first half of the identity on Leases.
-    pub host: String,
-    /// Where the Leases are, unless the configuration says.
-    pub namespace: Option<String>,
+    /// Where this process runs. Its namespace is where the Leases are, unless the configuration says.
+    pub instance: Instance,
     /// Where diagnostics are served, if anywhere.
     pub diagnostics: Option<TcpListener>,
 }
 
 impl Environment {
-    /// The namespace of the pod that we run in: `POD_NAMESPACE`, else the service account's, as the Go sidecars look it up.
+    /// Where we run: `POD_NAME`, `NODE_NAME`, and what the other two functions find.
+    pub fn instance(variables: &BTreeMap<String, String>) -> Instance {
+        let told = |key: &str| variables.get(key).filter(|value| !value.is_empty()).cloned();
+        Instance {
+            host: Self::host_name(variables),
+            namespace: Self::pod_namespace(variables),
+            pod: told("POD_NAME"),
+            node: told("NODE_NAME"),
+        }
+    }
+
+    /// The namespace of the pod that we run in: `POD_NAMESPACE`, else `NAMESPACE`, else the service account's, as the Go
+    /// sidecars look it up.
     pub fn pod_namespace(variables: &BTreeMap<String, String>) -> Option<String> {
         const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
         variables
             .get("POD_NAMESPACE")
+            .or_else(|| variables.get("NAMESPACE"))
             .cloned()
             .or_else(|| std::fs::read_to_string(SERVICE_ACCOUNT).ok())
             .map(|namespace| namespace.trim().to_owned())

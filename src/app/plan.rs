@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cluster::rbac::{Rule, Rules};
-use crate::cluster::{Caches, names};
+use crate::cluster::{Caches, Viewpoint, names};
 use crate::config::Loaded;
 use crate::roles::{LeasePolicy, LoadError, ROLES, Wiring};
 
@@ -59,12 +59,12 @@ pub(super) struct LoadedRoles {
 
 /// Loads the enabled roles, in the order of [`ROLES`].
 pub(super) fn load(sections: &BTreeMap<&'static str, Value>, caches: &Caches) -> Result<LoadedRoles, LoadError> {
-    let mut wiring = Wiring::new(caches);
+    let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
     let mut roles = Vec::new();
     for registration in ROLES {
         if let Some(section) = sections.get(registration.name) {
             let role = (registration.load)(section, &mut wiring)?;
-            roles.push((Lease(registration.lease), Hosted { name: registration.name, role }));
+            roles.push((Lease((registration.lease)(section)), Hosted { name: registration.name, role }));
         }
     }
     Ok(LoadedRoles { roles, rules: wiring.into_rules() })
@@ -76,8 +76,9 @@ impl Plan {
         let election = &loaded.config.leader_election;
         let caches = Caches::new();
         let LoadedRoles { roles, rules } = load(&loaded.roles, &caches)?;
+        let namespace = election.namespace.clone().unwrap_or_else(|| "NAMESPACE".to_owned());
         let mut all = Rules::default();
-        all.extend(caches.rules());
+        all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespace), node: None }));
         all.extend(rules);
         let planned: Vec<PlannedRole> = roles
             .iter()
@@ -94,7 +95,6 @@ impl Plan {
                 "lead, and hear at once when another leader stops",
             )]);
         }
-        let namespace = election.namespace.clone().unwrap_or_else(|| "NAMESPACE".to_owned());
         Ok(Self {
             driver: driver.to_owned(),
             roles: planned,

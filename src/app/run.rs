@@ -7,13 +7,15 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::cluster::{Api, ApiOptions, Caches, ClientOptions, Clients, ConnectError, EventRecorder, EventSource};
+use crate::cluster::{
+    Api, ApiOptions, Caches, ClientOptions, Clients, ConnectError, EventRecorder, EventSource, Viewpoint,
+};
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, CsiOptions, Driver, DriverState};
 use crate::diagnostics::{self, Board};
 use crate::election::LeaseSettings;
 use crate::process::{Chain, Entropy, TaskEnd, TaskEnds, TaskFate, Tasks};
-use crate::roles::{LoadError, ROLES, RoleContext};
+use crate::roles::{Instance, LoadError, ROLES, RoleContext};
 use crate::telemetry::{Meter, names};
 
 use super::board::{Leases, Shown};
@@ -82,10 +84,14 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
 
     let caches = Caches::new();
     let LoadedRoles { roles, .. } = plan::load(&loaded.roles, &caches)?;
-    caches.start(&clients, &driver.name, &tasks, meter, clock, entropy.clone());
+    let mut instance = environment.instance;
+    instance.namespace.get_or_insert_with(|| clients.namespace.clone());
+    let view =
+        Viewpoint { driver: &driver.name, namespace: instance.namespace.as_deref(), node: instance.node.as_deref() };
+    caches.start(&clients, &view, &tasks, meter, clock, entropy.clone());
     shown.register_caches(&board, &caches);
     let api = Api::new(clients.work.clone(), &api_options(config), meter.clone());
-    let source = EventSource { component: driver.name.clone(), instance: environment.host.clone() };
+    let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
     let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone());
     tasks.spawn("events", events.clone().run());
 
@@ -98,8 +104,9 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
         meter: meter.clone(),
         clock,
         entropy: entropy.clone(),
+        instance,
     };
-    let leases = LeaseFactory::new(config, environment.namespace, &clients.namespace, &environment.host, entropy);
+    let leases = LeaseFactory::new(config, &context.instance, entropy);
     let running = start_campaigns(roles, &driver, &leases, &shown, &context, &clients.election, &stop);
     let result = supervise(running, &csi, &mut ends, &board, meter, &stop).await;
     diagnostics_stop.cancel();
@@ -234,16 +241,10 @@ struct LeaseFactory<'a> {
 
 impl<'a> LeaseFactory<'a> {
     /// The namespace is the configured one, else the pod's, else the kubeconfig's.
-    fn new(
-        config: &'a Config,
-        pod_namespace: Option<String>,
-        client_namespace: &str,
-        host: &str,
-        entropy: &Entropy,
-    ) -> Self {
+    fn new(config: &'a Config, instance: &Instance, entropy: &Entropy) -> Self {
         let configured = config.leader_election.namespace.clone();
-        let namespace = configured.or(pod_namespace).unwrap_or_else(|| client_namespace.to_owned());
-        Self { config, namespace, identity: crate::election::identity(host, entropy) }
+        let namespace = configured.or_else(|| instance.namespace.clone()).unwrap_or_default();
+        Self { config, namespace, identity: crate::election::identity(&instance.host, entropy) }
     }
 
     /// `None` if election is switched off.

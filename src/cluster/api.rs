@@ -14,9 +14,10 @@ use k8s_openapi::ByteString;
 use kube::Resource;
 use kube::client::Body;
 use kube::core::Status;
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
+use kube::core::params::ListParams;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
@@ -83,6 +84,28 @@ struct WireSecret {
     data: Option<BTreeMap<String, ByteString>>,
 }
 
+/// A list as it is sent. Go writes an empty one as null.
+#[derive(Deserialize)]
+struct WireList<K> {
+    items: Option<Vec<K>>,
+}
+
+/// What a delete left. The server answers with a Status once the object is gone; for some kinds, and always while it is still
+/// there, with the object as it was last. So only finalizers tell that it still is.
+struct Deleted<K>(Option<K>);
+
+impl<'de, K: Resource<DynamicType = ()> + DeserializeOwned> Deserialize<'de> for Deleted<K> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let answer = Value::deserialize(from)?;
+        let held =
+            answer.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+        if !held || answer["kind"] == "Status" {
+            return Ok(Self(None));
+        }
+        serde_json::from_value(answer).map(|object| Self(Some(object))).map_err(D::Error::custom)
+    }
+}
+
 /// One request, said once for its URL, its metric, its span and its error.
 struct Call<'a> {
     verb: Verb,
@@ -118,6 +141,66 @@ impl Api {
             content: None,
         })
         .await
+    }
+
+    /// Reads all objects of a kind, in `namespace` and with `labels` if given: consistently, in one answer.
+    ///
+    /// For kinds of which there are few. What there is much of has a cache.
+    pub async fn list<K>(&self, namespace: Option<&str>, labels: Option<&str>) -> Result<Vec<K>, ApiError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let name = namespace.map_or_else(|| ObjectName::cluster(""), |namespace| ObjectName::namespaced(namespace, ""));
+        let params = ListParams { label_selector: labels.map(str::to_owned), ..ListParams::default() };
+        let url = kube::core::Request::new(K::url_path(&(), namespace)).list(&params);
+        let list: WireList<K> = self
+            .call(Call {
+                verb: Verb::List,
+                resource: K::plural(&()).into_owned(),
+                object: &name,
+                url: url.map(|request| request.uri().to_string()).unwrap_or_default(),
+                content: None,
+            })
+            .await?;
+        Ok(list.items.unwrap_or_default())
+    }
+
+    /// Makes an object. The answer is the object as it is now.
+    ///
+    /// The body says everything; `name` only says where, and of what an error tells. Its name may be empty if the body has a
+    /// `generateName`.
+    pub async fn create<K>(&self, name: &ObjectName, body: &Value) -> Result<K, ApiError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        self.call(Call {
+            verb: Verb::Create,
+            resource: K::plural(&()).into_owned(),
+            object: name,
+            url: format!("{}?fieldManager={PROGRAM}", K::url_path(&(), name.namespace())),
+            content: Some(("application/json", body.to_string().into_bytes())),
+        })
+        .await
+    }
+
+    /// Deletes the object of that name if it is the one of that `uid`; a namesake is a conflict.
+    ///
+    /// The answer is what is left of it: `None` if it is gone, the object if finalizers still hold it.
+    pub async fn delete<K>(&self, name: &ObjectName, uid: &str) -> Result<Option<K>, ApiError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
+        let answer: Deleted<K> = self
+            .call(Call {
+                verb: Verb::Delete,
+                resource: K::plural(&()).into_owned(),
+                object: name,
+                url: object_url::<K>(name),
+                content: Some(("application/json", options.to_string().into_bytes())),
+            })
+            .await?;
+        Ok(answer.0)
     }
 
     /// Changes an object. The answer is the object as it is now.
@@ -244,9 +327,10 @@ fn patching<'a, K: Resource<DynamicType = ()>>(name: &'a ObjectName, subresource
 
 fn request(call: &Call<'_>) -> Result<Request<Body>, http::Error> {
     let method = match call.verb {
-        Verb::Get => Method::GET,
+        Verb::Get | Verb::List => Method::GET,
         Verb::Create => Method::POST,
         Verb::Patch => Method::PATCH,
+        Verb::Delete => Method::DELETE,
     };
     let request = Request::builder().method(method).uri(&call.url).header(header::ACCEPT, "application/json");
     match &call.content {

@@ -31,6 +31,8 @@ struct Inner<K: Cached> {
     subscribers: Mutex<Vec<Subscriber<K>>>,
     progress: Mutex<Progress>,
     synced: watch::Sender<bool>,
+    /// Whether the cluster has the kind, as far as known.
+    present: AtomicBool,
     lists: watch::Sender<Lists>,
     setup: OnceLock<Setup>,
 }
@@ -77,6 +79,8 @@ pub struct CacheStatus {
     pub objects: usize,
     /// Whether a list was ever completed.
     pub synced: bool,
+    /// Whether the cluster lacks the kind, or does not let us read it.
+    pub absent: bool,
     /// How many lists were completed.
     pub lists: u64,
     /// When the last one was.
@@ -111,6 +115,7 @@ impl<K: Cached> Cache<K> {
             subscribers: Mutex::default(),
             progress: Mutex::default(),
             synced: watch::Sender::new(false),
+            present: AtomicBool::new(true),
             lists: watch::Sender::new(Lists::default()),
             setup: OnceLock::new(),
         }))
@@ -157,6 +162,11 @@ impl<K: Cached> Cache<K> {
     /// Whether a list was ever completed. Nothing may be decided before.
     pub fn is_synced(&self) -> bool {
         *self.0.synced.borrow()
+    }
+
+    /// Whether the cluster lacks the kind, or does not let us read it: then nothing is held, truly.
+    pub fn is_absent(&self) -> bool {
+        !self.0.present.load(Ordering::Acquire)
     }
 
     /// Waits until a list was completed.
@@ -209,6 +219,7 @@ impl<K: Cached> Cache<K> {
             kind: K::KIND,
             objects: self.len(),
             synced: self.is_synced(),
+            absent: self.is_absent(),
             lists: progress.lists,
             last_list: progress.last_list,
             last_event: progress.last_event,
@@ -268,6 +279,11 @@ impl<K: Cached> Cache<K> {
         progress.last_error = Some(error);
     }
 
+    /// Records that the cluster does not have the kind. The next list that succeeds says otherwise.
+    pub(super) fn absent(&self) {
+        self.0.present.store(false, Ordering::Release);
+    }
+
     /// Records that the watch works again.
     pub(super) fn recovered(&self) {
         locked(&self.0.progress).last_error = None;
@@ -277,6 +293,7 @@ impl<K: Cached> Cache<K> {
         let mut progress = locked(&self.0.progress);
         match news {
             News::ListDone => {
+                self.0.present.store(true, Ordering::Release);
                 setup.lists.increment(1);
                 progress.lists += 1;
                 progress.last_list = Some(setup.clock.now());

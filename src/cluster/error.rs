@@ -13,10 +13,14 @@ use super::names::ObjectName;
 pub enum Verb {
     /// Read one object.
     Get,
+    /// Read all objects of a kind.
+    List,
     /// Make an object.
     Create,
     /// Change part of an object.
     Patch,
+    /// Delete an object.
+    Delete,
 }
 
 impl Verb {
@@ -24,8 +28,10 @@ impl Verb {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
+            Self::List => "list",
             Self::Create => "create",
             Self::Patch => "patch",
+            Self::Delete => "delete",
         }
     }
 }
@@ -166,7 +172,13 @@ impl ApiError {
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verb, resource) = (self.verb.as_str(), &self.resource);
-        write!(f, "cannot {verb} {resource} \"{}\"", self.object)?;
+        write!(f, "cannot {verb} {resource}")?;
+        // A list is of no single object, and who makes one may leave its name to the server.
+        match (self.object.namespace(), self.object.name()) {
+            (None, "") => {}
+            (Some(namespace), "") => write!(f, " in namespace \"{namespace}\"")?,
+            _ => write!(f, " \"{}\"", self.object)?,
+        }
         if self.kind == ApiErrorKind::Forbidden {
             write!(f, " (is \"{verb}\" on \"{resource}\" granted to this service account?)")?;
         }
@@ -246,6 +258,22 @@ mod tests {
             chain(&error(ApiErrorKind::Connection, broken)),
             "cannot patch persistentvolumes \"pv-1\": connection reset"
         );
+    }
+
+    #[test]
+    fn a_list_names_no_object() {
+        let of = |verb, object| ApiError {
+            verb,
+            object,
+            ..error(ApiErrorKind::ServerError, Cause::NoAnswer(Duration::ZERO))
+        };
+        for (verb, object, expected) in [
+            (Verb::List, ObjectName::cluster(""), "cannot list persistentvolumes"),
+            (Verb::Create, ObjectName::namespaced("shop", ""), "cannot create persistentvolumes in namespace \"shop\""),
+            (Verb::Delete, ObjectName::namespaced("shop", "a"), "cannot delete persistentvolumes \"shop/a\""),
+        ] {
+            assert_eq!(of(verb, object).to_string(), expected);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Resource;
 
 use super::names::{NAMESPACE_OF_CLUSTER_EVENTS, ObjectName};
 
@@ -38,6 +39,20 @@ pub struct EventTarget {
     pub name: String,
     /// Its uid.
     pub uid: String,
+}
+
+impl EventTarget {
+    /// Of an object that was read or written, in its own namespace if it has one.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        let meta = object.meta();
+        Self {
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// How grave an Event is.

@@ -13,8 +13,8 @@
 //! - **Deletes are delivered**, also those that happened while no watch was open.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
-//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `rbac` and
-//! `event_book` are pure: no async, no clock, no client.
+//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `quantity`,
+//! `rbac`, `scope` and `event_book` are pure: no async, no clock, no client.
 
 mod api;
 mod cache;
@@ -28,7 +28,9 @@ mod fanout;
 pub mod names;
 mod objects;
 pub mod patch;
+pub mod quantity;
 pub mod rbac;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -44,8 +46,12 @@ pub use events::{EventRecorder, EventSource, Permit};
 pub use fanout::{Change, Fanout, News, Origin};
 pub use names::ObjectName;
 pub use objects::{
-    BY_NODE, BY_VOLUME, Cached, ClaimRef, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, InTree, IndexName,
-    PersistentVolume, SecretRef, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
-    VolumeAttachmentStatus, VolumeError, VolumeSpec,
+    BY_CLAIM, BY_CLASS, BY_NODE, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, ClaimRef, ClaimSpec, ClaimStatus,
+    CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, GrantFrom, GrantTo, InTree,
+    IndexName, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, SecretRef, StorageClass,
+    TopologyExpression, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+    VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeSnapshot, VolumeSnapshotContent,
+    VolumeSnapshotStatus, VolumeSpec, source_key,
 };
 pub use patch::Patch;
+pub use scope::{Viewpoint, WatchScope};

@@ -20,6 +20,58 @@ pub const ANNOTATION_PUBLISH_SECRET: &str = "csi-control-plane.io/publish-secret
 /// On a PersistentVolume with an in-tree source: the CSI driver that owns it now.
 pub const ANNOTATION_MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 
+/// On a PersistentVolume: the driver that made it.
+pub const ANNOTATION_PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// On a PersistentVolume: the Secret that it must be deleted with.
+pub const ANNOTATION_DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
+/// On a PersistentVolume: the namespace of that Secret.
+pub const ANNOTATION_DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
+/// On a PersistentVolume: the Secret that its attributes are changed with, which the resizer reads.
+pub const ANNOTATION_MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller-modify-secret-name";
+/// On a PersistentVolume: the namespace of that Secret.
+pub const ANNOTATION_MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
+
+/// On a claim: the driver that must make its volume.
+pub const ANNOTATION_STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+/// The same, before Kubernetes 1.23; read only if the other is absent.
+pub const ANNOTATION_BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// On a claim: its class, before there was a field.
+pub const ANNOTATION_BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// On a claim: the node that the scheduler chose.
+pub const ANNOTATION_SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The same, long ago.
+pub const ANNOTATION_ALPHA_SELECTED_NODE: &str = "volume.alpha.kubernetes.io/selected-node";
+/// On a claim: what we asked the driver for, while no final answer is written down.
+pub const ANNOTATION_PROVISIONING: &str = "csi-control-plane.io/provisioning";
+/// On a VolumeSnapshotContent: whether a volume of another mode may be made from it.
+pub const ANNOTATION_ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
+
+/// On a PersistentVolume: the provisioner still has to delete what is behind it.
+pub const FINALIZER_PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+/// On a claim: it is being cloned.
+pub const FINALIZER_CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
+/// On a VolumeSnapshot: a volume is being made from it.
+pub const FINALIZER_SNAPSHOT_SOURCE: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
+
+/// On a CSIStorageCapacity: its driver.
+pub const LABEL_DRIVER_NAME: &str = "csi.storage.k8s.io/drivername";
+/// On a CSIStorageCapacity: who keeps it up to date.
+pub const LABEL_MANAGED_BY: &str = "csi.storage.k8s.io/managed-by";
+/// The value of that label, and the first half of it where each node has a provisioner of its own.
+pub const MANAGED_BY_PROVISIONER: &str = "external-provisioner";
+
+/// In a volume's attributes: which provisioner made it.
+pub const ATTRIBUTE_PROVISIONER_IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+
+/// The work queue of claims (metric label `name`).
+pub const QUEUE_CLAIMS: &str = "claims";
+/// The work queue of PersistentVolumes that may have to be deleted (metric label `name`).
+pub const QUEUE_DELETIONS: &str = "volumes";
+/// The work queue of CSIStorageCapacity objects (metric label `name`).
+pub const QUEUE_CAPACITY: &str = "csistoragecapacity";
+/// The work queue of changes to the topology (metric label `name`).
+pub const QUEUE_TOPOLOGY: &str = "csitopology";
+
 /// The work queue of VolumeAttachments (metric label `name`).
 pub const QUEUE_ATTACHMENTS: &str = "csi-attacher-va";
 /// The work queue of PersistentVolumes (metric label `name`).
@@ -32,7 +84,19 @@ pub const NAMESPACE_OF_CLUSTER_EVENTS: &str = "default";
 pub const VOLUME_ATTACHMENT_ANNOTATIONS: &[&str] =
     &[ANNOTATION_NODE_ID, ANNOTATION_VOLUME_HANDLE, ANNOTATION_PUBLISH_SECRET];
 /// The annotations that some role reads on a PersistentVolume.
-pub const PERSISTENT_VOLUME_ANNOTATIONS: &[&str] = &[ANNOTATION_MIGRATED_TO];
+pub const PERSISTENT_VOLUME_ANNOTATIONS: &[&str] = &[
+    ANNOTATION_MIGRATED_TO,
+    ANNOTATION_PROVISIONED_BY,
+    ANNOTATION_DELETION_SECRET_NAME,
+    ANNOTATION_DELETION_SECRET_NAMESPACE,
+];
+/// The annotations that some role reads on a claim for which no volume is to be made by us.
+pub const CLAIM_ANNOTATIONS: &[&str] = &[
+    ANNOTATION_STORAGE_PROVISIONER,
+    ANNOTATION_BETA_STORAGE_PROVISIONER,
+    ANNOTATION_BETA_STORAGE_CLASS,
+    ANNOTATION_MIGRATED_TO,
+];
 
 /// csi-lib-utils' sanitising: everything outside `[A-Za-z0-9-]` becomes `-`, and a trailing `-` gets an `X` behind it.
 fn sanitised(text: &str) -> String {
@@ -60,6 +124,22 @@ pub fn finalizer(driver: &str) -> String {
 /// ```
 pub fn attacher_lease(driver: &str) -> String {
     sanitised(&format!("external-attacher-leader-{driver}")).to_ascii_lowercase()
+}
+
+/// The provisioner's Lease: the driver's name, sanitised, and lower-cased for the same reason as the attacher's.
+///
+/// ```
+/// use csi_control_plane::cluster::names;
+///
+/// assert_eq!(names::provisioner_lease("ebs.csi.aws.com"), "ebs-csi-aws-com");
+/// ```
+pub fn provisioner_lease(driver: &str) -> String {
+    sanitised(driver).to_ascii_lowercase()
+}
+
+/// On a claim: `driver` may have been asked for a volume, and no final answer is written down yet.
+pub fn provisioning_finalizer(driver: &str) -> String {
+    format!("provisioning.csi-control-plane.io/{}", sanitised(driver))
 }
 
 /// How an object is addressed within its kind. Clones share the text: a cache's indexes are full of them.
@@ -134,6 +214,16 @@ mod tests {
         ] {
             assert_eq!(attacher_lease(driver), expected);
         }
+    }
+
+    #[test]
+    fn the_provisioners_lease_is_the_drivers_name() {
+        for (driver, expected) in
+            [("ebs.csi.aws.com", "ebs-csi-aws-com"), ("Demo.Example.com", "demo-example-com"), ("a-", "a-x")]
+        {
+            assert_eq!(provisioner_lease(driver), expected);
+        }
+        assert_eq!(provisioning_finalizer("a.b"), "provisioning.csi-control-plane.io/a-b");
     }
 
     #[test]

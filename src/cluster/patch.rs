@@ -93,6 +93,94 @@ pub fn remove_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<Patch> {
     guarded(meta, operations)
 }
 
+/// What to change in an object's metadata, in one all-or-nothing patch.
+#[derive(Debug, Clone)]
+pub struct MetaChange<'a> {
+    /// Finalizers that must be there.
+    pub add_finalizers: &'a [&'a str],
+    /// Finalizers that must not.
+    pub remove_finalizers: &'a [&'a str],
+    /// Annotations that must have these values.
+    pub set_annotations: &'a BTreeMap<String, String>,
+    /// Annotations that must not be there. Those that a cache has dropped are not seen, so they stay.
+    pub remove_annotations: &'a [&'a str],
+    /// Further operations that test what the change was decided from: [`test`].
+    pub require: Vec<Value>,
+}
+
+impl Default for MetaChange<'_> {
+    fn default() -> Self {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        Self {
+            add_finalizers: &[],
+            remove_finalizers: &[],
+            set_annotations: &NONE,
+            remove_annotations: &[],
+            require: Vec::new(),
+        }
+    }
+}
+
+/// Makes all of `change`. `None` if nothing of it is left to do.
+///
+/// Tested is the object's uid, each value that is removed, and of the finalizers as much as the change needs: additions test
+/// the whole list, a mere removal only its own places.
+pub fn change_meta(meta: &ObjectMeta, change: &MetaChange<'_>) -> Option<Patch> {
+    const LIST: &str = "/metadata/finalizers";
+    let held = meta.finalizers.as_deref().unwrap_or_default();
+    let missing = |wanted: &&&str| !held.iter().any(|finalizer| finalizer == **wanted);
+    let mut added: Vec<&str> = change.add_finalizers.iter().filter(missing).copied().collect();
+    added.dedup();
+    let mut operations = Vec::new();
+    if !added.is_empty() {
+        operations.push(test(LIST, &meta.finalizers.as_ref().map_or(Value::Null, |list| json!(list))));
+    }
+    // From the end, so that one removal does not shift the next.
+    let unwanted = |finalizer: &str| change.remove_finalizers.contains(&finalizer);
+    for (index, finalizer) in held.iter().enumerate().rev().filter(|(_, finalizer)| unwanted(finalizer)) {
+        let path = format!("{LIST}/{index}");
+        if added.is_empty() {
+            operations.push(test(&path, &json!(finalizer)));
+        }
+        operations.push(json!({ "op": "remove", "path": path }));
+    }
+    let mut unset = meta.finalizers.is_none();
+    for finalizer in added {
+        if std::mem::take(&mut unset) {
+            operations.push(add(LIST, &json!([finalizer])));
+        } else {
+            operations.push(add(&format!("{LIST}/-"), &json!(finalizer)));
+        }
+    }
+    operations.extend(annotation_operations(meta, change));
+    if operations.is_empty() {
+        return None;
+    }
+    operations.splice(0..0, change.require.iter().cloned());
+    guarded(meta, operations)
+}
+
+fn annotation_operations(meta: &ObjectMeta, change: &MetaChange<'_>) -> Vec<Value> {
+    const ANNOTATIONS: &str = "/metadata/annotations";
+    let path = |key: &str| format!("{ANNOTATIONS}/{}", escaped(key));
+    let Some(held) = &meta.annotations else {
+        if change.set_annotations.is_empty() {
+            return Vec::new();
+        }
+        return vec![test(ANNOTATIONS, &Value::Null), add(ANNOTATIONS, &json!(change.set_annotations))];
+    };
+    let mut operations = Vec::new();
+    for key in change.remove_annotations.iter().filter(|key| !change.set_annotations.contains_key(**key)) {
+        if let Some(value) = held.get(*key) {
+            operations.extend([test(&path(key), &json!(value)), json!({ "op": "remove", "path": path(key) })]);
+        }
+    }
+    // The cache drops the annotations that nobody reads, but keeps an empty map where there were some.
+    let changed = change.set_annotations.iter().filter(|(key, value)| held.get(*key) != Some(value));
+    operations.extend(changed.map(|(key, value)| add(&path(key), &json!(value))));
+    operations
+}
+
 /// Merges `changes` into the status, if the object is the one that we saw.
 ///
 /// The changes are what *we* want written, never a difference to what a cache holds: a stale cache must not leave out
@@ -145,7 +233,8 @@ fn guarded(meta: &ObjectMeta, mut operations: Vec<Value>) -> Option<Patch> {
     Some(Patch::Json(operations))
 }
 
-fn test(path: &str, value: &Value) -> Value {
+/// An operation that fails unless `path` holds `value`. Null passes on a missing member too.
+pub fn test(path: &str, value: &Value) -> Value {
     json!({ "op": "test", "path": path, "value": value })
 }
 
@@ -240,6 +329,71 @@ mod tests {
         );
         assert_eq!(remove_finalizer(&meta(Some(&["a"])), FIN), None);
         assert_eq!(remove_finalizer(&meta(None), FIN), None);
+    }
+
+    #[test]
+    fn one_patch_changes_finalizers_and_annotations_as_they_were_seen() {
+        let (intent, note) = (BTreeMap::from([("note".to_owned(), "v2".to_owned())]), "example.io/node");
+        let held = ObjectMeta {
+            annotations: Some([("note".to_owned(), "v1".to_owned()), (note.to_owned(), "n1".to_owned())].into()),
+            ..meta(Some(&["a", "old", "b"]))
+        };
+        let uid = json!({ "op": "test", "path": "/metadata/uid", "value": "u1" });
+        let unbound = test("/spec/volumeName", &Value::Null);
+        let begin = MetaChange {
+            add_finalizers: &[FIN, "a"],
+            set_annotations: &intent,
+            require: vec![unbound.clone()],
+            ..MetaChange::default()
+        };
+        assert_eq!(
+            operations(change_meta(&held, &begin)),
+            json!([uid, unbound, { "op": "test", "path": "/metadata/finalizers", "value": ["a", "old", "b"] },
+                { "op": "add", "path": "/metadata/finalizers/-", "value": FIN },
+                { "op": "add", "path": "/metadata/annotations/note", "value": "v2" }])
+        );
+        let end = MetaChange {
+            remove_finalizers: &["old", "absent"],
+            remove_annotations: &[note, "unseen"],
+            ..MetaChange::default()
+        };
+        let path = "/metadata/annotations/example.io~1node";
+        assert_eq!(
+            operations(change_meta(&held, &end)),
+            json!([uid, { "op": "test", "path": "/metadata/finalizers/1", "value": "old" },
+                { "op": "remove", "path": "/metadata/finalizers/1" },
+                { "op": "test", "path": path, "value": "n1" }, { "op": "remove", "path": path }])
+        );
+        let swap = MetaChange { add_finalizers: &[FIN], remove_finalizers: &["a", "b"], ..MetaChange::default() };
+        assert_eq!(
+            operations(change_meta(&held, &swap)),
+            json!([uid, { "op": "test", "path": "/metadata/finalizers", "value": ["a", "old", "b"] },
+                { "op": "remove", "path": "/metadata/finalizers/2" }, { "op": "remove", "path": "/metadata/finalizers/0" },
+                { "op": "add", "path": "/metadata/finalizers/-", "value": FIN }])
+        );
+    }
+
+    #[test]
+    fn metadata_that_is_as_wanted_makes_no_request_and_a_bare_object_gets_its_lists() {
+        let intent = BTreeMap::from([("note".to_owned(), "v".to_owned())]);
+        let change = MetaChange {
+            add_finalizers: &[FIN, "second"],
+            remove_finalizers: &["x"],
+            set_annotations: &intent,
+            remove_annotations: &["y"],
+            require: vec![test("/spec/volumeName", &Value::Null)],
+        };
+        let done = ObjectMeta { annotations: Some(intent.clone()), ..meta(Some(&["second", FIN])) };
+        assert_eq!(change_meta(&done, &change), None, "what is only required is no change");
+        assert_eq!(
+            operations(change_meta(&meta(None), &MetaChange { require: Vec::new(), ..change })),
+            json!([{ "op": "test", "path": "/metadata/uid", "value": "u1" },
+                { "op": "test", "path": "/metadata/finalizers", "value": null },
+                { "op": "add", "path": "/metadata/finalizers", "value": [FIN] },
+                { "op": "add", "path": "/metadata/finalizers/-", "value": "second" },
+                { "op": "test", "path": "/metadata/annotations", "value": null },
+                { "op": "add", "path": "/metadata/annotations", "value": { "note": "v" } }])
+        );
     }
 
     #[test]

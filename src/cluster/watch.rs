@@ -7,6 +7,7 @@
 //! - **A watch refused with 410 as a plain answer.** It would ask for the same version for ever; we list again.
 //! - **Silence.** A list that stops half-way is given up; a watch that has said nothing for long is not trusted, and
 //!   everything is listed again.
+//! - **A kind that need not exist.** A cluster without its CRD has no object of it, which is an answer, not an error.
 //!
 //! Lists are always consistent reads, a page at a time. kube's streaming lists start at version 0, which may be older
 //! than what is held: then "not in the list" would not mean "gone", and a volume could be released while it is attached.
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::cache::Cache;
@@ -40,6 +41,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::fro
 const FORGIVEN: Duration = Duration::from_secs(120);
 /// A watch that was started again and has not failed for this long is taken to work, though nothing happened in it.
 const RECOVERED: Duration = Duration::from_secs(10);
+/// How often an optional kind is looked for that the cluster does not have.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Why the watcher is thrown away and everything listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,16 +51,30 @@ enum Restart {
     Silent,
     Ended,
     Asked,
+    Absent,
 }
 
-pub(super) async fn run<K: Cached>(cache: Cache<K>, api: kube::Api<K>, clock: Clock, entropy: Entropy) {
+pub(super) async fn run<K: Cached>(
+    cache: Cache<K>,
+    api: kube::Api<K>,
+    labels: Option<String>,
+    clock: Clock,
+    entropy: Entropy,
+) {
     let mut backoff = Backoff { failures: 0, last: None, entropy };
+    let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
+    config.label_selector = labels;
     let mut after = None;
     loop {
-        let restart = follow(&cache, &api, clock, &mut backoff, after).await;
+        let restart = follow(&cache, &api, &config, clock, &mut backoff, after).await;
         debug!(kind = K::KIND, because = ?restart, "listing again");
         after = Some(restart);
         if restart == Restart::Asked {
+            continue;
+        }
+        if restart == Restart::Absent {
+            // Who asks for a list meanwhile gets one.
+            let _ = timeout(LOOK_AGAIN, cache.relist_asked()).await;
             continue;
         }
         // Without this, a server that refuses every watch right after every list would be listed without a pause.
@@ -68,12 +85,12 @@ pub(super) async fn run<K: Cached>(cache: Cache<K>, api: kube::Api<K>, clock: Cl
 async fn follow<K: Cached>(
     cache: &Cache<K>,
     api: &kube::Api<K>,
+    config: &watcher::Config,
     clock: Clock,
     backoff: &mut Backoff,
     after: Option<Restart>,
 ) -> Restart {
-    let config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
-    let mut events = pin!(watcher(api.clone(), config));
+    let mut events = pin!(watcher(api.clone(), config.clone()));
     let (mut listing, mut failing) = (true, false);
     let mut heard = clock.now();
     loop {
@@ -123,6 +140,17 @@ async fn follow<K: Cached>(
                 (failing, backoff.failures) = (false, 0);
                 cache.feed(News::Deleted(object));
             }
+            Err(error) if K::OPTIONAL && is_absent(&error, cache.is_synced() && !cache.is_absent()) => {
+                if listing {
+                    cache.feed(News::RestartList);
+                    cache.feed(News::ListDone);
+                    cache.absent();
+                    debug!(kind = K::KIND, because = told(&error), "the cluster has no such kind");
+                    return Restart::Absent;
+                }
+                // Only a list says what is there.
+                return Restart::Expired;
+            }
             Err(error) => {
                 failing = true;
                 let text = told(&error);
@@ -136,6 +164,17 @@ async fn follow<K: Cached>(
         }
         heard = clock.now();
     }
+}
+
+/// Whether there is nothing of an optional kind: the cluster does not know it, or never let us see it. Objects that were
+/// seen are not gone because a right is.
+fn is_absent(error: &watcher::Error, seen: bool) -> bool {
+    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))) = error
+    else {
+        return false;
+    };
+    status.code == 404 || (status.code == 403 && !seen)
 }
 
 /// kube's errors repeat their sources; ours are told once.

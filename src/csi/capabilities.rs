@@ -81,6 +81,36 @@ impl Capabilities {
         self.has(ControllerRpc::SingleNodeMultiWriter)
     }
 
+    /// Whether the driver makes and deletes volumes.
+    pub fn create_delete_volume(&self) -> bool {
+        self.has(ControllerRpc::CreateDeleteVolume)
+    }
+
+    /// Whether the driver makes a volume from another.
+    pub fn clone_volume(&self) -> bool {
+        self.has(ControllerRpc::CloneVolume)
+    }
+
+    /// Whether the driver takes snapshots, and makes volumes from them.
+    pub fn create_delete_snapshot(&self) -> bool {
+        self.has(ControllerRpc::CreateDeleteSnapshot)
+    }
+
+    /// Whether the driver changes the attributes of a volume.
+    pub fn modify_volume(&self) -> bool {
+        self.has(ControllerRpc::ModifyVolume)
+    }
+
+    /// Whether the driver tells how much room is left.
+    pub fn get_capacity(&self) -> bool {
+        self.has(ControllerRpc::GetCapacity)
+    }
+
+    /// Whether a volume cannot be reached from everywhere.
+    pub fn volume_accessibility_constraints(&self) -> bool {
+        self.has_service(PluginService::VolumeAccessibilityConstraints)
+    }
+
     /// Every capability by its name in the specification: services, then expansion, then RPC groups.
     pub fn names(&self) -> Vec<String> {
         let services =
@@ -129,12 +159,17 @@ mod tests {
     #[test]
     fn each_question_looks_at_its_own_capability() {
         type Question = fn(&Capabilities) -> bool;
-        let questions: [(ControllerRpc, Question); 5] = [
+        let questions: [(ControllerRpc, Question); 10] = [
             (ControllerRpc::PublishUnpublishVolume, Capabilities::publish_unpublish),
             (ControllerRpc::PublishReadonly, Capabilities::publish_readonly),
             (ControllerRpc::ListVolumes, Capabilities::list_volumes),
             (ControllerRpc::ListVolumesPublishedNodes, Capabilities::list_volumes_published_nodes),
             (ControllerRpc::SingleNodeMultiWriter, Capabilities::single_node_multi_writer),
+            (ControllerRpc::CreateDeleteVolume, Capabilities::create_delete_volume),
+            (ControllerRpc::CloneVolume, Capabilities::clone_volume),
+            (ControllerRpc::CreateDeleteSnapshot, Capabilities::create_delete_snapshot),
+            (ControllerRpc::ModifyVolume, Capabilities::modify_volume),
+            (ControllerRpc::GetCapacity, Capabilities::get_capacity),
         ];
         for (offered, _) in questions {
             let capabilities = Capabilities::from_responses(&plugin(&[1], &[]), Some(&controller(&[offered as i32])));
@@ -149,7 +184,7 @@ mod tests {
     fn a_driver_without_a_controller_offers_none_of_its_rpcs() {
         let capabilities = Capabilities::from_responses(&plugin(&[2], &[1]), None);
         assert!(!capabilities.controller_service() && !capabilities.publish_unpublish());
-        assert!(capabilities.has_service(PluginService::VolumeAccessibilityConstraints));
+        assert!(capabilities.volume_accessibility_constraints());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Every RPC of the Identity and Controller services, one line each.
+//! Every RPC of the Identity and Controller services, and of the Node service the one that is not for a kubelet alone.
 
 use std::collections::HashMap;
 
@@ -98,4 +98,6 @@ rpcs! {
     /// Changes a volume's mutable parameters.
     Controller ControllerModifyVolume
         = controller_modify_volume(secret ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
+    /// Asks which node the driver runs on, and where in its topology that is.
+    Node NodeGetInfo = node_get_info(plain NodeGetInfoRequest) -> NodeGetInfoResponse;
 }

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::health::Check;
 use super::report::{
-    Age, CacheReport, ConditionReport, DriverReport, Overall, QueueReport, RoleReport, StatusReport, TaskFailureReport,
-    WorkReport,
+    Age, CacheReport, ConditionReport, DriverReport, Overall, QueueReport, RoleReport, StatusReport, TableReport,
+    TaskFailureReport, WorkReport,
 };
 use crate::process::{Clock, TaskEnd};
 
@@ -55,6 +55,7 @@ enum Entry {
     Readiness(Condition),
     Liveness(Condition),
     Lease(Condition),
+    Table(Source<TableReport>),
 }
 
 #[derive(Default)]
@@ -149,6 +150,17 @@ impl Board {
     /// Shows what is odd about the configuration.
     pub fn warnings(&self, warnings: Vec<String>) -> Registered {
         self.register(Entry::Warnings(warnings))
+    }
+
+    /// Shows a role's own table: `rows` is asked for the cells of each row. A column whose name begins with `#` holds numbers.
+    pub fn table(
+        &self,
+        role: &'static str,
+        title: &'static str,
+        columns: &'static [&'static str],
+        rows: impl Fn() -> Vec<Vec<String>> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Table(Arc::new(move || TableReport::new(role, title, columns, rows(), WORK_SHOWN))))
     }
 
     /// `/readyz` succeeds only while this does.
@@ -248,6 +260,7 @@ impl Board {
             task_failures,
             task_failures_total,
             warnings: Vec::new(),
+            tables: Vec::new(),
         };
         let mut all_work = Vec::new();
         for entry in self.entries() {
@@ -260,6 +273,7 @@ impl Board {
                     all_work.extend(work());
                 }
                 Entry::Tasks(source) => report.tasks.extend(source()),
+                Entry::Table(source) => report.tables.push(source()),
                 Entry::Warnings(warnings) => report.warnings.extend(warnings),
                 Entry::Readiness(_) | Entry::Liveness(_) | Entry::Lease(_) => {}
             }

@@ -72,6 +72,24 @@ async fn a_source_may_use_the_board_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_roles_table_is_shown_while_it_is_registered_capped_and_with_every_cell() {
+    let board = board();
+    let rows = || (0..1000).map(|number| vec![format!("<zone {number}>")]).collect();
+    let shown = board.table("provisioner", "Room", &["segment", "#free"], rows);
+    let report = board.report();
+    let table = &report.tables[0];
+    assert_eq!(
+        (table.rows.len(), table.rows_total, table.rows[3].clone()),
+        (WORK_SHOWN, 1000, vec!["<zone 3>".to_owned(), String::new()])
+    );
+    let page = crate::diagnostics::render_page(&report);
+    assert!(page.contains("Room<small>provisioner, the first 200 of 1000</small>"), "{page}");
+    assert!(page.contains("&lt;zone 3&gt;") && !page.contains("<zone"));
+    drop(shown);
+    assert!(board.report().tables.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn five_thousand_volumes_make_a_short_report_with_the_right_totals() {
     let board = board();
     let sample = demo().work[4].clone();

@@ -32,6 +32,6 @@ pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{
     Age, CacheReport, ConditionReport, DriverReport, DriverStatus, Fact, Overall, QueueReport, RoleReport, RoleStatus,
-    StatusReport, TaskFailureReport, WorkReport,
+    StatusReport, TableReport, TaskFailureReport, WorkReport,
 };
 pub use server::{ListenError, listen, serve};

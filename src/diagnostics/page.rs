@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::report::{
     CacheReport, ConditionReport, DriverReport, DriverStatus, Overall, QueueReport, RoleReport, RoleStatus,
-    StatusReport, WorkReport,
+    StatusReport, TableReport, WorkReport,
 };
 
 /// The page's style, which the server allows by its hash.
@@ -122,6 +122,9 @@ pub fn render(report: &StatusReport) -> String {
     tiles(&mut out, report);
     work(&mut out, report);
     roles(&mut out, &report.roles);
+    for shown in &report.tables {
+        own_table(&mut out, shown);
+    }
     if let Some(driver) = driver {
         self::driver(&mut out, driver);
     }
@@ -187,7 +190,7 @@ fn tiles(out: &mut String, report: &StatusReport) {
 }
 
 /// A table with these columns; `#` before a name marks a column of numbers.
-fn table(out: &mut String, title: &str, note: &str, columns: &[&'static str], rows: &[String], empty: &str) {
+fn table(out: &mut String, title: &str, note: &str, columns: &[&str], rows: &[String], empty: &str) {
     let _ = writeln!(out, "<section><h2>{title}<small>{note}</small></h2>");
     if rows.is_empty() {
         let _ = writeln!(out, "<p class=\"empty\">{empty}</p></section>");
@@ -208,7 +211,7 @@ fn table(out: &mut String, title: &str, note: &str, columns: &[&'static str], ro
 }
 
 /// One row: the cells under their columns' names, then what belongs below them over the whole width.
-fn row(columns: &[&'static str], cells: &[&dyn Display], below: &str, error: Option<&str>) -> String {
+fn row(columns: &[&str], cells: &[&dyn Display], below: &str, error: Option<&str>) -> String {
     let mut out = String::from("<tr>");
     for (column, cell) in columns.iter().zip(cells) {
         let (class, label) = column.strip_prefix('#').map_or(("", *column), |label| (" class=\"n\"", label));
@@ -316,6 +319,23 @@ fn roles(out: &mut String, roles: &[RoleReport]) {
         })
         .collect();
     table(out, "Roles", "", &COLUMNS, &rows, "No role is configured.");
+}
+
+/// A role's own table, whose every word is escaped.
+fn own_table(out: &mut String, shown: &TableReport) {
+    let names: Vec<String> = shown.columns.iter().map(|column| Text(column).to_string()).collect();
+    let columns: Vec<&str> = names.iter().map(String::as_str).collect();
+    let cells = |cells: &Vec<String>| {
+        let texts: Vec<Text<&String>> = cells.iter().map(Text).collect();
+        let texts: Vec<&dyn Display> = texts.iter().map(|text| text as &dyn Display).collect();
+        row(&columns, &texts, "", None)
+    };
+    let rows: Vec<String> = shown.rows.iter().map(cells).collect();
+    let mut note = Text(&shown.role).to_string();
+    if shown.rows_total > rows.len() {
+        let _ = write!(note, ", the first {} of {}", rows.len(), shown.rows_total);
+    }
+    table(out, &Text(&shown.title).to_string(), &note, &columns, &rows, "Nothing to show.");
 }
 
 fn driver(out: &mut String, driver: &DriverReport) {

@@ -89,6 +89,38 @@ pub struct StatusReport {
     pub task_failures_total: u64,
     /// What is odd about the configuration or the environment.
     pub warnings: Vec<String>,
+    /// What roles show of their own.
+    pub tables: Vec<TableReport>,
+}
+
+/// A table that a role shows: its own words, for which the report has no place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TableReport {
+    /// The role.
+    pub role: String,
+    /// What it is about.
+    pub title: String,
+    /// The columns' names; `#` before one marks numbers.
+    pub columns: Vec<String>,
+    /// The rows, cell by cell. Capped; the total is not.
+    pub rows: Vec<Vec<String>>,
+    /// How many rows there are.
+    pub rows_total: usize,
+}
+
+impl TableReport {
+    /// The first `limit` rows, each with as many cells as there are columns.
+    pub(super) fn new(role: &str, title: &str, columns: &[&str], mut rows: Vec<Vec<String>>, limit: usize) -> Self {
+        let rows_total = rows.len();
+        rows.truncate(limit);
+        for row in &mut rows {
+            row.resize(columns.len(), String::new());
+            row.iter_mut().for_each(|cell| cut(cell, ERROR_SHOWN));
+        }
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        Self { role: role.to_owned(), title: title.to_owned(), columns, rows, rows_total }
+    }
 }
 
 /// The state of the whole, in one word.

@@ -138,6 +138,13 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         }],
         task_failures_total: 1,
         warnings: vec!["OTEL_PROPAGATORS: b3 is not supported (tracecontext, baggage, none)".to_owned()],
+        tables: vec![TableReport::new(
+            "provisioner",
+            "Room by segment",
+            &["segment", "#free"],
+            vec![vec!["zone=a".to_owned(), "5Gi".to_owned()], vec!["zone=b".to_owned()]],
+            1,
+        )],
     };
     let items = vec![
         work(

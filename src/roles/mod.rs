@@ -4,6 +4,7 @@
 //! that serve terms all follow from it. A new role is one folder and one line.
 
 pub mod attacher;
+pub mod provisioner;
 pub mod queues;
 pub mod reconciler;
 pub mod role;
@@ -11,7 +12,7 @@ pub mod wiring;
 
 use crate::config::RoleSection;
 
-pub use role::{LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
+pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
 pub use wiring::Wiring;
 
 /// What each role's block in the configuration may hold.
@@ -20,4 +21,4 @@ pub fn sections() -> Vec<RoleSection> {
 }
 
 /// Every role that this daemon can host.
-pub const ROLES: &[Registration] = &[attacher::REGISTRATION, reconciler::REGISTRATION];
+pub const ROLES: &[Registration] = &[attacher::REGISTRATION, provisioner::REGISTRATION, reconciler::REGISTRATION];

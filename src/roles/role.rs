@@ -43,6 +43,21 @@ pub struct RoleContext {
     pub clock: Clock,
     /// Chance.
     pub entropy: Entropy,
+    /// Where this process runs.
+    pub instance: Instance,
+}
+
+/// Where a process runs, as far as it was told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// The machine's or pod's host name: the first half of the identity on Leases.
+    pub host: String,
+    /// The namespace that it runs in. In a [`RoleContext`] always known: if need be the kubeconfig's.
+    pub namespace: Option<String>,
+    /// Its pod.
+    pub pod: Option<String>,
+    /// The node that its pod runs on.
+    pub node: Option<String>,
 }
 
 /// One line of [`super::ROLES`].
@@ -51,8 +66,8 @@ pub struct Registration {
     pub name: &'static str,
     /// Its part of the configuration file.
     pub section: RoleSection,
-    /// Which Lease says who serves it.
-    pub lease: LeasePolicy,
+    /// Which Lease says who serves it, by its section: a role may be configured to be served by every replica.
+    pub lease: fn(&Value) -> LeasePolicy,
     /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
     pub load: Load,
 }
@@ -106,6 +121,6 @@ pub struct LoadError {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("name", &self.name).field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("Registration").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,24 +1,48 @@
 //! What a role may ask for while it loads: declarations only, no I/O.
 
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, Cached, Caches};
+use crate::cluster::{Cache, Cached, Caches, Viewpoint, WatchScope};
 
 /// Collects what the enabled roles need before anything is started.
 #[derive(Debug)]
 pub struct Wiring<'a> {
     caches: &'a Caches,
+    hosted: Vec<&'a str>,
     rules: Vec<Rule>,
 }
 
 impl<'a> Wiring<'a> {
     /// Declarations go into `caches`.
     pub fn new(caches: &'a Caches) -> Self {
-        Self { caches, rules: Vec::new() }
+        Self { caches, hosted: Vec::new(), rules: Vec::new() }
+    }
+
+    /// Says which roles this daemon serves, those still to be loaded among them.
+    #[must_use]
+    pub fn hosting(mut self, roles: impl IntoIterator<Item = &'a str>) -> Self {
+        self.hosted.extend(roles);
+        self
+    }
+
+    /// Whether this daemon serves `role` too.
+    pub fn hosts(&self, role: &str) -> bool {
+        self.hosted.contains(&role)
     }
 
     /// The shared cache of a kind: one watch, whoever asks.
     pub fn cache<K: Cached>(&mut self) -> Cache<K> {
         self.caches.want::<K>()
+    }
+
+    /// The shared cache of a kind of which this role needs only a part. Who else wants more makes it hold more.
+    pub fn cache_in<K>(&mut self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
+    where
+        K: Cached + Resource<Scope = NamespaceResourceScope>,
+    {
+        self.caches.want_in::<K>(scope)
     }
 
     /// A right that the role needs beyond its caches'.
@@ -29,5 +53,39 @@ impl<'a> Wiring<'a> {
     /// The rights declared beyond the caches'.
     pub fn into_rules(self) -> Vec<Rule> {
         self.rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::rbac::Scope;
+    use crate::cluster::{CsiStorageCapacity, VolumeSnapshot};
+
+    #[test]
+    fn a_role_hears_who_is_served_beside_it() {
+        let caches = Caches::new();
+        let wiring = Wiring::new(&caches).hosting(["attacher", "provisioner"]);
+        assert!(wiring.hosts("attacher") && !wiring.hosts("resizer"));
+    }
+
+    #[test]
+    fn the_right_to_read_a_part_is_asked_for_where_the_part_is() {
+        let caches = Caches::new();
+        let mut wiring = Wiring::new(&caches);
+        let own = |view: &Viewpoint<'_>| WatchScope {
+            namespace: view.namespace.map(str::to_owned),
+            labels: Some(format!("driver={}", view.driver)),
+        };
+        let _ = wiring.cache_in::<CsiStorageCapacity>(own);
+        let _ = wiring.cache::<VolumeSnapshot>();
+        let view = Viewpoint { namespace: Some("kube"), ..Viewpoint::of("demo") };
+        let told = |rules: Vec<Rule>| rules.into_iter().map(|rule| (rule.resource, rule.scope)).collect::<Vec<_>>();
+        assert_eq!(
+            told(caches.rules(&view)),
+            [("csistoragecapacities".to_owned(), Scope::Namespace), ("volumesnapshots".to_owned(), Scope::Cluster)]
+        );
+        let _ = wiring.cache::<CsiStorageCapacity>();
+        assert_eq!(told(caches.rules(&view))[0].1, Scope::Cluster, "somebody wants them all");
     }
 }

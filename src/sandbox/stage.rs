@@ -17,9 +17,10 @@ use crate::app::{self, AppError, Environment};
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
 use crate::process::{Clock, Dial, Entropy, Tasks};
-use crate::roles;
+use crate::roles::{self, Instance};
 use crate::telemetry::Meter;
 
+use super::actors::Actors;
 use super::api::{self, Api, ApiOptions, Identity};
 use super::driver::{Driver, Listen, Profile, Server};
 use super::network::Network;
@@ -130,6 +131,18 @@ impl Stage {
         self.address
     }
 
+    /// Lets the controllers of a cluster work from now on.
+    pub fn start_actors(&self) {
+        Actors::of(self.api.clone()).start(&self.tasks);
+    }
+
+    /// Gives the cluster the kinds of snapshots and grants.
+    pub fn install_snapshots(&self) {
+        for group in ["snapshot.storage.k8s.io", "gateway.networking.k8s.io"] {
+            self.api.install(group);
+        }
+    }
+
     /// How `host` reaches the API.
     pub fn api_dial(&self, host: &str) -> Dial {
         match (&self.ground, self.address) {
@@ -188,8 +201,12 @@ impl Stage {
             cluster: ClusterAccess::Endpoint { dial: api, token: Some(token) },
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
-            host: name.to_owned(),
-            namespace: Some("kube-system".to_owned()),
+            instance: Instance {
+                host: name.to_owned(),
+                namespace: Some("kube-system".to_owned()),
+                pod: Some(name.to_owned()),
+                node: None,
+            },
             diagnostics,
         };
         let running = spawn(app::serve(loaded, environment, stop.clone()));

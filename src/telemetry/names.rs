@@ -28,6 +28,8 @@ pub enum Kind {
 const RPC_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 /// component-base's buckets for work queues: ten decades from 10 ns.
 const QUEUE_BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+/// Prometheus' own buckets, where theirs uses them.
+const DEFAULT_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// From an attach on an idle machine to one that outlived several back-offs.
 const OPERATION_BUCKETS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
@@ -97,6 +99,45 @@ metrics! {
     /// Confirmed mismatches.
     DRIFT = "csi_control_plane_drift_total", Kind::Counter, ["driver_name", "direction"],
         "Attachments whose recorded state and the driver's answer disagreed twice with nothing in flight, by direction (attach or detach).";
+    /// Volumes made.
+    PROVISION_TOTAL = "controller_persistentvolumeclaim_provision_total", Kind::Counter, ["class", "source"],
+        "Total number of persistent volumes provisioned succeeded. Broken down by storage class name and source of the claim.";
+    /// Attempts to make one that failed.
+    PROVISION_FAILED = "controller_persistentvolumeclaim_provision_failed_total", Kind::Counter, ["class", "source"],
+        "Total number of persistent volume provision failed attempts. Broken down by storage class name and source of the claim.";
+    /// Time that it took.
+    PROVISION_DURATION = "controller_persistentvolumeclaim_provision_duration_seconds", Kind::Histogram(DEFAULT_BUCKETS), ["class", "source"],
+        "Latency in seconds to provision persistent volumes. Failed provisioning attempts are ignored. Broken down by storage class name and source of the claim.";
+    /// Volumes deleted.
+    DELETE_TOTAL = "controller_persistentvolume_delete_total", Kind::Counter, ["class"],
+        "Total number of persistent volumes deleted succeeded. Broken down by storage class name.";
+    /// Attempts to delete one that failed.
+    DELETE_FAILED = "controller_persistentvolume_delete_failed_total", Kind::Counter, ["class"],
+        "Total number of persistent volume delete failed attempts. Broken down by storage class name.";
+    /// Time that it took.
+    DELETE_DURATION = "controller_persistentvolume_delete_duration_seconds", Kind::Histogram(DEFAULT_BUCKETS), ["class"],
+        "Latency in seconds to delete persistent volumes. Failed deletion attempts are ignored. Broken down by storage class name.";
+    /// Capacity objects wanted.
+    CAPACITY_GOAL = "csistoragecapacities_desired_goal", Kind::Gauge, [], "Number of CSIStorageCapacity objects that are supposed to be managed automatically.";
+    /// Those that exist.
+    CAPACITY_CURRENT = "csistoragecapacities_desired_current", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and are supposed to be managed automatically.";
+    /// Those that should not.
+    CAPACITY_OBSOLETE = "csistoragecapacities_obsolete", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and will be deleted automatically. Objects that exist and may need an update are not considered obsolete and therefore not included in this value.";
+    /// Age of the oldest claim without a volume.
+    CLAIMS_OLDEST = "csi_control_plane_claims_oldest_pending_age_seconds", Kind::Gauge, ["driver_name"],
+        "Seconds since the oldest claim that waits for us to make its volume was seen to want one.";
+    /// Claims of which the driver has not said the last word.
+    CLAIMS_IN_BACKGROUND = "csi_control_plane_claims_in_background", Kind::Gauge, ["driver_name"],
+        "Claims for which the driver may be making a volume although its call has ended.";
+    /// Volumes that exist in the driver alone.
+    UNSAVED_VOLUMES = "csi_control_plane_unsaved_volumes", Kind::Gauge, ["driver_name"],
+        "Volumes that were made but whose PersistentVolume could not be written yet.";
+    /// Work of an earlier leader that was taken up.
+    VOLUMES_RESUMED = "csi_control_plane_volumes_resumed_total", Kind::Counter, ["driver_name", "result"],
+        "Claims whose volume an earlier leader had begun to make, by what became of them.";
+    /// Volumes that were not left behind.
+    VOLUMES_RECLAIMED = "csi_control_plane_volumes_reclaimed_total", Kind::Counter, ["driver_name"],
+        "Volumes that were made for a claim that is no more, and deleted again.";
     /// Whether the driver answers.
     DRIVER_READY = "csi_control_plane_driver_ready", Kind::Gauge, ["driver_name"], "1 while the driver is connected and ready.";
     /// Connections made.

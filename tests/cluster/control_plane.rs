@@ -25,6 +25,8 @@ const READY: Duration = Duration::from_secs(90);
 pub(crate) enum Extent {
     /// The API alone: objects change only when somebody changes them.
     Api,
+    /// The API alone, which puts finalizers on new claims and volumes that nobody takes off again.
+    Protecting,
     /// With kube-controller-manager and kube-scheduler.
     Controllers,
 }
@@ -283,9 +285,12 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     .to_vec();
     arguments.push(format!("--etcd-servers=https://127.0.0.1:{etcd}"));
     arguments.push(format!("--secure-port={api}"));
-    if extent == Extent::Api {
-        // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
-        arguments.push("--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection".to_owned());
-    }
+    // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
+    let without = match extent {
+        Extent::Api => "ServiceAccount,StorageObjectInUseProtection",
+        Extent::Protecting => "ServiceAccount",
+        Extent::Controllers => return arguments,
+    };
+    arguments.push(format!("--disable-admission-plugins={without}"));
     arguments
 }

@@ -9,9 +9,11 @@ use csi_control_plane::app::{self, AppError, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::process::{Clock, Dial, Entropy};
-use csi_control_plane::roles;
+use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
 use csi_control_plane::telemetry::Meter;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -21,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::accounts;
 use super::control_plane::{ControlPlane, Extent};
 use crate::cable::Cable;
+use crate::world::until_some;
 
 /// The namespace of the daemons: of their accounts and Leases.
 pub(crate) const NAMESPACE: &str = "kube-system";
@@ -42,6 +45,20 @@ impl Ground {
     pub(crate) async fn set(profile: Profile) -> Self {
         let cluster = crate::shared().await;
         Self::on(cluster, profile).await
+    }
+
+    /// The same with the controllers of a cluster.
+    pub(crate) async fn with_controllers(profile: Profile) -> Self {
+        let ground = Self::on(crate::shared_with_controllers().await, profile).await;
+        let accounts: Api<ServiceAccount> = Api::default_namespaced(ground.client());
+        // No pod before it.
+        until_some(accounts, "default", "there", |account: Option<&ServiceAccount>| account.is_some()).await;
+        ground
+    }
+
+    /// Gives the cluster the kinds of snapshots and grants.
+    pub(crate) async fn install_snapshots(&self) {
+        crate::kinds::install(&self.client).await;
     }
 
     /// The same on a certain cluster.
@@ -152,8 +169,7 @@ impl Ground {
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
             driver: Dial::unix(self.folder.path().join("csi.sock")),
             endpoint: loaded.config.csi.endpoint.clone(),
-            host: host.to_owned(),
-            namespace: Some(NAMESPACE.to_owned()),
+            instance: Instance { host: host.to_owned(), namespace: Some(NAMESPACE.to_owned()), ..Instance::default() },
             diagnostics: Some(listener),
         };
         let stop = CancellationToken::new();

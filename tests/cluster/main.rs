@@ -6,6 +6,7 @@
 //! control_plane
 //! accounts        who may do what on it
 //! conformance     ../conformance on it: the oracle of the sandbox's API
+//! kinds           snapshots and grants, which a cluster has only if somebody installs them
 //! ground          ../it on it: its scenarios, with daemons that have the rights that `check` prints
 //! rights          those rights, one by one: each role alone has enough, and each of them is missed
 //! replicas        the binary as two processes: the leader is told to stop, or killed
@@ -26,6 +27,7 @@ mod conformance;
 mod control_plane;
 mod controllers;
 mod ground;
+mod kinds;
 mod peers;
 mod programs;
 mod replicas;
@@ -43,6 +45,7 @@ mod scenarios {
     pub(crate) mod leading;
     pub(crate) mod nodes;
     pub(crate) mod secrets;
+    pub(crate) mod supplies;
     pub(crate) mod volumes;
 }
 #[path = "../it/balance.rs"]
@@ -58,6 +61,9 @@ mod objects;
 #[path = "../process/program.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests of the process alone")]
 mod program;
+#[path = "../it/supply.rs"]
+#[allow(dead_code, reason = "as the world's")]
+mod supply;
 #[path = "../it/world.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios that only a sandbox can play")]
 mod world;
@@ -76,6 +82,13 @@ async fn shared() -> Arc<ControlPlane> {
     Arc::clone(SHARED.get_or_init(|| async { Arc::new(ControlPlane::start(Extent::Api).await) }).await)
 }
 
+/// The same with controllers.
+async fn shared_with_controllers() -> Arc<ControlPlane> {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let start = || async { Arc::new(ControlPlane::start(Extent::Controllers).await) };
+    Arc::clone(SHARED.get_or_init(start).await)
+}
+
 /// A server for the conformance list.
 struct Standing {
     server: Server,
@@ -84,6 +97,11 @@ struct Standing {
 impl Standing {
     async fn of(control_plane: Arc<ControlPlane>) -> Self {
         let client = control_plane.client().await;
+        let installer = client.clone();
+        let install = Arc::new(move || {
+            let client = installer.clone();
+            async move { kinds::install(&client).await }.boxed()
+        });
         let forget = Arc::new(move || {
             let control_plane = Arc::clone(&control_plane);
             async move {
@@ -93,7 +111,7 @@ impl Standing {
             }
             .boxed()
         });
-        Self { server: Server { client, forget } }
+        Self { server: Server { client, forget, install } }
     }
 }
 
@@ -102,12 +120,19 @@ async fn talking() -> Standing {
     Standing::of(shared().await).await
 }
 
-/// For a case that makes its server forget.
+/// For a case about what the server itself puts on what is in use.
+async fn protecting() -> Standing {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let start = || async { Arc::new(ControlPlane::start(Extent::Protecting).await) };
+    Standing::of(Arc::clone(SHARED.get_or_init(start).await)).await
+}
+
+/// For a case that makes its server forget or learn.
 async fn forgetting() -> Standing {
     Standing::of(Arc::new(ControlPlane::start(Extent::Api).await)).await
 }
 
-conformance::conformance_on!(crate::talking, crate::forgetting);
+conformance::conformance_on!(crate::talking, crate::forgetting, crate::protecting);
 
 #[tokio::test]
 async fn an_account_has_the_rights_that_it_was_given_and_no_others() {

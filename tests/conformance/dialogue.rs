@@ -29,12 +29,19 @@ pub(crate) struct Server {
     pub(crate) client: kube::Client,
     /// Forgets old versions.
     pub(crate) forget: Deed,
+    /// Installs the kinds of snapshots and grants.
+    pub(crate) install: Deed,
 }
 
 impl Server {
     /// Old versions can't be listed or watched from any more.
     pub(crate) async fn forget(&self) {
         (self.forget)().await;
+    }
+
+    /// From here on there are snapshots and grants.
+    pub(crate) async fn install(&self) {
+        (self.install)().await;
     }
 }
 

@@ -21,19 +21,35 @@ struct Standing {
 }
 
 async fn sandbox() -> Standing {
+    standing(Api::new(ApiOptions::new(Clock::system(), Entropy::system()))).await
+}
+
+async fn protecting() -> Standing {
     let api = Api::new(ApiOptions::new(Clock::system(), Entropy::system()));
+    api.protect_storage_in_use();
+    standing(api).await
+}
+
+async fn standing(api: Api) -> Standing {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
     config.default_retry = false;
     let (tasks, _) = Tasks::new("conformance");
     let (incoming, stop) = (tcp_connections(listener), CancellationToken::new());
     tasks.spawn("api", serve(api.clone(), incoming, Connections::default(), stop));
+    let installed = api.clone();
+    let install = Arc::new(move || {
+        for group in ["snapshot.storage.k8s.io", "gateway.networking.k8s.io"] {
+            installed.install(group);
+        }
+        std::future::ready(()).boxed()
+    });
     let forget = Arc::new(move || {
         api.compact();
         std::future::ready(()).boxed()
     });
-    let server = Server { client: kube::Client::try_from(config).unwrap(), forget };
+    let server = Server { client: kube::Client::try_from(config).unwrap(), forget, install };
     Standing { server, _tasks: tasks }
 }
 
-conformance::conformance_on!(crate::sandbox, crate::sandbox);
+conformance::conformance_on!(crate::sandbox, crate::sandbox, crate::protecting);

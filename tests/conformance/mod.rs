@@ -5,13 +5,18 @@
 //! `INSTA_UPDATE=always just cluster` writes what is new). So the sandbox cannot drift from the real server unnoticed.
 
 pub(crate) mod access;
+pub(crate) mod claims;
+pub(crate) mod classes;
 pub(crate) mod compaction;
 pub(crate) mod deleting;
 pub(crate) mod dialogue;
 pub(crate) mod forms;
+pub(crate) mod installed;
 pub(crate) mod lists;
 mod objects;
 pub(crate) mod patches;
+pub(crate) mod protection;
+pub(crate) mod provisioned;
 pub(crate) mod statuses;
 mod transcript;
 pub(crate) mod validation;
@@ -38,6 +43,11 @@ async fn fetch(case: &Case, path: &str) -> Answer {
     case.ask(&Method::GET, path, "", &[], None).await
 }
 
+/// A DELETE of which the transcript isn't told.
+async fn erase(case: &Case, path: &str) -> Answer {
+    case.ask(&Method::DELETE, path, "", &[], None).await
+}
+
 /// Makes a test of each case, on the server that `$server().await` gives.
 macro_rules! each_on {
     ($server:path: $($module:ident { $($case:ident)* })*) => {
@@ -52,12 +62,33 @@ macro_rules! each_on {
 }
 pub(crate) use each_on;
 
-/// Every case: on a server to talk to, and those that make it forget on one of their own.
+/// Every case: on a server to talk to, those that make it forget or learn on one of their own, and those about admission of
+/// what is in use on one that protects it.
 macro_rules! conformance_on {
-    ($talking:path, $forgetting:path) => {
+    ($talking:path, $forgetting:path, $protecting:path) => {
         $crate::conformance::each_on! { $talking:
             access {
                 an_administrator_may_do_everything
+            }
+            claims {
+                a_claim_begins_pending_with_defaults
+                a_claim_without_a_class_stays_without_while_there_is_no_default
+                a_claim_has_what_it_must
+                a_data_source_is_told_twice
+                an_unbound_claim_changes_its_volume_once
+                a_bound_claim_may_grow
+                a_claims_old_class_annotation_stays
+                an_intent_is_one_patch_or_none
+                a_deleted_claim_takes_no_intent
+                a_claims_status_is_apart
+            }
+            classes {
+                a_class_has_what_it_must
+                a_class_never_changes_what_made_volumes
+                an_attributes_class_never_changes
+                a_capacity_belongs_to_a_segment_and_a_class
+                a_csi_nodes_topology_keys_are_labels
+                a_node_has_labels
             }
             deleting {
                 a_finalizer_holds_a_deleted_object
@@ -91,6 +122,12 @@ macro_rules! conformance_on {
                 apply_makes_owns_and_conflicts
                 apply_of_a_finalizer_leaves_those_of_others
                 managed_fields_tell_who_wrote_what
+            }
+            provisioned {
+                a_provisioned_volume_is_kept_as_it_is
+                an_affinity_has_terms
+                an_affinity_is_added_and_then_stays
+                a_volumes_attributes_class_is_not_taken_away
             }
             statuses {
                 a_write_to_the_object_leaves_its_status
@@ -137,6 +174,15 @@ macro_rules! conformance_on {
             compaction {
                 a_page_of_a_compacted_version_has_expired
                 a_watch_from_a_compacted_version_is_gone
+            }
+            installed {
+                snapshots_are_there_once_installed
+            }
+        }
+        $crate::conformance::each_on! { $protecting:
+            protection {
+                new_claims_and_volumes_are_held
+                the_default_class_is_filled_in
             }
         }
     };

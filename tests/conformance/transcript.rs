@@ -114,7 +114,7 @@ impl Transcript {
                 let mut normal = serde_json::Map::new();
                 let is_list = ["items", "rows"].iter().any(|key| members.get(*key).is_some_and(Value::is_array));
                 for (key, value) in members {
-                    if is_list && key == "metadata" && value.get("continue").is_none() {
+                    if is_list && key == "metadata" && value.get("continue").is_none_or(|it| *it == "") {
                         // Its version is the whole store's, which others write to.
                         let mut metadata = value.clone();
                         metadata["resourceVersion"] = "OF-THE-LIST".into();

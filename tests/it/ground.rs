@@ -42,6 +42,19 @@ impl Ground {
         Self::set(profile).await
     }
 
+    /// The same with the controllers of a cluster.
+    pub(crate) async fn with_controllers(profile: Profile) -> Self {
+        let ground = Self::set(profile).await;
+        ground.stage.start_actors();
+        ground
+    }
+
+    /// Gives the cluster the kinds of snapshots and grants.
+    pub(crate) async fn install_snapshots(&self) {
+        self.stage.install_snapshots();
+        tokio::task::yield_now().await;
+    }
+
     /// A client that may do everything.
     pub(crate) fn client(&self) -> kube::Client {
         self.client.clone()

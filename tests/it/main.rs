@@ -9,7 +9,9 @@
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
+//! | [`provision`] | claims that become volumes, and volumes that go with them |
 //! | [`secrets`] | publish secrets |
+//! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
 //! | [`rows`] | the regression list, row by row, and where each row is proven |
@@ -32,8 +34,11 @@ mod leading;
 mod logs;
 mod nodes;
 mod objects;
+mod provision;
 mod rows;
 mod sandbox_only;
 mod secrets;
+mod supplies;
+mod supply;
 mod volumes;
 mod world;

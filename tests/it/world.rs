@@ -12,6 +12,7 @@
 //! `sandbox_only` and brings its own module `ground` with
 //!
 //! - `Ground::set(Profile)`, `alone(Profile)`, `client()`, `driver()`, `restart_driver(Duration)`, `start(host, yaml) -> Daemon`;
+//! - for [`crate::supply`]: `with_controllers(Profile)`, `install_snapshots()`;
 //! - for [`crate::failures`]: `start_wired(host, yaml) -> (Daemon, Cable)`, `restart_api()`, `forget()`, `grant(host, roles)`,
 //!   and `OUTAGE`, how long an outage lasts;
 //! - its daemons keep their Leases in `kube-system`, and its driver's restarts keep the backend's state;
@@ -71,6 +72,15 @@ impl World {
         let driver_name = format!("{id}.csi.example.com");
         let profile = Profile { name: driver_name.clone(), ..Profile::default() };
         Self { ground: Ground::alone(profile).await, id, driver_name }
+    }
+
+    /// A world whose cluster has its controllers, for scenarios about claims: see [`crate::supply`].
+    pub(crate) async fn supplied(change: impl FnOnce(&mut Profile)) -> Self {
+        let id = format!("w{}", Entropy::system().suffix());
+        let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
+        change(&mut profile);
+        let driver_name = profile.name.clone();
+        Self { ground: Ground::with_controllers(profile).await, id, driver_name }
     }
 
     /// What stands under it.

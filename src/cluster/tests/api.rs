@@ -10,7 +10,7 @@ use super::{Answer, Server, pass, status, va};
 use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::error::ApiErrorKind;
 use crate::cluster::names::ObjectName;
-use crate::cluster::objects::{PersistentVolume, VolumeAttachment};
+use crate::cluster::objects::{CsiStorageCapacity, PersistentVolume, ReferenceGrant, VolumeAttachment};
 use crate::cluster::patch::{Guard, Patch, add_finalizer, status_changes};
 use crate::process::chain;
 use crate::telemetry::Meter;
@@ -145,4 +145,65 @@ async fn an_answer_that_is_no_object_is_an_error_of_its_own() {
     let error = api.get::<VolumeAttachment>(&ObjectName::cluster("a")).await.unwrap_err();
     assert_eq!(error.kind(), ApiErrorKind::Unexpected);
     assert!(!chain(&error).contains("html"), "{}", chain(&error));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_made_as_its_body_says_and_its_name_may_be_left_to_the_server() {
+    let server = Server::new(|_| {
+        Answer::Json(201, json!({ "metadata": { "name": "csisc-x", "uid": "u" }, "storageClassName": "c" }))
+    });
+    let (api, _) = api(&server).await;
+    let body = json!({ "metadata": { "generateName": "csisc-" }, "storageClassName": "c" });
+    let made: CsiStorageCapacity = api.create(&ObjectName::namespaced("kube", ""), &body).await.unwrap();
+    assert_eq!(made.metadata.name.as_deref(), Some("csisc-x"));
+    let seen = &server.seen()[0];
+    assert_eq!(
+        (seen.method.as_str(), seen.path.as_str()),
+        ("POST", "/apis/storage.k8s.io/v1/namespaces/kube/csistoragecapacities")
+    );
+    assert_eq!(
+        (seen.query.as_str(), seen.content_type.as_str(), &seen.body),
+        ("fieldManager=csi-control-plane", "application/json", &body)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_tells_gone_from_held_by_the_finalizers_and_names_the_uid() {
+    let server = Server::new(|seen| match seen.path.rsplit('/').next().unwrap() {
+        "held" => Answer::Json(
+            200,
+            json!({ "kind": "PersistentVolume", "metadata": { "name": "held", "finalizers": ["f"], "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+        ),
+        "last" => Answer::Json(200, json!({ "kind": "PersistentVolume", "metadata": { "name": "last" }, "spec": {} })),
+        "other" => Answer::Json(409, status(409, "Conflict", "the UID in the precondition does not match")),
+        _ => Answer::Json(200, json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })),
+    });
+    let (api, _) = api(&server).await;
+    let delete = async |name: &str| api.delete::<PersistentVolume>(&ObjectName::cluster(name), "u1").await;
+    assert_eq!(delete("gone").await.unwrap(), None);
+    assert_eq!(delete("last").await.unwrap(), None, "an object without finalizers was the last that there was of it");
+    let held = delete("held").await.unwrap().unwrap();
+    assert!(held.metadata.deletion_timestamp.is_some());
+    assert_eq!(delete("other").await.unwrap_err().kind(), ApiErrorKind::Conflict);
+    let seen = &server.seen()[0];
+    assert_eq!((seen.method.as_str(), seen.path.as_str()), ("DELETE", "/api/v1/persistentvolumes/gone"));
+    assert_eq!(seen.body["preconditions"], json!({ "uid": "u1" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_one_consistent_answer_of_one_namespace_and_some_labels() {
+    let grant = json!({ "metadata": { "name": "g", "namespace": "shop" }, "spec": { "from": null, "to": null } });
+    let server = Server::new(move |seen| {
+        Answer::Json(200, json!({ "items": if seen.query.is_empty() { json!(null) } else { json!([grant]) } }))
+    });
+    let (api, _) = api(&server).await;
+    let grants: Vec<ReferenceGrant> = api.list(Some("shop"), Some("a=b,c")).await.unwrap();
+    assert_eq!(grants.len(), 1);
+    let seen = &server.seen()[0];
+    assert_eq!(seen.path, "/apis/gateway.networking.k8s.io/v1beta1/namespaces/shop/referencegrants");
+    assert!(
+        seen.query.contains("labelSelector=a%3Db%2Cc") && !seen.query.contains("resourceVersion"),
+        "{}",
+        seen.query
+    );
 }

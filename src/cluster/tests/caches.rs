@@ -13,6 +13,7 @@ use crate::cluster::caches::Caches;
 use crate::cluster::fanout::Origin;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{BY_NODE, BY_VOLUME, CsiNode, VolumeAttachment};
+use crate::cluster::scope::Viewpoint;
 use crate::process::{Clock, Entropy, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 
@@ -57,7 +58,7 @@ async fn start(server: &Server) -> Held {
     let cache = caches.want::<VolumeAttachment>();
     let (tasks, ends) = Tasks::new("cluster");
     let meter = Meter::new();
-    caches.start(&server.clients().await, "demo", &tasks, &meter, Clock::system(), Entropy::seeded(1));
+    caches.start(&server.clients().await, &Viewpoint::of("demo"), &tasks, &meter, Clock::system(), Entropy::seeded(1));
     Held { cache, caches, meter, _tasks: (tasks, ends) }
 }
 
@@ -276,8 +277,12 @@ async fn a_kind_is_watched_once_whoever_asks_and_also_if_asked_late() {
     let lists: Vec<String> =
         server.seen().iter().filter(|seen| !seen.is_watch()).map(|seen| seen.path.clone()).collect();
     assert_eq!(lists, ["/apis/storage.k8s.io/v1/volumeattachments", "/apis/storage.k8s.io/v1/csinodes"]);
-    let rules: Vec<String> =
-        held.caches.rules().into_iter().map(|rule| format!("{}/{}", rule.api_group, rule.resource)).collect();
+    let rules: Vec<String> = held
+        .caches
+        .rules(&Viewpoint::of("demo"))
+        .into_iter()
+        .map(|rule| format!("{}/{}", rule.api_group, rule.resource))
+        .collect();
     assert_eq!(rules, ["storage.k8s.io/volumeattachments", "storage.k8s.io/csinodes"]);
     assert!(held.caches.all_synced());
 }

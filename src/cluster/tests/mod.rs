@@ -5,6 +5,7 @@ mod caches;
 mod clients;
 mod events;
 mod fanout;
+mod kinds;
 mod objects;
 
 use std::convert::Infallible;
@@ -32,6 +33,7 @@ struct Seen {
     path: String,
     query: String,
     content_type: String,
+    accept: String,
     authorization: String,
     connection: usize,
     body: Value,
@@ -137,6 +139,7 @@ async fn answer(script: Script, log: Arc<Mutex<Vec<Seen>>>, request: Request) ->
         path: head.uri.path().to_owned(),
         query: head.uri.query().unwrap_or("").to_owned(),
         content_type: header("content-type"),
+        accept: header("accept"),
         authorization: header("authorization"),
         connection,
         body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),

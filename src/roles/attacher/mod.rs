@@ -38,7 +38,7 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<AttacherSection>(NAME),
-    lease: LeasePolicy::Sidecar(names::attacher_lease),
+    lease: |_| LeasePolicy::Sidecar(names::attacher_lease),
     load,
 };
 

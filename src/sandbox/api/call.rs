@@ -36,8 +36,7 @@ impl Call {
     /// Reads a request; `None` if its path is no place for objects (discovery and the like).
     pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Option<Self>, Rejection> {
         let Some(place) = Place::of(uri.path()) else { return Ok(None) };
-        let resource =
-            resources::find(&place.group, &place.version, &place.plural).ok_or_else(Rejection::path_not_found)?;
+        let resource = resources::find(&place.group, &place.version, &place.plural).ok_or_else(|| place.not_found())?;
         let params = Params::parse(uri)?;
         let named = !place.name.is_empty();
         if !resource.namespaced && !place.namespace.is_empty() {
@@ -96,6 +95,12 @@ impl Call {
 }
 
 impl Place {
+    fn not_found(&self) -> Rejection {
+        let known = |it: &Resource| it.group == self.group && it.version == self.version;
+        let is_known = resources::served(|_| false).into_iter().any(known);
+        if is_known { Rejection::path_not_found() } else { Rejection::group_not_found() }
+    }
+
     fn of(path: &str) -> Option<Self> {
         let segments: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();

@@ -129,12 +129,7 @@ impl Api {
     where
         K: Kind<DynamicType = ()> + DeserializeOwned,
     {
-        let resource = resource_of::<K>()?;
-        let (kind, body) = patch.parts();
-        let body = serde_json::to_vec(&body).map_err(DirectError::Shape)?;
-        let options = WriteOptions { status, ..WriteOptions::by(ACTOR) };
-        let (object, _) = self.state().patch(Target { resource, namespace, name }, &kind, &body, options)?;
-        typed(&object)
+        typed(&*self.patch_object(resource_of::<K>()?, namespace, name, patch, status)?)
     }
 
     /// Deletes an object; says whether it is gone, as opposed to waiting for its finalizers.
@@ -142,9 +137,7 @@ impl Api {
     where
         K: Kind<DynamicType = ()>,
     {
-        let resource = resource_of::<K>()?;
-        let target = Target { resource, namespace, name };
-        Ok(self.state().delete(target, &Preconditions::default(), WriteOptions::by(ACTOR))?.gone)
+        self.delete_object(resource_of::<K>()?, namespace, name)
     }
 
     /// Stores a new object of the kind and in the namespace that it names itself; `default` if it names none.
@@ -152,6 +145,7 @@ impl Api {
         let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
         let resource = resources::of_kind(version, kind)
+            .filter(|resource| self.serves(resource))
             .ok_or_else(|| DirectError::UnknownKind(format!("{kind} in {version}")))?;
         let namespace = match meta::text(&object, "namespace") {
             _ if !resource.namespaced => String::new(),
@@ -160,6 +154,33 @@ impl Api {
         };
         let target = Target { resource, namespace: &namespace, name: "" };
         Ok(self.state().create(target, object, WriteOptions::by(ACTOR))?)
+    }
+
+    /// One object as it is stored.
+    pub fn object(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.state().get(resource, namespace, name)
+    }
+
+    /// Patches an object, or its status, as it is stored.
+    pub fn patch_object(
+        &self,
+        resource: &'static Resource,
+        namespace: &str,
+        name: &str,
+        patch: PatchBody,
+        status: bool,
+    ) -> Result<Arc<Value>, DirectError> {
+        let (kind, body) = patch.parts();
+        let body = serde_json::to_vec(&body).map_err(DirectError::Shape)?;
+        let options = WriteOptions { status, ..WriteOptions::by(ACTOR) };
+        let (object, _) = self.state().patch(Target { resource, namespace, name }, &kind, &body, options)?;
+        Ok(object)
+    }
+
+    /// Deletes an object; says whether it is gone.
+    pub fn delete_object(&self, resource: &'static Resource, namespace: &str, name: &str) -> Result<bool, DirectError> {
+        let target = Target { resource, namespace, name };
+        Ok(self.state().delete(target, &Preconditions::default(), WriteOptions::by(ACTOR))?.gone)
     }
 
     /// The objects of a resource as they are stored; an empty `namespace` means all namespaces.

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The parts that decide without doing are in [`pure`]. What is left out, on purpose: controllers (no garbage collection by
-//! owner, no protection finalizers, no kubelet, so that a deleted pod goes at once), admission, and the schema of fields:
+//! owner, no kubelet, so that a deleted pod goes at once; some are in [`super::actors`]), most of
+//! admission, and the schema of fields:
 //! objects are kept as they were sent.
 //!
 //! One current-thread runtime with paused time runs the whole of it deterministically: chance comes from the seeded
@@ -44,6 +45,7 @@ use audit::Audit;
 pub use auth::{Grant, Identity, Policy, PolicyRule, Token};
 use faults::FaultScript;
 use pure::rejection::Rejection;
+use pure::resources::{self, Resource};
 use store::State;
 
 /// How long a request waits for a version that the store has not reached, as the real server does.
@@ -115,6 +117,29 @@ impl Api {
     /// What goes wrong.
     pub fn faults(&self) -> &FaultScript {
         &self.0.faults
+    }
+
+    /// Installs the optional kinds of a group (`snapshot.storage.k8s.io`, `gateway.networking.k8s.io`), as their
+    /// definitions would: until then a cluster answers that it knows no such place.
+    pub fn install(&self, group: &str) {
+        self.state().install(group);
+    }
+
+    /// From now on new claims and volumes are held by a finalizer, which somebody must take off when they are no longer in
+    /// use: [`super::actors`].
+    pub fn protect_storage_in_use(&self) {
+        self.state().protect_storage_in_use();
+    }
+
+    /// Whether a cluster has the kind.
+    pub(crate) fn serves(&self, resource: &Resource) -> bool {
+        self.state().serves(resource)
+    }
+
+    /// The kinds that the cluster has.
+    fn served(&self) -> Vec<&'static Resource> {
+        let state = self.state();
+        resources::served(|resource| state.serves(resource))
     }
 
     /// Calls `hook` on every change committed from now on.

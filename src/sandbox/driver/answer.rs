@@ -36,20 +36,23 @@ impl Driver {
         let named = |id: Option<&str>| id.filter(|id| !id.is_empty()).map(str::to_owned);
         let header = |name| request.metadata().get(name).and_then(|value| value.to_str().ok());
         let body = request.get_ref();
-        let (volume, node) = (named(body.volume()), named(body.node()));
+        let (volume, name, node) = (named(body.volume()), named(body.name()), named(body.node()));
         let subject = body.subject().filter(|subject| !subject.is_empty());
         let started = self.age();
         self.change(|inner| {
-            let action = inner.script.strike(R::METHOD, volume.as_deref(), node.as_deref());
+            let action = inner.script.strike(R::METHOD, volume.as_deref().or(name.as_deref()), node.as_deref());
             let call = Call {
                 id: 0,
                 method: R::METHOD,
                 volume,
+                name,
                 node,
                 secrets: body.has_secrets(),
                 traceparent: header("traceparent").map(str::to_owned),
                 connection: request.extensions().get::<Connection>().map_or(0, |connection| connection.0),
                 publish: body.publish(),
+                create: body.create(),
+                capacity: body.capacity(),
                 started,
                 deadline: header("grpc-timeout").and_then(timeout).map(|timeout| started.saturating_add(timeout)),
                 applied: None,
@@ -142,7 +145,15 @@ impl Running {
                 sleep(after).await;
                 driver.apply(self.id, &body)
             }
-            Some(Action::Late(after)) => self.act_late(body, after).await,
+            Some(Action::Late(after)) => self.act_late(body, sleep(after)).await,
+            Some(Action::Hold) => {
+                let mut releases = driver.0.releases.subscribe();
+                self.act_late(body, async move {
+                    // The sender lives as long as the driver does.
+                    let _ = releases.changed().await;
+                })
+                .await
+            }
             Some(Action::DoneButFail { code, message }) => {
                 let _hold = self.hold()?;
                 driver.apply(self.id, &body)?;
@@ -182,13 +193,17 @@ impl Running {
         }
     }
 
-    /// Serves in a task of the backend's, which nobody's giving up stops.
-    async fn act_late<R: Rpc>(&self, body: R, after: Duration) -> Result<R::Answer, Refusal> {
+    /// Serves when `ready`, in a task of the backend's, which nobody's giving up stops.
+    async fn act_late<R: Rpc>(
+        &self,
+        body: R,
+        ready: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<R::Answer, Refusal> {
         let hold = self.hold()?;
         let (done, answer) = oneshot::channel();
         let (driver, id) = (self.driver.clone(), self.id);
         self.driver.0.backend.spawn(format!("late.{id}"), async move {
-            sleep(after).await;
+            ready.await;
             let result = driver.apply(id, &body);
             drop(hold);
             // The caller may have given up long ago.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::{Refusal, code_name};
-use crate::proto::ControllerPublishVolumeRequest;
+use crate::proto::{ControllerPublishVolumeRequest, CreateVolumeRequest, GetCapacityRequest};
 
 /// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
 const MEMORY: usize = 200_000;
@@ -76,8 +76,10 @@ pub struct Call {
     pub id: u64,
     /// The RPC.
     pub method: Method,
-    /// The volume that it is about.
+    /// The volume that it is about, by its ID.
     pub volume: Option<String>,
+    /// The name of the volume that it is to make.
+    pub name: Option<String>,
     /// The node that it is about.
     pub node: Option<String>,
     /// Whether it brought secrets. Their values are not kept.
@@ -88,6 +90,10 @@ pub struct Call {
     pub connection: u64,
     /// The whole request of a publish, its secrets taken out.
     pub publish: Option<Box<ControllerPublishVolumeRequest>>,
+    /// The whole request of a creation, its secrets taken out.
+    pub create: Option<Box<CreateVolumeRequest>>,
+    /// The whole request of a question for capacity.
+    pub capacity: Option<Box<GetCapacityRequest>>,
     /// When it arrived.
     pub started: Duration,
     /// When its caller stops waiting, by the deadline that it sent.
@@ -258,11 +264,14 @@ mod tests {
             id: 0,
             method: Method::ControllerPublishVolume,
             volume: Some("v".to_owned()),
+            name: None,
             node: None,
             secrets: false,
             traceparent: None,
             connection: 1,
             publish: None,
+            create: None,
+            capacity: None,
             started: Duration::from_secs(started),
             deadline: deadline.map(Duration::from_secs),
             applied: None,

@@ -4,7 +4,7 @@
 //! A call meets the rules in their order. The first that acts on it is the only one; those behind it neither see nor count
 //! the call, so that rules for one call each strike one call after the other. Chance strikes only where no rule does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct Fault {
     /// The RPC; none: any.
     #[serde(default)]
     pub method: Option<Method>,
-    /// The volume; none: any.
+    /// The volume by its ID, or by its name where it is to be made; none: any.
     #[serde(default)]
     pub volume: Option<String>,
     /// The node; none: any.
@@ -104,6 +104,9 @@ pub enum Action {
     Delay(#[serde(with = "crate::process::duration")] Duration),
     /// It is served after a while, whether its caller still waits or not, and even over a restart. The volume is busy.
     Late(#[serde(with = "crate::process::duration")] Duration),
+    /// It is served when [`Driver::release`](super::Driver::release) is called, whether its caller still waits or not, and
+    /// even over a restart. The volume is busy.
+    Hold,
     /// It is served, but answered with an error.
     DoneButFail {
         /// The gRPC code.
@@ -165,6 +168,18 @@ pub enum Lie {
     DuplicateEntries,
     /// `ListVolumes` never ends: each page points to the first one.
     TokenLoop,
+    /// `CreateVolume` answers without a volume.
+    NoVolume,
+    /// `CreateVolume` answers with a volume without an ID.
+    EmptyVolumeId,
+    /// `CreateVolume` answers that the volume has this many bytes.
+    Size(i64),
+    /// `CreateVolume` made the volume from its source, or not, and tells of none.
+    ForgetSource,
+    /// `CreateVolume` answers that the volume is reached from these places.
+    Topologies(Vec<BTreeMap<String, String>>),
+    /// `GetCapacity` answers this many bytes.
+    Capacity(i64),
     /// The answer is this many bytes larger.
     Huge(usize),
 }

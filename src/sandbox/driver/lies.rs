@@ -1,5 +1,7 @@
 //! False and senseless answers. Pure: an answer goes in and comes out distorted.
 
+use std::collections::BTreeMap;
+
 use super::faults::Lie;
 use super::validate;
 use crate::proto::controller_service_capability::{Rpc, Type as ControllerType};
@@ -9,7 +11,7 @@ use crate::proto::{
     ControllerModifyVolumeResponse, ControllerPublishVolumeResponse, ControllerServiceCapability,
     ControllerUnpublishVolumeResponse, CreateSnapshotResponse, CreateVolumeResponse, DeleteSnapshotResponse,
     DeleteVolumeResponse, GetCapacityResponse, GetPluginCapabilitiesResponse, GetPluginInfoResponse,
-    GetSnapshotResponse, ListSnapshotsResponse, ListVolumesResponse, PluginCapability, ProbeResponse,
+    GetSnapshotResponse, ListSnapshotsResponse, ListVolumesResponse, PluginCapability, ProbeResponse, Topology,
     ValidateVolumeCapabilitiesResponse, list_volumes_response,
 };
 
@@ -22,10 +24,8 @@ pub(super) trait Answer: Send + 'static {
     fn distort(&mut self, _lie: &Lie) {}
 }
 
-impl Answer for CreateVolumeResponse {}
 impl Answer for DeleteVolumeResponse {}
 impl Answer for ControllerUnpublishVolumeResponse {}
-impl Answer for GetCapacityResponse {}
 impl Answer for CreateSnapshotResponse {}
 impl Answer for DeleteSnapshotResponse {}
 impl Answer for ListSnapshotsResponse {}
@@ -33,6 +33,38 @@ impl Answer for GetSnapshotResponse {}
 impl Answer for ControllerExpandVolumeResponse {}
 impl Answer for ControllerGetVolumeResponse {}
 impl Answer for ControllerModifyVolumeResponse {}
+
+impl Answer for CreateVolumeResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if matches!(lie, Lie::NoVolume) {
+            self.volume = None;
+        }
+        let Some(volume) = &mut self.volume else { return };
+        match lie {
+            Lie::EmptyVolumeId => volume.volume_id.clear(),
+            Lie::Size(bytes) => volume.capacity_bytes = *bytes,
+            Lie::ForgetSource => volume.content_source = None,
+            Lie::Topologies(places) => {
+                let topology = |segments: &BTreeMap<String, String>| Topology {
+                    segments: segments.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+                };
+                volume.accessible_topology = places.iter().map(topology).collect();
+            }
+            Lie::Huge(bytes) => {
+                volume.volume_context.insert("padding".to_owned(), "x".repeat(*bytes));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Answer for GetCapacityResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if let Lie::Capacity(bytes) = lie {
+            self.available_capacity = *bytes;
+        }
+    }
+}
 
 impl Answer for ProbeResponse {
     fn distort(&mut self, lie: &Lie) {
@@ -122,7 +154,7 @@ impl Answer for ListVolumesResponse {
                 };
                 self.entries.push(list_volumes_response::Entry { volume: Some(padding), status: None });
             }
-            Lie::NotReady | Lie::EmptyName | Lie::BogusCapabilities => {}
+            _ => {}
         }
     }
 }
@@ -146,6 +178,28 @@ mod tests {
         let mut answer = listing();
         answer.distort(lie);
         answer
+    }
+
+    #[test]
+    fn creations_lie_as_told() {
+        let distorted = |lie: Lie| {
+            let volume = crate::proto::Volume {
+                volume_id: "v".to_owned(),
+                capacity_bytes: 5,
+                content_source: Some(crate::proto::VolumeContentSource::default()),
+                ..crate::proto::Volume::default()
+            };
+            let mut answer = CreateVolumeResponse { volume: Some(volume) };
+            answer.distort(&lie);
+            answer.volume
+        };
+        assert_eq!(distorted(Lie::NoVolume), None);
+        assert_eq!(distorted(Lie::EmptyVolumeId).unwrap().volume_id, "");
+        assert_eq!(distorted(Lie::Size(3)).unwrap().capacity_bytes, 3);
+        assert_eq!(distorted(Lie::ForgetSource).unwrap().content_source, None);
+        let nowhere = Lie::Topologies(vec![BTreeMap::new()]);
+        assert_eq!(distorted(nowhere).unwrap().accessible_topology, [Topology::default()]);
+        assert!(distorted(Lie::NotReady).is_some_and(|it| it.capacity_bytes == 5 && it.content_source.is_some()));
     }
 
     #[test]

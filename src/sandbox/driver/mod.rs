@@ -8,7 +8,7 @@
 //!
 //! - The [`Driver`] is the storage backend and the memory; the [`Server`] is the process in front of it. A restart cuts every
 //!   connection and keeps the state, the calls and the faults.
-//! - Decisions are in pure files (`state`, `volumes`, `snapshots`, `node`, `validate`); a call's path is in `answer`.
+//! - Decisions are in pure files (`state`, `volumes`, `pools`, `snapshots`, `node`, `validate`); a call's path is in `answer`.
 //! - Everything that goes wrong is data ([`Fault`], [`Chance`]) and happens in the same way for the same calls.
 //! - It tells what the caller did: [`Driver::calls`], and [`Driver::violations`] of the rule that a volume has one changing
 //!   call at a time.
@@ -20,6 +20,7 @@ mod calls;
 mod faults;
 mod lies;
 mod node;
+mod pools;
 mod profile;
 mod refusal;
 mod rpc;
@@ -46,7 +47,7 @@ use tokio::time::Instant;
 
 pub use calls::{Call, Method, Outcome, Violation};
 pub use faults::{Action, Chance, Fault, Lie};
-pub use profile::{GIB, Node, Profile, Secrets};
+pub use profile::{GIB, Node, Pool, Profile, Secrets};
 pub use refusal::{Refusal, code_name};
 pub use server::{Listen, Server};
 pub use snapshots::Snapshot;
@@ -72,6 +73,8 @@ struct Shared {
     backend: Tasks,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
+    /// How often held calls were let go on.
+    releases: watch::Sender<u64>,
 }
 
 struct Inner {
@@ -108,8 +111,9 @@ impl Driver {
             server: None,
         };
         let created = clock.now();
-        let (changes, _) = watch::channel(0);
-        Self(Arc::new(Shared { clock, created, hooks: Mutex::default(), backend, inner: Mutex::new(inner), changes }))
+        let (inner, hooks) = (Mutex::new(inner), Mutex::default());
+        let (changes, releases) = (watch::Sender::new(0), watch::Sender::new(0));
+        Self(Arc::new(Shared { clock, created, hooks, backend, inner, changes, releases }))
     }
 
     /// Registers volumes that were there before.
@@ -124,6 +128,19 @@ impl Driver {
     /// The nodes that a volume is published to: the truth.
     pub fn published(&self, volume: &str) -> BTreeSet<String> {
         self.lock().state.published(volume)
+    }
+
+    /// The volume of this name, if one was made and is still there: its ID and what it is.
+    pub fn volume_named(&self, name: &str) -> Option<(String, Volume)> {
+        let inner = self.lock();
+        let found = inner.state.volumes().iter().find(|(_, volume)| volume.name == name);
+        found.map(|(id, volume)| (id.clone(), volume.clone()))
+    }
+
+    /// Cuts a snapshot of a volume without being asked to; `None` if there is no such volume. Returns its ID.
+    pub fn cut_snapshot(&self, name: &str, volume: &str) -> Option<String> {
+        let now = self.0.clock.wall();
+        self.change_state(|state| state.cut(name, volume, now))
     }
 
     /// A copy of everything that the backend holds.
@@ -170,6 +187,11 @@ impl Driver {
         self.change(|inner| inner.script.set_chance(chance));
     }
 
+    /// Lets every call go on that [`Action::Hold`] holds, and those that it would hold now.
+    pub fn release(&self) {
+        self.0.releases.send_modify(|count| *count += 1);
+    }
+
     /// Ends all faults; wedged volumes are free again. Calls that hang already go on hanging.
     pub fn clear_faults(&self) {
         self.change(|inner| {
@@ -191,6 +213,22 @@ impl Driver {
     /// Every call of one method so far, oldest first.
     pub fn calls_of(&self, method: Method) -> Vec<Call> {
         self.lock().log.calls().filter(|call| call.method == method).cloned().collect()
+    }
+
+    /// The calls that were to make the volume of this name, oldest first.
+    pub fn creates_of(&self, name: &str) -> Vec<Call> {
+        self.lock().log.calls().filter(|call| call.name.as_deref() == Some(name)).cloned().collect()
+    }
+
+    /// How often each volume was to be made, by its name.
+    pub fn creates_by_name(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for name in
+            self.lock().log.calls().filter(|call| call.method == Method::CreateVolume).filter_map(|it| it.name.clone())
+        {
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
     }
 
     /// How many calls ended how: `OK`, a gRPC code's name, or `Abandoned`.

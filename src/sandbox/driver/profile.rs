@@ -41,8 +41,12 @@ pub struct Profile {
     pub abort_while_pending: bool,
     /// What publish and unpublish must present, if anything.
     pub required_secrets: Secrets,
+    /// What the making and deleting of volumes must present, if anything.
+    pub provision_secrets: Secrets,
     /// Where volumes can be: the topology segments. Empty: everywhere.
     pub segments: Vec<BTreeMap<String, String>>,
+    /// Places with storage of their own, in place of `segments` and `capacity`.
+    pub pools: Vec<Pool>,
     /// The keys that `mutable_parameters` may have.
     pub mutable_parameters: BTreeSet<String>,
     /// The pool's size in bytes.
@@ -51,11 +55,27 @@ pub struct Profile {
     pub max_volume_size: i64,
     /// The smallest volume in bytes.
     pub min_volume_size: i64,
+    /// Whether `GetCapacity` tells how large and small a volume may be.
+    pub tells_volume_sizes: bool,
     /// The driver's own limit of entries on a page, below the caller's. 0: none.
     pub page_limit: usize,
     /// How long a snapshot is not ready to use after it was cut.
     #[serde(with = "crate::process::duration")]
     pub snapshot_ready_after: Duration,
+}
+
+/// A place with storage of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Pool {
+    /// Where it is.
+    pub segments: BTreeMap<String, String>,
+    /// Its size in bytes.
+    pub capacity: i64,
+    /// Its largest volume in bytes. 0: the driver's.
+    pub max_volume_size: i64,
+    /// What a volume's parameters must say for it to lie here: a kind of storage, say.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// A node that volumes can be published to.
@@ -94,14 +114,25 @@ impl Default for Profile {
             accept_unknown_volumes: false,
             abort_while_pending: true,
             required_secrets: Secrets::default(),
+            provision_secrets: Secrets::default(),
             segments: Vec::new(),
+            pools: Vec::new(),
             mutable_parameters: ["iops", "throughput"].into_iter().map(str::to_owned).collect(),
             capacity: 10 * 1024 * GIB,
             max_volume_size: 1024 * GIB,
             min_volume_size: 1 << 20,
+            tells_volume_sizes: true,
             page_limit: 0,
             snapshot_ready_after: Duration::ZERO,
         }
+    }
+}
+
+impl Pool {
+    /// A pool of this size at this place.
+    pub fn at<'a>(segments: impl IntoIterator<Item = (&'a str, &'a str)>, capacity: i64) -> Self {
+        let segments = segments.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        Self { segments, capacity, ..Self::default() }
     }
 }
 
@@ -110,6 +141,14 @@ impl Profile {
     pub fn with_nodes<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Self {
         let nodes = nodes.into_iter().map(|id| (id.to_owned(), Node::default())).collect();
         Self { nodes, ..Self::default() }
+    }
+
+    /// The same driver with storage in these places only.
+    #[must_use]
+    pub fn in_pools(mut self, pools: impl IntoIterator<Item = Pool>) -> Self {
+        self.services.insert(service::Type::VolumeAccessibilityConstraints as i32);
+        self.pools = pools.into_iter().collect();
+        self
     }
 
     /// The same driver without one controller capability.
@@ -137,13 +176,20 @@ impl Profile {
         Err(Refusal::new(Code::Unimplemented, format!("the driver lacks {}", capability.as_str_name())))
     }
 
-    /// Refuses a call without the secrets that the driver expects.
+    /// Refuses a publish or unpublish without the secrets that the driver expects.
     pub(super) fn authenticate<'a>(
         &self,
         secrets: impl IntoIterator<Item = (&'a String, &'a String)>,
     ) -> Result<(), Refusal> {
-        let given: BTreeMap<&String, &String> = secrets.into_iter().collect();
-        let wrong = self.required_secrets.0.iter().find(|(key, value)| given.get(key) != Some(value));
+        self.required_secrets.admit(secrets)
+    }
+}
+
+impl Secrets {
+    /// Refuses a call without these.
+    pub(super) fn admit<'a>(&self, given: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<(), Refusal> {
+        let given: BTreeMap<&String, &String> = given.into_iter().collect();
+        let wrong = self.0.iter().find(|(key, value)| given.get(key) != Some(value));
         match wrong {
             None => Ok(()),
             Some((key, _)) => Err(Refusal::new(Code::Unauthenticated, format!("secret {key:?} is missing or wrong"))),

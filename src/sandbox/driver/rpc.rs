@@ -37,6 +37,11 @@ pub(super) trait Rpc: Send + Sync + 'static {
         None
     }
 
+    /// The name of the volume that it is to make.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
     /// The node that it is about.
     fn node(&self) -> Option<&str> {
         None
@@ -54,6 +59,16 @@ pub(super) trait Rpc: Send + Sync + 'static {
 
     /// The request of a publish without its secrets, for the record.
     fn publish(&self) -> Option<Box<ControllerPublishVolumeRequest>> {
+        None
+    }
+
+    /// The request of a creation without its secrets, for the record.
+    fn create(&self) -> Option<Box<CreateVolumeRequest>> {
+        None
+    }
+
+    /// The question for capacity, for the record.
+    fn capacity(&self) -> Option<Box<GetCapacityRequest>> {
         None
     }
 }
@@ -128,6 +143,14 @@ rpc! { CreateVolume: CreateVolumeRequest => CreateVolumeResponse =
     fn subject(&self) -> Option<String> {
         Some(format!("name/{}", self.name))
     }
+    fn name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+    fn create(&self) -> Option<Box<CreateVolumeRequest>> {
+        let mut request = self.clone();
+        request.secrets.clear();
+        Some(Box::new(request))
+    }
 }
 
 rpc! { ControllerPublishVolume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse =
@@ -177,7 +200,11 @@ rpc! { ListVolumes: ListVolumesRequest => ListVolumesResponse =
 |this, state, profile, _now| state.list_volumes(profile, this); }
 
 rpc! { GetCapacity: GetCapacityRequest => GetCapacityResponse =
-|this, state, profile, _now| state.get_capacity(profile, this); }
+|this, state, profile, _now| state.get_capacity(profile, this);
+    fn capacity(&self) -> Option<Box<GetCapacityRequest>> {
+        Some(Box::new(self.clone()))
+    }
+}
 
 rpc! { ControllerGetVolume: ControllerGetVolumeRequest => ControllerGetVolumeResponse =
 |this, state, profile, _now| state.get_volume(profile, this);

@@ -30,6 +30,15 @@ pub struct Snapshot {
 }
 
 impl State {
+    /// Cuts a snapshot without being asked to, as an operator at the storage console would.
+    pub fn cut(&mut self, name: &str, volume: &str, now: Timestamp) -> Option<String> {
+        let size = self.volumes.get(volume)?.capacity;
+        let id = self.next_id("snapshot");
+        let (name, source) = (name.to_owned(), volume.to_owned());
+        self.snapshots.insert(id.clone(), Snapshot { name, source, parameters: BTreeMap::new(), size, created: now });
+        Some(id)
+    }
+
     /// `CreateSnapshot`.
     pub fn create_snapshot(
         &mut self,

@@ -45,6 +45,8 @@ pub struct Volume {
     pub mutable: BTreeMap<String, String>,
     /// What it was filled from.
     pub source: Option<VolumeContentSource>,
+    /// The pool that it lies in, if the driver has pools.
+    pub pool: Option<usize>,
     /// Where it is. Empty: everywhere.
     pub segments: BTreeMap<String, String>,
     /// Its volume context.
@@ -75,6 +77,11 @@ impl State {
     /// The volumes, by ID.
     pub fn volumes(&self) -> &BTreeMap<String, Volume> {
         &self.volumes
+    }
+
+    /// The snapshots, by ID.
+    pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
+        &self.snapshots
     }
 
     /// The nodes that a volume is published to.

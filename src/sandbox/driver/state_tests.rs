@@ -42,7 +42,7 @@ fn unpublish(volume: &str, node: &str) -> ControllerUnpublishVolumeRequest {
     ControllerUnpublishVolumeRequest { volume_id, node_id, ..ControllerUnpublishVolumeRequest::default() }
 }
 
-fn create(name: &str, gib: i64) -> CreateVolumeRequest {
+pub(super) fn create(name: &str, gib: i64) -> CreateVolumeRequest {
     CreateVolumeRequest {
         name: name.to_owned(),
         capacity_range: Some(CapacityRange { required_bytes: gib * GIB, limit_bytes: 0 }),

@@ -1,8 +1,6 @@
-//! Making, changing, listing and deleting volumes. Pure.
+//! Making, changing, listing and deleting volumes. Pure. Where they go is in `pools`.
 
 use std::collections::BTreeMap;
-
-use tonic::Code;
 
 use super::profile::{GIB, Profile};
 use super::refusal::Refusal;
@@ -16,14 +14,13 @@ use crate::proto::volume_content_source::Type as Source;
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetVolumeRequest,
     ControllerGetVolumeResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, CreateVolumeRequest,
-    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse,
-    ListVolumesRequest, ListVolumesResponse, Topology, TopologyRequirement, ValidateVolumeCapabilitiesRequest,
-    ValidateVolumeCapabilitiesResponse, VolumeCondition, VolumeContentSource, controller_get_volume_response,
-    list_volumes_response,
+    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest, ListVolumesResponse, Topology,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCondition, VolumeContentSource,
+    controller_get_volume_response, list_volumes_response,
 };
 
 /// A place: topology keys and values.
-type Segments = BTreeMap<String, String>;
+pub(super) type Segments = BTreeMap<String, String>;
 
 impl State {
     /// `CreateVolume`.
@@ -33,6 +30,7 @@ impl State {
         request: &CreateVolumeRequest,
     ) -> Result<CreateVolumeResponse, Refusal> {
         profile.require(Rpc::CreateDeleteVolume)?;
+        profile.provision_secrets.admit(&request.secrets)?;
         validate::name("name", &request.name)?;
         validate::capabilities(profile, &request.volume_capabilities)?;
         let (required, limit) = validate::range(request.capacity_range.as_ref())?;
@@ -56,10 +54,7 @@ impl State {
             None => 0,
         };
         let capacity = validate::size(profile, required, limit, floor)?;
-        if capacity > self.available(profile) {
-            return Err(Refusal::new(Code::ResourceExhausted, "the pool is full"));
-        }
-        let segments = place(profile, request.accessibility_requirements.as_ref())?;
+        let (pool, segments) = self.place(profile, request, capacity)?;
         let id = self.next_id("volume");
         let volume = Volume {
             name: request.name.clone(),
@@ -69,6 +64,7 @@ impl State {
             created_with: validate::sorted(&request.mutable_parameters),
             mutable: validate::sorted(&request.mutable_parameters),
             source: request.volume_content_source.clone(),
+            pool,
             segments,
             context: BTreeMap::from([("name".to_owned(), request.name.clone())]),
             ..Volume::default()
@@ -85,6 +81,7 @@ impl State {
         request: &DeleteVolumeRequest,
     ) -> Result<DeleteVolumeResponse, Refusal> {
         profile.require(Rpc::CreateDeleteVolume)?;
+        profile.provision_secrets.admit(&request.secrets)?;
         validate::required("volume_id", &request.volume_id)?;
         let nodes = self.published(&request.volume_id);
         if let Some(node) = nodes.first() {
@@ -172,28 +169,6 @@ impl State {
         Ok(ControllerGetVolumeResponse { volume: Some(volume.describe(&request.volume_id)), status: Some(status) })
     }
 
-    /// `GetCapacity`.
-    pub fn get_capacity(
-        &self,
-        profile: &Profile,
-        request: &GetCapacityRequest,
-    ) -> Result<GetCapacityResponse, Refusal> {
-        profile.require(Rpc::GetCapacity)?;
-        request.volume_capabilities.iter().try_for_each(|c| validate::capability(profile, Some(c)))?;
-        let here = match &request.accessible_topology {
-            None => true,
-            Some(_) if !profile.is_topology_aware() => {
-                return Err(Refusal::invalid("accessible_topology is set, but the driver has no topology"));
-            }
-            Some(topology) => profile.segments.iter().any(|segments| lies_in(segments, topology)),
-        };
-        Ok(GetCapacityResponse {
-            available_capacity: if here { self.available(profile) } else { 0 },
-            maximum_volume_size: Some(profile.max_volume_size),
-            minimum_volume_size: Some(profile.min_volume_size),
-        })
-    }
-
     /// `ControllerExpandVolume`. A volume that is large enough already is a success.
     pub fn expand_volume(
         &mut self,
@@ -209,7 +184,7 @@ impl State {
         if request.volume_capability.is_some() {
             validate::capability(profile, request.volume_capability.as_ref())?;
         }
-        let available = self.available(profile);
+        let available = self.room_beside(profile, &request.volume_id);
         let volume = self.existing_mut(&request.volume_id)?;
         let capacity = validate::size(profile, required, limit, volume.capacity)?;
         if capacity > volume.capacity {
@@ -248,11 +223,6 @@ impl State {
 
     fn existing_mut(&mut self, id: &str) -> Result<&mut Volume, Refusal> {
         self.volumes.get_mut(id).ok_or_else(|| Refusal::not_found("volume", id))
-    }
-
-    fn available(&self, profile: &Profile) -> i64 {
-        let used = self.volumes.values().fold(0_i64, |sum, volume| sum.saturating_add(volume.capacity));
-        profile.capacity.saturating_sub(used).max(0)
     }
 
     /// How large a volume from `source` is at least.
@@ -321,25 +291,6 @@ impl Volume {
 }
 
 /// Whether a place has all of a topology's segments.
-fn lies_in(segments: &Segments, topology: &Topology) -> bool {
+pub(super) fn lies_in(segments: &Segments, topology: &Topology) -> bool {
     topology.segments.iter().all(|(key, value)| segments.get(key) == Some(value))
-}
-
-/// Where a new volume goes: the first preferred place that exists, then the first requisite one.
-fn place(profile: &Profile, wanted: Option<&TopologyRequirement>) -> Result<Segments, Refusal> {
-    if !profile.is_topology_aware() {
-        return Ok(Segments::new());
-    }
-    let first = profile.segments.first().cloned().unwrap_or_default();
-    let Some(wanted) = wanted else { return Ok(first) };
-    if wanted.requisite.is_empty() && wanted.preferred.is_empty() {
-        return Ok(first);
-    }
-    let exists = |topology: &Topology| profile.segments.iter().find(|segments| lies_in(segments, topology)).cloned();
-    wanted
-        .preferred
-        .iter()
-        .chain(&wanted.requisite)
-        .find_map(exists)
-        .ok_or_else(|| Refusal::new(Code::ResourceExhausted, "no storage in the requested topology"))
 }

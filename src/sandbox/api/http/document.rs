@@ -9,9 +9,10 @@ use super::present::{answer, json_answer, refusal};
 use crate::sandbox::api::pure::discovery::{self, Aggregated};
 use crate::sandbox::api::pure::openapi;
 use crate::sandbox::api::pure::rejection::Rejection;
+use crate::sandbox::api::pure::resources::Resource;
 
 /// Answers a request for a document.
-pub(super) fn answer_document(head: &Parts) -> Response<Body> {
+pub(super) fn answer_document(served: &[&'static Resource], head: &Parts) -> Response<Body> {
     if !matches!(head.method, Method::GET | Method::HEAD) {
         return refusal(&Rejection::path_not_found(), None);
     }
@@ -19,8 +20,8 @@ pub(super) fn answer_document(head: &Parts) -> Response<Body> {
     let segments: Vec<&str> = head.uri.path().trim_matches('/').split('/').collect();
     if let Some(form) = Aggregated::accepted(accept)
         && let Some(body) = match segments.as_slice() {
-            ["api"] => Some(form.core()),
-            ["apis"] => Some(form.named()),
+            ["api"] => Some(form.core(served)),
+            ["apis"] => Some(form.named(served)),
             _ => None,
         }
     {
@@ -33,7 +34,7 @@ pub(super) fn answer_document(head: &Parts) -> Response<Body> {
     if segments == ["openapi", "v2"] && accept.contains("protobuf") {
         return answer(StatusCode::OK, openapi::V2_PROTOBUF, openapi::v2_protobuf());
     }
-    match document(&segments) {
+    match document(served, &segments) {
         _ if matches!(segments.as_slice(), ["healthz" | "livez" | "readyz", ..]) => {
             answer(StatusCode::OK, "text/plain; charset=utf-8", "ok")
         }
@@ -42,18 +43,18 @@ pub(super) fn answer_document(head: &Parts) -> Response<Body> {
     }
 }
 
-fn document(segments: &[&str]) -> Result<Value, Rejection> {
+fn document(served: &[&'static Resource], segments: &[&str]) -> Result<Value, Rejection> {
     match segments {
         ["version"] => Ok(discovery::version()),
         ["api"] => Ok(discovery::api_versions()),
-        ["apis"] => Ok(discovery::api_group_list()),
-        ["api", version] => discovery::resource_list("", version),
-        ["apis", group] => discovery::api_group(group),
-        ["apis", group, version] => discovery::resource_list(group, version),
+        ["apis"] => Ok(discovery::api_group_list(served)),
+        ["api", version] => discovery::resource_list(served, "", version),
+        ["apis", group] => discovery::api_group(served, group),
+        ["apis", group, version] => discovery::resource_list(served, group, version),
         ["openapi", "v2"] => Ok(openapi::v2()),
-        ["openapi", "v3"] => Ok(openapi::v3_index()),
-        ["openapi", "v3", "api", version] => openapi::v3_document("", version),
-        ["openapi", "v3", "apis", group, version] => openapi::v3_document(group, version),
+        ["openapi", "v3"] => Ok(openapi::v3_index(served)),
+        ["openapi", "v3", "api", version] => openapi::v3_document(served, "", version),
+        ["openapi", "v3", "apis", group, version] => openapi::v3_document(served, group, version),
         _ => Err(Rejection::path_not_found()),
     }
 }

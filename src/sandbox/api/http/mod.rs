@@ -84,7 +84,7 @@ where
     let token = take_token(&mut head);
     let order = match admit(&api, &head, token, body).await {
         Ok(Some(order)) => order,
-        Ok(None) => return Ok(document::answer_document(&head)),
+        Ok(None) => return Ok(document::answer_document(&api.served(), &head)),
         Err(rejection) => return Ok(refusal(&rejection, None)),
     };
     let mut record = Record { api: api.clone(), order: order.clone(), code: UNANSWERED };
@@ -135,6 +135,9 @@ where
 {
     let identity = api.identify(token.as_deref())?;
     let Some(call) = Call::parse(&head.method, &head.uri)? else { return Ok(None) };
+    if !api.serves(call.resource) {
+        return Err(Rejection::group_not_found());
+    }
     let own_question = !call.resource.is_stored();
     // The real server takes a namespace to be within itself.
     let namespace = if call.resource.plural == "namespaces" { &call.name } else { &call.namespace };

@@ -128,6 +128,9 @@ fn patch(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Bod
     let kind = match media_type(order) {
         "application/json-patch+json" => PatchKind::Json,
         "application/merge-patch+json" => PatchKind::Merge,
+        "application/strategic-merge-patch+json" if order.call.resource.optional => {
+            return Err(Rejection::unsupported_patch_of_installed());
+        }
         "application/strategic-merge-patch+json" => PatchKind::Strategic,
         "application/apply-patch+yaml" => {
             let manager = params.field_manager.clone().ok_or_else(manager_required)?;

@@ -45,13 +45,21 @@ impl Presenter {
         if let Some(next) = &listed.next {
             meta["continue"] = next.as_str().into();
         }
+        if self.resource.optional && listed.next.is_none() {
+            // Lists of what was installed are built by hand in the real server too, and leave nothing out.
+            meta["continue"] = "".into();
+        }
         if let Some(remaining) = listed.remaining {
             meta["remainingItemCount"] = remaining.into();
         }
         match self.view {
             View::Full => {
                 let (kind, version) = (self.resource.list_kind, self.resource.api_version());
-                json_answer(StatusCode::OK, &ListBody { kind, version, meta, objects: &listed.objects })
+                let typed = self.resource.optional;
+                json_answer(
+                    StatusCode::OK,
+                    &ListBody { kind, version, meta, items: Items { objects: &listed.objects, typed } },
+                )
             }
             View::Metadata => {
                 let items: Vec<Value> = listed.objects.iter().map(|object| partial(object)).collect();
@@ -73,10 +81,15 @@ struct ListBody<'a> {
     kind: &'static str,
     version: String,
     meta: Value,
-    objects: &'a [Arc<Value>],
+    items: Items<'a>,
 }
 
-struct Items<'a>(&'a [Arc<Value>]);
+/// The items, and whether each tells its kind: those of kinds that were installed do.
+struct Items<'a> {
+    objects: &'a [Arc<Value>],
+    typed: bool,
+}
+
 struct Item<'a>(&'a Value);
 
 impl Serialize for ListBody<'_> {
@@ -85,16 +98,16 @@ impl Serialize for ListBody<'_> {
         map.serialize_entry("kind", self.kind)?;
         map.serialize_entry("apiVersion", &self.version)?;
         map.serialize_entry("metadata", &self.meta)?;
-        map.serialize_entry("items", &Items(self.objects))?;
+        map.serialize_entry("items", &self.items)?;
         map.end()
     }
 }
 
 impl Serialize for Items<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for object in self.0 {
-            list.serialize_element(&Item(object))?;
+        let mut list = serializer.serialize_seq(Some(self.objects.len()))?;
+        for object in self.objects {
+            if self.typed { list.serialize_element(object.as_ref())? } else { list.serialize_element(&Item(object))? }
         }
         list.end()
     }
@@ -128,6 +141,9 @@ pub(super) fn answer(code: StatusCode, media_type: &'static str, body: impl Into
 
 /// A refusal, as a `Status`.
 pub(super) fn refusal(rejection: &Rejection, next: Option<&str>) -> Response<Body> {
+    if rejection.code == 404 && rejection.reason.is_empty() {
+        return answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", rejection.message.clone());
+    }
     let mut status = rejection.to_status();
     if let Some(next) = next {
         status["metadata"]["continue"] = next.into();

@@ -1,10 +1,11 @@
 //! What the server says about itself: versions, groups, resources.
 //!
 //! Old clients walk `/api`, `/apis`, `/apis/G` and a resource list per version; newer ones ask `/api` and `/apis` for an
-//! *aggregated* answer by a parameterised media type. Both are rendered from the one table in [`super::resources`].
+//! *aggregated* answer by a parameterised media type. Both are rendered from the kinds that are
+//! served, of the one table in [`super::resources`].
 
 use super::rejection::Rejection;
-use super::resources::{RESOURCES, Resource, STATUS_VERBS, group_version, groups};
+use super::resources::{Resource, STATUS_VERBS, group_version, groups};
 use serde_json::{Value, json};
 
 /// The forms of the aggregated answer that clients ask for.
@@ -46,14 +47,14 @@ impl Aggregated {
     }
 
     /// The answer for `/api`.
-    pub fn core(self) -> Value {
-        self.list(&[aggregated_group("", "v1")])
+    pub fn core(self, served: &[&'static Resource]) -> Value {
+        self.list(&[aggregated_group(served, "", "v1")])
     }
 
     /// The answer for `/apis`.
-    pub fn named(self) -> Value {
+    pub fn named(self, served: &[&'static Resource]) -> Value {
         let groups: Vec<Value> =
-            groups().into_iter().map(|(group, version)| aggregated_group(group, version)).collect();
+            groups(served).into_iter().map(|(group, version)| aggregated_group(served, group, version)).collect();
         self.list(&groups)
     }
 
@@ -67,17 +68,21 @@ impl Aggregated {
     }
 }
 
-fn aggregated_group(group: &str, version: &str) -> Value {
+fn aggregated_group(served: &[&'static Resource], group: &str, version: &str) -> Value {
     let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
-    let resources: Vec<Value> = of(group, version).map(aggregated_resource).collect();
+    let resources: Vec<Value> = of(served, group, version).map(aggregated_resource).collect();
     json!({
         "metadata": metadata,
         "versions": [{ "version": version, "resources": resources, "freshness": "Current" }],
     })
 }
 
-fn of(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
-    RESOURCES.iter().filter(move |it| it.group == group && it.version == version)
+fn of<'a>(
+    served: &'a [&'static Resource],
+    group: &'a str,
+    version: &'a str,
+) -> impl Iterator<Item = &'static Resource> {
+    served.iter().copied().filter(move |it| it.group == group && it.version == version)
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
@@ -111,15 +116,15 @@ pub fn api_versions() -> Value {
 }
 
 /// `GET /apis`.
-pub fn api_group_list() -> Value {
-    let groups: Vec<Value> = groups().into_iter().map(|(group, version)| group_members(group, version)).collect();
+pub fn api_group_list(served: &[&'static Resource]) -> Value {
+    let groups: Vec<Value> = groups(served).into_iter().map(|(group, version)| group_members(group, version)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// `GET /apis/G`.
-pub fn api_group(group: &str) -> Result<Value, Rejection> {
+pub fn api_group(served: &[&'static Resource], group: &str) -> Result<Value, Rejection> {
     let (group, version) =
-        groups().into_iter().find(|(name, _)| *name == group).ok_or_else(Rejection::path_not_found)?;
+        groups(served).into_iter().find(|(name, _)| *name == group).ok_or_else(Rejection::path_not_found)?;
     let mut value = group_members(group, version);
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
@@ -132,9 +137,9 @@ fn group_members(group: &str, version: &str) -> Value {
 }
 
 /// `GET /api/v1` (group empty) and `GET /apis/G/V`.
-pub fn resource_list(group: &str, version: &str) -> Result<Value, Rejection> {
+pub fn resource_list(served: &[&'static Resource], group: &str, version: &str) -> Result<Value, Rejection> {
     let mut resources = Vec::new();
-    for resource in of(group, version) {
+    for resource in of(served, group, version) {
         let mut value = json!({
             "name": resource.plural,
             "singularName": resource.singular,
@@ -189,6 +194,7 @@ pub fn version() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::resources::served;
     use super::*;
 
     #[test]
@@ -212,35 +218,40 @@ mod tests {
 
     #[test]
     fn both_forms_list_the_same_resources() {
-        let plain: Vec<String> = groups()
+        let all = served(|_| true);
+        let plain: Vec<String> = groups(&all)
             .into_iter()
             .chain([("", "v1")])
             .flat_map(|(group, version)| {
-                let list = resource_list(group, version).unwrap();
+                let list = resource_list(&all, group, version).unwrap();
                 let names = list["resources"].as_array().unwrap().clone();
                 names.into_iter().map(|it| it["name"].as_str().unwrap().to_owned())
             })
             .filter(|name| !name.contains('/'))
             .collect();
-        let aggregated: Vec<String> = [Aggregated::V2.named(), Aggregated::V2.core()]
+        let aggregated: Vec<String> = [Aggregated::V2.named(&all), Aggregated::V2.core(&all)]
             .iter()
             .flat_map(|list| list["items"].as_array().unwrap().clone())
             .flat_map(|group| group["versions"][0]["resources"].as_array().unwrap().clone())
             .map(|it| it["resource"].as_str().unwrap().to_owned())
             .collect();
         assert_eq!(plain, aggregated);
-        assert_eq!(plain.len(), RESOURCES.len());
+        assert_eq!(plain.len(), all.len());
     }
 
     #[test]
     fn a_resource_list_names_subresources_and_short_names() {
-        let list = resource_list("", "v1").unwrap();
+        let served = served(|_| false);
+        let list = resource_list(&served, "", "v1").unwrap();
         let find = |name: &str| list["resources"].as_array().unwrap().iter().find(|it| it["name"] == name).unwrap();
         assert_eq!(find("persistentvolumes")["shortNames"], json!(["pv"]));
         assert_eq!(find("persistentvolumes/status")["verbs"], json!(["get", "patch", "update"]));
         assert_eq!(find("pods")["categories"], json!(["all"]));
-        assert_eq!(api_group("storage.k8s.io").unwrap()["preferredVersion"]["groupVersion"], "storage.k8s.io/v1");
-        assert_eq!(api_group("apps").unwrap_err().code, 404);
-        assert_eq!(resource_list("storage.k8s.io", "v2").unwrap_err().code, 404);
+        assert_eq!(
+            api_group(&served, "storage.k8s.io").unwrap()["preferredVersion"]["groupVersion"],
+            "storage.k8s.io/v1"
+        );
+        assert_eq!(api_group(&served, "snapshot.storage.k8s.io").unwrap_err().code, 404);
+        assert_eq!(resource_list(&served, "storage.k8s.io", "v2").unwrap_err().code, 404);
     }
 }

@@ -7,7 +7,7 @@
 //! it: so that document is empty but valid.
 
 use super::rejection::Rejection;
-use super::resources::{RESOURCES, Resource, groups};
+use super::resources::{Resource, groups};
 use serde_json::{Map, Value, json};
 
 /// The media type in which kubectl wants `/openapi/v2`. It asks with an `@` before `v1.0`, which Go's own parser refuses in an answer.
@@ -36,11 +36,11 @@ pub fn v2_protobuf() -> Vec<u8> {
 }
 
 /// `/openapi/v3`: where each version's document is.
-pub fn v3_index() -> Value {
+pub fn v3_index(served: &[&'static Resource]) -> Value {
     let mut paths = Map::new();
     for path in ["api/v1".to_owned()]
         .into_iter()
-        .chain(groups().iter().map(|(group, version)| format!("apis/{group}/{version}")))
+        .chain(groups(served).iter().map(|(group, version)| format!("apis/{group}/{version}")))
     {
         // Clients cache by the hash; ours changes with the version only.
         let url = format!("/openapi/v3/{path}?hash={VERSION}");
@@ -50,10 +50,10 @@ pub fn v3_index() -> Value {
 }
 
 /// `/openapi/v3/api/v1` (group empty) and `/openapi/v3/apis/G/V`.
-pub fn v3_document(group: &str, version: &str) -> Result<Value, Rejection> {
+pub fn v3_document(served: &[&'static Resource], group: &str, version: &str) -> Result<Value, Rejection> {
     let mut paths = Map::new();
     let mut schemas = Map::new();
-    for resource in RESOURCES.iter().filter(|it| it.group == group && it.version == version) {
+    for resource in served.iter().copied().filter(|it| it.group == group && it.version == version) {
         let kind = json!({ "group": group, "version": version, "kind": resource.kind });
         schemas.insert(schema_name(resource), json!({ "type": "object", "x-kubernetes-group-version-kind": [kind] }));
         let base = base_path(resource);
@@ -128,29 +128,32 @@ fn item(resource: &Resource, kind: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::resources::served;
     use super::*;
 
     #[test]
     fn every_stored_kind_announces_server_side_field_validation() {
-        for resource in RESOURCES.iter().filter(|it| it.is_stored()) {
-            let document = v3_document(resource.group, resource.version).unwrap();
+        let all = served(|_| true);
+        for resource in all.iter().copied().filter(|it| it.is_stored()) {
+            let document = v3_document(&all, resource.group, resource.version).unwrap();
             let path = format!("{}/{{name}}", base_path(resource));
             let operation = &document["paths"][&path]["patch"];
             assert_eq!(operation["x-kubernetes-group-version-kind"]["kind"], resource.kind);
             assert!(operation["parameters"].as_array().unwrap().iter().any(|it| it["name"] == "fieldValidation"));
             assert!(operation["requestBody"]["content"].get("application/strategic-merge-patch+json").is_none());
         }
-        assert_eq!(v3_document("apps", "v1").unwrap_err().code, 404);
+        assert_eq!(v3_document(&served(|_| false), "snapshot.storage.k8s.io", "v1").unwrap_err().code, 404);
     }
 
     #[test]
     fn the_index_names_each_version_once() {
-        let index = v3_index();
+        let index = v3_index(&served(|_| false));
         let paths: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
         assert_eq!(
             paths,
             [
                 "api/v1",
+                "apis/apps/v1",
                 "apis/authentication.k8s.io/v1",
                 "apis/authorization.k8s.io/v1",
                 "apis/coordination.k8s.io/v1",

@@ -78,7 +78,8 @@ fn every_message_that_a_field_names_is_in_the_table() {
             assert!(plain.contains(&field.of) || SCHEMA.contains_key(field.of), "{message}.{}", field.name);
         }
     }
-    for resource in resources::RESOURCES {
+    // What was installed comes as JSON only; workloads are made by people, with kubectl, which sends JSON too.
+    for resource in resources::RESOURCES.iter().filter(|it| !it.optional && it.group != "apps") {
         assert!(SCHEMA.keys().any(|name| name.ends_with(&format!(".{}", resource.kind))), "{}", resource.kind);
     }
 }

@@ -148,6 +148,11 @@ impl Rejection {
         Self { details: Some(json!({})), ..Self::plain(404, "NotFound", message) }
     }
 
+    /// The path names no group and version that this server has: said by what stands before all groups, in plain text.
+    pub fn group_not_found() -> Self {
+        Self::plain(404, "", "404 page not found\n")
+    }
+
     /// An object of this name exists.
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         Self::on(409, "AlreadyExists", resource, name, format!("{} \"{name}\" already exists", resource.qualified()))
@@ -324,6 +329,13 @@ impl Rejection {
     /// A patch of a type that isn't one: refused by the router, which words it its own way.
     pub fn unsupported_patch_type() -> Self {
         Self { details: Some(json!({})), ..Self::plain(415, "UnsupportedMediaType", "415: Unsupported Media Type") }
+    }
+
+    /// Strategic merge patches need the type of an object, which the server doesn't have of a kind that was installed.
+    pub fn unsupported_patch_of_installed() -> Self {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+        Self::plain(415, "UnsupportedMediaType", message)
     }
 
     /// Nothing that the client accepts can be sent: refused by the router, too.

@@ -1,6 +1,7 @@
 //! The kinds that the sandbox serves: names, scopes and verbs as the real server's discovery lists them.
 //!
-//! One table; discovery, routing, validation and printing all read it. A kind that is not here does not exist.
+//! One table; discovery, routing, validation and printing all read it. A kind that is not here does not exist; one that is
+//! `optional` is served once it was installed.
 
 /// A kind and its place in the API.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,8 +28,12 @@ pub struct Resource {
     pub has_status: bool,
     /// What can be done, in discovery's order.
     pub verbs: &'static [&'static str],
+    /// Whether a cluster has the kind only if somebody installed its definition.
+    pub optional: bool,
 }
 
+/// What can be done with a stored object of a kind that was installed.
+const INSTALLED: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 /// What can be done with a stored object.
 const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Namespaces can't be deleted all at once.
@@ -52,6 +57,7 @@ macro_rules! resource {
             namespaced: matches!(Scope::$scope, Scope::Namespaced),
             has_status: matches!(Status::$status, Status::Apart),
             verbs: $verbs,
+            optional: false,
         }
     };
 }
@@ -66,6 +72,11 @@ enum Status {
     None,
 }
 
+/// A kind that a definition brings.
+const fn optional(resource: Resource) -> Resource {
+    Resource { optional: true, ..resource }
+}
+
 /// Every kind, by group and then by name, as discovery sorts them.
 pub const RESOURCES: &[Resource] = &[
     resource!("" "v1" "ConfigMap" "configmaps" "configmap" &["cm"], Namespaced, None, STORED),
@@ -77,10 +88,38 @@ pub const RESOURCES: &[Resource] = &[
     Resource { categories: &["all"], ..resource!("" "v1" "Pod" "pods" "pod" &["po"], Namespaced, Apart, STORED) },
     resource!("" "v1" "Secret" "secrets" "secret" &[], Namespaced, None, STORED),
     resource!("" "v1" "ServiceAccount" "serviceaccounts" "serviceaccount" &["sa"], Namespaced, None, STORED),
+    Resource {
+        categories: &["all"],
+        ..resource!("apps" "v1" "DaemonSet" "daemonsets" "daemonset" &["ds"], Namespaced, Apart, STORED)
+    },
+    Resource {
+        categories: &["all"],
+        ..resource!("apps" "v1" "Deployment" "deployments" "deployment" &["deploy"], Namespaced, Apart, STORED)
+    },
+    Resource {
+        categories: &["all"],
+        ..resource!("apps" "v1" "ReplicaSet" "replicasets" "replicaset" &["rs"], Namespaced, Apart, STORED)
+    },
+    Resource {
+        categories: &["all"],
+        ..resource!("apps" "v1" "StatefulSet" "statefulsets" "statefulset" &["sts"], Namespaced, Apart, STORED)
+    },
     resource!("authentication.k8s.io" "v1" "SelfSubjectReview" "selfsubjectreviews" "selfsubjectreview" &[], Cluster, None, QUESTION),
     resource!("authorization.k8s.io" "v1" "SelfSubjectAccessReview" "selfsubjectaccessreviews" "selfsubjectaccessreview" &[], Cluster, None, QUESTION),
     resource!("authorization.k8s.io" "v1" "SelfSubjectRulesReview" "selfsubjectrulesreviews" "selfsubjectrulesreview" &[], Cluster, None, QUESTION),
     resource!("coordination.k8s.io" "v1" "Lease" "leases" "lease" &[], Namespaced, None, STORED),
+    optional(
+        resource!("gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" "referencegrant" &[], Namespaced, None, INSTALLED),
+    ),
+    optional(
+        resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotClass" "volumesnapshotclasses" "volumesnapshotclass" &[], Cluster, None, INSTALLED),
+    ),
+    optional(
+        resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotContent" "volumesnapshotcontents" "volumesnapshotcontent" &[], Cluster, Apart, INSTALLED),
+    ),
+    optional(
+        resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshot" "volumesnapshots" "volumesnapshot" &[], Namespaced, Apart, INSTALLED),
+    ),
     resource!("storage.k8s.io" "v1" "CSIDriver" "csidrivers" "csidriver" &[], Cluster, None, STORED),
     resource!("storage.k8s.io" "v1" "CSINode" "csinodes" "csinode" &[], Cluster, None, STORED),
     resource!("storage.k8s.io" "v1" "CSIStorageCapacity" "csistoragecapacities" "csistoragecapacity" &[], Namespaced, None, STORED),
@@ -135,10 +174,15 @@ pub fn of_kind(api_version: &str, kind: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|it| it.kind == kind && it.api_version() == api_version)
 }
 
-/// The named groups with their version, each once, in the table's order.
-pub fn groups() -> Vec<(&'static str, &'static str)> {
+/// The kinds that a cluster serves: those that each has, and of the others those for which `installed` is true.
+pub fn served(installed: impl Fn(&Resource) -> bool) -> Vec<&'static Resource> {
+    RESOURCES.iter().filter(|it| !it.optional || installed(it)).collect()
+}
+
+/// The named groups of these kinds with their version, each once, in their order.
+pub fn groups(resources: &[&'static Resource]) -> Vec<(&'static str, &'static str)> {
     let mut groups: Vec<(&str, &str)> = Vec::new();
-    for resource in RESOURCES.iter().filter(|it| !it.group.is_empty()) {
+    for resource in resources.iter().filter(|it| !it.group.is_empty()) {
         if !groups.contains(&(resource.group, resource.version)) {
             groups.push((resource.group, resource.version));
         }
@@ -165,8 +209,30 @@ mod tests {
         let apart: Vec<_> = RESOURCES.iter().filter(|it| it.has_status).map(|it| it.plural).collect();
         assert_eq!(
             apart,
-            ["namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "volumeattachments"]
+            [
+                "namespaces",
+                "nodes",
+                "persistentvolumeclaims",
+                "persistentvolumes",
+                "pods",
+                "daemonsets",
+                "deployments",
+                "replicasets",
+                "statefulsets",
+                "volumesnapshotcontents",
+                "volumesnapshots",
+                "volumeattachments"
+            ]
         );
+    }
+
+    #[test]
+    fn optional_kinds_are_served_once_installed() {
+        let bare = served(|_| false);
+        assert!(bare.iter().all(|it| !it.optional) && bare.len() + 4 == RESOURCES.len());
+        let snapshots = served(|it| it.group == "snapshot.storage.k8s.io");
+        assert!(groups(&snapshots).contains(&("snapshot.storage.k8s.io", "v1")));
+        assert!(!groups(&snapshots).contains(&("gateway.networking.k8s.io", "v1beta1")));
     }
 
     #[test]

@@ -39,6 +39,15 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
         }
         "secrets" => json!({"type": "Opaque"}),
         "namespaces" => namespace(object),
+        // What Go writes of structs that have no `omitempty`.
+        "nodes" => json!({"spec": {}, "status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": {
+                "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
+                "systemUUID": "",
+            },
+        }}),
         "pods" => json!({"spec": {
             "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
             "terminationGracePeriodSeconds": 30, "enableServiceLinks": true, "securityContext": {},

@@ -27,7 +27,8 @@ const RETURN_DELETED: [&str; 10] = [
     "volumeattributesclasses",
 ];
 /// Kinds whose `metadata.generation` counts the changes of their spec, from this number on. The others have none.
-const GENERATIONS: [(&str, i64); 2] = [("pods", 1), ("csidrivers", 0)];
+const GENERATIONS: [(&str, i64); 6] =
+    [("pods", 1), ("csidrivers", 0), ("deployments", 1), ("replicasets", 1), ("statefulsets", 1), ("daemonsets", 1)];
 /// Kinds whose status endpoint keeps the whole of `metadata`; on the others a status write may change labels and the like.
 const STATUS_KEEPS_METADATA: [&str; 1] = ["volumeattachments"];
 
@@ -38,7 +39,7 @@ pub(crate) fn creates_on_update(resource: &Resource) -> bool {
 
 /// Whether a PUT without a resourceVersion is allowed.
 pub(crate) fn updates_unconditionally(resource: &Resource) -> bool {
-    !CONDITIONAL_UPDATE.contains(&resource.plural)
+    !resource.optional && !CONDITIONAL_UPDATE.contains(&resource.plural)
 }
 
 /// Whether DELETE answers with the object that it removed.
@@ -47,6 +48,9 @@ pub(crate) fn returns_deleted(resource: &Resource) -> bool {
 }
 
 fn first_generation(resource: &Resource) -> Option<i64> {
+    if resource.optional {
+        return Some(1);
+    }
     GENERATIONS.iter().find(|(plural, _)| *plural == resource.plural).map(|(_, first)| *first)
 }
 
@@ -139,7 +143,7 @@ pub(crate) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value, 
         }
     }
     if status {
-        if STATUS_KEEPS_METADATA.contains(&resource.plural) {
+        if resource.optional || STATUS_KEEPS_METADATA.contains(&resource.plural) {
             for field in ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "generation"] {
                 set(new, field, old.pointer(&format!("/metadata/{field}")).cloned());
             }

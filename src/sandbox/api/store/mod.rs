@@ -10,17 +10,20 @@
 //! Everything here is synchronous and runs under the one lock that [`Api`](super::Api) holds, as if etcd were a map: a
 //! request sees a consistent state, a commit is seen by all or by none.
 
+mod admission;
 mod defaults;
 mod history;
 pub(crate) mod meta;
+mod naming;
 mod read;
+mod sources;
 mod token;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -109,6 +112,10 @@ pub(crate) struct State {
     changed: watch::Sender<u64>,
     /// Whether `metadata.managedFields` is kept for writes other than apply.
     managed_fields: bool,
+    /// The groups of optional kinds that were installed.
+    installed: BTreeSet<String>,
+    /// Whether new claims and volumes get the finalizer that holds them while they are in use.
+    protects: bool,
 }
 
 /// What a commit does to an object.
@@ -129,6 +136,8 @@ impl State {
             hooks: Vec::new(),
             changed: watch::Sender::new(0),
             managed_fields,
+            installed: BTreeSet::new(),
+            protects: false,
         };
         if let Some(namespaces) = RESOURCES.iter().find(|resource| resource.plural == "namespaces") {
             for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -161,6 +170,21 @@ impl State {
         self.history.compact(self.version);
         // Watches that lag behind learn it now, not with the next change.
         self.changed.send_replace(self.version);
+    }
+
+    /// Installs the optional kinds of a group.
+    pub(crate) fn install(&mut self, group: &str) {
+        self.installed.insert(group.to_owned());
+    }
+
+    /// Whether the kind is there.
+    pub(crate) fn serves(&self, resource: &Resource) -> bool {
+        !resource.optional || self.installed.contains(resource.group)
+    }
+
+    /// From now on new claims and volumes are held while they are in use.
+    pub(crate) fn protect_storage_in_use(&mut self) {
+        self.protects = true;
     }
 
     /// Adds a hook.

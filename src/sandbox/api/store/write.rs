@@ -7,18 +7,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Change, Key, State, defaults, kind, meta};
+use super::{Change, Key, State, defaults, kind, meta, sources};
 use crate::sandbox::api::pure::patch::{self, Managed, PatchKind};
 use crate::sandbox::api::pure::rejection::{Cause, Rejection};
 use crate::sandbox::api::pure::resources::{RESOURCES, Resource};
 use crate::sandbox::api::pure::validate;
 
-/// Names from a `generateName` are tried this often.
-const NAME_ATTEMPTS: usize = 8;
-/// What generated suffixes are made of: no vowels, so no words.
-const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// The longest `generateName` that is kept before the suffix.
-const LONGEST_BASE: usize = 58;
 /// These can't be deleted.
 const FIXED_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
@@ -93,6 +87,10 @@ impl State {
         meta::prepare_create(resource, &mut object, target.namespace, &uid, &now);
         defaults::fill(resource, &mut object);
         defaults::fill_status(resource, &mut object, &now);
+        if resource.plural == "persistentvolumeclaims" {
+            sources::settle(None, &mut object);
+        }
+        self.admit(resource, &mut object);
         validate::on_create(resource, &object)?;
         self.track(resource, None, &mut object, options);
         let key = Key::new(target.namespace, meta::text(&object, "name"));
@@ -208,10 +206,14 @@ impl State {
         }
         meta::prepare_update(resource, current, &mut object, options.status);
         defaults::fill(resource, &mut object);
+        if resource.plural == "persistentvolumeclaims" && !options.status {
+            sources::settle(Some(current), &mut object);
+        }
         if options.status {
             defaults::note_phase(resource, current, &mut object, &self.timestamp());
         }
         validate::on_update(resource, current, &object, options.status)?;
+        self.admit_change(resource, current, &object)?;
         self.track(resource, Some(current), &mut object, options);
         if object == **current {
             return Ok(Arc::clone(current));
@@ -269,6 +271,9 @@ impl State {
         let mut object = Value::clone(&current);
         meta::set(&mut object, "deletionTimestamp", Some(self.timestamp().into()));
         meta::set(&mut object, "deletionGracePeriodSeconds", (!is_namespace).then(|| 0.into()));
+        if let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64) {
+            meta::set(&mut object, "generation", Some((generation + 1).into()));
+        }
         if is_namespace && let Some(phase) = object.pointer_mut("/status/phase") {
             *phase = "Terminating".into();
         }
@@ -325,51 +330,6 @@ impl State {
             return Err(Rejection::forbidden_because(target.resource, name, why));
         }
         Ok(())
-    }
-
-    /// Gives a new object its name: the path's, its own, or a generated one.
-    fn name(&self, target: Target<'_>, object: &mut Value) -> Result<(), Rejection> {
-        if !target.name.is_empty() {
-            meta::set(object, "name", Some(target.name.into()));
-            return Ok(());
-        }
-        if !meta::text(object, "name").is_empty() {
-            return Ok(());
-        }
-        let base = meta::text(object, "generateName");
-        if base.is_empty() {
-            let cause = Cause::required("metadata.name", "name or generateName is required");
-            return Err(Rejection::invalid(target.resource, "", &[cause]));
-        }
-        let base: String = base.chars().take(LONGEST_BASE).collect();
-        let mut name = String::new();
-        for _ in 0..NAME_ATTEMPTS {
-            let suffix: String = (0..5).map(|_| self.letter()).collect();
-            name = format!("{base}{suffix}");
-            if self.get(target.resource, target.namespace, &name).is_none() {
-                break;
-            }
-        }
-        meta::set(object, "name", Some(name.into()));
-        Ok(())
-    }
-
-    fn letter(&self) -> char {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a fraction of 27 is a small positive number"
-        )]
-        let at = (self.entropy.fraction() * SUFFIX_LETTERS.len() as f64) as usize;
-        char::from(*SUFFIX_LETTERS.get(at).unwrap_or(&b'x'))
-    }
-
-    /// A version 4 UUID that the seed decides.
-    fn uid(&self) -> String {
-        let digits: String = (0..4).map(|_| self.entropy.suffix()).collect();
-        let number = u128::from_str_radix(&digits, 16).unwrap_or_default();
-        uuid::Builder::from_random_bytes(number.to_be_bytes()).into_uuid().to_string()
     }
 
     /// Now, as `metadata` tells it: in whole seconds.

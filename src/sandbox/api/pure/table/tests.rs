@@ -3,7 +3,8 @@ use crate::sandbox::api::pure::resources::{RESOURCES, find};
 
 fn row(group: &str, plural: &str, object: &Value) -> Vec<Value> {
     let now = "2026-01-01T00:10:00Z".parse().unwrap();
-    cells::of(find(group, "v1", plural).unwrap(), object, now)
+    let resource = RESOURCES.iter().find(|it| it.group == group && it.plural == plural).unwrap();
+    cells::of(resource, object, now)
 }
 
 fn created(name: &str) -> Value {

@@ -4,16 +4,20 @@
 //!   types.rs     wrong JSON types: 400, as a decoder says it        (nothing else is looked at then)
 //!   metadata.rs  names, namespaces, finalizers, what never changes  \
 //!   storage.rs   VolumeAttachment, CSINode, CSIDriver, ...           > one list of causes: 422
-//!   volumes.rs   PersistentVolume, PersistentVolumeClaim            /
+//!   volumes.rs   PersistentVolume                                   |
+//!   claims.rs    PersistentVolumeClaim                              |
+//!   selectors.rs affinities, allowed topologies, label selectors    /
 //!   core.rs      Secret, ConfigMap, Event, Lease, Pod, Node
 //! ```
 //!
 //! The rules and words are those of `pkg/apis/*/validation` of Kubernetes 1.36, oddities included. Rules about fields that no
 //! controller of storage reads are left out; unknown fields are kept.
 
+mod claims;
 mod core;
 mod metadata;
 mod names;
+mod selectors;
 mod storage;
 mod types;
 mod volumes;
@@ -86,7 +90,7 @@ fn object(resource: &Resource, new: &Value, causes: &mut Vec<Cause>) {
         "volumeattributesclasses" => storage::attributes_class(new, causes),
         "csistoragecapacities" => storage::capacity(new, causes),
         "persistentvolumes" => volumes::volume(new, causes),
-        "persistentvolumeclaims" => volumes::claim(new, causes),
+        "persistentvolumeclaims" => claims::claim(new, causes),
         "secrets" => core::secret(new, causes),
         "configmaps" => core::config_map(new, causes),
         "leases" => core::lease(new, causes),
@@ -107,7 +111,9 @@ fn changes(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause
         }
         "storageclasses" => storage::storage_class_changes(old, new, causes),
         "volumeattributesclasses" => {
-            immutable("driverName", old.get("driverName"), new.get("driverName"), causes);
+            if old.get("driverName") != new.get("driverName") {
+                causes.push(Cause::forbidden("driverName", "updates to driverName are forbidden."));
+            }
             if old.get("parameters") != new.get("parameters") {
                 causes.push(Cause::forbidden("parameters", "updates to parameters are forbidden."));
             }
@@ -117,7 +123,7 @@ fn changes(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause
             immutable("storageClassName", old.get("storageClassName"), new.get("storageClassName"), causes);
         }
         "persistentvolumes" => volumes::volume_changes(old, new, causes),
-        "persistentvolumeclaims" => volumes::claim_changes(old, new, causes),
+        "persistentvolumeclaims" => claims::changes(old, new, causes),
         "secrets" => core::secret_changes(old, new, causes),
         "configmaps" => core::config_map_changes(old, new, causes),
         _ => {}

@@ -2,7 +2,7 @@
 
 use super::super::access::{at, list, text};
 use super::super::rejection::Cause;
-use super::{immutable, names, volumes};
+use super::{immutable, names, selectors, volumes};
 use serde_json::Value;
 
 /// The longest error message that a VolumeAttachment's status can hold, in bytes.
@@ -90,6 +90,9 @@ pub(super) fn csi_node(new: &Value, causes: &mut Vec<Cause>) {
         seen.push(name);
         let mut keys: Vec<&str> = Vec::new();
         for key in list(driver, &["topologyKeys"]).iter().filter_map(Value::as_str) {
+            if key.is_empty() {
+                causes.push(Cause::required(&field, ""));
+            }
             if keys.contains(&key) {
                 causes.push(Cause::duplicate(&field, &key.into()));
             }
@@ -136,45 +139,45 @@ fn one_of(value: Option<&Value>, field: &str, allowed: &[&str], causes: &mut Vec
     }
 }
 
+/// The name of a driver where it may be any qualified name.
+fn provisioner(new: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let name = text(new, &[field]);
+    if name.is_empty() {
+        causes.push(Cause::required(field, ""));
+    } else {
+        let faults = names::qualified(&name.to_lowercase());
+        // The real server shows the name as it compares it.
+        causes.extend(faults.into_iter().map(|why| Cause::invalid(field, &name.to_lowercase().into(), why)));
+    }
+}
+
 /// A `StorageClass`.
 pub(super) fn storage_class(new: &Value, causes: &mut Vec<Cause>) {
-    let provisioner = text(new, &["provisioner"]);
-    if provisioner.is_empty() {
-        causes.push(Cause::required("provisioner", ""));
-    } else {
-        let faults = names::qualified(&provisioner.to_lowercase());
-        causes.extend(faults.into_iter().map(|why| Cause::invalid("provisioner", &provisioner.into(), why)));
-    }
+    provisioner(new, "provisioner", causes);
     one_of(new.get("reclaimPolicy").filter(|it| !it.is_null()), "reclaimPolicy", &["Delete", "Retain"], causes);
     let modes = ["Immediate", "WaitForFirstConsumer"];
     one_of(new.get("volumeBindingMode").filter(|it| !it.is_null()), "volumeBindingMode", &modes, causes);
+    selectors::allowed_topologies(list(new, &["allowedTopologies"]), "allowedTopologies", causes);
 }
 
 /// What of a `StorageClass` never changes.
 pub(super) fn storage_class_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    if old.get("parameters") != new.get("parameters") {
-        causes.push(Cause::forbidden("parameters", "updates to parameters are forbidden."));
-    }
-    if old.get("provisioner") != new.get("provisioner") {
-        causes.push(Cause::forbidden("provisioner", "updates to provisioner are forbidden."));
+    for key in ["parameters", "provisioner"] {
+        immutable(key, old.get(key), new.get(key), causes);
     }
     // Unset is `Delete` and `Immediate`: the server fills them in.
-    let or = |object: &Value, key: &str, default: &str| {
-        let value = text(object, &[key]);
-        if value.is_empty() { default.to_owned() } else { value.to_owned() }
-    };
-    if or(old, "reclaimPolicy", "Delete") != or(new, "reclaimPolicy", "Delete") {
-        causes.push(Cause::forbidden("reclaimPolicy", "updates to reclaimPolicy are forbidden."));
-    }
-    let mode = or(new, "volumeBindingMode", "Immediate");
-    if or(old, "volumeBindingMode", "Immediate") != mode {
-        causes.push(Cause::invalid("volumeBindingMode", &mode.into(), "field is immutable"));
+    for (key, default) in [("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")] {
+        let or = |object: &Value| -> Value {
+            let value = text(object, &[key]);
+            if value.is_empty() { default.into() } else { value.into() }
+        };
+        immutable(key, Some(&or(old)), Some(&or(new)), causes);
     }
 }
 
 /// A `VolumeAttributesClass`.
 pub(super) fn attributes_class(new: &Value, causes: &mut Vec<Cause>) {
-    driver_name(text(new, &["driverName"]), "driverName", causes);
+    provisioner(new, "driverName", causes);
     let parameters = at(new, &["parameters"]).and_then(Value::as_object);
     if parameters.is_none_or(serde_json::Map::is_empty) {
         causes.push(Cause::required("parameters", "must contain at least one key/value pair"));
@@ -183,7 +186,13 @@ pub(super) fn attributes_class(new: &Value, causes: &mut Vec<Cause>) {
 
 /// A `CSIStorageCapacity`.
 pub(super) fn capacity(new: &Value, causes: &mut Vec<Cause>) {
+    if let Some(topology) = at(new, &["nodeTopology"]) {
+        selectors::labels(topology, "nodeTopology", causes);
+    }
     let class = text(new, &["storageClassName"]);
     causes
         .extend(names::subdomain(class).into_iter().map(|why| Cause::invalid("storageClassName", &class.into(), why)));
+    if let Some(quantity) = at(new, &["capacity"]).filter(|it| volumes::quantity(it).is_some_and(|it| it < 0.0)) {
+        causes.push(Cause::invalid("capacity", quantity, "must be greater than or equal to 0"));
+    }
 }

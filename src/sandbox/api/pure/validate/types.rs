@@ -178,6 +178,10 @@ fn complaint(resource: &Resource, path: &str, wrong: &Value, wanted: &str) -> St
         let layout = if wanted == "v1.Time" { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
         return format!("parsing time \"{text}\" as \"{layout}\"");
     }
+    if wanted == "resource.Quantity" && wrong.is_string() {
+        return "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            .to_owned();
+    }
     if wanted == "[]uint8" && wrong.is_string() {
         return format!("illegal base64 data at input byte {}", wrong.as_str().map_or(0, base64_fault));
     }
@@ -227,7 +231,7 @@ fn mismatch<'a>(value: &'a Value, go_type: &'a str) -> Option<(&'a Value, &'a st
         "[]uint8" => value.as_str().is_some_and(|text| STANDARD.decode(text).is_ok()),
         "bool" => value.is_boolean(),
         "int32" => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
-        "resource.Quantity" => value.is_string() || value.is_number(),
+        "resource.Quantity" => super::volumes::quantity(value).is_some(),
         _ => value.is_object(),
     };
     (!fits).then_some((value, go_type))

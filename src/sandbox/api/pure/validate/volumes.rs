@@ -1,8 +1,8 @@
-//! PersistentVolume and `PersistentVolumeClaim`.
+//! PersistentVolume.
 
-use super::super::access::{at, list, set, text};
+use super::super::access::{at, list, text};
 use super::super::rejection::Cause;
-use super::{immutable, names, storage};
+use super::{immutable, names, selectors, storage};
 use serde_json::{Value, json};
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -52,10 +52,10 @@ pub(super) fn spec(spec: &Value, inline: bool, field: &str, causes: &mut Vec<Cau
         if let Some(policy) = policy.filter(|policy| !policies.iter().any(|it| *policy == it)) {
             causes.push(Cause::not_supported(at_field("persistentVolumeReclaimPolicy"), policy, &policies));
         }
-        let modes = ["Block", "Filesystem"];
-        if let Some(mode) = at(spec, &["volumeMode"]).filter(|mode| !modes.iter().any(|it| *mode == it)) {
-            causes.push(Cause::not_supported(at_field("volumeMode"), mode, &modes));
+        if let Some(affinity) = at(spec, &["nodeAffinity"]) {
+            selectors::node_affinity(affinity, &at_field("nodeAffinity"), causes);
         }
+        volume_mode(spec, &at_field("volumeMode"), causes);
     }
     let mut sources = 0;
     for source in SOURCES.iter().filter(|source| at(spec, &[source]).is_some()) {
@@ -72,14 +72,37 @@ pub(super) fn spec(spec: &Value, inline: bool, field: &str, causes: &mut Vec<Cau
         causes.push(Cause::required(field, "must specify a volume type"));
     }
     if !inline {
-        class_name(spec, &at_field("storageClassName"), causes);
+        class_name(spec, "storageClassName", field, causes);
+        attributes_class(spec, field, causes);
     }
 }
 
-fn class_name(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
-    let class = text(spec, &["storageClassName"]);
+/// A claim's or volume's mode.
+pub(super) fn volume_mode(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let modes = ["Block", "Filesystem"];
+    if let Some(mode) = at(spec, &["volumeMode"]).filter(|mode| !modes.iter().any(|it| *mode == it)) {
+        causes.push(Cause::not_supported(field, mode, &modes));
+    }
+}
+
+/// The name of a class of either sort, if there is one.
+pub(super) fn class_name(spec: &Value, member: &str, field: &str, causes: &mut Vec<Cause>) {
+    let (class, field) = (text(spec, &[member]), format!("{field}.{member}"));
     if !class.is_empty() {
-        causes.extend(names::subdomain(class).into_iter().map(|why| Cause::invalid(field, &class.into(), why)));
+        causes.extend(names::subdomain(class).into_iter().map(|why| Cause::invalid(&field, &class.into(), why)));
+    }
+}
+
+fn attributes_class(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let member = "volumeAttributesClassName";
+    let Some(class) = at(spec, &[member]) else { return };
+    if *class == "" {
+        causes.push(Cause::required(format!("{field}.{member}"), "an empty string is disallowed"));
+    }
+    class_name(spec, member, field, causes);
+    if at(spec, &["csi"]).is_none() {
+        let why = "has to be specified when using volumeAttributesClassName";
+        causes.push(Cause::required(format!("{field}.csi"), why));
     }
 }
 
@@ -105,7 +128,8 @@ fn inline_only(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn access_modes(spec: &Value, field: &str, when_missing: &str, causes: &mut Vec<Cause>) {
+/// A claim's or volume's access modes.
+pub(super) fn access_modes(spec: &Value, field: &str, when_missing: &str, causes: &mut Vec<Cause>) {
     let modes = list(spec, &["accessModes"]);
     if modes.is_empty() {
         causes.push(Cause::required(field, when_missing));
@@ -134,13 +158,39 @@ fn capacity(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Refuses a quantity that is zero or negative; its digits decide, whatever its suffix.
-fn positive(quantity: &Value, field: &str, causes: &mut Vec<Cause>) {
+pub(super) fn positive(quantity: &Value, field: &str, causes: &mut Vec<Cause>) {
     let shown = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
     let digits = shown.trim_start_matches('+');
     let number = digits.split(|c: char| c.is_ascii_alphabetic()).next().unwrap_or("");
     if digits.starts_with('-') || !number.chars().any(|c| ('1'..='9').contains(&c)) {
         causes.push(Cause::invalid(field, &shown.into(), "must be greater than zero"));
     }
+}
+
+/// The value of a quantity, exact enough to compare two of them.
+pub(super) fn quantity(quantity: &Value) -> Option<f64> {
+    let text = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at_checked(digits)?;
+    let factor = match suffix {
+        "" => 1.0,
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "E" => 1e18,
+        "Ki" => f64::from(1 << 10),
+        "Mi" => f64::from(1 << 20),
+        "Gi" => f64::from(1 << 30),
+        "Ti" => f64::from(1 << 20) * f64::from(1 << 20),
+        "Pi" => f64::from(1 << 30) * f64::from(1 << 20),
+        "Ei" => f64::from(1 << 30) * f64::from(1 << 30),
+        // An exponent.
+        _ => return text.parse().ok(),
+    };
+    Some(number.parse::<f64>().ok()? * factor)
 }
 
 fn csi(source: &Value, field: &str, causes: &mut Vec<Cause>) {
@@ -181,39 +231,15 @@ pub(super) fn volume_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) 
         causes.push(Cause::forbidden("spec.persistentvolumesource", why));
     }
     immutable("volumeMode", at(old, &["spec", "volumeMode"]), at(new, &["spec", "volumeMode"]), causes);
-}
-
-/// A `PersistentVolumeClaim`.
-pub(super) fn claim(new: &Value, causes: &mut Vec<Cause>) {
-    let spec = at(new, &["spec"]).unwrap_or(&Value::Null);
-    access_modes(spec, "spec.accessModes", "at least 1 access mode is required", causes);
-    match at(spec, &["resources", "requests", "storage"]) {
-        None => causes.push(Cause::required("spec.resources[storage]", "")),
-        Some(quantity) => positive(quantity, "spec.resources[storage]", causes),
+    let affinity = |object| at(object, &["spec", "nodeAffinity"]);
+    if affinity(old).is_some() && affinity(old) != affinity(new) {
+        let shown = affinity(new).unwrap_or(&Value::Null);
+        let why = "field is immutable, except for updating from beta label to GA";
+        causes.push(Cause::invalid("nodeAffinity", shown, why));
     }
-    class_name(spec, "spec.storageClassName", causes);
-}
-
-/// What of a claim may change: the binding, once; later its size and its attributes class.
-pub(super) fn claim_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    let spec = |object: &Value| at(object, &["spec"]).cloned().unwrap_or_else(|| json!({}));
-    let (before, mut after) = (spec(old), spec(new));
-    let bound = text(old, &["status", "phase"]) == "Bound";
-    let mut restore = |key: &str, free: bool| {
-        if free {
-            match before.get(key) {
-                Some(value) => set(&mut after, key, value.clone()),
-                None => drop(after.as_object_mut().and_then(|map| map.remove(key))),
-            }
-        }
-    };
-    restore("volumeName", text(old, &["spec", "volumeName"]).is_empty());
-    restore("storageClassName", at(old, &["spec", "storageClassName"]).is_none());
-    restore("resources", bound);
-    restore("volumeAttributesClassName", bound);
-    if before != after {
-        let why =
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        causes.push(Cause::forbidden("spec", why));
+    let class = |object| at(object, &["spec", "volumeAttributesClassName"]);
+    if class(old).is_some() && class(new).is_none() {
+        causes
+            .push(Cause::forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden"));
     }
 }

@@ -1,5 +1,7 @@
 //! What is kept of an object, and what it costs.
 
+mod provisioning;
+
 use std::mem::size_of;
 
 use serde_json::{Value, json};

@@ -1,0 +1,107 @@
+//! VolumeAttachments. A foreign one keeps its name, uid, version, deletion, attacher and volume: it must be known, because
+//! it keeps its volume from being released.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+
+use super::{BY_NODE, BY_VOLUME, Cached, IndexName, VolumeSpec, or_default, trim_meta};
+use crate::cluster::names;
+
+/// The wish that a volume be attached to a node.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::storage::v1::VolumeAttachment)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAttachment {
+    /// Name, uid, version, finalizers, deletion, and the node id annotation.
+    pub metadata: ObjectMeta,
+    /// What is wished.
+    pub spec: VolumeAttachmentSpec,
+    /// What was done; empty for a foreign attachment.
+    #[serde(default, deserialize_with = "or_default")]
+    pub status: VolumeAttachmentStatus,
+}
+
+/// Which volume, which node, whose job.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAttachmentSpec {
+    /// The name of the CSI driver that must act.
+    pub attacher: String,
+    /// The Kubernetes node; empty for a foreign attachment.
+    #[serde(default, deserialize_with = "or_default")]
+    pub node_name: String,
+    /// The volume.
+    #[serde(default, deserialize_with = "or_default")]
+    pub source: VolumeAttachmentSource,
+}
+
+/// The volume: exactly one of the two.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAttachmentSource {
+    /// The name of a PersistentVolume.
+    pub persistent_volume_name: Option<String>,
+    /// A volume that has no PersistentVolume: a pod's inline volume, translated by the attach/detach controller.
+    pub inline_volume_spec: Option<Box<VolumeSpec>>,
+}
+
+/// What was done about an attachment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAttachmentStatus {
+    /// Whether the volume is attached.
+    #[serde(default, deserialize_with = "or_default")]
+    pub attached: bool,
+    /// The driver's answer to the publish call, for the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment_metadata: Option<BTreeMap<String, String>>,
+    /// Why the last attempt to attach failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attach_error: Option<Box<VolumeError>>,
+    /// Why the last attempt to detach failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detach_error: Option<Box<VolumeError>>,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeError {
+    /// The error's text, at most 1024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// The gRPC status code, if the driver answered with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<i32>,
+}
+
+impl Cached for VolumeAttachment {
+    const KIND: &'static str = "VolumeAttachment";
+
+    fn trim(&mut self, driver: &str) {
+        trim_meta(&mut self.metadata, names::VOLUME_ATTACHMENT_ANNOTATIONS);
+        if self.spec.attacher != driver {
+            self.metadata.annotations = None;
+            self.metadata.finalizers = None;
+            self.metadata.creation_timestamp = None;
+            self.spec.node_name = String::new();
+            self.spec.source.inline_volume_spec = None;
+            self.status = VolumeAttachmentStatus::default();
+        }
+    }
+
+    fn index(&self, add: &mut dyn FnMut(IndexName, String)) {
+        if let Some(volume) = &self.spec.source.persistent_volume_name {
+            add(BY_VOLUME, volume.clone());
+        }
+        if !self.spec.node_name.is_empty() {
+            add(BY_NODE, self.spec.node_name.clone());
+        }
+    }
+}

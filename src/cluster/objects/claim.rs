@@ -1,0 +1,207 @@
+//! PersistentVolumeClaims.
+//!
+//! Ours are those that name our driver as their provisioner (or as what took their in-tree provisioner over), and those
+//! that carry our intent. Of another's claim stays what a clone of it must know: size, mode, volume, phase.
+//! Annotations are all kept while a volume is to be made for the claim: a class may ask for any of them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Deserialize;
+
+use super::{
+    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, IndexName, or_default, quantity, trim_meta, trim_unread,
+    unless_empty,
+};
+use crate::cluster::names;
+
+/// The wish to have a volume.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::PersistentVolumeClaim)]
+pub struct PersistentVolumeClaim {
+    /// Name, uid, version, finalizers, deletion; the annotations as the file's head says.
+    pub metadata: ObjectMeta,
+    /// What is wished.
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: ClaimSpec,
+    /// How far it is.
+    #[serde(default, deserialize_with = "or_default")]
+    pub status: ClaimStatus,
+}
+
+/// What volume is wished.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(from = "WireSpec")]
+pub struct ClaimSpec {
+    /// The class by its field; [`PersistentVolumeClaim::class_name`] also looks at the annotation.
+    pub storage_class_name: Option<String>,
+    /// The PersistentVolume, once there is one.
+    pub volume_name: Option<String>,
+    /// Access modes as Kubernetes spells them.
+    pub access_modes: Vec<String>,
+    /// `Filesystem`, `Block`, or unset for the former.
+    pub volume_mode: Option<String>,
+    /// The size that is asked for, a quantity.
+    pub storage: Option<String>,
+    /// Whether volumes are to be selected by their labels, which no provisioner can do.
+    pub has_selector: bool,
+    /// What the volume is to be made from.
+    pub data_source: Option<Box<DataSource>>,
+    /// The same, by the field that can name any kind and another namespace.
+    pub data_source_ref: Option<Box<DataSource>>,
+    /// The class of the volume's changeable attributes.
+    pub volume_attributes_class_name: Option<String>,
+}
+
+/// What a volume is to be made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataSource {
+    /// The kind's API group; unset for the core group.
+    #[serde(default, deserialize_with = "unless_empty")]
+    pub api_group: Option<String>,
+    /// The kind.
+    #[serde(default, deserialize_with = "or_default")]
+    pub kind: String,
+    /// The object's name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    /// Its namespace; unset for the claim's.
+    #[serde(default, deserialize_with = "unless_empty")]
+    pub namespace: Option<String>,
+}
+
+/// How far a claim is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct ClaimStatus {
+    /// `Pending`, `Bound` or `Lost`.
+    pub phase: Option<String>,
+}
+
+/// The specification as it is sent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSpec {
+    storage_class_name: Option<String>,
+    #[serde(default, deserialize_with = "unless_empty")]
+    volume_name: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    access_modes: Vec<String>,
+    volume_mode: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    resources: WireResources,
+    selector: Option<serde::de::IgnoredAny>,
+    data_source: Option<Box<DataSource>>,
+    data_source_ref: Option<Box<DataSource>>,
+    #[serde(default, deserialize_with = "unless_empty")]
+    volume_attributes_class_name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireResources {
+    #[serde(default, deserialize_with = "or_default")]
+    requests: WireRequests,
+}
+
+#[derive(Default, Deserialize)]
+struct WireRequests {
+    #[serde(default, deserialize_with = "quantity")]
+    storage: Option<String>,
+}
+
+impl From<WireSpec> for ClaimSpec {
+    fn from(wire: WireSpec) -> Self {
+        Self {
+            storage_class_name: wire.storage_class_name,
+            volume_name: wire.volume_name,
+            access_modes: wire.access_modes,
+            volume_mode: wire.volume_mode,
+            storage: wire.resources.requests.storage,
+            has_selector: wire.selector.is_some(),
+            data_source: wire.data_source,
+            data_source_ref: wire.data_source_ref,
+            volume_attributes_class_name: wire.volume_attributes_class_name,
+        }
+    }
+}
+
+/// What [`BY_SOURCE`] finds claims under.
+pub fn source_key(namespace: &str, kind: &str, name: &str) -> String {
+    format!("{namespace}/{kind}/{name}")
+}
+
+impl PersistentVolumeClaim {
+    /// The name of the claim's class: the old annotation wins over the field, as everywhere in Kubernetes.
+    pub fn class_name(&self) -> Option<&str> {
+        self.annotation(names::ANNOTATION_BETA_STORAGE_CLASS).or(self.spec.storage_class_name.as_deref())
+    }
+
+    /// Who the claim's controller says must make the volume.
+    pub fn provisioner(&self) -> Option<&str> {
+        let old = || self.annotation(names::ANNOTATION_BETA_STORAGE_PROVISIONER);
+        self.annotation(names::ANNOTATION_STORAGE_PROVISIONER).or_else(old)
+    }
+
+    /// The node that the scheduler chose.
+    pub fn selected_node(&self) -> Option<&str> {
+        let chosen = |key| self.annotation(key).filter(|node| !node.is_empty());
+        chosen(names::ANNOTATION_SELECTED_NODE).or_else(|| chosen(names::ANNOTATION_ALPHA_SELECTED_NODE))
+    }
+
+    /// The CSI driver that has taken over the claim's in-tree provisioner.
+    pub fn migrated_to(&self) -> Option<&str> {
+        self.annotation(names::ANNOTATION_MIGRATED_TO)
+    }
+
+    /// Whether `driver`'s intent to make a volume is on the claim.
+    pub fn has_intent(&self, driver: &str) -> bool {
+        let ours = names::provisioning_finalizer(driver);
+        self.metadata.finalizers.as_ref().is_some_and(|held| held.contains(&ours))
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+}
+
+impl Cached for PersistentVolumeClaim {
+    const KIND: &'static str = "PersistentVolumeClaim";
+
+    fn trim(&mut self, driver: &str) {
+        let intent = self.has_intent(driver);
+        let ours = intent || self.provisioner() == Some(driver) || self.migrated_to() == Some(driver);
+        if ours && (intent || self.spec.volume_name.is_none()) {
+            trim_unread(&mut self.metadata);
+            return;
+        }
+        trim_meta(&mut self.metadata, names::CLAIM_ANNOTATIONS);
+        self.spec.data_source = None;
+        self.spec.data_source_ref = None;
+        if !ours {
+            self.metadata.creation_timestamp = None;
+            self.spec.access_modes = Vec::new();
+            self.spec.volume_attributes_class_name = None;
+        }
+    }
+
+    fn index(&self, add: &mut dyn FnMut(IndexName, String)) {
+        let own = self.metadata.namespace.as_deref().unwrap_or_default();
+        let mut keys: Vec<String> = [&self.spec.data_source, &self.spec.data_source_ref]
+            .into_iter()
+            .flatten()
+            .map(|source| source_key(source.namespace.as_deref().unwrap_or(own), &source.kind, &source.name))
+            .collect();
+        // Servers mirror one field into the other.
+        keys.dedup();
+        for key in keys {
+            add(BY_SOURCE, key);
+        }
+        if self.spec.volume_name.is_none() {
+            if let Some(class) = self.class_name() {
+                add(BY_CLASS, class.to_owned());
+            }
+            if let Some(node) = self.selected_node() {
+                add(BY_SELECTED_NODE, node.to_owned());
+            }
+        }
+    }
+}

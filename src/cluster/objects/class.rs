@@ -1,0 +1,91 @@
+//! Classes: of volumes, and of their changeable attributes. A foreign StorageClass keeps its metadata and whose it is.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Deserialize;
+
+use super::{Cached, IndexName, or_default, trim_meta};
+
+/// How volumes of a kind are made.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::storage::v1::StorageClass)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageClass {
+    /// Name, uid, version and deletion.
+    pub metadata: ObjectMeta,
+    /// The driver that makes them.
+    #[serde(default, deserialize_with = "or_default")]
+    pub provisioner: String,
+    /// What the driver wants to be told, and which Secrets it needs.
+    #[serde(default, deserialize_with = "or_default")]
+    pub parameters: BTreeMap<String, String>,
+    /// What becomes of a volume when its claim is gone; unset for `Delete`.
+    pub reclaim_policy: Option<String>,
+    /// Mount options, in their order.
+    #[serde(default, deserialize_with = "or_default")]
+    pub mount_options: Vec<String>,
+    /// `Immediate` or `WaitForFirstConsumer`; unset for the former.
+    pub volume_binding_mode: Option<String>,
+    /// Where volumes may be; empty for everywhere.
+    #[serde(default, deserialize_with = "or_default")]
+    pub allowed_topologies: Vec<TopologySelectorTerm>,
+}
+
+/// Places: those that satisfy every expression.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologySelectorTerm {
+    /// The expressions.
+    #[serde(default, deserialize_with = "or_default")]
+    pub match_label_expressions: Vec<TopologyExpression>,
+}
+
+/// The values that a label of a place may have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct TopologyExpression {
+    /// The label.
+    #[serde(default, deserialize_with = "or_default")]
+    pub key: String,
+    /// The values.
+    #[serde(default, deserialize_with = "or_default")]
+    pub values: Vec<String>,
+}
+
+impl StorageClass {
+    /// Whether a volume is made only once a pod wants it.
+    pub fn waits_for_consumer(&self) -> bool {
+        self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+    }
+}
+
+impl Cached for StorageClass {
+    const KIND: &'static str = "StorageClass";
+
+    fn trim(&mut self, driver: &str) {
+        trim_meta(&mut self.metadata, &[]);
+        self.metadata.annotations = None;
+        if self.provisioner != driver {
+            let (metadata, provisioner) = (std::mem::take(&mut self.metadata), std::mem::take(&mut self.provisioner));
+            *self = Self { metadata, provisioner, ..Self::default() };
+        }
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+}
+
+/// A volume's attributes that can be changed while it is used. Read when needed, never cached.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::storage::v1::VolumeAttributesClass)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAttributesClass {
+    /// The object's metadata.
+    pub metadata: ObjectMeta,
+    /// The driver that understands the parameters.
+    #[serde(default, deserialize_with = "or_default")]
+    pub driver_name: String,
+    /// The attributes.
+    #[serde(default, deserialize_with = "or_default")]
+    pub parameters: BTreeMap<String, String>,
+}

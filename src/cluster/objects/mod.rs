@@ -1,0 +1,177 @@
+//! The parts of Kubernetes objects that some role reads, and nothing else.
+//!
+//! k8s-openapi's full types cost 7–17 kB an object. These cost what the driver's own volumes need, and a few hundred
+//! bytes for what belongs to others. So any object loses its managed fields, its labels and owners (but where a role reads
+//! them), and the annotations that nobody reads. An annotation map that was there stays there, if empty, because a patch
+//! must know whether it exists. What each kind keeps of a foreign object is said in its file.
+
+mod attachment;
+mod capacity;
+mod claim;
+mod class;
+mod grant;
+mod node;
+mod snapshot;
+mod volume;
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+
+pub use attachment::{
+    VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeError,
+};
+pub use capacity::CsiStorageCapacity;
+pub use claim::{ClaimSpec, ClaimStatus, DataSource, PersistentVolumeClaim, source_key};
+pub use class::{StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttributesClass};
+pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
+pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
+pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotStatus};
+pub use volume::{ClaimRef, CsiSource, InTree, PersistentVolume, SecretRef, VolumeSpec};
+
+/// A look-up of objects by something that they carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IndexName(pub &'static str);
+
+/// VolumeAttachments by the name of their PersistentVolume.
+pub const BY_VOLUME: IndexName = IndexName("by-volume");
+/// VolumeAttachments by the name of their node.
+pub const BY_NODE: IndexName = IndexName("by-node");
+/// PersistentVolumes by the uid of their claim.
+pub const BY_CLAIM: IndexName = IndexName("by-claim");
+/// Claims whose volume is not made yet by what it is to be made from: [`source_key`].
+pub const BY_SOURCE: IndexName = IndexName("by-source");
+/// Claims without a volume by the name of their class.
+pub const BY_CLASS: IndexName = IndexName("by-class");
+/// Claims without a volume by the node that the scheduler chose.
+pub const BY_SELECTED_NODE: IndexName = IndexName("by-selected-node");
+
+/// A kind that can be held in a cache.
+pub trait Cached:
+    Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + PartialEq + Send + Sync + 'static
+{
+    /// The kind's name on metrics and on the status page.
+    const KIND: &'static str;
+
+    /// Whether a cluster may lack the kind, or not let us read it: then there is none, and it is looked for again now and
+    /// then.
+    const OPTIONAL: bool = false;
+
+    /// Drops what no role reads, seen from `driver`.
+    fn trim(&mut self, driver: &str);
+
+    /// Tells every look-up under which the object can be found.
+    fn index(&self, add: &mut dyn FnMut(IndexName, String));
+}
+
+/// Drops what no role reads of any kind. Labels and owners that a role does read are put back by the kind.
+fn trim_meta(meta: &mut ObjectMeta, annotations: &[&str]) {
+    trim_unread(meta);
+    if let Some(held) = &mut meta.annotations {
+        held.retain(|key, _| annotations.contains(&key.as_str()));
+    }
+}
+
+fn trim_unread(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    meta.labels = None;
+    meta.owner_references = None;
+    meta.generate_name = None;
+    meta.generation = None;
+    meta.self_link = None;
+    meta.deletion_grace_period_seconds = None;
+}
+
+/// A member that may be missing or null. Go writes an empty list that has no `omitempty` as null: the `CSINode` of a node
+/// without drivers says `drivers: null`, and one such node must not stop the cache of them all.
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+/// A name that is unset when empty.
+fn unless_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(from).map(|text| text.filter(|text| !text.is_empty()))
+}
+
+/// A quantity as it is written. A server sends text; a number would be understood by it too, so it is here.
+fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Wire {
+        Text(String),
+        Number(serde_json::Number),
+    }
+    Ok(Option::<Wire>::deserialize(from)?.map(|wire| match wire {
+        Wire::Text(text) => text,
+        Wire::Number(number) => number.to_string(),
+    }))
+}
+
+/// What the URL of a kind is made of, where no type of k8s-openapi says it; and whether the server is asked for the
+/// metadata alone, because no role reads more.
+macro_rules! resource {
+    ($type:ident, $scope:ident, $group:literal, $version:literal, $plural:literal, metadata only: $metadata:literal) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = kube::core::$scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                stringify!($type).into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn metadata_api() -> bool {
+                $metadata
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+resource!(
+    VolumeSnapshot,
+    NamespaceResourceScope,
+    "snapshot.storage.k8s.io",
+    "v1",
+    "volumesnapshots",
+    metadata only: false
+);
+resource!(
+    VolumeSnapshotContent,
+    ClusterResourceScope,
+    "snapshot.storage.k8s.io",
+    "v1",
+    "volumesnapshotcontents",
+    metadata only: false
+);
+resource!(
+    ReferenceGrant,
+    NamespaceResourceScope,
+    "gateway.networking.k8s.io",
+    "v1beta1",
+    "referencegrants",
+    metadata only: false
+);
+resource!(Node, ClusterResourceScope, "", "v1", "nodes", metadata only: true);

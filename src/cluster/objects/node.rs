@@ -1,0 +1,94 @@
+//! Nodes: of a `CSINode` only our driver's entry, of a `Node` only its labels.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Deserialize;
+
+use super::{Cached, IndexName, or_default, trim_meta};
+
+/// Which CSI drivers run on a node, and how they call it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::storage::v1::CSINode)]
+pub struct CsiNode {
+    /// Name, uid and version.
+    pub metadata: ObjectMeta,
+    /// The drivers.
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: CsiNodeSpec,
+}
+
+/// The drivers of a node; in a cache only our own.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct CsiNodeSpec {
+    /// One entry per driver.
+    #[serde(default, deserialize_with = "or_default")]
+    pub drivers: Vec<CsiNodeDriver>,
+}
+
+/// A driver on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct CsiNodeDriver {
+    /// The driver's name.
+    pub name: String,
+    /// The driver's id of the node.
+    #[serde(rename = "nodeID")]
+    pub node_id: String,
+    /// The node's labels that say where in the driver's topology it is.
+    #[serde(default, rename = "topologyKeys", deserialize_with = "or_default")]
+    pub topology_keys: Vec<String>,
+}
+
+impl CsiNode {
+    /// What `driver` calls this node, if it runs there.
+    pub fn node_id(&self, driver: &str) -> Option<&str> {
+        self.spec.drivers.iter().find(|entry| entry.name == driver).map(|entry| entry.node_id.as_str())
+    }
+
+    /// The labels that make up the node's place in `driver`'s topology, if the driver runs there.
+    pub fn topology_keys(&self, driver: &str) -> Option<&[String]> {
+        self.spec.drivers.iter().find(|entry| entry.name == driver).map(|entry| entry.topology_keys.as_slice())
+    }
+}
+
+impl Cached for CsiNode {
+    const KIND: &'static str = "CSINode";
+
+    fn trim(&mut self, driver: &str) {
+        trim_meta(&mut self.metadata, &[]);
+        self.metadata.annotations = None;
+        self.metadata.creation_timestamp = None;
+        self.spec.drivers.retain(|entry| entry.name == driver);
+        self.spec.drivers.shrink_to_fit();
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+}
+
+/// A node: where it is.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Node {
+    /// Name, uid, version, deletion and labels.
+    pub metadata: ObjectMeta,
+}
+
+impl Node {
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+}
+
+impl Cached for Node {
+    const KIND: &'static str = "Node";
+
+    fn trim(&mut self, _driver: &str) {
+        let labels = self.metadata.labels.take();
+        trim_meta(&mut self.metadata, &[]);
+        self.metadata.labels = labels;
+        self.metadata.annotations = None;
+        self.metadata.finalizers = None;
+        self.metadata.creation_timestamp = None;
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+}

@@ -1,0 +1,272 @@
+//! PersistentVolumes. A foreign driver's keeps its metadata and *whose* it is. `csi` is then `None`, so that a role that
+//! does not ask refuses it instead of publishing it without its attributes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::{BY_CLAIM, Cached, IndexName, or_default, trim_meta};
+use crate::cluster::names;
+
+/// A volume of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::PersistentVolume)]
+pub struct PersistentVolume {
+    /// Name, uid, version, finalizers, deletion, and the annotations of [`names::PERSISTENT_VOLUME_ANNOTATIONS`].
+    pub metadata: ObjectMeta,
+    /// What the volume is.
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: VolumeSpec,
+    /// `Available`, `Bound`, `Released` …; of a foreign volume unset.
+    #[serde(default, rename = "status", deserialize_with = "phase")]
+    pub phase: Option<Box<str>>,
+}
+
+fn phase<'de, D: Deserializer<'de>>(status: D) -> Result<Option<Box<str>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Status {
+        phase: Option<Box<str>>,
+    }
+    Ok(Option::<Status>::deserialize(status)?.and_then(|status| status.phase))
+}
+
+/// What a volume is.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(from = "WireVolumeSpec")]
+pub struct VolumeSpec {
+    /// The CSI volume; `None` for in-tree sources and for the volumes of other drivers.
+    pub csi: Option<Box<CsiSource>>,
+    /// Access modes as Kubernetes spells them.
+    pub access_modes: Vec<String>,
+    /// Mount options, in their order.
+    pub mount_options: Vec<String>,
+    /// `Filesystem`, `Block`, or unset for the former.
+    pub volume_mode: Option<String>,
+    /// The claim that the volume is bound to.
+    pub claim_ref: Option<Box<ClaimRef>>,
+    /// What becomes of the volume when its claim is gone: `Delete`, `Retain`, `Recycle`.
+    pub reclaim_policy: Option<Box<str>>,
+    /// The name of its class.
+    pub storage_class_name: Option<String>,
+    /// Where it can be reached: one map per required term, with the values that each key may have. Other operators than
+    /// `In` are left out.
+    pub node_affinity: Vec<BTreeMap<String, Vec<String>>>,
+    /// The kind of in-tree source that a CSI driver can take over, if it is one.
+    pub in_tree: Option<InTree>,
+    /// The CSI driver of a volume that is not ours.
+    pub foreign_driver: Option<Box<str>>,
+}
+
+/// A CSI volume.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CsiSource {
+    /// The driver's name.
+    pub driver: String,
+    /// The driver's id of the volume.
+    pub volume_handle: String,
+    /// Whether it may only be read.
+    #[serde(default, deserialize_with = "or_default")]
+    pub read_only: bool,
+    /// The file system; unset for the default one.
+    pub fs_type: Option<String>,
+    /// What the driver wants to be told with each call.
+    #[serde(default, deserialize_with = "or_default")]
+    pub volume_attributes: BTreeMap<String, String>,
+    /// The Secret for publish and unpublish calls.
+    pub controller_publish_secret_ref: Option<Box<SecretRef>>,
+}
+
+/// Where a Secret is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct SecretRef {
+    /// Its name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    /// Its namespace.
+    #[serde(default, deserialize_with = "or_default")]
+    pub namespace: String,
+}
+
+/// Which claim a volume is bound to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct ClaimRef {
+    /// Its namespace.
+    #[serde(default, deserialize_with = "or_default")]
+    pub namespace: String,
+    /// Its name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    /// Its uid, once bound.
+    pub uid: Option<String>,
+}
+
+/// The in-tree sources that CSI drivers have taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InTree {
+    /// `gcePersistentDisk`
+    GcePersistentDisk,
+    /// `awsElasticBlockStore`
+    AwsElasticBlockStore,
+    /// `azureDisk`
+    AzureDisk,
+    /// `azureFile`
+    AzureFile,
+    /// `cinder`
+    Cinder,
+    /// `vsphereVolume`
+    VsphereVolume,
+    /// `portworxVolume`
+    PortworxVolume,
+}
+
+impl InTree {
+    /// The source's field in a volume's specification.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "gcePersistentDisk",
+            Self::AwsElasticBlockStore => "awsElasticBlockStore",
+            Self::AzureDisk => "azureDisk",
+            Self::AzureFile => "azureFile",
+            Self::Cinder => "cinder",
+            Self::VsphereVolume => "vsphereVolume",
+            Self::PortworxVolume => "portworxVolume",
+        }
+    }
+
+    /// The driver that took the source over.
+    pub fn successor(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "pd.csi.storage.gke.io",
+            Self::AwsElasticBlockStore => "ebs.csi.aws.com",
+            Self::AzureDisk => "disk.csi.azure.com",
+            Self::AzureFile => "file.csi.azure.com",
+            Self::Cinder => "cinder.csi.openstack.org",
+            Self::VsphereVolume => "csi.vsphere.vmware.com",
+            Self::PortworxVolume => "pxd.portworx.com",
+        }
+    }
+}
+
+/// The specification as it is sent. Of an in-tree source only its presence matters.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireVolumeSpec {
+    csi: Option<Box<CsiSource>>,
+    #[serde(default, deserialize_with = "or_default")]
+    access_modes: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    mount_options: Vec<String>,
+    volume_mode: Option<String>,
+    claim_ref: Option<Box<ClaimRef>>,
+    #[serde(rename = "persistentVolumeReclaimPolicy")]
+    reclaim_policy: Option<Box<str>>,
+    storage_class_name: Option<String>,
+    node_affinity: Option<WireAffinity>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    aws_elastic_block_store: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    azure_file: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+    portworx_volume: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct WireAffinity {
+    required: Option<WireSelector>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSelector {
+    #[serde(default, deserialize_with = "or_default")]
+    node_selector_terms: Vec<WireTerm>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireTerm {
+    #[serde(default, deserialize_with = "or_default")]
+    match_expressions: Vec<WireExpression>,
+}
+
+#[derive(Deserialize)]
+struct WireExpression {
+    key: String,
+    operator: String,
+    #[serde(default, deserialize_with = "or_default")]
+    values: Vec<String>,
+}
+
+impl WireAffinity {
+    fn terms(self) -> Vec<BTreeMap<String, Vec<String>>> {
+        let of = |term: WireTerm| {
+            let inside = term.match_expressions.into_iter().filter(|expression| expression.operator == "In");
+            inside.map(|expression| (expression.key, expression.values)).collect()
+        };
+        self.required.map(|selector| selector.node_selector_terms.into_iter().map(of).collect()).unwrap_or_default()
+    }
+}
+
+impl From<WireVolumeSpec> for VolumeSpec {
+    fn from(wire: WireVolumeSpec) -> Self {
+        let in_tree = [
+            (wire.gce_persistent_disk, InTree::GcePersistentDisk),
+            (wire.aws_elastic_block_store, InTree::AwsElasticBlockStore),
+            (wire.azure_disk, InTree::AzureDisk),
+            (wire.azure_file, InTree::AzureFile),
+            (wire.cinder, InTree::Cinder),
+            (wire.vsphere_volume, InTree::VsphereVolume),
+            (wire.portworx_volume, InTree::PortworxVolume),
+        ];
+        Self {
+            csi: wire.csi,
+            access_modes: wire.access_modes,
+            mount_options: wire.mount_options,
+            volume_mode: wire.volume_mode,
+            claim_ref: wire.claim_ref,
+            reclaim_policy: wire.reclaim_policy,
+            storage_class_name: wire.storage_class_name,
+            node_affinity: wire.node_affinity.map(WireAffinity::terms).unwrap_or_default(),
+            in_tree: in_tree.into_iter().find_map(|(source, kind)| source.map(|_| kind)),
+            foreign_driver: None,
+        }
+    }
+}
+
+impl VolumeSpec {
+    /// Whether the volume is a raw device.
+    pub fn is_block(&self) -> bool {
+        self.volume_mode.as_deref() == Some("Block")
+    }
+}
+
+impl PersistentVolume {
+    /// The CSI driver that has taken over this in-tree volume.
+    pub fn migrated_to(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(names::ANNOTATION_MIGRATED_TO).map(String::as_str)
+    }
+}
+
+impl Cached for PersistentVolume {
+    const KIND: &'static str = "PersistentVolume";
+
+    fn trim(&mut self, driver: &str) {
+        trim_meta(&mut self.metadata, names::PERSISTENT_VOLUME_ANNOTATIONS);
+        let foreign = self.spec.csi.as_ref().filter(|csi| csi.driver != driver).map(|csi| csi.driver.clone());
+        if let Some(foreign) = foreign {
+            self.phase = None;
+            self.spec = VolumeSpec { foreign_driver: Some(foreign.into_boxed_str()), ..VolumeSpec::default() };
+        }
+    }
+
+    fn index(&self, add: &mut dyn FnMut(IndexName, String)) {
+        if let Some(uid) = self.spec.claim_ref.as_ref().and_then(|claim| claim.uid.as_ref()) {
+            add(BY_CLAIM, uid.clone());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Kinds that are not watched whole: a part, the metadata alone, or nothing where the cluster lacks them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{Answer, Seen, Server, pass, status};
+use crate::cluster::caches::Caches;
+use crate::cluster::names::ObjectName;
+use crate::cluster::objects::{CsiStorageCapacity, Node, VolumeSnapshot};
+use crate::cluster::scope::{Viewpoint, WatchScope};
+use crate::process::{Clock, Entropy, TaskEnds, Tasks};
+use crate::telemetry::Meter;
+
+/// A server that answers every list with `items`, or with an error if `code` is one, and every watch with silence.
+fn serve(code: &Arc<AtomicU16>, items: Value) -> Server {
+    let code = Arc::clone(code);
+    Server::new(move |seen: &Seen| match code.load(Ordering::Relaxed) {
+        200 if seen.is_watch() => Answer::Watch(mpsc::unbounded_channel().1),
+        200 => Answer::Json(200, json!({ "metadata": { "resourceVersion": "5" }, "items": items })),
+        code => Answer::Json(code, status(code, "NotFound", "the server could not find the requested resource")),
+    })
+}
+
+async fn start(server: &Server, caches: &Caches) -> (Tasks, TaskEnds) {
+    let (tasks, ends) = Tasks::new("cluster");
+    let view = Viewpoint { namespace: Some("kube"), ..Viewpoint::of("demo") };
+    caches.start(&server.clients().await, &view, &tasks, &Meter::new(), Clock::system(), Entropy::seeded(1));
+    (tasks, ends)
+}
+
+fn ok() -> Arc<AtomicU16> {
+    Arc::new(AtomicU16::new(200))
+}
+
+fn object(name: &str, more: &Value) -> Value {
+    let mut object = json!({ "metadata": { "name": name, "namespace": "shop", "uid": name, "resourceVersion": "3" } });
+    object.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    object
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_is_asked_for_in_its_namespace_and_by_its_labels() {
+    let server = serve(&ok(), json!([object("csisc-1", &json!({ "storageClassName": "fast" }))]));
+    let caches = Caches::new();
+    let cache = caches.want_in::<CsiStorageCapacity>(|view| WatchScope {
+        namespace: view.namespace.map(str::to_owned),
+        labels: Some(format!("driver={}", view.driver)),
+    });
+    let _tasks = start(&server, &caches).await;
+    cache.synced().await;
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(cache.len(), 1);
+    let seen = server.seen();
+    assert!(seen.iter().any(Seen::is_watch));
+    for request in seen {
+        assert_eq!(request.path, "/apis/storage.k8s.io/v1/namespaces/kube/csistoragecapacities");
+        assert!(request.query.contains("labelSelector=driver%3Ddemo"), "{}", request.query);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_kind_whose_metadata_is_enough_nothing_else_is_asked_for() {
+    let mut node = object("n1", &json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1" }));
+    node["metadata"]["labels"] = json!({ "zone": "a" });
+    node["metadata"].as_object_mut().unwrap().remove("namespace");
+    let server = serve(&ok(), json!([node]));
+    let caches = Caches::new();
+    let cache = caches.want::<Node>();
+    let _tasks = start(&server, &caches).await;
+    cache.synced().await;
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(cache.get(&ObjectName::cluster("n1")).unwrap().label("zone"), Some("a"));
+    let seen = server.seen();
+    assert!(
+        seen.len() >= 2 && seen.iter().all(|request| request.accept.contains("as=PartialObjectMetadata")),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_the_cluster_lacks_is_empty_and_looked_for_every_minute() {
+    let code = Arc::new(AtomicU16::new(404));
+    let server = serve(&code, json!([object("snap", &json!({}))]));
+    let caches = Caches::new();
+    let cache = caches.want::<VolumeSnapshot>();
+    let _tasks = start(&server, &caches).await;
+    cache.synced().await;
+    pass(Duration::from_secs(1)).await;
+    assert!(cache.is_absent() && cache.is_empty() && caches.all_synced());
+    let status = cache.status();
+    assert_eq!((status.absent, status.errors, status.last_error), (true, 0, None), "no error, and not degraded by it");
+    pass(Duration::from_secs(50)).await;
+    assert_eq!(server.seen().len(), 1);
+    cache.relisted().await;
+    assert_eq!(server.seen().len(), 2, "who wants to know for certain need not wait");
+
+    code.store(200, Ordering::Relaxed);
+    pass(Duration::from_secs(61)).await;
+    assert!(!cache.is_absent() && cache.len() == 1);
+    code.store(404, Ordering::Relaxed);
+    cache.relisted().await;
+    assert!(cache.is_absent() && cache.is_empty(), "its CRD was removed, and its objects with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_taken_away_empties_nothing_but_one_never_given_does() {
+    let code = Arc::new(AtomicU16::new(403));
+    let server = serve(&code, json!([object("snap", &json!({}))]));
+    let caches = Caches::new();
+    let cache = caches.want::<VolumeSnapshot>();
+    let _tasks = start(&server, &caches).await;
+    cache.synced().await;
+    assert!(cache.is_empty());
+    pass(Duration::from_secs(130)).await;
+    assert_eq!(cache.status().errors, 0, "still none, and still no error");
+    code.store(200, Ordering::Relaxed);
+    pass(Duration::from_secs(61)).await;
+    assert_eq!(cache.len(), 1);
+    code.store(403, Ordering::Relaxed);
+    pass(Duration::from_secs(700)).await;
+    assert_eq!(cache.len(), 1);
+    assert!(cache.status().last_error.is_some_and(|error| error.contains("403")));
+}

@@ -1,0 +1,349 @@
+//! What is asked of the driver for a claim, and what becomes of its answers.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::{error, warn};
+
+use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume};
+use crate::csi::RpcError;
+use crate::proto::{DeleteVolumeRequest, GetCapacityRequest};
+
+use super::competition::{Holder, has_room};
+use super::decide::Place;
+use super::desk::Awaited;
+use super::intent::{Intent, IntentError, fit};
+use super::origin::content;
+use super::perform::{during_term, read_volume, take_claim};
+use super::progress::{Made, Phase};
+use super::provision::{Attempt, Now, Stop};
+use super::refusal::AttemptError;
+use super::request::{RequestInput, build};
+use super::state::{self, State};
+use super::topology::{Requirement, Term, TopologyInput, plan_requirement};
+use super::volume::{check_response, persistent_volume};
+
+/// An attempt that takes longer is worth an Event that says that it is under way.
+const LONG: Duration = Duration::from_secs(1);
+
+impl Attempt<'_> {
+    /// Works out what to ask, and pins it: while an answer is outstanding the driver is asked the same, byte by byte.
+    pub(super) fn plan(&mut self, now: &Now) -> Result<(), AttemptError> {
+        let desk = self.desk;
+        // `next_step` plans only with a class.
+        let Some(class) = &now.class else { return Ok(()) };
+        let claim = &now.claim.object;
+        let source = match &now.source {
+            Ok(source) => content(source, &self.wanted(&now.claim), &self.found)?,
+            Err(error) => return Err(error.clone().into()),
+        };
+        let intent = self.written_intent(now);
+        let (node, digest) = match &intent {
+            Some(intent) => (intent.node.clone(), Some(intent.digest.clone())),
+            None => (now.claim.selected_node.clone(), None),
+        };
+        let rules = &desk.asking;
+        let attributes_class = self.attributes_class.as_ref();
+        let input = RequestInput { claim, class, rules, source, requirement: None, attributes_class };
+        // What is wrong with claim and class alone is told before what is wrong with the cluster.
+        build(&input)?;
+        let (requirement, is_as_written) = self.requirement(now, intent)?;
+        let request = build(&RequestInput { requirement, ..input })?;
+        self.progress.doubtful =
+            self.progress.phase == Phase::Outstanding && !(is_as_written && digest == Some(request.digest()));
+        if self.progress.doubtful {
+            warn!("what is derived from claim and class is not what was written down before the driver was asked");
+        }
+        let written = Intent {
+            driver: desk.rules.driver.clone(),
+            class: request.plan.class.clone(),
+            class_uid: class.metadata.uid.clone().unwrap_or_default(),
+            node: node.clone(),
+            requirement: request.requirement.clone(),
+            digest: request.digest(),
+        };
+        self.progress.written = Some(written.encode().into());
+        self.progress.node = node;
+        self.progress.request = Some(request.into());
+        self.note();
+        Ok(())
+    }
+
+    /// What was written on the claim by whoever began it.
+    fn written_intent(&self, now: &Now) -> Option<Intent> {
+        if self.progress.phase != Phase::Outstanding {
+            return None;
+        }
+        match Intent::parse(now.claim.intent.as_deref()?) {
+            Ok(intent) => Some(intent),
+            Err(error) => {
+                warn!(error = %error, "cannot use what is written on the claim");
+                None
+            }
+        }
+    }
+
+    /// From where the volume must be reachable: as it was asked before, if the class allows that; else as the cluster is now.
+    /// Says whether it is what was asked before.
+    fn requirement(&self, now: &Now, intent: Option<Intent>) -> Result<(Option<Requirement>, bool), AttemptError> {
+        let desk = self.desk;
+        let Some(class) = &now.class else { return Ok((None, false)) };
+        if let Some(intent) = intent {
+            let verified: Result<_, IntentError> = intent.verify(&desk.rules.driver, class, desk.asking.topology);
+            match verified {
+                Ok(requirement) => return Ok((requirement, true)),
+                Err(error) => warn!(error = %error, "cannot use what is written on the claim"),
+            }
+        }
+        if !desk.asking.topology {
+            return Ok((None, false));
+        }
+        let planned = desk.locality.with_cluster(desk, |cluster| {
+            plan_requirement(&TopologyInput {
+                driver: &desk.rules.driver,
+                selected_node: now.claim.selected_node.as_deref(),
+                allowed: &class.allowed_topologies,
+                strict: desk.section.strict_topology,
+                immediate: desk.section.immediate_topology,
+                claim_name: now.claim.key.name.name(),
+                cluster,
+            })
+        });
+        if planned.is_err() && now.claim.selected_node.is_none() {
+            desk.waits.add(Awaited::AnyNode, now.claim.key.clone());
+        }
+        let others = 512 + desk.rules.driver.len() + now.claim.class.as_ref().map_or(0, String::len);
+        Ok((planned?.map(|requirement| fit(requirement, others)), false))
+    }
+
+    /// Asks the driver for the volume.
+    pub(super) async fn create(&mut self) -> Result<(), Stop> {
+        let Some(request) = self.progress.request.clone() else { return Ok(()) };
+        if !self.holds(&request.volume_name).await {
+            return Ok(());
+        }
+        let desk = self.desk;
+        let client = desk.driver.use_now()?;
+        // Before the call: whatever becomes of this run, the driver may have begun.
+        (self.progress.phase, self.progress.confirmed) = (Phase::Outstanding, true);
+        self.note();
+        let asked = request.to_proto(self.secrets.clone().unwrap_or_default());
+        self.tell_begins();
+        let call = during_term(&desk.term, client.create_volume(asked));
+        let mut call = std::pin::pin!(call);
+        let answer = tokio::select! {
+            biased;
+            answer = &mut call => answer?,
+            () = tokio::time::sleep(LONG) => {
+                self.tell_provisioning();
+                call.await?
+            }
+        };
+        self.operation = None;
+        match answer {
+            Ok(response) => match check_response(&request, &response) {
+                Ok(volume) => {
+                    self.created = true;
+                    self.affinity.clone_from(&volume.affinity);
+                    self.progress.phase = Phase::Created(Box::new(Made { volume, may_be_saved: false }));
+                    self.note();
+                    Ok(())
+                }
+                Err(error) if error.must_delete() => {
+                    let id = response.volume.map(|volume| volume.volume_id).unwrap_or_default();
+                    self.progress.phase = Phase::Rejected(id);
+                    self.note();
+                    self.failure = Some(error.into());
+                    Ok(())
+                }
+                Err(error) => Err(error.into()),
+            },
+            Err(error) => self.refused_by_driver(error),
+        }
+    }
+
+    fn refused_by_driver(&mut self, error: RpcError) -> Result<(), Stop> {
+        let node_known = self.progress.node.is_some();
+        let topology = self.desk.asking.topology;
+        let state = if self.progress.doubtful {
+            state::after_altered_create(error.code, topology, node_known)
+        } else {
+            state::after_create(error.code, topology, node_known)
+        };
+        match state {
+            State::Finished | State::Reschedule => {
+                self.tell_resumed(state.label());
+                self.progress.end(state == State::Reschedule);
+                self.note();
+                self.failure = Some(error.into());
+                Ok(())
+            }
+            State::InBackground | State::NoChange => Err(error.into()),
+        }
+    }
+
+    /// Deletes a volume that nobody wants, or nobody can use, and that no volume object tells of.
+    pub(super) async fn delete_created(&mut self, volume_id: &str) -> Result<(), Stop> {
+        let Some(request) = self.progress.request.clone() else { return Ok(()) };
+        if !self.holds(&request.volume_name).await {
+            return Ok(());
+        }
+        let desk = self.desk;
+        let _by_id = self.ticket.park(desk.operations.acquire(volume_id)).await;
+        let client = desk.driver.use_now()?;
+        let secrets = self.secrets.clone().unwrap_or_default();
+        let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
+        let answer = during_term(&desk.term, client.delete_volume(asked)).await?;
+        self.operation = None;
+        let handle = volume_id.to_owned();
+        answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
+        self.tell_reclaimed(volume_id);
+        self.progress.end(false);
+        self.note();
+        Ok(())
+    }
+
+    /// Asks the API itself whether the claim's volume exists, before the driver is asked again for a claim that somebody
+    /// else has begun.
+    pub(super) async fn confirm_volume(&mut self, now: &Now) -> Result<(), Stop> {
+        let desk = self.desk;
+        let name = desk.asking.names.volume_name(&now.claim.key.uid).map_err(AttemptError::from)?;
+        self.seen = read_volume(desk, &ObjectName::cluster(name), AttemptError::Confirm).await?;
+        if self.seen.is_none() {
+            self.progress.confirmed = true;
+            self.note();
+            return Ok(());
+        }
+        match desk.place(&now.claim, self.seen.as_ref()) {
+            Place::Taken(what) => Err(AttemptError::from(super::refusal::Refusal::NameTaken(what)).into()),
+            // The next look sees it.
+            Place::Ours | Place::Free => Ok(()),
+        }
+    }
+
+    /// Stores the volume object. From here on, whatever the answer, only the volume's own life cycle deletes the volume,
+    /// unless the API has refused the object for good.
+    pub(super) async fn save_volume(&mut self, bound: bool) -> Result<(), Stop> {
+        let (Some(request), Phase::Created(made)) = (self.progress.request.clone(), self.progress.phase.clone()) else {
+            return Ok(());
+        };
+        let desk = self.desk;
+        let finalizers: Vec<&str> = desk.attacher_finalizer.as_deref().into_iter().collect();
+        let mut body = persistent_volume(&request.plan, &made.volume, &desk.identity, &finalizers);
+        if !bound && let Some(Value::Object(spec)) = body.get_mut("spec") {
+            spec.remove("claimRef");
+        }
+        let api = desk.api.use_now()?;
+        let name = ObjectName::cluster(&request.volume_name);
+        self.note_made(Made { may_be_saved: true, ..(*made).clone() });
+        match api.create::<PersistentVolume>(&name, &body).await {
+            Ok(_) => {
+                self.saved();
+                Ok(())
+            }
+            Err(error) if error.kind() == ApiErrorKind::Conflict => {
+                let found = read_volume(desk, &name, AttemptError::Save).await?;
+                self.compare_saved(found, &made, error)
+            }
+            Err(error) => {
+                // An answer that says no; without one the object may be there.
+                let is_answer = [ApiErrorKind::Invalid, ApiErrorKind::Forbidden, ApiErrorKind::Unauthorized];
+                if !made.may_be_saved && is_answer.contains(&error.kind()) {
+                    self.note_made(*made);
+                }
+                Err(AttemptError::Save(error).into())
+            }
+        }
+    }
+
+    /// A volume object of that name exists: ours from an earlier try, or a stranger's, which is never touched.
+    fn compare_saved(
+        &mut self,
+        found: Option<PersistentVolume>,
+        made: &Made,
+        refused: crate::cluster::ApiError,
+    ) -> Result<(), Stop> {
+        let Some(found) = found else { return Err(AttemptError::Save(refused).into()) };
+        let handle = found.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
+        let place = self.desk.place(&self.progress.claim, Some(&found));
+        if place == Place::Ours && handle == Some(&made.volume.volume_id) {
+            self.saved();
+            return Ok(());
+        }
+        // Whatever is there, it is not our object: ours was not stored.
+        self.note_made(Made { may_be_saved: false, ..made.clone() });
+        let other = match place {
+            Place::Taken(what) => what,
+            Place::Ours | Place::Free => format!("it has the handle {}", handle.unwrap_or_default()),
+        };
+        let handle = made.volume.volume_id.clone();
+        error!(volume = handle, other, "a volume without a volume object: its name is taken");
+        Err(AttemptError::SaveTaken { handle, other }.into())
+    }
+
+    fn note_made(&mut self, made: Made) {
+        self.progress.phase = Phase::Created(Box::new(made));
+        self.note();
+    }
+
+    fn saved(&mut self) {
+        self.tell_resumed("saved");
+        self.progress.phase = Phase::Saved;
+        self.note();
+    }
+
+    /// Asks this node's driver whether it has room for the claim. One that can't say is not kept from trying.
+    pub(super) async fn ask_capacity(&mut self) -> Result<(), Stop> {
+        let Some(request) = self.progress.request.clone() else { return Ok(()) };
+        let desk = self.desk;
+        let client = desk.driver.use_now()?;
+        let places = request.requirement.as_ref().map_or(&[][..], |requirement| &requirement.requisite);
+        let places: Vec<Option<&Term>> = if places.is_empty() { vec![None] } else { places.iter().map(Some).collect() };
+        let mut answers = Vec::new();
+        for place in places {
+            let asked = GetCapacityRequest {
+                volume_capabilities: request.capabilities.clone(),
+                parameters: request.parameters.clone().into_iter().collect(),
+                accessible_topology: place.map(Term::to_proto),
+            };
+            match during_term(&desk.term, client.get_capacity(asked)).await? {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    warn!(error = %error, "cannot see how much room there is: trying without");
+                    self.fits = Some(true);
+                    return Ok(());
+                }
+            }
+        }
+        let fits = has_room(&answers, request.required_bytes);
+        self.fits = Some(fits);
+        if !fits {
+            return Err(Stop::Later(desk.locality.no_room(&self.progress.claim.key.uid, desk.clock.now())));
+        }
+        Ok(())
+    }
+
+    /// Asks the API whether the node that was selected for the claim still exists.
+    pub(super) async fn ask_for_holder(&mut self, node: &str) -> Result<(), Stop> {
+        let api = self.desk.api.use_now()?;
+        self.holder = match api.get::<Node>(&ObjectName::cluster(node)).await {
+            Ok(_) => Some(Holder::There),
+            Err(error) if error.kind() == ApiErrorKind::NotFound => Some(Holder::Gone),
+            Err(error) => return Err(AttemptError::Take(error).into()),
+        };
+        Ok(())
+    }
+
+    /// Writes this node's name on the claim. One that another node has taken meanwhile is left to it.
+    pub(super) async fn take(&mut self, now: &Now) -> Result<(), Stop> {
+        let taken = take_claim(self.desk, &now.claim).await;
+        // Where the room was looked for is not where the volume is to be, once our node is selected.
+        (self.progress.request, self.progress.written) = (None, None);
+        if let Err(Stop::Failed(error)) = &taken
+            && error.is_stale()
+        {
+            self.desk.locality.lost(&now.claim.key.uid);
+        }
+        self.refresh_after(taken, now).await
+    }
+}

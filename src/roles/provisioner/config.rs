@@ -1,0 +1,288 @@
+//! `roles.provisioner:` in the configuration file.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::process::{Faults, Section, duration};
+use crate::queue::RetrySection;
+
+use super::capacity::CapacitySection;
+
+/// The provisioner: how much it does at once, what it asks of the driver, and how it tries again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the configuration")]
+pub struct ProvisionerSection {
+    /// How many claims are provisioned at once.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub workers: usize,
+    /// How many volumes are deleted at once, beside the claims. null: as many as `workers`.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub delete_workers: Option<usize>,
+    /// The back-off of a failed provisioning or deletion.
+    pub retry: ProvisionerRetry,
+    /// Every claim and volume is looked at again after this long, whatever happened. 0s: never.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub resync: Duration,
+    /// What the names of volumes begin with, before a `-` and the claim's uid.
+    pub volume_name_prefix: String,
+    /// How much of the uid's 32 digits the name holds. null: all of it, with its dashes.
+    #[schemars(range(min = 1, max = 32))]
+    pub volume_name_uuid_length: Option<usize>,
+    /// Whether the driver is asked where a volume must be reachable from, if it has topology.
+    pub topology: bool,
+    /// Whether a volume for a selected node may be nowhere but in that node's own segment.
+    pub strict_topology: bool,
+    /// Whether a volume that no node was selected for is asked to be in one of the cluster's segments.
+    pub immediate_topology: bool,
+    /// Whether the driver is told the names of the claim and of the volume.
+    pub extra_create_metadata: bool,
+    /// File system type of a mounted volume whose class names none. Empty: the driver decides.
+    pub default_fs_type: String,
+    /// Whether volumes that many nodes may only read are marked read-only.
+    pub publish_readonly: bool,
+    /// Whether a snapshot of a block volume is refused as a file system's source, and the reverse.
+    pub prevent_volume_mode_conversion: bool,
+    /// Whether a claim may name a source in another namespace, where a ReferenceGrant there allows it.
+    pub cross_namespace_sources: bool,
+    /// Which Events are written.
+    pub events: EventsChoice,
+    /// Whether what is about to be asked of the driver is written down on the claim first.
+    pub durable_intent: bool,
+    /// How often finalizers on sources that nobody uses any more are looked for. 0s: only when a term begins.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub snapshot_sweep_interval: Duration,
+    /// Whether a volume whose deletion secret can't be read is deleted without it.
+    pub delete_without_secret: bool,
+    /// The namespaces that deletion secrets may be in. Empty: any.
+    pub deletion_secret_namespaces: Vec<String>,
+    /// How much room there is, told to the scheduler.
+    pub capacity: CapacitySection,
+    /// One daemon per node, each for its own node's volumes.
+    pub node_deployment: NodeDeploymentSection,
+}
+
+/// Which Events are written about claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum EventsChoice {
+    /// What is new: a long wait, another failure, a success after either.
+    Changes,
+    /// The beginning of every provisioning and its success as well.
+    All,
+    /// None.
+    None,
+}
+
+/// The back-off of failed work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ProvisionerRetry {
+    /// Delay after the first failure.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub initial: Duration,
+    /// The longest delay.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub max: Duration,
+    /// Delay after the driver said that a claim can never be provisioned as it is. A change of it ends the delay.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub infeasible: Duration,
+}
+
+/// One daemon per node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NodeDeploymentSection {
+    /// Whether each node has a daemon of its own, which provisions for that node only. There is no Lease then.
+    pub enabled: bool,
+    /// Whether claims that no node was selected for are provisioned, too: by the first node that takes them.
+    pub immediate_binding: bool,
+    /// The least time before such a claim is taken.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub base_delay: Duration,
+    /// The most.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub max_delay: Duration,
+}
+
+impl ProvisionerSection {
+    /// How many deletions run at once.
+    pub fn delete_workers(&self) -> usize {
+        self.delete_workers.unwrap_or(self.workers)
+    }
+}
+
+impl ProvisionerRetry {
+    fn section(&self) -> RetrySection {
+        RetrySection { initial: self.initial, max: self.max }
+    }
+}
+
+impl Default for ProvisionerRetry {
+    fn default() -> Self {
+        let RetrySection { initial, max } = RetrySection::default();
+        Self { initial, max, infeasible: Duration::from_secs(300) }
+    }
+}
+
+impl Default for NodeDeploymentSection {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            immediate_binding: true,
+            base_delay: Duration::from_secs(20),
+            max_delay: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for ProvisionerSection {
+    fn default() -> Self {
+        Self {
+            workers: 100,
+            delete_workers: None,
+            retry: ProvisionerRetry::default(),
+            resync: Duration::from_secs(900),
+            volume_name_prefix: "pvc".to_owned(),
+            volume_name_uuid_length: None,
+            topology: true,
+            strict_topology: false,
+            immediate_topology: true,
+            extra_create_metadata: false,
+            default_fs_type: String::new(),
+            publish_readonly: false,
+            prevent_volume_mode_conversion: true,
+            cross_namespace_sources: false,
+            events: EventsChoice::Changes,
+            durable_intent: true,
+            snapshot_sweep_interval: Duration::from_secs(300),
+            delete_without_secret: false,
+            deletion_secret_namespaces: Vec::new(),
+            capacity: CapacitySection::default(),
+            node_deployment: NodeDeploymentSection::default(),
+        }
+    }
+}
+
+impl Section for ProvisionerSection {
+    fn check(&self, faults: &mut Faults) {
+        self.retry.section().check("retry", faults);
+        if self.retry.infeasible < self.retry.initial {
+            let least = format_args!("at least retry.initial, which is {}", duration::format(self.retry.initial));
+            faults.add("retry.infeasible", duration::format(self.retry.infeasible), least);
+        }
+        if self.workers == 0 {
+            faults.add("workers", 0, "at least 1");
+        }
+        if self.delete_workers == Some(0) {
+            faults.add("deleteWorkers", 0, "at least 1, or null");
+        }
+        for (key, every) in [("resync", self.resync), ("snapshotSweepInterval", self.snapshot_sweep_interval)] {
+            if !every.is_zero() && every < Duration::from_secs(1) {
+                faults.add(key, duration::format(every), "at least 1s, or 0s for never");
+            }
+        }
+        self.check_names(faults);
+        let node = &self.node_deployment;
+        if node.base_delay.is_zero() {
+            faults.add("nodeDeployment.baseDelay", duration::format(node.base_delay), "at least 1ms");
+        }
+        if node.max_delay < node.base_delay {
+            faults.add(
+                "nodeDeployment.maxDelay",
+                duration::format(node.max_delay),
+                format_args!("at least nodeDeployment.baseDelay, which is {}", duration::format(node.base_delay)),
+            );
+        }
+    }
+}
+
+impl ProvisionerSection {
+    fn check_names(&self, faults: &mut Faults) {
+        let prefix = &self.volume_name_prefix;
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        let begins = prefix.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+        // What is left of the 253 characters of an object's name behind the uid.
+        if !begins || !prefix.chars().all(fits) || prefix.len() > 200 {
+            faults.add(
+                "volumeNamePrefix",
+                format_args!("{prefix:?}"),
+                "what an object's name may begin with: lower-case letters, digits, - and ., at most 200 of them",
+            );
+        }
+        if let Some(length) = self.volume_name_uuid_length
+            && !(1..=32).contains(&length)
+        {
+            faults.add("volumeNameUuidLength", length, "1 to 32, or null for the whole uid with its dashes");
+        }
+        if self.default_fs_type.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            faults.add(
+                "defaultFsType",
+                format_args!("{:?}", self.default_fs_type),
+                "a file system's name, such as ext4, or \"\"",
+            );
+        }
+        if self.deletion_secret_namespaces.iter().any(String::is_empty) {
+            faults.add("deletionSecretNamespaces", "\"\"", "names of namespaces");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faulty_keys(section: &ProvisionerSection) -> Vec<String> {
+        let mut faults = Faults::below("");
+        section.check(&mut faults);
+        faults.into_vec().into_iter().map(|fault| fault.key).collect()
+    }
+
+    fn with(change: impl FnOnce(&mut ProvisionerSection)) -> Vec<String> {
+        let mut section = ProvisionerSection::default();
+        change(&mut section);
+        faulty_keys(&section)
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_go_sidecar() {
+        let section = ProvisionerSection::default();
+        assert_eq!(faulty_keys(&section), Vec::<String>::new());
+        assert_eq!((section.workers, section.delete_workers()), (100, 100));
+        assert_eq!(section.volume_name_prefix, "pvc");
+        assert!(section.immediate_topology && !section.strict_topology && section.prevent_volume_mode_conversion);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert_eq!(with(|s| s.workers = 0), ["workers"]);
+        assert_eq!(with(|s| s.delete_workers = Some(0)), ["deleteWorkers"]);
+        assert_eq!(with(|s| s.retry.max = Duration::ZERO), ["retry.max"]);
+        assert_eq!(with(|s| s.retry.infeasible = Duration::ZERO), ["retry.infeasible"]);
+        assert_eq!(with(|s| s.resync = Duration::from_millis(5)), ["resync"]);
+        assert_eq!(with(|s| s.snapshot_sweep_interval = Duration::from_millis(5)), ["snapshotSweepInterval"]);
+        assert_eq!(with(|s| s.default_fs_type = "ext 4".into()), ["defaultFsType"]);
+        assert_eq!(with(|s| s.deletion_secret_namespaces = vec![String::new()]), ["deletionSecretNamespaces"]);
+        assert_eq!(with(|s| s.node_deployment.max_delay = Duration::ZERO), ["nodeDeployment.maxDelay"]);
+    }
+
+    #[test]
+    fn a_volumes_name_must_be_a_name_and_tell_claims_apart() {
+        for prefix in ["", "PVC", "-a", "a_b", "ü"] {
+            assert_eq!(with(|s| s.volume_name_prefix = prefix.into()), ["volumeNamePrefix"], "{prefix:?}");
+        }
+        for length in [0, 33] {
+            assert_eq!(with(|s| s.volume_name_uuid_length = Some(length)), ["volumeNameUuidLength"], "{length}");
+        }
+        assert_eq!(with(|s| s.volume_name_uuid_length = Some(32)), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,367 @@
+//! What to do next for one claim: pure, total, and asserted without a server.
+//!
+//! ```text
+//!   wanted? ─> source, attributes class ─> plan ─> secret ─> SaveIntent ─> Create ─> SaveVolume ─> Release
+//!                                                  (claim)    (driver)      (PV)      (claim)
+//!   final error ──────────────────────────────────────────────> Release (with the node, if another may do) ─> Conclude
+//!   claim deleted, or bound elsewhere, meanwhile ──> on to the final answer ─> DeleteCreated ─> Release
+//! ```
+//!
+//! Three rules carry the safety. The driver is asked only after our mark is durable on the claim. The mark leaves the claim
+//! only after a volume object exists, or after the driver has said for good that nothing does. What is asked while an
+//! answer is outstanding is the same, byte by byte, whatever the claim says by then.
+//!
+//! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
+//! case that the tests can list.
+
+use crate::cluster::StorageClass;
+
+use super::claim::{Claim, Owner};
+use super::progress::{Phase, Progress};
+use super::refusal::Refusal;
+use super::secrets::SecretReference;
+
+/// What is the same for every claim of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Our driver.
+    pub driver: String,
+    /// Our mark on claims: a finalizer.
+    pub mark: String,
+    /// Whether what is about to be asked of the driver is written down on the claim first.
+    pub durable: bool,
+}
+
+/// Everything that a decision depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The claim; as it was last seen, if it is gone.
+    pub claim: &'a Claim,
+    /// Whether the API still has it.
+    pub present: bool,
+    /// The class that it names.
+    pub class: Option<&'a StorageClass>,
+    /// What stands in the place of its volume.
+    pub volume: &'a Place,
+    /// Where its content comes from.
+    pub source: &'a Origin,
+    /// The class of attributes that it names and that was not read yet.
+    pub attributes_class: Option<&'a str>,
+    /// Whose claim it is where each node has a daemon of its own.
+    pub site: Site,
+    /// What the term knows of it.
+    pub progress: &'a Progress,
+    /// What this attempt has done so far.
+    pub attempt: Attempt,
+    /// The term's rules.
+    pub rules: &'a Rules,
+}
+
+/// What the cluster has under the name of the claim's volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing.
+    Free,
+    /// The claim's own volume.
+    Ours,
+    /// Something else, in words.
+    Taken(String),
+}
+
+/// How far the claim's content source is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// It is empty, or all of it is known and protected.
+    Known,
+    /// Something of it must be read or written first.
+    Step(SourceStep),
+    /// A volume populator fills the volume, and makes it, too.
+    Populator(String),
+    /// It can't be used as things stand.
+    Refused(Refusal),
+}
+
+/// One request that a content source needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceStep {
+    /// List the grants of a namespace.
+    ListGrants(String),
+    /// Read the snapshot.
+    GetSnapshot,
+    /// Read the content behind the snapshot.
+    GetContent(String),
+    /// Read the source claim.
+    GetClaim,
+    /// Read the volume behind the source claim.
+    GetVolume(String),
+    /// Put the finalizer on it that keeps it until we are done.
+    Protect,
+}
+
+/// Whose claim it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Site {
+    /// Ours: there is one daemon for the cluster, or the claim is for this node.
+    Here,
+    /// Another node's.
+    Elsewhere {
+        /// That node may be no more: look again after this long.
+        look_again: Option<std::time::Duration>,
+    },
+    /// Another node's, which may be no more.
+    Held,
+    /// Nobody's yet: ours if we are the first to take it, and not before this long from now.
+    Free {
+        /// The rest of the wait.
+        wait: std::time::Duration,
+        /// Whether this node's driver was asked for its capacity, and has enough or did not say.
+        has_room: bool,
+    },
+}
+
+/// What one attempt has done so far. Nothing of it outlives the attempt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// The secret was read.
+    pub has_secret: bool,
+}
+
+/// Why nothing is done for a claim. None of it is a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ignored {
+    /// It is gone.
+    Gone,
+    /// It has a volume.
+    Bound,
+    /// Another provisioner's.
+    Foreign,
+    /// Of an in-tree plugin: its class must be replaced.
+    InTree,
+    /// Its class is another provisioner's by now.
+    ForeignClass,
+    /// Somebody wants it gone, and nothing was begun.
+    Deleting,
+    /// No node was chosen for its first consumer yet.
+    NoNode,
+    /// Another node's daemon provisions it.
+    Elsewhere,
+    /// A volume populator provisions it.
+    Populator,
+}
+
+/// The next thing to do for a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing, for this reason.
+    Ignore(Ignored),
+    /// Nothing: its volume exists.
+    Settled,
+    /// Nothing more in this attempt: tell how it ended.
+    Conclude,
+    /// Give up this attempt.
+    Refuse(Refusal),
+    /// Read what the API has under the name of the claim's volume.
+    ConfirmVolume,
+    /// Come back after this long: another node may take the claim first.
+    WaitTurn(std::time::Duration),
+    /// Read the node that was selected: its daemon may be no more.
+    AskForHolder(String),
+    /// Ask the driver how much room this node has.
+    AskCapacity,
+    /// Write this node's name on the claim.
+    TakeClaim,
+    /// Find out about the content source.
+    Source(SourceStep),
+    /// Read the class of attributes.
+    GetAttributesClass(String),
+    /// Work out what to ask, and pin it. No request.
+    Plan,
+    /// Read the secret for the driver.
+    ReadSecret(SecretReference),
+    /// Put our mark on the claim, with what is about to be asked.
+    SaveIntent,
+    /// `CreateVolume`.
+    Create,
+    /// `DeleteVolume`, for a volume that nobody wants any more, or nobody can use.
+    DeleteCreated(String),
+    /// Store the volume object; bound to the claim or to nobody.
+    SaveVolume {
+        /// Whether it is for the claim.
+        bound: bool,
+    },
+    /// Take our mark off the claim.
+    Release {
+        /// And the node that the scheduler chose.
+        reschedule: bool,
+    },
+}
+
+/// What to do next for the claim of `view`.
+pub fn next_step(view: &View<'_>) -> Step {
+    let (claim, progress) = (view.claim, view.progress);
+    match &progress.phase {
+        Phase::Created(_) if *view.volume == Place::Ours => owed(view, false).unwrap_or(Step::Settled),
+        Phase::Created(made) => match fate_of(view, made.may_be_saved) {
+            Fate::Keep { bound } => Step::SaveVolume { bound },
+            Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
+        },
+        Phase::Rejected(volume_id) => secret_then(view, Step::DeleteCreated(volume_id.clone())),
+        Phase::Ended { reschedule } => match owed(view, *reschedule) {
+            Some(release) => release,
+            None => Step::Conclude,
+        },
+        Phase::Saved => owed(view, false).unwrap_or(Step::Settled),
+        Phase::Idle => idle_step(view),
+        // Begun by another node's daemon, or by our own before it was restarted.
+        Phase::Outstanding if progress.resumed && view.site != Site::Here => match (turn(view), view.site) {
+            (Some(step), _) => step,
+            // The node that began it is no more: whoever takes the claim resumes it.
+            (None, _) => Step::TakeClaim,
+        },
+        Phase::Outstanding if *view.volume == Place::Ours => owed(view, false).unwrap_or(Step::Settled),
+        Phase::Outstanding if !progress.confirmed && claim.guarded => Step::ConfirmVolume,
+        Phase::Outstanding => match view.volume {
+            Place::Taken(what) => Step::Refuse(Refusal::NameTaken(what.clone())),
+            Place::Free | Place::Ours => prepare(view).unwrap_or(Step::Create),
+        },
+    }
+}
+
+/// Nothing was begun, or it came to nothing: only a claim that wants a volume gets further.
+fn idle_step(view: &View<'_>) -> Step {
+    if let Some(why) = ignored(view) {
+        return owed(view, false).unwrap_or(Step::Ignore(why));
+    }
+    match view.volume {
+        Place::Free => {}
+        Place::Ours => return owed(view, false).unwrap_or(Step::Settled),
+        Place::Taken(what) => return Step::Refuse(Refusal::NameTaken(what.clone())),
+    }
+    if let Some(step) = turn(view) {
+        return step;
+    }
+    if let Some(step) = prepare(view) {
+        return step;
+    }
+    if let Site::Free { has_room, .. } = view.site {
+        return if has_room { Step::TakeClaim } else { Step::AskCapacity };
+    }
+    if view.rules.durable && !is_marked(view) {
+        return Step::SaveIntent;
+    }
+    Step::Create
+}
+
+/// What comes before a claim is ours, where each node has a daemon of its own.
+fn turn(view: &View<'_>) -> Option<Step> {
+    match view.site {
+        Site::Here => None,
+        Site::Elsewhere { look_again: Some(wait) } => Some(Step::WaitTurn(wait)),
+        Site::Elsewhere { look_again: None } => Some(Step::Ignore(Ignored::Elsewhere)),
+        Site::Held => Some(Step::AskForHolder(view.claim.selected_node.clone().unwrap_or_default())),
+        Site::Free { wait, .. } => (!wait.is_zero()).then_some(Step::WaitTurn(wait)),
+    }
+}
+
+/// Whether the claim carries our mark and what we are about to ask.
+fn is_marked(view: &View<'_>) -> bool {
+    view.claim.guarded && view.claim.intent.as_deref() == view.progress.written.as_deref()
+}
+
+/// What must be known before the driver is asked. `None`: all of it is.
+fn prepare(view: &View<'_>) -> Option<Step> {
+    let Some(request) = &view.progress.request else {
+        if view.class.is_none() {
+            let class = view.claim.class.clone();
+            return Some(Step::Refuse(class.map_or(Refusal::NoClass, Refusal::ClassMissing)));
+        }
+        match view.source {
+            Origin::Known | Origin::Step(_) => {}
+            // A populator's claim is ignored before anything is begun. One whose source was changed since has an answer due.
+            Origin::Populator(what) => return Some(Step::Refuse(Refusal::Populator(what.clone()))),
+            Origin::Refused(refusal) => return Some(Step::Refuse(refusal.clone())),
+        }
+        // Before the source: by the time that it is protected, nothing but the driver may say no.
+        if let Some(name) = view.attributes_class {
+            return Some(Step::GetAttributesClass(name.to_owned()));
+        }
+        return Some(match view.source {
+            Origin::Step(step) => Step::Source(step.clone()),
+            _ => Step::Plan,
+        });
+    };
+    match &request.secret {
+        Some(reference) if !view.attempt.has_secret => Some(Step::ReadSecret(reference.clone())),
+        _ => None,
+    }
+}
+
+fn secret_then(view: &View<'_>, step: Step) -> Step {
+    match view.progress.request.as_ref().and_then(|request| request.secret.as_ref()) {
+        Some(reference) if !view.attempt.has_secret => Step::ReadSecret(reference.clone()),
+        _ => step,
+    }
+}
+
+/// The write that takes off the claim what we put there, if something is left to be taken off.
+fn owed(view: &View<'_>, reschedule: bool) -> Option<Step> {
+    let reschedule = reschedule && view.claim.selected_node.is_some() && view.claim.volume_name.is_none();
+    (view.present && (view.claim.guarded || reschedule)).then_some(Step::Release { reschedule })
+}
+
+/// Why the claim gets no volume from us, if so.
+pub fn ignored(view: &View<'_>) -> Option<Ignored> {
+    let claim = view.claim;
+    if !view.present {
+        return Some(Ignored::Gone);
+    }
+    if claim.volume_name.is_some() {
+        return Some(Ignored::Bound);
+    }
+    match claim.owner {
+        Owner::Us => {}
+        Owner::InTree => return Some(Ignored::InTree),
+        Owner::Others => return Some(Ignored::Foreign),
+    }
+    if claim.deleting {
+        return Some(Ignored::Deleting);
+    }
+    // A class that is not there is an error, told by `prepare`.
+    let class = view.class?;
+    if class.provisioner != view.rules.driver {
+        return Some(Ignored::ForeignClass);
+    }
+    if waits_for_consumer(class) && claim.selected_node.is_none() {
+        return Some(Ignored::NoNode);
+    }
+    matches!(view.source, Origin::Populator(_)).then_some(Ignored::Populator)
+}
+
+/// Whether volumes of the class are made only once a pod has been given a node.
+pub fn waits_for_consumer(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
+/// What becomes of a volume that no volume object tells of.
+enum Fate {
+    Keep { bound: bool },
+    Delete,
+}
+
+/// A volume that nobody waits for is deleted at once, unless its class keeps volumes: the detour over a volume object that
+/// is released and then deleted would take three writes and the patience of two controllers.
+fn fate_of(view: &View<'_>, may_be_saved: bool) -> Fate {
+    let claim = view.claim;
+    let name = view.progress.request.as_ref().map(|request| request.volume_name.as_str());
+    let is_bound_elsewhere = claim.volume_name.is_some() && claim.volume_name.as_deref() != name;
+    let is_unwanted = !view.present || claim.deleting || is_bound_elsewhere;
+    let is_kept = view.progress.request.as_ref().is_some_and(|request| request.plan.is_retained());
+    if is_unwanted && !is_kept && !may_be_saved {
+        return Fate::Delete;
+    }
+    Fate::Keep { bound: !is_bound_elsewhere }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

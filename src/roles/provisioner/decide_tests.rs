@@ -1,0 +1,331 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::names;
+use crate::roles::provisioner::fixtures::{self, DRIVER};
+use crate::roles::provisioner::progress::Made;
+use crate::roles::provisioner::refusal::Refusal;
+use crate::roles::provisioner::volume::Created;
+
+const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
+const INTENT: &str = "what was written";
+
+/// A world of one claim, all set for its volume.
+struct World {
+    claim: Claim,
+    present: bool,
+    class: Option<StorageClass>,
+    volume: Place,
+    source: Origin,
+    attributes_class: Option<&'static str>,
+    site: Site,
+    progress: Progress,
+    attempt: Attempt,
+    rules: Rules,
+}
+
+fn claim(patch: Value) -> Claim {
+    let base = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: DRIVER } } });
+    Claim::parse(Arc::new(fixtures::claim(fixtures::merged(base, patch))), DRIVER, MARK)
+}
+
+fn marked() -> Value {
+    json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: INTENT } } })
+}
+
+fn deleting() -> Value {
+    json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })
+}
+
+fn both(one: Value, other: Value) -> Value {
+    fixtures::merged(one, other)
+}
+
+fn created(may_be_saved: bool) -> Phase {
+    let volume = Created {
+        volume_id: "vol-1".into(),
+        capacity_bytes: 1,
+        context: std::collections::BTreeMap::new(),
+        affinity: None,
+    };
+    Phase::Created(Box::new(Made { volume, may_be_saved }))
+}
+
+impl World {
+    /// Nothing was begun.
+    fn fresh() -> Self {
+        Self::of(claim(json!({})))
+    }
+
+    fn of(claim: Claim) -> Self {
+        Self {
+            progress: Progress::at_first_sight(claim.clone()),
+            claim,
+            present: true,
+            class: Some(fixtures::class(json!({}))),
+            volume: Place::Free,
+            source: Origin::Known,
+            attributes_class: None,
+            site: Site::Here,
+            attempt: Attempt::default(),
+            rules: Rules { driver: DRIVER.into(), mark: MARK.into(), durable: true },
+        }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// All that the driver is to be asked is known.
+    fn planned(self) -> Self {
+        self.planned_for(json!({}))
+    }
+
+    fn planned_for(mut self, class: Value) -> Self {
+        self.progress.request = Some(Arc::new(fixtures::request(json!({}), class)));
+        self.progress.written = Some(INTENT.into());
+        self
+    }
+
+    fn in_phase(mut self, phase: Phase) -> Self {
+        self.progress.phase = phase;
+        self.progress.confirmed = true;
+        self
+    }
+
+    fn claimed(mut self, patch: Value) -> Self {
+        self.claim = claim(patch);
+        self
+    }
+
+    fn next(&self) -> Step {
+        next_step(&View {
+            claim: &self.claim,
+            present: self.present,
+            class: self.class.as_ref(),
+            volume: &self.volume,
+            source: &self.source,
+            attributes_class: self.attributes_class,
+            site: self.site,
+            progress: &self.progress,
+            attempt: self.attempt,
+            rules: &self.rules,
+        })
+    }
+}
+
+#[test]
+fn a_fresh_claim_is_planned_marked_and_only_then_asked_for() {
+    assert_eq!(World::fresh().next(), Step::Plan);
+    assert_eq!(World::fresh().planned().next(), Step::SaveIntent);
+    assert_eq!(World::fresh().planned().claimed(marked()).next(), Step::Create);
+    let other =
+        json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: "old" } } });
+    assert_eq!(
+        World::fresh().planned().claimed(other).next(),
+        Step::SaveIntent,
+        "what is written is not what is asked"
+    );
+}
+
+#[test]
+fn without_durable_intent_nothing_is_written_before_the_driver_is_asked() {
+    let world = World::fresh().planned().with(|w| w.rules.durable = false);
+    assert_eq!(world.next(), Step::Create);
+    assert_eq!(World::fresh().in_phase(Phase::Saved).next(), Step::Settled);
+}
+
+#[test]
+fn what_is_not_ours_to_provision_is_ignored_and_costs_nothing() {
+    let annotated = |key: &str, value: &str| json!({ "metadata": { "annotations": { key: value } } });
+    let cases = [
+        (json!({ "spec": { "volumeName": "pv-1" } }), Ignored::Bound),
+        (annotated(names::ANNOTATION_STORAGE_PROVISIONER, "other.csi"), Ignored::Foreign),
+        (json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: null } } }), Ignored::Foreign),
+        (
+            json!({ "metadata": { "annotations": {
+                names::ANNOTATION_STORAGE_PROVISIONER: "kubernetes.io/aws-ebs",
+                names::ANNOTATION_MIGRATED_TO: DRIVER,
+            } } }),
+            Ignored::InTree,
+        ),
+        (deleting(), Ignored::Deleting),
+    ];
+    for (patch, why) in cases {
+        assert_eq!(World::of(claim(patch.clone())).next(), Step::Ignore(why), "{patch}");
+    }
+    assert_eq!(World::fresh().with(|w| w.present = false).next(), Step::Ignore(Ignored::Gone));
+    let foreign = World::fresh().with(|w| w.class = Some(fixtures::class(json!({ "provisioner": "other.csi" }))));
+    assert_eq!(foreign.next(), Step::Ignore(Ignored::ForeignClass));
+    let populated = World::fresh().with(|w| w.source = Origin::Populator("Sample \"x\"".into()));
+    assert_eq!(populated.next(), Step::Ignore(Ignored::Populator), "47: an unknown data source makes no empty volume");
+}
+
+#[test]
+fn a_claim_for_a_first_consumer_waits_for_its_node() {
+    let class = fixtures::class(json!({ "volumeBindingMode": "WaitForFirstConsumer" }));
+    let world = World::fresh().with(|w| w.class = Some(class));
+    assert_eq!(world.next(), Step::Ignore(Ignored::NoNode));
+    let selected = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-1" } } });
+    assert_eq!(world.claimed(selected).next(), Step::Plan);
+}
+
+#[test]
+fn a_class_that_is_not_there_is_told_and_waited_for() {
+    let world = World::fresh().with(|w| w.class = None);
+    assert_eq!(world.next(), Step::Refuse(Refusal::ClassMissing("gold".into())));
+    let none = json!({ "spec": { "storageClassName": null } });
+    assert_eq!(world.claimed(none).next(), Step::Refuse(Refusal::NoClass));
+}
+
+#[test]
+fn everything_is_found_out_before_anything_is_written() {
+    let step = SourceStep::GetSnapshot;
+    let world = World::fresh().with(|w| w.source = Origin::Step(step.clone()));
+    assert_eq!(world.next(), Step::Source(step));
+    let world = world.with(|w| w.attributes_class = Some("fast"));
+    assert_eq!(world.next(), Step::GetAttributesClass("fast".into()), "before the source is protected");
+    let refusal = Refusal::NoClass;
+    let refused = World::fresh().with(|w| w.source = Origin::Refused(refusal.clone()));
+    assert_eq!(refused.next(), Step::Refuse(refusal));
+    let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
+    let world = World::fresh().planned_for(secret);
+    assert!(matches!(world.next(), Step::ReadSecret(_)));
+    assert_eq!(world.with(|w| w.attempt.has_secret = true).next(), Step::SaveIntent);
+}
+
+#[test]
+fn a_volume_that_exists_ends_the_work_and_a_strangers_stops_it() {
+    assert_eq!(
+        World::fresh().with(|w| w.volume = Place::Ours).next(),
+        Step::Settled,
+        "59: never a second CreateVolume"
+    );
+    let taken = Place::Taken("pv of another".into());
+    let world = World::fresh().with(|w| w.volume = taken);
+    assert_eq!(world.next(), Step::Refuse(Refusal::NameTaken("pv of another".into())));
+    let marked = World::of(claim(marked())).with(|w| w.volume = Place::Ours);
+    assert_eq!(marked.next(), Step::Release { reschedule: false });
+}
+
+#[test]
+fn a_claim_found_marked_is_resumed_whatever_it_says_now() {
+    let edits = [
+        ("as it was", json!({})),
+        ("deleted", deleting()),
+        ("bound elsewhere", json!({ "spec": { "volumeName": "pv-9" } })),
+        (
+            "another provisioner's",
+            json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: "x" } } }),
+        ),
+    ];
+    for (what, edit) in edits {
+        let world = World::of(claim(both(marked(), edit)));
+        assert_eq!(world.next(), Step::ConfirmVolume, "{what}: once a term its volume is looked for");
+        let world = world.with(|w| w.progress.confirmed = true);
+        assert_eq!(world.next(), Step::Plan, "{what}");
+        assert_eq!(world.planned().next(), Step::Create, "{what}: nothing is written a second time");
+    }
+}
+
+#[test]
+fn an_answer_is_outstanding_until_it_is_final() {
+    let waiting = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
+    let world = World::fresh().planned_for(waiting.clone()).claimed(marked()).in_phase(Phase::Outstanding);
+    assert_eq!(world.next(), Step::Create, "the selected node was taken away: spec 2.4");
+    let gone = world.with(|w| (w.present, w.claim) = (false, claim(json!({}))));
+    assert_eq!(gone.next(), Step::Create, "6 and 56: the claim was deleted by force");
+    let classless = World::fresh().claimed(marked()).in_phase(Phase::Outstanding).with(|w| w.class = None);
+    assert_eq!(classless.next(), Step::Refuse(Refusal::ClassMissing("gold".into())), "kept, and told");
+}
+
+#[test]
+fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() {
+    let keep = |bound| Step::SaveVolume { bound };
+    let delete = || Step::DeleteCreated("vol-1".into());
+    let elsewhere = json!({ "spec": { "volumeName": "pv-9" } });
+    let by_its_name = json!({ "spec": { "volumeName": "pvc-6f1a-02" } });
+    let cases = [
+        ("wanted", json!({}), "Delete", false, keep(true)),
+        ("named in advance", by_its_name, "Delete", false, keep(true)),
+        ("deleted", deleting(), "Delete", false, delete()),
+        ("deleted, kept by its class", deleting(), "Retain", false, keep(true)),
+        ("deleted, perhaps stored already", deleting(), "Delete", true, keep(true)),
+        ("bound elsewhere", elsewhere.clone(), "Delete", false, delete()),
+        ("bound elsewhere, kept by its class", elsewhere.clone(), "Retain", false, keep(false)),
+        ("bound elsewhere, perhaps stored already", elsewhere, "Delete", true, keep(false)),
+    ];
+    for (what, edit, policy, may_be_saved, expected) in cases {
+        let world = World::fresh()
+            .planned_for(json!({ "reclaimPolicy": policy }))
+            .claimed(both(marked(), edit))
+            .in_phase(created(may_be_saved));
+        assert_eq!(world.next(), expected, "{what}");
+    }
+    let gone = World::fresh().planned().in_phase(created(false)).with(|w| w.present = false);
+    assert_eq!(gone.next(), delete());
+    let stored = World::fresh().planned().claimed(marked()).in_phase(created(true)).with(|w| w.volume = Place::Ours);
+    assert_eq!(stored.next(), Step::Release { reschedule: false }, "the store's answer was lost");
+}
+
+#[test]
+fn a_volume_that_cannot_be_used_is_deleted_with_its_secret() {
+    let world = World::fresh().planned().claimed(marked()).in_phase(Phase::Rejected("vol-1".into()));
+    assert_eq!(world.next(), Step::DeleteCreated("vol-1".into()));
+    let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
+    let world = World::fresh().planned_for(secret).in_phase(Phase::Rejected("vol-1".into()));
+    assert!(matches!(world.next(), Step::ReadSecret(_)));
+}
+
+#[test]
+fn a_final_answer_takes_the_mark_off_and_with_it_the_node_that_is_full() {
+    let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-1" } } });
+    let cases = [
+        (both(marked(), on_node.clone()), false, Step::Release { reschedule: false }),
+        (both(marked(), on_node.clone()), true, Step::Release { reschedule: true }),
+        (on_node.clone(), true, Step::Release { reschedule: true }),
+        (on_node.clone(), false, Step::Conclude),
+        (json!({}), true, Step::Conclude),
+        (both(on_node, json!({ "spec": { "volumeName": "pv-9" } })), true, Step::Conclude),
+    ];
+    for (edit, reschedule, expected) in cases {
+        let world = World::fresh().claimed(edit.clone()).in_phase(Phase::Ended { reschedule });
+        assert_eq!(world.next(), expected, "{edit} {reschedule}");
+    }
+    let gone = World::fresh().claimed(marked()).in_phase(Phase::Ended { reschedule: true }).with(|w| w.present = false);
+    assert_eq!(gone.next(), Step::Conclude, "nothing is written on what is gone");
+}
+
+#[test]
+fn a_mark_that_led_to_nothing_is_taken_off_once_the_claim_is_not_wanted() {
+    let world = World::fresh().claimed(both(marked(), deleting()));
+    assert_eq!(world.next(), Step::Release { reschedule: false }, "marked by us, and never asked for");
+}
+
+#[test]
+fn a_claim_of_no_node_is_taken_after_its_turn_and_only_where_there_is_room() {
+    let free = |wait, has_room| Site::Free { wait: Duration::from_secs(wait), has_room };
+    let at = |site| World::fresh().planned().with(|w| w.site = site).next();
+    assert_eq!(at(free(5, false)), Step::WaitTurn(Duration::from_secs(5)));
+    assert_eq!(at(free(0, false)), Step::AskCapacity);
+    assert_eq!(at(free(0, true)), Step::TakeClaim);
+    assert_eq!(at(Site::Elsewhere { look_again: None }), Step::Ignore(Ignored::Elsewhere));
+    let later = Duration::from_secs(9);
+    assert_eq!(at(Site::Elsewhere { look_again: Some(later) }), Step::WaitTurn(later));
+}
+
+#[test]
+fn what_another_node_has_begun_is_left_to_it_and_taken_over_only_from_a_node_that_is_gone() {
+    let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-2" } } });
+    let at = |site| World::of(claim(both(marked(), on_node.clone()))).with(|w| w.site = site).next();
+    assert_eq!(at(Site::Elsewhere { look_again: None }), Step::Ignore(Ignored::Elsewhere));
+    assert_eq!(at(Site::Held), Step::AskForHolder("node-2".into()));
+    assert_eq!(at(Site::Free { wait: Duration::ZERO, has_room: false }), Step::TakeClaim);
+    assert_eq!(at(Site::Here), Step::ConfirmVolume);
+}

@@ -1,0 +1,157 @@
+//! What to do next for one volume object: pure, total, and asserted without a server.
+//!
+//! ```text
+//!   Bound ──> Protect (our finalizer)
+//!   Released ──> detached? ─> secret ─> Delete (driver) ─> Remove (the object) ─> Release (our finalizer)
+//! ```
+//!
+//! The driver is asked to delete only what no attachment names any more, and once in a term: that it has is remembered by
+//! the object's uid, whatever an older view of the object says (spec 3.2: the Go sidecar asks twice).
+
+use crate::cluster::{PersistentVolume, names};
+use crate::roles::provisioner::secrets::SecretReference;
+
+/// What is the same for every volume of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Our driver.
+    pub driver: String,
+    /// The finalizer on volumes whose deletion is ours.
+    pub finalizer: &'static str,
+    /// The driver attaches volumes: one that is attached must not be deleted.
+    pub attaches: bool,
+}
+
+/// Everything that a decision depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The volume.
+    pub volume: &'a PersistentVolume,
+    /// How many attachments name it.
+    pub attachments: usize,
+    /// Whether its topology is that of this node, where each node has a daemon of its own.
+    pub is_here: bool,
+    /// What was done of it in this term.
+    pub done: Done,
+    /// Where its secret is, if it has one.
+    pub secret: Option<&'a SecretReference>,
+    /// What this attempt has read.
+    pub has_secret: bool,
+    /// The term's rules.
+    pub rules: &'a Rules,
+}
+
+/// What was done of a volume in this term.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Volumes and attachments were listed since the term began: a new leader's watches may be behind.
+    pub relisted: bool,
+    /// The driver has deleted it.
+    pub deleted: bool,
+    /// The API no longer has the object.
+    pub gone: bool,
+}
+
+/// The next thing to do for a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// None of ours.
+    Ignore,
+    /// Nothing: what is wanted is so.
+    Settled,
+    /// Nothing, until the last of so many attachments is gone: that wakes the key.
+    WaitForDetach(usize),
+    /// Put our finalizer on it.
+    Protect,
+    /// List volumes and attachments once.
+    Relist,
+    /// Read the secret for the driver.
+    ReadSecret(SecretReference),
+    /// `DeleteVolume`.
+    Delete,
+    /// Delete the object.
+    Remove,
+    /// Take our finalizer off it.
+    Release,
+    /// It has no CSI source that could be deleted.
+    NotCsi,
+}
+
+/// What to do next for the volume of `view`.
+pub fn next_step(view: &View<'_>) -> Step {
+    let volume = view.volume;
+    if !is_ours(volume, &view.rules.driver) || !view.is_here {
+        return Step::Ignore;
+    }
+    let is_protected = is_protected(volume, view.rules);
+    let is_deleting = volume.metadata.deletion_timestamp.is_some();
+    if view.done.gone {
+        return Step::Settled;
+    }
+    if view.done.deleted {
+        return match (is_deleting, is_protected) {
+            (false, _) => Step::Remove,
+            (true, true) => Step::Release,
+            (true, false) => Step::Settled,
+        };
+    }
+    if !is_delete(volume) {
+        return if is_protected { Step::Release } else { Step::Settled };
+    }
+    if !is_released(volume) {
+        let is_unprotected = !is_deleting && !is_protected && volume.phase.as_deref() == Some("Bound");
+        return if is_unprotected { Step::Protect } else { Step::Settled };
+    }
+    if is_deleting && !is_protected {
+        // Already gone for us: whoever else holds it, the volume was deleted before our finalizer left.
+        return Step::Settled;
+    }
+    if volume.spec.csi.is_none() {
+        return Step::NotCsi;
+    }
+    if view.rules.attaches && view.attachments > 0 {
+        return Step::WaitForDetach(view.attachments);
+    }
+    if !view.done.relisted {
+        return Step::Relist;
+    }
+    match view.secret {
+        Some(reference) if !view.has_secret => Step::ReadSecret(reference.clone()),
+        _ => Step::Delete,
+    }
+}
+
+/// Whether the volume is ours to keep house for (spec 3.1): by who provisioned it, else by its source.
+pub fn is_ours(volume: &PersistentVolume, driver: &str) -> bool {
+    match provisioned_by(volume) {
+        Some(provisioner) => provisioner == driver || volume.migrated_to() == Some(driver),
+        None => {
+            let source = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+            source == Some(driver) || volume.migrated_to() == Some(driver)
+        }
+    }
+}
+
+/// Which provisioner made it, if one did.
+pub fn provisioned_by(volume: &PersistentVolume) -> Option<&str> {
+    volume.metadata.annotations.as_ref()?.get(names::ANNOTATION_PROVISIONED_BY).map(String::as_str)
+}
+
+/// Whether our finalizer is on it.
+pub fn is_protected(volume: &PersistentVolume, rules: &Rules) -> bool {
+    volume.metadata.finalizers.iter().flatten().any(|held| held == rules.finalizer)
+}
+
+/// Whether the volume goes with its claim.
+pub fn is_delete(volume: &PersistentVolume) -> bool {
+    volume.spec.reclaim_policy.as_deref() == Some("Delete")
+}
+
+/// Whether its claim is gone.
+pub fn is_released(volume: &PersistentVolume) -> bool {
+    volume.phase.as_deref() == Some("Released")
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

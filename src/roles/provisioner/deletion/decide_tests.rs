@@ -1,0 +1,126 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::roles::provisioner::fixtures::{DRIVER, merged};
+
+const FIN: &str = names::FINALIZER_PROVISIONER;
+
+fn volume(patch: Value) -> PersistentVolume {
+    let base = json!({
+        "metadata": { "name": "pvc-1", "uid": "u1", "finalizers": [FIN],
+            "annotations": { names::ANNOTATION_PROVISIONED_BY: DRIVER } },
+        "spec": { "persistentVolumeReclaimPolicy": "Delete", "csi": { "driver": DRIVER, "volumeHandle": "vol-1" } },
+        "status": { "phase": "Released" },
+    });
+    serde_json::from_value(merged(base, patch)).unwrap()
+}
+
+fn done() -> Done {
+    Done { relisted: true, ..Done::default() }
+}
+
+fn step(patch: Value, attachments: usize, done: Done) -> Step {
+    let rules = Rules { driver: DRIVER.into(), finalizer: FIN, attaches: true };
+    let volume = volume(patch);
+    next_step(&View {
+        volume: &volume,
+        attachments,
+        is_here: true,
+        done,
+        secret: None,
+        has_secret: false,
+        rules: &rules,
+    })
+}
+
+fn deleting() -> Value {
+    json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })
+}
+
+#[test]
+fn whose_volume_it_is_is_said_by_who_made_it_or_else_by_its_source() {
+    let by = |who: Value| json!({ "metadata": { "annotations": who } });
+    let cases = [
+        (json!({}), true, "made by us"),
+        (by(json!({ names::ANNOTATION_PROVISIONED_BY: "other" })), false, "made by another"),
+        (by(json!({ names::ANNOTATION_PROVISIONED_BY: null })), true, "static, with our source (61)"),
+        (
+            both(by(json!({ names::ANNOTATION_PROVISIONED_BY: null })), json!({ "spec": { "csi": null } })),
+            false,
+            "static, and nobody's",
+        ),
+        (
+            by(json!({ names::ANNOTATION_PROVISIONED_BY: "kubernetes.io/x", names::ANNOTATION_MIGRATED_TO: DRIVER })),
+            true,
+            "migrated to us",
+        ),
+    ];
+    for (patch, expected, what) in cases {
+        assert_eq!(is_ours(&volume(patch), DRIVER), expected, "{what}");
+    }
+}
+
+fn both(one: Value, other: Value) -> Value {
+    merged(one, other)
+}
+
+#[test]
+fn our_finalizer_is_on_bound_volumes_that_go_with_their_claims_and_on_no_others() {
+    let bare = json!({ "metadata": { "finalizers": null } });
+    let phase = |phase: &str| json!({ "status": { "phase": phase } });
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    let cases = [
+        (both(bare.clone(), phase("Bound")), Step::Protect, "added: it may be older than the finalizer, or static"),
+        (phase("Bound"), Step::Settled, "there already"),
+        (both(bare.clone(), phase("Available")), Step::Settled, "not bound"),
+        (both(both(bare.clone(), phase("Bound")), deleting()), Step::Settled, "too late"),
+        (both(retain.clone(), phase("Bound")), Step::Release, "kept by its class"),
+        (retain.clone(), Step::Release, "kept, and released"),
+        (both(retain.clone(), deleting()), Step::Release, "kept, and being deleted"),
+        (both(retain, bare), Step::Settled, "nothing of ours on it"),
+    ];
+    for (patch, expected, what) in cases {
+        assert_eq!(step(patch, 0, done()), expected, "{what}");
+    }
+}
+
+#[test]
+fn only_released_volumes_are_deleted() {
+    let phase = |phase: Value| json!({ "status": { "phase": phase } });
+    let cases = [
+        (json!({}), Step::Delete),
+        (deleting(), Step::Delete),
+        (phase(json!("Failed")), Step::Settled),
+        (phase(json!("Available")), Step::Settled),
+        (phase(json!("Bound")), Step::Settled),
+        (both(deleting(), json!({ "metadata": { "finalizers": ["kubernetes.io/pv-protection"] } })), Step::Settled),
+        (json!({ "metadata": { "finalizers": null } }), Step::Delete),
+        (json!({ "spec": { "csi": null } }), Step::NotCsi),
+    ];
+    for (patch, expected) in cases {
+        assert_eq!(step(patch.clone(), 0, done()), expected, "{patch}");
+    }
+}
+
+#[test]
+fn what_is_attached_waits_and_is_no_error() {
+    assert_eq!(step(json!({}), 2, done()), Step::WaitForDetach(2), "48");
+    assert_eq!(
+        step(json!({}), 0, Done { relisted: false, ..done() }),
+        Step::Relist,
+        "a new leader's watches may be behind"
+    );
+    assert_eq!(step(json!({}), 2, Done { deleted: true, ..done() }), Step::Remove, "too late to wait");
+}
+
+#[test]
+fn the_driver_is_asked_once_then_the_object_goes_then_our_finalizer() {
+    let deleted = Done { deleted: true, ..done() };
+    assert_eq!(step(json!({}), 0, deleted), Step::Remove);
+    assert_eq!(step(deleting(), 0, deleted), Step::Release, "15");
+    let foreign = json!({ "metadata": { "finalizers": ["kubernetes.io/pv-protection"] } });
+    assert_eq!(step(both(deleting(), foreign), 0, deleted), Step::Settled);
+    assert_eq!(step(json!({}), 0, Done { gone: true, ..deleted }), Step::Settled);
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    assert_eq!(step(retain, 0, deleted), Step::Remove, "the volume is gone, whatever the object says by now");
+}

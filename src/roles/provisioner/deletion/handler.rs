@@ -1,0 +1,317 @@
+//! The handler of volumes: works one volume object until it is as it should be, or an attempt fails.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tracing::{debug, info, warn};
+
+use crate::cluster::patch;
+use crate::cluster::{ApiErrorKind, BY_VOLUME, ObjectName, PersistentVolume};
+use crate::csi::OperationGuard;
+use crate::csi::capabilities::ControllerRpc;
+use crate::process::Chain;
+use crate::proto::DeleteVolumeRequest;
+use crate::queue::{Outcome, Ticket};
+use crate::roles::provisioner::desk::Desk;
+use crate::roles::provisioner::perform::{during_term, read_secret};
+use crate::roles::provisioner::provision::Stop as ProvisionStop;
+use crate::roles::provisioner::refusal::AttemptError;
+use crate::roles::provisioner::secrets::{DeletionSecret, SecretReference, for_deletion};
+
+use super::decide::{Done, Step, View, next_step};
+use super::refusal::DeletionError;
+
+/// More steps than any attempt needs.
+const MAX_STEPS: u32 = 20;
+/// How often one attempt reads the volume again because a write's precondition failed.
+const MAX_REFRESHES: u32 = 3;
+
+/// Why an attempt ended without its volume being settled.
+enum Stop {
+    Failed(DeletionError),
+    TermOver,
+}
+
+impl From<crate::election::TermOver> for Stop {
+    fn from(_: crate::election::TermOver) -> Self {
+        Self::TermOver
+    }
+}
+
+impl<E: Into<DeletionError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+struct Attempt<'a> {
+    desk: &'a Desk,
+    ticket: &'a mut Ticket<String>,
+    name: ObjectName,
+    gone: bool,
+    secrets: Option<HashMap<String, String>>,
+    /// By the volume's name and by its handle.
+    operations: Option<(OperationGuard, OperationGuard)>,
+    refreshes: u32,
+}
+
+/// How an attempt ended well.
+enum End {
+    Settled,
+    Detaching(usize),
+}
+
+/// Works one ticket of the volume queue.
+pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outcome {
+    let name = ObjectName::cluster(ticket.key());
+    let Some(first) = desk.known.volumes.get(&name) else { return Outcome::Forget };
+    let begun = desk.clock.now();
+    let mut attempt =
+        Attempt { desk: &desk, ticket: &mut ticket, name, gone: false, secrets: None, operations: None, refreshes: 0 };
+    let ended = attempt.work(&first).await;
+    let deleted = attempt.gone;
+    drop(attempt);
+    match ended {
+        Ok(End::Settled) => {
+            if deleted {
+                let took = desk.clock.now().saturating_duration_since(begun);
+                desk.reporter.deleted(first.spec.storage_class_name.as_deref().unwrap_or_default(), took);
+                desk.tell_deleted(&first);
+            }
+            Outcome::Settled
+        }
+        Ok(End::Detaching(attachments)) => {
+            debug!(attachments, "waits until it is detached");
+            desk.detaching.note(ticket.key(), attachments);
+            Outcome::Settled
+        }
+        Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::Failed(error)) => desk.deletion_failed(&ticket, &first, &error),
+    }
+}
+
+impl Attempt<'_> {
+    async fn work(&mut self, first: &PersistentVolume) -> Result<End, Stop> {
+        let desk = self.desk;
+        let uid = first.metadata.uid.as_deref().unwrap_or_default();
+        desk.detaching.forget(self.ticket.key());
+        for _ in 0..MAX_STEPS {
+            let Some(volume) = desk.known.volumes.get(&self.name) else { return Ok(End::Settled) };
+            if volume.metadata.uid != first.metadata.uid {
+                // A namesake has a ticket of its own.
+                return Ok(End::Settled);
+            }
+            let deleted = desk.deleted.has(uid);
+            if desk.term.is_over() && !deleted {
+                return Err(Stop::TermOver);
+            }
+            let relisted = desk.relisted.get().is_some();
+            let done = Done { relisted, deleted, gone: self.gone };
+            let secret = if self.secrets.is_none() { self.secret_of(&volume, &done)? } else { None };
+            let step = next_step(&View {
+                volume: &volume,
+                attachments: desk.known.attachments.find(BY_VOLUME, self.name.name()).len(),
+                is_here: desk.locality.is_here(&volume),
+                done,
+                secret: secret.as_ref(),
+                has_secret: self.secrets.is_some(),
+                rules: &desk.deletion,
+            });
+            match step {
+                Step::Ignore | Step::Settled => return Ok(End::Settled),
+                Step::WaitForDetach(attachments) => return Ok(End::Detaching(attachments)),
+                step => self.perform(step, &volume).await?,
+            }
+        }
+        Err(DeletionError::Endless(MAX_STEPS).into())
+    }
+
+    /// Where the secret for the deletion is, once it is time to ask.
+    fn secret_of(&self, volume: &PersistentVolume, done: &Done) -> Result<Option<SecretReference>, DeletionError> {
+        use super::decide::{is_delete, is_ours, is_released};
+        let desk = self.desk;
+        let is_due = is_ours(volume, &desk.rules.driver) && is_delete(volume) && is_released(volume);
+        if !is_due || done.deleted || done.gone {
+            return Ok(None);
+        }
+        let class = volume.spec.storage_class_name.as_deref();
+        let class = class.and_then(|class| desk.known.classes.get(&ObjectName::cluster(class)));
+        let class = class.as_deref().filter(|class| class.provisioner == desk.rules.driver);
+        let found =
+            for_deletion(volume, class.map(|class| &class.parameters), &desk.section.deletion_secret_namespaces)?;
+        match found {
+            DeletionSecret::At(reference) => Ok(Some(reference)),
+            DeletionSecret::None => Ok(None),
+            DeletionSecret::Unknown(why) if desk.section.delete_without_secret => {
+                debug!(why, "deleting without a secret");
+                Ok(None)
+            }
+            DeletionSecret::Unknown(why) => Err(DeletionError::SecretUnknown(why)),
+        }
+    }
+
+    async fn perform(&mut self, step: Step, volume: &PersistentVolume) -> Result<(), Stop> {
+        let desk = self.desk;
+        match step {
+            // `work` has returned.
+            Step::Ignore | Step::Settled | Step::WaitForDetach(_) => Ok(()),
+            Step::NotCsi => Err(volume.spec.in_tree.map_or(DeletionError::NotCsi, DeletionError::InTree).into()),
+            Step::Relist => {
+                tokio::select! {
+                    biased;
+                    () = desk.term.over() => Err(Stop::TermOver),
+                    () = self.ticket.park(desk.relist()) => Ok(()),
+                }
+            }
+            Step::Protect => {
+                let finalizer = desk.deletion.finalizer;
+                let patch = patch::add_finalizer(&volume.metadata, finalizer, &BTreeMap::new());
+                self.patch(volume, patch, DeletionError::Protect).await
+            }
+            Step::ReadSecret(reference) => self.read_secret(&reference).await,
+            Step::Delete => self.delete(volume).await,
+            Step::Remove => self.remove(volume).await,
+            Step::Release => {
+                let patch = patch::remove_finalizer(&volume.metadata, desk.deletion.finalizer);
+                self.patch(volume, patch, DeletionError::Release).await
+            }
+        }
+    }
+
+    async fn read_secret(&mut self, reference: &SecretReference) -> Result<(), Stop> {
+        let desk = self.desk;
+        let error = match read_secret(desk, reference).await {
+            Ok(secrets) => {
+                self.secrets = Some(secrets);
+                return Ok(());
+            }
+            Err(ProvisionStop::Failed(AttemptError::Secret(error))) => DeletionError::Secret(error),
+            Err(ProvisionStop::Failed(error)) => DeletionError::SecretNotText(error.message()),
+            Err(ProvisionStop::TermOver | ProvisionStop::Later(_)) => return Err(Stop::TermOver),
+        };
+        if desk.section.delete_without_secret {
+            warn!(error = %Chain(&error), "deleting without the secret");
+            self.secrets = Some(HashMap::new());
+            return Ok(());
+        }
+        Err(error.into())
+    }
+
+    /// Takes the volume for this attempt, by its name and by its handle: a `CreateVolume` knows the one, the attacher the
+    /// other. `false`: it had to wait, so what it knows may be old; look again.
+    async fn holds(&mut self, handle: &str) -> bool {
+        let operations = &self.desk.operations;
+        if self.operations.as_ref().is_some_and(|(_, by_id)| by_id.volume_id() == handle) {
+            return true;
+        }
+        self.operations = None;
+        // Always in this order, so that no two wait for each other.
+        if let Some(by_name) = operations.try_acquire(self.name.name())
+            && let Some(by_id) = operations.try_acquire(handle)
+        {
+            self.operations = Some((by_name, by_id));
+            return true;
+        }
+        let name = self.name.name().to_owned();
+        let both = async {
+            let by_name = operations.acquire(&name).await;
+            (by_name, operations.acquire(handle).await)
+        };
+        self.operations = Some(self.ticket.park(both).await);
+        false
+    }
+
+    async fn delete(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
+        let desk = self.desk;
+        let Some(csi) = &volume.spec.csi else { return Err(DeletionError::NotCsi.into()) };
+        let capability = if !desk.capabilities.controller_service() {
+            Some("CONTROLLER_SERVICE")
+        } else {
+            (!desk.capabilities.has(ControllerRpc::CreateDeleteVolume)).then_some("CREATE_DELETE_VOLUME")
+        };
+        if let Some(capability) = capability {
+            return Err(DeletionError::Capability { driver: desk.rules.driver.clone(), capability }.into());
+        }
+        if !self.holds(&csi.volume_handle).await {
+            return Ok(());
+        }
+        let client = desk.driver.use_now()?;
+        let secrets = self.secrets.clone().unwrap_or_default();
+        let asked = DeleteVolumeRequest { volume_id: csi.volume_handle.clone(), secrets };
+        match during_term(&desk.term, client.delete_volume(asked)).await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(Stop::TermOver),
+        };
+        self.operations = None;
+        desk.deleted.note(volume.metadata.uid.as_deref().unwrap_or_default());
+        info!(volume = csi.volume_handle, "deleted the volume");
+        Ok(())
+    }
+
+    /// Deletes the object, if it still is the one whose volume was deleted.
+    async fn remove(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
+        let desk = self.desk;
+        let api = desk.api.use_now()?;
+        let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+        match api.delete::<PersistentVolume>(&self.name, uid).await {
+            Ok(Some(left)) => {
+                desk.known.volumes.absorb(left);
+                Ok(())
+            }
+            Ok(None) => {
+                self.gone = true;
+                Ok(())
+            }
+            Err(error) if error.kind() == ApiErrorKind::NotFound => {
+                self.gone = true;
+                Ok(())
+            }
+            Err(error) => self.refresh_after(volume, DeletionError::Remove(error)).await,
+        }
+    }
+
+    async fn patch(
+        &mut self,
+        volume: &PersistentVolume,
+        patch: Option<patch::Patch>,
+        failed: fn(crate::cluster::ApiError) -> DeletionError,
+    ) -> Result<(), Stop> {
+        let Some(patch) = patch else { return Ok(()) };
+        let desk = self.desk;
+        let api = desk.api.use_now()?;
+        match api.patch::<PersistentVolume>(&self.name, &patch).await {
+            Ok(written) => {
+                let is_deleting = written.metadata.deletion_timestamp.is_some();
+                self.gone = is_deleting && written.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+                desk.known.volumes.absorb(written);
+                Ok(())
+            }
+            Err(error) if error.kind() == ApiErrorKind::NotFound => {
+                self.gone = true;
+                Ok(())
+            }
+            Err(error) => self.refresh_after(volume, failed(error)).await,
+        }
+    }
+
+    /// A failed precondition says that the view was old: read the object again and go on. Anything else ends the attempt.
+    async fn refresh_after(&mut self, volume: &PersistentVolume, error: DeletionError) -> Result<(), Stop> {
+        let stale = [ApiErrorKind::Conflict, ApiErrorKind::PreconditionFailed, ApiErrorKind::Invalid];
+        let is_stale = error.api().is_some_and(|error| stale.contains(&error.kind()));
+        if !is_stale || self.refreshes >= MAX_REFRESHES {
+            return Err(error.into());
+        }
+        self.refreshes += 1;
+        debug!(error = %Chain(&error), "a precondition failed: reading the persistentvolume again");
+        let desk = self.desk;
+        let api = desk.api.use_now()?;
+        match api.get::<PersistentVolume>(&self.name).await {
+            Ok(found) if found.metadata.uid == volume.metadata.uid => desk.known.volumes.absorb(found),
+            // Another object has the name: ours is gone.
+            Ok(_) => self.gone = true,
+            Err(error) if error.kind() == ApiErrorKind::NotFound => self.gone = true,
+            Err(error) => return Err(DeletionError::Refresh(error).into()),
+        }
+        Ok(())
+    }
+}

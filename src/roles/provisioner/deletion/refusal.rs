@@ -1,0 +1,113 @@
+//! Why a volume could not be deleted.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::cluster::{ApiError, InTree};
+use crate::csi::RpcError;
+use crate::process::chain;
+use crate::roles::provisioner::secrets::SecretError;
+
+/// Why an attempt at a volume failed.
+#[derive(Debug, Error)]
+pub enum DeletionError {
+    /// Nothing that a CSI driver could delete.
+    #[error("the volume has no CSI source")]
+    NotCsi,
+    /// An in-tree volume: CSI migration is needed.
+    #[error(
+        "the volume has the in-tree source {}; CSI migration to {} is not supported: delete it by hand",
+        .0.field(), .0.successor()
+    )]
+    InTree(InTree),
+    /// The driver can't delete volumes.
+    #[error("driver {driver} does not have the capability {capability}, which is needed to delete a volume")]
+    Capability {
+        /// Our driver.
+        driver: String,
+        /// The capability, by its name in the specification.
+        capability: &'static str,
+    },
+    /// Nobody knows where the secret is.
+    #[error(transparent)]
+    SecretReference(#[from] SecretError),
+    /// It may need a secret, and nobody knows which.
+    #[error(
+        "nobody knows the secret that the volume must be deleted with: {0}; set deleteWithoutSecret to go on without"
+    )]
+    SecretUnknown(&'static str),
+    /// The secret could not be read.
+    #[error("cannot load the deletion secret; set deleteWithoutSecret to go on without")]
+    Secret(#[source] ApiError),
+    /// The secret holds bytes that no CSI request can carry.
+    #[error("the deletion secret cannot be used: {0}")]
+    SecretNotText(String),
+    /// The driver said no, or nothing.
+    #[error(transparent)]
+    Driver(#[from] RpcError),
+    /// Our finalizer could not be put on it.
+    #[error("cannot put the finalizer on the persistentvolume")]
+    Protect(#[source] ApiError),
+    /// The volume is deleted, its object is not.
+    #[error("the volume is deleted, but its persistentvolume could not be")]
+    Remove(#[source] ApiError),
+    /// Our finalizer could not be taken off.
+    #[error("cannot take the finalizer off the persistentvolume")]
+    Release(#[source] ApiError),
+    /// The object could not be read again after a conflict.
+    #[error("cannot read the persistentvolume again after a conflict")]
+    Refresh(#[source] ApiError),
+    /// The API takes each write and shows none of them.
+    #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
+    Endless(u32),
+}
+
+impl DeletionError {
+    /// A word for metrics and events.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::NotCsi => "NotCsi",
+            Self::InTree(_) => "InTree",
+            Self::Capability { .. } => "Capability",
+            Self::SecretReference(error) => error.label(),
+            Self::SecretUnknown(_) => "SecretUnknown",
+            Self::SecretNotText(_) => "SecretNotText",
+            Self::Driver(error) => error.label(),
+            Self::Endless(_) => "Endless",
+            Self::Secret(_) | Self::Protect(_) | Self::Remove(_) | Self::Release(_) | Self::Refresh(_) => {
+                self.api().map_or("Unknown", ApiError::label)
+            }
+        }
+    }
+
+    /// The text for an event, a log line or the status page: the error with its causes.
+    pub fn message(&self) -> String {
+        chain(self)
+    }
+
+    /// The API's error, where there is one.
+    pub fn api(&self) -> Option<&ApiError> {
+        match self {
+            Self::Secret(error)
+            | Self::Protect(error)
+            | Self::Remove(error)
+            | Self::Release(error)
+            | Self::Refresh(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the volume itself could not be deleted, which people must hear of; the upkeep of finalizers is our affair.
+    pub fn is_of_the_volume(&self) -> bool {
+        !matches!(self, Self::Protect(_) | Self::Release(_) | Self::Refresh(_) | Self::Endless(_))
+    }
+
+    /// The longest wait before the next attempt, where the usual maximum would be too long.
+    pub fn retry_cap(&self) -> Option<Duration> {
+        match self {
+            Self::Driver(error) => error.fate().retry_cap,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What every ticket of a term shares, and the view of one claim as read from the caches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cluster::{
+    Api, Cache, CsiNode, CsiStorageCapacity, EventRecorder, Node, ObjectName, PersistentVolume, PersistentVolumeClaim,
+    StorageClass, VolumeAttachment, VolumeSnapshot,
+};
+use crate::csi::{Capabilities, Client, VolumeOperations};
+use crate::election::{Fenced, Term};
+use crate::process::Clock;
+use crate::queue::{Activation, Cause, WorkQueue};
+
+use super::capacity::CapacityHints;
+use super::claim::{Claim, ClaimKey};
+use super::config::ProvisionerSection;
+use super::decide::{Place, Rules};
+use super::deletion;
+use super::progress::{Phase, Progress};
+use super::protection::decide::SourceKey;
+use super::report::Reporter;
+use super::request::ProvisionRules;
+use super::site::Locality;
+
+/// The caches that the provisioner reads.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Every claim; what is not ours without its details.
+    pub claims: Cache<PersistentVolumeClaim>,
+    /// Every `PersistentVolume`.
+    pub volumes: Cache<PersistentVolume>,
+    /// Every class.
+    pub classes: Cache<StorageClass>,
+    /// Every `VolumeAttachment`: what is attached must not be deleted.
+    pub attachments: Cache<VolumeAttachment>,
+    /// Every snapshot, if the cluster has them.
+    pub snapshots: Cache<VolumeSnapshot>,
+    /// Where nodes are; none where topology is switched off or the driver of this node tells.
+    pub nodes: Option<(Cache<Node>, Cache<CsiNode>)>,
+    /// What the scheduler was told of the room that is left; none where that is switched off.
+    pub capacities: Option<Cache<CsiStorageCapacity>>,
+}
+
+/// What every ticket of a term shares.
+#[derive(Debug)]
+pub struct Desk {
+    /// The rules of provisioning.
+    pub rules: Rules,
+    /// The rules of deletion.
+    pub deletion: deletion::decide::Rules,
+    /// What goes into a request, beyond the claim and its class.
+    pub asking: ProvisionRules,
+    /// What the driver can do.
+    pub capabilities: Capabilities,
+    /// The role's configuration.
+    pub section: ProvisionerSection,
+    /// What the cluster looks like.
+    pub known: Known,
+    /// Which claims and volumes are for this daemon.
+    pub locality: Locality,
+    /// The right to write, which ends with the term.
+    pub term: Term,
+    /// The work path to the API, usable only during the term.
+    pub api: Fenced<Api>,
+    /// The driver, usable only during the term.
+    pub driver: Fenced<Client>,
+    /// One mutating call per volume at a time.
+    pub operations: VolumeOperations,
+    /// Kubernetes Events.
+    pub events: EventRecorder,
+    /// Figures.
+    pub reporter: Reporter,
+    /// Time.
+    pub clock: Clock,
+    /// Written on volumes: who made them.
+    pub identity: String,
+    /// The finalizer that the attacher beside us would put on a volume at its first attach.
+    pub attacher_finalizer: Option<String>,
+    /// Tells of volumes made and deleted, so that capacity is asked for again.
+    pub hints: CapacityHints,
+    /// What was begun.
+    pub progress: ProgressBook,
+    /// Which claims wait for what no look-up of the caches finds them by.
+    pub waits: Waits,
+    /// Which volumes wait until they are detached.
+    pub detaching: Detaching,
+    /// The uids of the volumes that the driver has deleted in this term.
+    pub deleted: Uids,
+    /// Whether volumes and attachments were listed since the term began.
+    pub relisted: tokio::sync::OnceCell<()>,
+    /// Held while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
+    pub source_lock: tokio::sync::Mutex<()>,
+    /// The sources that may have lost their last user.
+    pub free_sources: WorkQueue<SourceKey>,
+}
+
+/// What the term knows of each claim that was begun or has failed.
+#[derive(Debug, Default)]
+pub struct ProgressBook(Mutex<BTreeMap<Arc<str>, Progress>>);
+
+impl ProgressBook {
+    /// What is known of the claim of this uid.
+    pub fn get(&self, uid: &str) -> Option<Progress> {
+        self.lock().get(uid).cloned()
+    }
+
+    /// Notes how far a claim is.
+    pub fn put(&self, progress: Progress) {
+        self.lock().insert(progress.claim.key.uid.clone(), progress);
+    }
+
+    /// Notes a claim that is marked, unless it is known already.
+    pub fn note_marked(&self, claim: Claim) {
+        self.lock().entry(claim.key.uid.clone()).or_insert_with(|| Progress::at_first_sight(claim));
+    }
+
+    /// Nothing of the claim is left to be known.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// Whether a volume of this claim may exist that only the entry, or the claim's mark, tells of.
+    pub fn is_begun(&self, uid: &str) -> bool {
+        self.lock().get(uid).is_some_and(Progress::is_begun)
+    }
+
+    /// The keys of the claims that name this source and were begun.
+    pub fn users_of(&self, source: &SourceKey) -> Vec<ClaimKey> {
+        let names = |progress: &&Progress| SourceKey::of(&progress.claim.object).as_ref() == Some(source);
+        self.lock().values().filter(|progress| progress.is_begun()).filter(names).map(|p| p.claim.key.clone()).collect()
+    }
+
+    /// How many volumes wait for their volume object, and how many answers are outstanding.
+    pub fn count(&self) -> (usize, usize) {
+        let book = self.lock();
+        let unsaved = book.values().filter(|progress| matches!(progress.phase, Phase::Created(_))).count();
+        let outstanding = book.values().filter(|progress| progress.phase == Phase::Outstanding).count();
+        (unsaved, outstanding)
+    }
+
+    /// All entries, by uid.
+    pub fn all(&self) -> Vec<Progress> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Progress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that claims wait for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Awaited {
+    /// Any change of the driver's nodes.
+    AnyNode,
+    /// That a volume object of this name goes.
+    Name(ObjectName),
+}
+
+/// Which claims wait for what no look-up of the caches finds them by.
+#[derive(Debug, Default)]
+pub struct Waits(Mutex<BTreeMap<Awaited, BTreeSet<ClaimKey>>>);
+
+impl Waits {
+    /// A claim waits.
+    pub fn add(&self, what: Awaited, key: ClaimKey) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default().insert(key);
+    }
+
+    /// The claims that have waited.
+    pub fn take(&self, what: &Awaited) -> BTreeSet<ClaimKey> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(what).unwrap_or_default()
+    }
+}
+
+/// Which volumes wait until they are detached, and by how many attachments they are held.
+#[derive(Debug, Default)]
+pub struct Detaching(Mutex<BTreeMap<String, usize>>);
+
+impl Detaching {
+    /// A volume waits.
+    pub fn note(&self, volume: &str, attachments: usize) {
+        self.lock().insert(volume.to_owned(), attachments);
+    }
+
+    /// It waits no more.
+    pub fn forget(&self, volume: &str) {
+        self.lock().remove(volume);
+    }
+
+    /// All that wait, by name.
+    pub fn all(&self) -> Vec<(String, usize)> {
+        self.lock().iter().map(|(volume, attachments)| (volume.clone(), *attachments)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A set of uids.
+#[derive(Debug, Default)]
+pub struct Uids(Mutex<BTreeSet<String>>);
+
+impl Uids {
+    /// Notes a uid.
+    pub fn note(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
+    }
+
+    /// Whether it was noted.
+    pub fn has(&self, uid: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    }
+
+    /// It matters no more.
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+impl Desk {
+    /// The claim as the cache has it, unless another has taken its name.
+    pub fn find(&self, key: &ClaimKey) -> Option<Claim> {
+        let object = self.known.claims.get(&key.name)?;
+        (object.metadata.uid.as_deref() == Some(&*key.uid)).then(|| self.parse(object))
+    }
+
+    /// Parses a claim.
+    pub fn parse(&self, object: Arc<PersistentVolumeClaim>) -> Claim {
+        Claim::parse(object, &self.rules.driver, &self.rules.mark)
+    }
+
+    /// The class that a claim names.
+    pub fn class_of(&self, claim: &Claim) -> Option<Arc<StorageClass>> {
+        self.known.classes.get(&ObjectName::cluster(claim.class.as_deref()?))
+    }
+
+    /// What the cluster has under the name of a claim's volume.
+    pub fn place(&self, claim: &Claim, volume: Option<&PersistentVolume>) -> Place {
+        let Some(volume) = volume else { return Place::Free };
+        place_of(volume, &claim.key.uid, &self.rules.driver)
+    }
+
+    /// What a claim is about, for people.
+    pub fn subject(&self, key: &ClaimKey) -> Option<String> {
+        let progress = self.progress.get(&key.uid)?;
+        let class = progress.claim.class.as_deref().unwrap_or("no class");
+        Some(format!("{class}, {}", progress.phase.label()))
+    }
+
+    /// A claim no longer needs the source that it names: perhaps nobody does.
+    pub fn sources_may_be_free(&self, claim: &Claim) {
+        if let Some(source) = SourceKey::of(&claim.object) {
+            self.free_sources.add(source, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+        }
+    }
+
+    /// Waits until volumes and attachments were listed once since the term began: the watches of a new leader may be
+    /// behind, and the leader before may have deleted, or somebody attached, what they still show.
+    pub async fn relist(&self) {
+        let both = || async {
+            futures::future::join(self.known.volumes.relisted(), self.known.attachments.relisted()).await;
+        };
+        self.relisted.get_or_init(both).await;
+    }
+}
+
+/// Whether a volume object is the claim's own. One that is bound to nobody but was made by our driver under the claim's
+/// name is, too: it was kept when the claim no longer wanted it.
+pub fn place_of(volume: &PersistentVolume, uid: &str, driver: &str) -> Place {
+    let found = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+    let claim = volume.spec.claim_ref.as_deref();
+    match (found, claim.and_then(|claim| claim.uid.as_deref())) {
+        (Some(found), Some(owner)) if found == driver && owner == uid => Place::Ours,
+        (Some(found), None)
+            if found == driver && claim.is_none() && deletion::decide::provisioned_by(volume) == Some(driver) =>
+        {
+            Place::Ours
+        }
+        (found, owner) => {
+            let driver = found.or(volume.spec.foreign_driver.as_deref()).unwrap_or("no CSI driver");
+            let name = volume.metadata.name.as_deref().unwrap_or_default();
+            let owner = match (claim, owner) {
+                (Some(claim), owner) => {
+                    format!("claim {}/{} (uid {})", claim.namespace, claim.name, owner.unwrap_or("none"))
+                }
+                (None, _) => "no claim".to_owned(),
+            };
+            Place::Taken(format!("persistentvolume \"{name}\" is of {driver} and belongs to {owner}"))
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Objects for the tests of this folder.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::cluster::{PersistentVolumeClaim, StorageClass};
+
+use super::request::{NameRule, ProvisionRules, Request, RequestInput, build};
+
+pub(super) const DRIVER: &str = "disk.example.com";
+
+/// `base` with what `patch` says laid over it; null takes away.
+pub(super) fn merged(mut base: Value, patch: Value) -> Value {
+    match (&mut base, patch) {
+        (Value::Object(held), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    held.remove(&key);
+                } else {
+                    let below = held.remove(&key).unwrap_or(Value::Null);
+                    held.insert(key, merged(below, value));
+                }
+            }
+            base
+        }
+        (_, patch) => patch,
+    }
+}
+
+pub(super) fn claim(patch: Value) -> PersistentVolumeClaim {
+    serde_json::from_value(merged(claim_value(), patch)).unwrap()
+}
+
+pub(super) fn claim_value() -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": "data", "uid": "6f1a-02", "resourceVersion": "77"},
+        "spec": {
+            "storageClassName": "gold",
+            "accessModes": ["ReadWriteOnce"],
+            "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "10Gi"}},
+        },
+    })
+}
+
+pub(super) fn class(patch: Value) -> StorageClass {
+    let base = json!({
+        "metadata": {"name": "gold", "uid": "class-1"},
+        "provisioner": DRIVER,
+        "parameters": {"type": "ssd"},
+        "reclaimPolicy": "Delete",
+    });
+    serde_json::from_value(merged(base, patch)).unwrap()
+}
+
+pub(super) fn rules() -> ProvisionRules {
+    ProvisionRules {
+        driver: DRIVER.to_owned(),
+        names: NameRule { prefix: "pvc".to_owned(), uuid_length: None },
+        multi_writer: false,
+        topology: true,
+        default_fs_type: String::new(),
+        extra_create_metadata: false,
+        publish_readonly: false,
+    }
+}
+
+pub(super) fn request(claim: Value, class: Value) -> Request {
+    let (claim, class, rules) = (self::claim(claim), self::class(class), rules());
+    build(&RequestInput {
+        claim: &claim,
+        class: &class,
+        rules: &rules,
+        source: None,
+        requirement: None,
+        attributes_class: None,
+    })
+    .unwrap()
+}
+
+pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}

@@ -1,0 +1,91 @@
+//! Makes volumes for claims and deletes them again: what external-provisioner does, and what it should have done.
+//!
+//! ```text
+//! cluster caches ──> interest (P) ──> claims queue ───> provision ──> decide (P) ──> asking | perform
+//!                              ├────> volumes queue ──> deletion  ──> decide (P)
+//!                              └────> sources queue ──> protection ─> decide (P)
+//! claim + class + source + topology ──> request (P), pinned in progress (P) until the driver's final answer
+//! ```
+//!
+//! Names, finalizers, annotations, the Lease and the volume objects are those of external-provisioner v6.3, so that either
+//! can take over from the other at any moment.
+//!
+//! # Nothing leaks
+//!
+//! A volume that may exist at the driver can always be found from Kubernetes. Before the driver is asked, our mark (a
+//! finalizer) and what is asked (an annotation) stand on the claim; they leave once the volume object exists, or once the
+//! driver has said for good that there is nothing. So a claim costs three writes, and whoever leads next, after a crash at
+//! any point, asks the same again until the answer is final, and then stores the volume or deletes it.
+
+mod asking;
+pub mod capacity;
+pub mod claim;
+pub mod competition;
+mod config;
+pub mod decide;
+pub mod deletion;
+pub mod desk;
+mod feed;
+#[cfg(test)]
+mod fixtures;
+pub mod intent;
+pub mod interest;
+pub mod origin;
+pub mod parameters;
+mod perform;
+pub mod progress;
+pub mod protection;
+mod provision;
+pub mod refusal;
+pub mod report;
+pub mod request;
+mod rules;
+pub mod secrets;
+mod serve;
+pub mod site;
+pub mod source;
+pub mod state;
+pub mod topology;
+pub mod volume;
+
+use serde_json::Value;
+
+use crate::cluster::names;
+use crate::config::RoleSection;
+
+pub use self::config::{EventsChoice, NodeDeploymentSection, ProvisionerRetry, ProvisionerSection};
+use super::role::{LeasePolicy, LoadError, Registration, Role};
+use super::wiring::Wiring;
+
+/// The role's line in [`super::ROLES`].
+pub const REGISTRATION: Registration =
+    Registration { name: NAME, section: RoleSection::of::<ProvisionerSection>(NAME), lease, load };
+
+const NAME: &str = "provisioner";
+
+/// Where each node has a daemon of its own, none of them leads.
+fn lease(section: &Value) -> LeasePolicy {
+    let is_per_node = section.pointer("/nodeDeployment/enabled").and_then(Value::as_bool).unwrap_or(false);
+    if is_per_node { LeasePolicy::None } else { LeasePolicy::Sidecar(names::provisioner_lease) }
+}
+
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError> {
+    let section: ProvisionerSection =
+        serde_json::from_value(section.clone()).map_err(|source| LoadError { role: NAME, source })?;
+    let watches_nodes = (section.topology || section.capacity.enabled) && !section.node_deployment.enabled;
+    let per_node = section.node_deployment.enabled;
+    let known = desk::Known {
+        claims: wiring.cache(),
+        volumes: wiring.cache(),
+        classes: wiring.cache(),
+        attachments: wiring.cache(),
+        snapshots: wiring.cache(),
+        nodes: watches_nodes.then(|| (wiring.cache(), wiring.cache())),
+        capacities: section.capacity.enabled.then(|| wiring.cache_in(capacity::scope(per_node))),
+    };
+    for rule in rules::rules(&section).into_iter().chain(capacity::rules(&section.capacity)) {
+        wiring.needs(rule);
+    }
+    let beside_attacher = wiring.hosts("attacher");
+    Ok(Box::new(serve::Provisioner { section, known, beside_attacher }))
+}

@@ -1,0 +1,92 @@
+//! How far the content source of a claim is known: which request comes next, or what it is. Pure.
+//!
+//! Everything is read from the API, not from a cache: a deletion that a watch has not brought yet would be missed. It is
+//! protected last, once nothing else is in the way: a source that can't be used is not held up.
+
+use crate::cluster::{PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeSnapshot, VolumeSnapshotContent};
+
+use super::decide::{Origin, SourceStep};
+use super::refusal::Refusal;
+use super::source::{
+    ContentSource, Source, SourceError, Wanted, bound_content, check_clone, check_grants, check_snapshot,
+};
+
+/// What one attempt has read of a source. An inner `None`: it was looked for, and is not there.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// The grants of its namespace.
+    pub grants: Option<Vec<ReferenceGrant>>,
+    /// The snapshot.
+    pub snapshot: Option<Option<VolumeSnapshot>>,
+    /// The content behind it.
+    pub content: Option<Option<VolumeSnapshotContent>>,
+    /// The source claim.
+    pub claim: Option<Option<PersistentVolumeClaim>>,
+    /// The volume behind it.
+    pub volume: Option<Option<PersistentVolume>>,
+    /// It carries the finalizer that keeps it until we are done.
+    pub protected: bool,
+}
+
+/// How far the source is known.
+pub fn origin(source: &Result<Source, SourceError>, own: &str, wanted: &Wanted<'_>, found: &Findings) -> Origin {
+    match next(source, own, wanted, found) {
+        Ok(origin) => origin,
+        Err(error) => Origin::Refused(Refusal::Source(error)),
+    }
+}
+
+fn next(
+    source: &Result<Source, SourceError>,
+    own: &str,
+    wanted: &Wanted<'_>,
+    found: &Findings,
+) -> Result<Origin, SourceError> {
+    let source = source.as_ref().map_err(Clone::clone)?;
+    if let Some(namespace) = source.foreign_namespace(own) {
+        match &found.grants {
+            None => return Ok(Origin::Step(SourceStep::ListGrants(namespace.to_owned()))),
+            Some(grants) => check_grants(grants, own, source)?,
+        }
+    }
+    match source {
+        Source::None => return Ok(Origin::Known),
+        Source::Populator { group, kind, name } => {
+            let group = if group.is_empty() { String::new() } else { format!(".{group}") };
+            return Ok(Origin::Populator(format!("{kind}{group} \"{name}\"")));
+        }
+        Source::Snapshot { .. } => {
+            let Some(snapshot) = &found.snapshot else { return Ok(Origin::Step(SourceStep::GetSnapshot)) };
+            if let (Some(bound), None) = (snapshot.as_ref().and_then(bound_content), &found.content) {
+                return Ok(Origin::Step(SourceStep::GetContent(bound.to_owned())));
+            }
+        }
+        Source::Claim { .. } => {
+            let Some(claim) = &found.claim else { return Ok(Origin::Step(SourceStep::GetClaim)) };
+            let held =
+                claim.as_ref().and_then(|claim| claim.spec.volume_name.as_deref()).filter(|held| !held.is_empty());
+            if let (Some(held), None) = (held, &found.volume) {
+                return Ok(Origin::Step(SourceStep::GetVolume(held.to_owned())));
+            }
+        }
+    }
+    content(source, wanted, found)?;
+    Ok(if found.protected { Origin::Known } else { Origin::Step(SourceStep::Protect) })
+}
+
+/// The source in the driver's words, from what was read.
+pub fn content(source: &Source, wanted: &Wanted<'_>, found: &Findings) -> Result<Option<ContentSource>, SourceError> {
+    match source {
+        Source::None | Source::Populator { .. } => Ok(None),
+        Source::Snapshot { namespace, name } => {
+            let snapshot = found.snapshot.as_ref().and_then(Option::as_ref);
+            let content = found.content.as_ref().and_then(Option::as_ref);
+            check_snapshot(wanted, (namespace, name), snapshot, content).map(Some)
+        }
+        Source::Claim { namespace, name } => {
+            let claim = found.claim.as_ref().and_then(Option::as_ref);
+            let volume = found.volume.as_ref().and_then(Option::as_ref);
+            check_clone(wanted, (namespace, name), claim, volume).map(Some)
+        }
+    }
+}

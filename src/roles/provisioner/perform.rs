@@ -1,0 +1,235 @@
+//! Changes claims and volume objects, one request at a time. No decisions: what to do comes from [`super::decide`].
+//!
+//! Every write goes through the fence of the term, carries a precondition, and hands the server's answer to the cache, so
+//! that the next look sees it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Value, json};
+
+use crate::cluster::patch::{self, MetaChange};
+use crate::cluster::{
+    ApiErrorKind, Cache, Cached, ObjectName, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, names,
+};
+use crate::csi::RpcError;
+use crate::election::Term;
+
+use super::claim::Claim;
+use super::decide::SourceStep;
+use super::desk::Desk;
+use super::provision::{Attempt, Now, Stop};
+use super::refusal::AttemptError;
+use super::request::{RequestInput, build};
+use super::secrets::SecretReference;
+use super::source::Source;
+
+/// Reads a secret for the driver. Never cached, never logged.
+pub(super) async fn read_secret(desk: &Desk, reference: &SecretReference) -> Result<HashMap<String, String>, Stop> {
+    let api = desk.api.use_now()?;
+    let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
+    let mut secret = HashMap::new();
+    for (key, value) in data.entries() {
+        let text = String::from_utf8(value.clone()).map_err(|_| AttemptError::SecretNotText {
+            namespace: reference.namespace.clone(),
+            name: reference.name.clone(),
+            key: key.clone(),
+        })?;
+        secret.insert(key.clone(), text);
+    }
+    Ok(secret)
+}
+
+/// Puts our mark on the claim, and what is about to be asked: all of it, or nothing if the claim got a volume meanwhile.
+/// A claim that is being deleted takes no new finalizer: then nothing is begun.
+pub(super) async fn save_intent(desk: &Desk, claim: &Claim, text: &str) -> Result<(), Stop> {
+    let annotations = BTreeMap::from([(names::ANNOTATION_PROVISIONING.to_owned(), text.to_owned())]);
+    let change = MetaChange {
+        add_finalizers: &[&desk.rules.mark],
+        set_annotations: &annotations,
+        require: vec![patch::test("/spec/volumeName", &Value::Null)],
+        ..MetaChange::default()
+    };
+    patch_claim(desk, claim, &change, AttemptError::SaveIntent).await
+}
+
+/// Takes our mark off the claim, and the node that the scheduler chose, where another may do better. A claim that is gone
+/// carries nothing any more.
+pub(super) async fn release(desk: &Desk, claim: &Claim, reschedule: bool) -> Result<(), Stop> {
+    let all = [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
+    let change = MetaChange {
+        remove_finalizers: &[&desk.rules.mark],
+        remove_annotations: if reschedule { &all } else { &all[..1] },
+        ..MetaChange::default()
+    };
+    patch_claim(desk, claim, &change, AttemptError::Release).await
+}
+
+/// Writes this node's name on the claim, if nobody else has written theirs.
+pub(super) async fn take_claim(desk: &Desk, claim: &Claim) -> Result<(), Stop> {
+    let Some(node) = desk.locality.node() else { return Ok(()) };
+    let annotations = BTreeMap::from([(names::ANNOTATION_SELECTED_NODE.to_owned(), node.to_owned())]);
+    let path = format!("/metadata/annotations/{}", names::ANNOTATION_SELECTED_NODE.replace('/', "~1"));
+    let mut require = vec![patch::test("/spec/volumeName", &Value::Null)];
+    // The node that is written there now is gone, or there is none: whatever it is, it must still be that.
+    if let Some(held) = claim.object.metadata.annotations.as_ref() {
+        require.push(patch::test(&path, &json!(held.get(names::ANNOTATION_SELECTED_NODE))));
+    }
+    let change = MetaChange { set_annotations: &annotations, require, ..MetaChange::default() };
+    patch_claim(desk, claim, &change, AttemptError::Take).await
+}
+
+async fn patch_claim(
+    desk: &Desk,
+    claim: &Claim,
+    change: &MetaChange<'_>,
+    failed: fn(crate::cluster::ApiError) -> AttemptError,
+) -> Result<(), Stop> {
+    let Some(patch) = patch::change_meta(&claim.object.metadata, change) else { return Ok(()) };
+    let api = desk.api.use_now()?;
+    let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(failed)?;
+    desk.known.claims.absorb(written);
+    Ok(())
+}
+
+/// Reads the claim again. `false`: there is nothing newer than what `seen` was made from, so another look would see the
+/// same.
+pub(super) async fn refresh(desk: &Desk, seen: &Claim) -> Result<bool, Stop> {
+    let api = desk.api.use_now()?;
+    let name = &seen.key.name;
+    match api.get::<PersistentVolumeClaim>(name).await {
+        Ok(object) => desk.known.claims.absorb(object),
+        // The watch will say so; nothing is taken out of the cache on hearsay.
+        Err(error) if error.kind() == ApiErrorKind::NotFound => {}
+        Err(error) => return Err(AttemptError::Refresh(error).into()),
+    }
+    Ok(is_newer(&desk.known.claims, name, seen.object.as_ref()))
+}
+
+fn is_newer<K: Cached>(cache: &Cache<K>, name: &ObjectName, seen: &K) -> bool {
+    cache.get(name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version)
+}
+
+/// A call that is still in flight when the lease is lost is given up: another replica may be calling by then.
+pub(super) async fn during_term<T>(
+    term: &Term,
+    call: impl Future<Output = Result<T, RpcError>>,
+) -> Result<Result<T, RpcError>, Stop> {
+    tokio::select! {
+        biased;
+        answer = call => Ok(answer),
+        () = term.lost() => Err(Stop::TermOver),
+    }
+}
+
+/// Reads what may not be there.
+async fn read<K: Cached>(desk: &Desk, name: &ObjectName) -> Result<Option<K>, Stop> {
+    let api = desk.api.use_now()?;
+    found(api.get::<K>(name).await).map_err(Into::into)
+}
+
+fn found<K>(answer: Result<K, crate::cluster::ApiError>) -> Result<Option<K>, AttemptError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
+        Err(error) => Err(AttemptError::Source(error)),
+    }
+}
+
+impl Attempt<'_> {
+    /// One request about the content source.
+    pub(super) async fn source_step(&mut self, step: SourceStep, now: &Now) -> Result<(), Stop> {
+        let desk = self.desk;
+        let api = desk.api.use_now()?;
+        match step {
+            SourceStep::ListGrants(namespace) => {
+                let grants = api.list::<ReferenceGrant>(Some(&namespace), None).await;
+                self.found.grants = Some(grants.map_err(AttemptError::Source)?);
+            }
+            SourceStep::GetSnapshot => {
+                if let Ok(Source::Snapshot { namespace, name }) = &now.source {
+                    self.found.snapshot = Some(read(desk, &ObjectName::namespaced(namespace, name)).await?);
+                }
+            }
+            SourceStep::GetContent(name) => {
+                self.found.content = Some(found(api.get(&ObjectName::cluster(name)).await)?);
+            }
+            SourceStep::GetClaim => {
+                if let Ok(Source::Claim { namespace, name }) = &now.source {
+                    self.found.claim = Some(read(desk, &ObjectName::namespaced(namespace, name)).await?);
+                }
+            }
+            SourceStep::GetVolume(name) => {
+                self.found.volume = Some(found(api.get(&ObjectName::cluster(name)).await)?);
+            }
+            SourceStep::Protect => return self.protect_source(now).await,
+        }
+        Ok(())
+    }
+
+    /// Puts the finalizer on the source that keeps it until its last user is done. Whoever takes one off holds the same
+    /// lock and has counted this claim as a user.
+    async fn protect_source(&mut self, now: &Now) -> Result<(), Stop> {
+        let desk = self.desk;
+        if let Some(class) = &now.class {
+            // By now nothing but the driver may say no: a source is not held up by a claim that is hopeless.
+            let attributes_class = self.attributes_class.as_ref();
+            let claim = &now.claim.object;
+            let rules = &desk.asking;
+            let input = RequestInput { claim, class, rules, source: None, requirement: None, attributes_class };
+            if let Err(error) = build(&input) {
+                return self.fail_before_asking(error.into());
+            }
+        }
+        let _lock = desk.source_lock.lock().await;
+        match &now.source {
+            Ok(Source::Snapshot { .. }) => {
+                if let Some(Some(seen)) = &self.found.snapshot {
+                    protect(desk, &desk.known.snapshots, seen, names::FINALIZER_SNAPSHOT_SOURCE).await?;
+                }
+            }
+            Ok(Source::Claim { .. }) => {
+                if let Some(Some(seen)) = &self.found.claim {
+                    protect(desk, &desk.known.claims, seen, names::FINALIZER_CLONING).await?;
+                }
+            }
+            Ok(Source::None | Source::Populator { .. }) | Err(_) => {}
+        }
+        self.found.protected = true;
+        Ok(())
+    }
+}
+
+/// Adds a finalizer to a source, as it is now: what was read of it before the lock was had may be old.
+async fn protect<K: Cached>(desk: &Desk, cache: &Cache<K>, seen: &K, finalizer: &str) -> Result<(), Stop> {
+    let api = desk.api.use_now()?;
+    let name = ObjectName::of(seen);
+    let mut now = seen.clone();
+    for is_last in [false, true] {
+        let Some(patch) = patch::add_finalizer(now.meta(), finalizer, &BTreeMap::new()) else { return Ok(()) };
+        match api.patch::<K>(&name, &patch).await {
+            Ok(written) => {
+                cache.absorb(written);
+                return Ok(());
+            }
+            Err(error) if !is_last && error.kind() == ApiErrorKind::PreconditionFailed => {
+                now = api.get::<K>(&name).await.map_err(AttemptError::Protect)?;
+            }
+            Err(error) => return Err(AttemptError::Protect(error).into()),
+        }
+    }
+    Ok(())
+}
+
+/// What the API has under the name of a volume.
+pub(super) async fn read_volume(
+    desk: &Desk,
+    name: &ObjectName,
+    failed: fn(crate::cluster::ApiError) -> AttemptError,
+) -> Result<Option<PersistentVolume>, Stop> {
+    let api = desk.api.use_now()?;
+    match api.get::<PersistentVolume>(name).await {
+        Ok(volume) => Ok(Some(volume)),
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error).into()),
+    }
+}

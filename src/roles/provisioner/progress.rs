@@ -1,0 +1,132 @@
+//! What a term knows of a claim beyond what the API shows: what the driver was asked, and what it has answered. Pure.
+//!
+//! ```text
+//!            Create                 OK                    PV stored            mark removed
+//!   Idle ─────────────> Outstanding ───────> Created ───────────────> Saved ───────────────> (forgotten)
+//!    ▲  ▲                │  │ ▲  │             │ wanted by nobody
+//!    │  └── no answer ───┘  │ │  │ unfit        ▼
+//!    │      that is final ──┼─┘  └────────> Rejected ── DeleteVolume ─┐
+//!    │                      │ final: nothing exists                   │
+//!    └──── mark removed ── Ended <────────────────────────────────────┘
+//! ```
+//!
+//! A phase is left on a final answer only. What happens to the claim meanwhile (its node is taken away, it is bound to
+//! something else, deleted, or gone by force) never clears it: that is how the Go sidecar leaks (spec 2.4).
+
+use std::sync::Arc;
+
+use super::claim::Claim;
+use super::request::Request;
+use super::volume::Created;
+
+/// What the term knows of one claim.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// The claim as it was last seen: all that is left of it once it is gone by force.
+    pub claim: Claim,
+    /// How far it is.
+    pub phase: Phase,
+    /// What the driver is asked: the same, byte by byte, until it has answered for good.
+    pub request: Option<Arc<Request>>,
+    /// What is to stand on the claim while the driver is asked.
+    pub written: Option<Arc<str>>,
+    /// The node that the scheduler had chosen when the request was made.
+    pub node: Option<String>,
+    /// What we derive is not what was written down before the driver was asked. `AlreadyExists` is then no answer: a
+    /// volume exists, and it is this claim's.
+    pub doubtful: bool,
+    /// The API itself has said, in this term, that no volume of the claim's name exists.
+    pub confirmed: bool,
+    /// It was found marked: another process, or an earlier term, has begun it.
+    pub resumed: bool,
+    /// What people were told.
+    pub told: Told,
+}
+
+/// How far a claim is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Phase {
+    /// The driver has not been asked in this term, or has answered for good and nothing came of it.
+    Idle,
+    /// The driver may be at it: asked without a final answer, or asked by somebody before us.
+    Outstanding,
+    /// The volume exists, and no PersistentVolume tells of it yet.
+    Created(Box<Made>),
+    /// The volume exists and cannot be used: it has to go.
+    Rejected(String),
+    /// The driver's answer was final, and nothing exists. The mark is still to be removed.
+    Ended {
+        /// And so is the node that the scheduler chose.
+        reschedule: bool,
+    },
+    /// The PersistentVolume exists. The mark is still to be removed.
+    Saved,
+}
+
+/// A volume without a PersistentVolume.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    /// What the driver said of it.
+    pub volume: Created,
+    /// A PersistentVolume may have been stored for it: nobody but the volume's own life cycle may delete it now.
+    pub may_be_saved: bool,
+}
+
+/// What people were told of a claim, so that they hear of changes only.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// That it is being provisioned.
+    pub provisioning: bool,
+    /// Why it failed last.
+    pub failure: Option<String>,
+}
+
+impl Phase {
+    /// A word for the status page.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Idle => "not asked for",
+            Self::Outstanding => "in background",
+            Self::Created(_) => "created, not stored",
+            Self::Rejected(_) => "unusable, to be deleted",
+            Self::Ended { .. } => "ended, still marked",
+            Self::Saved => "stored, still marked",
+        }
+    }
+}
+
+impl Progress {
+    /// A claim at first sight. One that is marked was begun by somebody who is not here to tell how far it got.
+    pub fn at_first_sight(claim: Claim) -> Self {
+        let phase = if claim.guarded { Phase::Outstanding } else { Phase::Idle };
+        Self {
+            resumed: claim.guarded,
+            claim,
+            phase,
+            request: None,
+            written: None,
+            node: None,
+            doubtful: false,
+            confirmed: false,
+            told: Told::default(),
+        }
+    }
+
+    /// Whether a volume may exist at the driver that only this entry, or the claim's mark, tells of.
+    pub fn is_begun(&self) -> bool {
+        matches!(self.phase, Phase::Outstanding | Phase::Created(_) | Phase::Rejected(_))
+    }
+
+    /// A new attempt begins. What was worked out and not asked is worked out again: claim and class may have changed.
+    pub fn begin(&mut self) {
+        if self.phase == Phase::Idle {
+            (self.request, self.written) = (None, None);
+        }
+    }
+
+    /// The driver's answer was final: nothing exists.
+    pub fn end(&mut self, reschedule: bool) {
+        self.phase = Phase::Ended { reschedule };
+        (self.request, self.written, self.doubtful) = (None, None, false);
+    }
+}

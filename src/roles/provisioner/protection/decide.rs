@@ -1,0 +1,79 @@
+//! Which content sources are still needed, and by whom: pure.
+//!
+//! A source is used by every claim of ours that names it and may still be provisioned: one without a volume, or one that
+//! was begun, whatever became of it since. The finalizer leaves with the last user (spec 3.4 and 3.5: the Go sidecar takes
+//! a snapshot's away with the first, and a claim's only once the claim is being deleted).
+
+use std::fmt;
+
+use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim};
+
+use super::super::claim::{Owner, is_guarded, owner_of};
+
+/// What a volume can be made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceKind {
+    /// Another claim's volume.
+    Claim,
+    /// A snapshot.
+    Snapshot,
+}
+
+/// One content source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceKey {
+    /// What it is.
+    pub kind: SourceKind,
+    /// Where it is.
+    pub name: ObjectName,
+}
+
+impl SourceKind {
+    /// As a claim spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Claim => "PersistentVolumeClaim",
+            Self::Snapshot => "VolumeSnapshot",
+        }
+    }
+}
+
+impl fmt::Display for SourceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.as_str(), self.name)
+    }
+}
+
+impl SourceKey {
+    /// The source that a claim names, whether or not it may use it.
+    pub fn of(claim: &PersistentVolumeClaim) -> Option<Self> {
+        let own = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let source = claim.spec.data_source.as_ref().or(claim.spec.data_source_ref.as_ref())?;
+        Self::named(source, own)
+    }
+
+    fn named(source: &DataSource, own: &str) -> Option<Self> {
+        let kind = [SourceKind::Claim, SourceKind::Snapshot].into_iter().find(|kind| kind.as_str() == source.kind)?;
+        let namespace = source.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
+        Some(Self { kind, name: ObjectName::namespaced(namespace, &source.name) })
+    }
+
+    /// How the claims' look-up by source spells it.
+    pub fn index_value(&self) -> String {
+        format!("{}/{}/{}", self.name.namespace().unwrap_or_default(), self.kind.as_str(), self.name.name())
+    }
+}
+
+/// Whether a claim still needs the source that it names. `begun`: the driver may have been asked for it.
+pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, driver: &str, mark: &str) -> bool {
+    if begun || is_guarded(claim, mark) {
+        return true;
+    }
+    let is_waiting = claim.spec.volume_name.as_deref().is_none_or(str::is_empty);
+    owner_of(claim, driver) == Owner::Us && is_waiting && claim.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether our finalizer should leave a source now. Users are counted only where there is one.
+pub fn is_releasable(finalizers: &[String], finalizer: &str, users: impl FnOnce() -> usize) -> bool {
+    finalizers.iter().any(|held| held == finalizer) && users() == 0
+}

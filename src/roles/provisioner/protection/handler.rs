@@ -1,0 +1,143 @@
+//! The handler of content sources, and the search for those that were left behind.
+
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use crate::cluster::patch;
+use crate::cluster::{ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, ObjectName, VolumeSnapshotContent, names};
+use crate::election::TermOver;
+use crate::process::Chain;
+use crate::queue::{Outcome, Ticket};
+use crate::roles::provisioner::desk::Desk;
+use crate::roles::provisioner::source::bound_content;
+
+use super::decide::{SourceKey, SourceKind, is_releasable, is_user};
+
+enum Stop {
+    Failed(ApiError),
+    TermOver,
+}
+
+impl From<TermOver> for Stop {
+    fn from(_: TermOver) -> Self {
+        Self::TermOver
+    }
+}
+
+impl From<ApiError> for Stop {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Works one ticket of the source queue.
+pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, ticket: Ticket<SourceKey>) -> Outcome {
+    let key = ticket.key();
+    let result = match key.kind {
+        SourceKind::Claim => release(&desk, key, &desk.known.claims, names::FINALIZER_CLONING).await,
+        SourceKind::Snapshot => release(&desk, key, &desk.known.snapshots, names::FINALIZER_SNAPSHOT_SOURCE).await,
+    };
+    match result {
+        Ok(true) => {
+            info!(source = %key, "let go of the source");
+            Outcome::Settled
+        }
+        Ok(false) => Outcome::Settled,
+        Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::Failed(error)) => {
+            warn!(error = %Chain(&error), source = %key, "could not let go of the source");
+            ticket.note(Chain(&error).to_string());
+            error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryNoSooner)
+        }
+    }
+}
+
+/// Takes the finalizer off a source that nobody uses. Under the lock of sources: whoever begins to use it meanwhile puts the
+/// finalizer on again.
+async fn release<K: Cached>(desk: &Desk, key: &SourceKey, cache: &Cache<K>, finalizer: &str) -> Result<bool, Stop> {
+    let Some(seen) = cache.get(&key.name) else { return Ok(false) };
+    if !is_free(desk, key, seen.as_ref(), finalizer) || !is_of_our_driver(desk, key).await? {
+        return Ok(false);
+    }
+    let _lock = desk.source_lock.lock().await;
+    let Some(mut source) = cache.get(&key.name) else { return Ok(false) };
+    for is_last in [false, true] {
+        if !is_free(desk, key, source.as_ref(), finalizer) {
+            return Ok(false);
+        }
+        let Some(patch) = patch::remove_finalizer(source.meta(), finalizer) else { return Ok(false) };
+        let api = desk.api.use_now()?;
+        match api.patch::<K>(&key.name, &patch).await {
+            Ok(written) => {
+                cache.absorb(written);
+                return Ok(true);
+            }
+            Err(error) if error.kind() == ApiErrorKind::NotFound => return Ok(false),
+            Err(error) if !is_last && error.kind() == ApiErrorKind::PreconditionFailed => {
+                let fresh = api.get::<K>(&key.name).await?;
+                source = Arc::new(fresh.clone());
+                cache.absorb(fresh);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+fn is_free<K: Cached>(desk: &Desk, key: &SourceKey, source: &K, finalizer: &str) -> bool {
+    let held = source.meta().finalizers.as_deref().unwrap_or_default();
+    is_releasable(held, finalizer, || users(desk, key))
+}
+
+/// How many claims need a source.
+fn users(desk: &Desk, key: &SourceKey) -> usize {
+    let rules = &desk.rules;
+    let found = desk.known.claims.find(BY_SOURCE, &key.index_value());
+    let waiting = found.iter().filter(|claim| {
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        is_user(claim, desk.progress.is_begun(uid), &rules.driver, &rules.mark)
+    });
+    waiting.count() + desk.progress.users_of(key).len()
+}
+
+/// Whether the finalizer is ours to remove: other drivers' provisioners use the same one.
+async fn is_of_our_driver(desk: &Desk, key: &SourceKey) -> Result<bool, Stop> {
+    match key.kind {
+        SourceKind::Claim => {
+            let claim = desk.known.claims.get(&key.name);
+            let volume = claim.and_then(|claim| claim.spec.volume_name.clone());
+            let volume = volume.and_then(|name| desk.known.volumes.get(&ObjectName::cluster(name)));
+            let driver = volume.and_then(|volume| volume.spec.csi.as_ref().map(|csi| csi.driver.clone()));
+            Ok(driver.as_deref() == Some(&desk.rules.driver))
+        }
+        SourceKind::Snapshot => {
+            let Some(snapshot) = desk.known.snapshots.get(&key.name) else { return Ok(false) };
+            let Some(content) = bound_content(&snapshot) else { return Ok(false) };
+            let api = desk.api.use_now()?;
+            match api.get::<VolumeSnapshotContent>(&ObjectName::cluster(content)).await {
+                Ok(content) => Ok(content.driver == desk.rules.driver),
+                Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The sources that carry the finalizer and that nobody uses.
+pub(in crate::roles::provisioner) fn sweep(desk: &Desk) -> Vec<SourceKey> {
+    let mut free = Vec::new();
+    for claim in desk.known.claims.all() {
+        let key = SourceKey { kind: SourceKind::Claim, name: ObjectName::of(claim.as_ref()) };
+        if is_free(desk, &key, claim.as_ref(), names::FINALIZER_CLONING) {
+            free.push(key);
+        }
+    }
+    for snapshot in desk.known.snapshots.all() {
+        let key = SourceKey { kind: SourceKind::Snapshot, name: ObjectName::of(snapshot.as_ref()) };
+        if is_free(desk, &key, snapshot.as_ref(), names::FINALIZER_SNAPSHOT_SOURCE) {
+            free.push(key);
+        }
+    }
+    free
+}

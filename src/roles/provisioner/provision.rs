@@ -1,0 +1,342 @@
+//! The handler of claims: works one claim until its volume exists, nothing is wanted, or an attempt fails.
+//!
+//! Read the caches, ask [`next_step`], perform, and look again. How far the claim is lives in the term's book, written
+//! *before* each step whose outcome might be lost, so that a panic or a cancelled run loses nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::cluster::{ObjectName, PersistentVolume, StorageClass, VolumeAttributesClass};
+use crate::csi::OperationGuard;
+use crate::election::TermOver;
+use crate::queue::{Outcome, Ticket};
+
+use super::claim::{Claim, ClaimKey};
+use super::competition::Holder;
+use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, next_step};
+use super::desk::{Awaited, Desk};
+use super::origin::{Findings, origin};
+use super::perform;
+use super::progress::{Phase, Progress};
+use super::refusal::{AttemptError, Refusal};
+use super::request::check_capabilities;
+use super::source::{Source, SourceError, Wanted, normalise};
+use super::state::State;
+use super::topology::Term;
+
+/// How often one attempt reads the claim again because a write's precondition failed. More would be a fight with another
+/// writer, which back-off settles better.
+const MAX_REFRESHES: u32 = 3;
+/// More steps than any attempt needs, with every refresh used up.
+const MAX_STEPS: u32 = 40;
+
+/// Why an attempt ended without its claim being settled.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It failed.
+    Failed(AttemptError),
+    /// The term is over: nothing may be written any more, not even an error.
+    TermOver,
+    /// It is another node's turn first.
+    Later(Duration),
+}
+
+impl From<TermOver> for Stop {
+    fn from(_: TermOver) -> Self {
+        Self::TermOver
+    }
+}
+
+impl<E: Into<AttemptError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// One attempt at one claim.
+pub(super) struct Attempt<'a> {
+    pub(super) desk: &'a Desk,
+    pub(super) ticket: &'a mut Ticket<ClaimKey>,
+    /// A copy of the book's entry; [`Attempt::note`] writes it back.
+    pub(super) progress: Progress,
+    pub(super) found: Findings,
+    pub(super) attributes_class: Option<VolumeAttributesClass>,
+    pub(super) secrets: Option<HashMap<String, String>>,
+    /// What the API itself said of the volume's name.
+    pub(super) seen: Option<PersistentVolume>,
+    /// Whether this node has room for the claim.
+    pub(super) fits: Option<bool>,
+    /// Whether the node that was selected for it exists.
+    pub(super) holder: Option<Holder>,
+    /// Where the volume that was made can be reached.
+    pub(super) affinity: Option<Vec<Term>>,
+    pub(super) operation: Option<OperationGuard>,
+    /// The final answer that is to be told once the claim is released.
+    pub(super) failure: Option<AttemptError>,
+    /// Whether the driver made a volume in this attempt.
+    pub(super) created: bool,
+    pub(super) begun: Instant,
+    refreshes: u32,
+}
+
+/// What one decision is made from.
+pub(super) struct Now {
+    pub(super) claim: Claim,
+    pub(super) present: bool,
+    pub(super) class: Option<Arc<StorageClass>>,
+    pub(super) source: Result<Source, SourceError>,
+    origin: Origin,
+    place: Place,
+    site: Site,
+}
+
+/// How an attempt ended well.
+enum End {
+    /// The volume exists.
+    Provisioned,
+    /// There is nothing to do.
+    Ignored(Ignored),
+}
+
+/// Works one ticket of the claim queue.
+pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Outcome {
+    let uid = ticket.key().uid.clone();
+    let known = desk.progress.get(&uid).or_else(|| desk.find(ticket.key()).map(Progress::at_first_sight));
+    let Some(mut progress) = known else { return Outcome::Forget };
+    progress.begin();
+    let mut attempt = Attempt {
+        begun: desk.clock.now(),
+        desk: &desk,
+        ticket: &mut ticket,
+        progress,
+        found: Findings::default(),
+        attributes_class: None,
+        secrets: None,
+        seen: None,
+        fits: None,
+        holder: None,
+        affinity: None,
+        operation: None,
+        failure: None,
+        created: false,
+        refreshes: 0,
+    };
+    let ended = attempt.work().await;
+    attempt.operation = None;
+    match ended {
+        Ok(End::Provisioned) => {
+            attempt.tell_success();
+            desk.progress.forget(&uid);
+            desk.locality.forget(&uid);
+            Outcome::Settled
+        }
+        Ok(End::Ignored(why)) => {
+            attempt.tell_ignored(why);
+            desk.progress.forget(&uid);
+            if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
+        }
+        Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::Later(wait)) => Outcome::RetryAfter(wait),
+        Err(Stop::Failed(error)) => attempt.tell_failure(&error),
+    }
+}
+
+impl Attempt<'_> {
+    async fn work(&mut self) -> Result<End, Stop> {
+        for _ in 0..MAX_STEPS {
+            let now = self.look();
+            // Once the term is being wound down nothing is begun; what the driver has answered is still recorded.
+            if self.desk.term.is_over() && !self.has_answer() {
+                return Err(Stop::TermOver);
+            }
+            let step = next_step(&self.view(&now));
+            match step {
+                Step::Settled => return Ok(End::Provisioned),
+                Step::Ignore(why) => return Ok(End::Ignored(why)),
+                step => self.perform(step, &now).await?,
+            }
+        }
+        Err(AttemptError::Endless(MAX_STEPS).into())
+    }
+
+    fn has_answer(&self) -> bool {
+        matches!(self.progress.phase, Phase::Created(_) | Phase::Ended { .. } | Phase::Saved)
+    }
+
+    /// Reads what the caches hold about the claim.
+    fn look(&mut self) -> Now {
+        let desk = self.desk;
+        let found = desk.find(self.ticket.key());
+        let present = found.is_some();
+        if let Some(claim) = found {
+            self.progress.claim = claim;
+        }
+        let claim = self.progress.claim.clone();
+        let class = desk.class_of(&claim);
+        let place = self.place(&claim);
+        if place == Place::Ours && !matches!(self.progress.phase, Phase::Ended { .. } | Phase::Saved) {
+            self.progress.phase = Phase::Saved;
+            self.note();
+        }
+        let own = claim.key.name.namespace().unwrap_or_default().to_owned();
+        let source = normalise(&claim.object.spec, &own, desk.section.cross_namespace_sources);
+        let origin = self.origin(&claim, &source, &own);
+        let site = match class.as_deref() {
+            Some(class) => desk.locality.site(desk, &claim, class, self.holder, self.fits),
+            None => Site::Here,
+        };
+        Now { claim, present, class, source, origin, place, site }
+    }
+
+    /// How far the source is known; refused at once where the driver can't do what the claim asks for.
+    fn origin(&self, claim: &Claim, source: &Result<Source, SourceError>, own: &str) -> Origin {
+        let desk = self.desk;
+        if let Ok(source) = source
+            && let Err(error) = check_capabilities(&desk.rules.driver, &desk.capabilities, &claim.object, source)
+        {
+            return match source {
+                Source::Populator { .. } => origin(&Ok(source.clone()), own, &self.wanted(claim), &self.found),
+                _ => Origin::Refused(Refusal::Request(error)),
+            };
+        }
+        origin(source, own, &self.wanted(claim), &self.found)
+    }
+
+    fn place(&self, claim: &Claim) -> Place {
+        let desk = self.desk;
+        let name = match &self.progress.request {
+            Some(request) => Some(request.volume_name.clone()),
+            None => desk.asking.names.volume_name(&claim.key.uid).ok(),
+        };
+        let Some(name) = name else { return Place::Free };
+        let held = desk.known.volumes.get(&ObjectName::cluster(name));
+        desk.place(claim, held.as_deref().or(self.seen.as_ref()))
+    }
+
+    pub(super) fn wanted<'b>(&'b self, claim: &'b Claim) -> Wanted<'b> {
+        Wanted {
+            claim: &claim.object,
+            driver: &self.desk.rules.driver,
+            prevent_mode_conversion: self.desk.section.prevent_volume_mode_conversion,
+        }
+    }
+
+    fn view<'b>(&'b self, now: &'b Now) -> View<'b> {
+        let wants = now.claim.object.spec.volume_attributes_class_name.as_deref();
+        View {
+            claim: &now.claim,
+            present: now.present,
+            class: now.class.as_deref(),
+            volume: &now.place,
+            source: &now.origin,
+            attributes_class: wants.filter(|_| self.attributes_class.is_none()),
+            site: now.site,
+            progress: &self.progress,
+            attempt: Known { has_secret: self.secrets.is_some() },
+            rules: &self.desk.rules,
+        }
+    }
+
+    async fn perform(&mut self, step: Step, now: &Now) -> Result<(), Stop> {
+        match step {
+            // `work` has returned.
+            Step::Settled | Step::Ignore(_) => Ok(()),
+            Step::Refuse(refusal) => self.refuse(refusal, now),
+            Step::Conclude => {
+                self.progress.phase = Phase::Idle;
+                self.note();
+                self.failure.take().map_or(Ok(()), |failure| Err(failure.into()))
+            }
+            Step::WaitTurn(wait) => Err(Stop::Later(wait)),
+            Step::AskCapacity => self.ask_capacity().await,
+            Step::AskForHolder(node) => self.ask_for_holder(&node).await,
+            Step::TakeClaim => self.take(now).await,
+            Step::ConfirmVolume => self.confirm_volume(now).await,
+            Step::Source(step) => self.source_step(step, now).await,
+            Step::GetAttributesClass(name) => {
+                let api = self.desk.api.use_now()?;
+                let class = api.get(&ObjectName::cluster(name)).await.map_err(AttemptError::AttributesClass)?;
+                self.attributes_class = Some(class);
+                Ok(())
+            }
+            Step::Plan => self.plan(now).or_else(|error| self.fail_before_asking(error)),
+            Step::ReadSecret(reference) => {
+                self.secrets = Some(perform::read_secret(self.desk, &reference).await?);
+                Ok(())
+            }
+            Step::SaveIntent => {
+                let text = self.progress.written.clone().unwrap_or_default();
+                let saved = perform::save_intent(self.desk, &now.claim, &text).await;
+                self.refresh_after(saved, now).await
+            }
+            Step::Create => self.create().await,
+            Step::DeleteCreated(volume_id) => self.delete_created(&volume_id).await,
+            Step::SaveVolume { bound } => self.save_volume(bound).await,
+            Step::Release { reschedule } => {
+                let released = perform::release(self.desk, &now.claim, reschedule).await;
+                self.refresh_after(released, now).await
+            }
+        }
+    }
+
+    /// Nothing was asked of the driver in this attempt. Where it owes no answer either, an error that is final ends what
+    /// was begun.
+    pub(super) fn fail_before_asking(&mut self, error: AttemptError) -> Result<(), Stop> {
+        let state = error.state();
+        if self.progress.phase != Phase::Idle || !state.is_final() {
+            return Err(error.into());
+        }
+        self.progress.end(state == State::Reschedule);
+        self.note();
+        self.failure = Some(error);
+        Ok(())
+    }
+
+    fn refuse(&mut self, refusal: Refusal, now: &Now) -> Result<(), Stop> {
+        let desk = self.desk;
+        if let (Refusal::NameTaken(_), Ok(name)) = (&refusal, desk.asking.names.volume_name(&now.claim.key.uid)) {
+            desk.waits.add(Awaited::Name(ObjectName::cluster(name)), now.claim.key.clone());
+        }
+        self.fail_before_asking(refusal.into())
+    }
+
+    /// A failed precondition says that the view was old: read the claim again and go on. Anything else ends the attempt.
+    pub(super) async fn refresh_after(&mut self, done: Result<(), Stop>, now: &Now) -> Result<(), Stop> {
+        let Err(Stop::Failed(error)) = &done else { return done };
+        if !error.is_stale() || self.refreshes >= MAX_REFRESHES {
+            return done;
+        }
+        self.refreshes += 1;
+        debug!(error = error.message(), "a precondition failed: reading the claim again");
+        if perform::refresh(self.desk, &now.claim).await? { Ok(()) } else { done }
+    }
+
+    /// Takes the volume for this attempt. `false`: it had to wait, so what it knows may be old; look again.
+    pub(super) async fn holds(&mut self, volume: &str) -> bool {
+        if self.operation.as_ref().is_some_and(|guard| guard.volume_id() == volume) {
+            return true;
+        }
+        self.operation = None;
+        if let Some(guard) = self.desk.operations.try_acquire(volume) {
+            self.operation = Some(guard);
+            return true;
+        }
+        self.operation = Some(self.ticket.park(self.desk.operations.acquire(volume)).await);
+        false
+    }
+
+    /// Writes the entry of the term's book.
+    pub(super) fn note(&self) {
+        self.desk.progress.put(self.progress.clone());
+    }
+
+    /// Whether the claim still wants what was refused: what only an old view shows is not worth telling.
+    pub(super) fn is_wanted(&mut self) -> bool {
+        let now = self.look();
+        ignored(&self.view(&now)).is_none() || self.progress.is_begun()
+    }
+}

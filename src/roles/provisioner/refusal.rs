@@ -1,0 +1,228 @@
+//! Why an attempt failed, before or after it reached the driver.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::cluster::{ApiError, ApiErrorKind};
+use crate::csi::RpcError;
+use crate::process::chain;
+
+use super::request::RequestError;
+use super::source::SourceError;
+use super::state::{self, State};
+use super::topology::{TopologyError, TopologyState};
+use super::volume::ResponseError;
+
+/// Why a claim cannot be provisioned as things stand. Nothing was asked of the driver.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The claim has no class.
+    #[error("the claim names no storage class")]
+    NoClass,
+    /// Its class does not exist.
+    #[error("storageclass \"{0}\" not found")]
+    ClassMissing(String),
+    /// Another volume object has the name that its volume must have.
+    #[error("the name of the claim's volume is taken: {0}")]
+    NameTaken(String),
+    /// Its source was changed to one that a volume populator serves, while the driver still owes an answer.
+    #[error("the claim's data source {0} is left to a volume populator, but the driver still owes an answer for it")]
+    Populator(String),
+    /// Its source can't be used.
+    #[error(transparent)]
+    Source(SourceError),
+    /// No request can be made of the claim and its class.
+    #[error(transparent)]
+    Request(RequestError),
+}
+
+impl Refusal {
+    /// A word for metrics.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::NoClass => "NoClass",
+            Self::ClassMissing(_) => "ClassNotFound",
+            Self::NameTaken(_) => "NameTaken",
+            Self::Populator(_) => "Populator",
+            Self::Source(error) => error.label(),
+            Self::Request(error) => error.label(),
+        }
+    }
+
+    /// Whether what was begun may be ended by it, where the driver owes no answer.
+    pub fn state(&self) -> State {
+        match self {
+            Self::Source(error) => error.state(),
+            Self::Request(error) => error.state(),
+            Self::NoClass | Self::ClassMissing(_) | Self::NameTaken(_) | Self::Populator(_) => State::NoChange,
+        }
+    }
+}
+
+/// Why an attempt to provision a claim failed.
+#[derive(Debug, Error)]
+pub enum AttemptError {
+    /// Refused before anything was asked of the driver.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Nobody can say where the volume should be.
+    #[error("error generating accessibility requirements")]
+    Topology(#[from] TopologyError),
+    /// The driver said no, or nothing.
+    #[error(transparent)]
+    Driver(#[from] RpcError),
+    /// The driver made something that cannot be used.
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+    /// What exists under the name of the volume could not be read.
+    #[error("cannot see whether the claim's volume exists already")]
+    Confirm(#[source] ApiError),
+    /// Something that the volume is to be made from could not be read.
+    #[error("cannot read the data source")]
+    Source(#[source] ApiError),
+    /// The source could not be protected by a finalizer.
+    #[error("cannot protect the data source")]
+    Protect(#[source] ApiError),
+    /// The class of attributes could not be read.
+    #[error("cannot read the volumeattributesclass")]
+    AttributesClass(#[source] ApiError),
+    /// The secret could not be read.
+    #[error("cannot load the provisioner's secret")]
+    Secret(#[source] ApiError),
+    /// The secret holds bytes that no CSI request can carry.
+    #[error("secret {namespace}/{name}: the value of key {key} is not UTF-8 text, which a CSI secret must be")]
+    SecretNotText {
+        /// The secret's namespace.
+        namespace: String,
+        /// The secret's name.
+        name: String,
+        /// The key, never the value.
+        key: String,
+    },
+    /// The claim could not be marked before the driver was asked.
+    #[error("cannot write down on the claim what is about to be asked of the driver")]
+    SaveIntent(#[source] ApiError),
+    /// The claim could not be taken for this node.
+    #[error("cannot take the claim for this node")]
+    Take(#[source] ApiError),
+    /// The volume exists, but no volume object tells of it.
+    #[error("the volume is created, but its persistentvolume could not be stored")]
+    Save(#[source] ApiError),
+    /// The volume exists, and another volume object has its name.
+    #[error("the volume {handle} is created, but the name of its persistentvolume is taken: {other}")]
+    SaveTaken {
+        /// The driver's id of our volume.
+        handle: String,
+        /// What is there.
+        other: String,
+    },
+    /// The volume that nobody wants could not be deleted.
+    #[error("volume {handle}, which nobody wants any more, could not be deleted")]
+    Reclaim {
+        /// The driver's id of the volume.
+        handle: String,
+        /// What the driver said.
+        #[source]
+        source: RpcError,
+    },
+    /// All is done, but the claim still carries our mark.
+    #[error("cannot take our mark off the claim")]
+    Release(#[source] ApiError),
+    /// The claim could not be read again after a conflict.
+    #[error("cannot read the claim again after a conflict")]
+    Refresh(#[source] ApiError),
+    /// The API takes each write and shows none of them.
+    #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
+    Endless(u32),
+}
+
+impl AttemptError {
+    /// A word for metrics and events.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.label(),
+            Self::Topology(error) => error.label(),
+            Self::Driver(error) | Self::Reclaim { source: error, .. } => error.label(),
+            Self::Response(error) => error.label(),
+            Self::SecretNotText { .. } => "SecretNotText",
+            Self::SaveTaken { .. } => "NameTaken",
+            Self::Endless(_) => "Endless",
+            _ => self.api().map_or("Unknown", ApiError::label),
+        }
+    }
+
+    /// The text for an event, a log line or the status page: the error with its causes.
+    pub fn message(&self) -> String {
+        let text = chain(self);
+        if self.is_infeasible() {
+            return format!("{text} (infeasible: it is tried again rarely until the claim or its class changes)");
+        }
+        text
+    }
+
+    /// The API's error, where there is one.
+    pub fn api(&self) -> Option<&ApiError> {
+        match self {
+            Self::Confirm(error)
+            | Self::Source(error)
+            | Self::Protect(error)
+            | Self::AttributesClass(error)
+            | Self::Secret(error)
+            | Self::SaveIntent(error)
+            | Self::Take(error)
+            | Self::Save(error)
+            | Self::Release(error)
+            | Self::Refresh(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether another attempt at the same can't fare better: the driver has said that the request itself is wrong.
+    pub fn is_infeasible(&self) -> bool {
+        matches!(self, Self::Driver(error) if state::is_infeasible(error.code))
+    }
+
+    /// Whether an old view of the claim may be the cause: then it is read again, and decided again.
+    pub fn is_stale(&self) -> bool {
+        let kind = self.api().map(ApiError::kind);
+        let stale = [
+            ApiErrorKind::Conflict,
+            ApiErrorKind::PreconditionFailed,
+            ApiErrorKind::Invalid,
+            ApiErrorKind::Forbidden,
+            ApiErrorKind::NotFound,
+        ];
+        matches!(self, Self::SaveIntent(_) | Self::Release(_) | Self::Take(_))
+            && kind.is_some_and(|kind| stale.contains(&kind))
+    }
+
+    /// What the attempt leaves behind where the driver was not asked. Its own answers have a table of their own.
+    pub fn state(&self) -> State {
+        match self {
+            Self::Refused(refusal) => refusal.state(),
+            Self::Topology(error) if error.state() == TopologyState::Reschedule => State::Reschedule,
+            _ => State::NoChange,
+        }
+    }
+
+    /// The longest wait before the next attempt, where the usual maximum would be too long.
+    pub fn retry_cap(&self) -> Option<Duration> {
+        match self {
+            Self::Driver(error) | Self::Reclaim { source: error, .. } => error.fate().retry_cap,
+            _ => None,
+        }
+    }
+}
+
+impl From<RequestError> for AttemptError {
+    fn from(error: RequestError) -> Self {
+        Self::Refused(Refusal::Request(error))
+    }
+}
+
+impl From<SourceError> for AttemptError {
+    fn from(error: SourceError) -> Self {
+        Self::Refused(Refusal::Source(error))
+    }
+}

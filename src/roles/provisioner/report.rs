@@ -1,0 +1,268 @@
+//! Tells of failures and successes: Kubernetes Events, metrics, one log line.
+//!
+//! People hear of changes: the Go sidecar tells of every attempt, and says the same of each. What is ignored is no failure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use crate::cluster::{EventKind, EventTarget, ObjectName, Permit, PersistentVolume};
+use crate::queue::{Outcome, Ticket};
+use crate::telemetry::{Meter, names};
+
+use super::claim::Claim;
+use super::config::EventsChoice;
+use super::decide::Ignored;
+use super::deletion::refusal::DeletionError;
+use super::desk::Desk;
+use super::progress::Phase;
+use super::provision::Attempt;
+use super::refusal::AttemptError;
+use super::source::{Source, normalise};
+use super::topology::Term;
+
+/// The provisioner's figures.
+#[derive(Debug)]
+pub struct Reporter {
+    meter: Meter,
+    driver: String,
+}
+
+impl Reporter {
+    /// Figures labelled with the driver's name.
+    pub fn new(meter: Meter, driver: String) -> Self {
+        let reporter = Self { meter, driver };
+        reporter.show(Duration::ZERO, (0, 0));
+        reporter
+    }
+
+    /// The term is over: what waits now is told by whoever leads.
+    pub(super) fn retire(&self) {
+        self.show(Duration::ZERO, (0, 0));
+    }
+
+    fn provisioned(&self, class: &str, source: &str, took: Duration) {
+        let labels = [("class", class), ("source", source)];
+        self.meter.counter(&names::PROVISION_TOTAL, &labels).increment(1);
+        self.meter.histogram(&names::PROVISION_DURATION, &labels).record(took.as_secs_f64());
+    }
+
+    fn provision_failed(&self, class: &str, source: &str) {
+        self.meter.counter(&names::PROVISION_FAILED, &[("class", class), ("source", source)]).increment(1);
+    }
+
+    pub(super) fn deleted(&self, class: &str, took: Duration) {
+        let labels = [("class", class)];
+        self.meter.counter(&names::DELETE_TOTAL, &labels).increment(1);
+        self.meter.histogram(&names::DELETE_DURATION, &labels).record(took.as_secs_f64());
+    }
+
+    fn delete_failed(&self, class: &str) {
+        self.meter.counter(&names::DELETE_FAILED, &[("class", class)]).increment(1);
+    }
+
+    fn resumed(&self, result: &str) {
+        self.meter.counter(&names::VOLUMES_RESUMED, &[("driver_name", &self.driver), ("result", result)]).increment(1);
+    }
+
+    fn reclaimed(&self) {
+        self.meter.counter(&names::VOLUMES_RECLAIMED, &[("driver_name", &self.driver)]).increment(1);
+    }
+
+    /// The oldest claim without its volume, how many volumes are unsaved, and how many answers are outstanding.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 claims")]
+    pub(super) fn show(&self, oldest: Duration, (unsaved, outstanding): (usize, usize)) {
+        let labels = [("driver_name", self.driver.as_str())];
+        self.meter.gauge(&names::CLAIMS_OLDEST, &labels).set(oldest.as_secs_f64());
+        self.meter.gauge(&names::UNSAVED_VOLUMES, &labels).set(unsaved as f64);
+        self.meter.gauge(&names::CLAIMS_IN_BACKGROUND, &labels).set(outstanding as f64);
+    }
+}
+
+impl Attempt<'_> {
+    fn labels(&self) -> (String, String) {
+        let claim = &self.progress.claim;
+        let own = claim.key.name.namespace().unwrap_or_default();
+        let source = normalise(&claim.object.spec, own, true).unwrap_or(Source::None);
+        (claim.class.clone().unwrap_or_default(), source.kind().to_owned())
+    }
+
+    /// The driver is about to be asked.
+    pub(super) fn tell_begins(&mut self) {
+        debug!(resumed = self.progress.resumed, "asking the driver for the volume");
+        if self.desk.section.events == EventsChoice::All {
+            self.tell_provisioning();
+        }
+    }
+
+    /// It takes its time.
+    pub(super) fn tell_provisioning(&mut self) {
+        if self.progress.told.provisioning {
+            return;
+        }
+        self.progress.told.provisioning = true;
+        self.note();
+        let claim = &self.progress.claim;
+        let note = format!("External provisioner is provisioning volume for claim \"{}\"", claim.key.name);
+        self.desk.tell_claim(claim, EventKind::Normal, "Provisioning", &note);
+    }
+
+    /// What became of a claim that somebody else had begun.
+    pub(super) fn tell_resumed(&mut self, result: &str) {
+        if self.progress.resumed {
+            self.progress.resumed = false;
+            self.desk.reporter.resumed(result);
+        }
+    }
+
+    /// A volume that nobody wants, or nobody can use, was deleted again.
+    pub(super) fn tell_reclaimed(&mut self, volume: &str) {
+        info!(volume, "deleted the volume: nobody waits for it, or it could not be used");
+        self.tell_resumed("reclaimed");
+        self.desk.reporter.reclaimed();
+    }
+
+    /// The claim has its volume.
+    pub(super) fn tell_success(&mut self) {
+        self.tell_resumed("found");
+        let desk = self.desk;
+        let claim = self.progress.claim.clone();
+        desk.sources_may_be_free(&claim);
+        if !self.created {
+            return;
+        }
+        info!("provisioned");
+        let (class, source) = self.labels();
+        desk.hints.provisioned(&class, self.affinity.as_deref());
+        desk.reporter.provisioned(&class, &source, desk.clock.now().saturating_duration_since(self.begun));
+        let told = &self.progress.told;
+        let is_news = told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All;
+        if is_news && let Ok(name) = desk.asking.names.volume_name(&claim.key.uid) {
+            let note = format!("Successfully provisioned volume {name}");
+            desk.tell_claim(&claim, EventKind::Normal, "ProvisioningSucceeded", &note);
+        }
+    }
+
+    /// There is nothing to do for the claim.
+    pub(super) fn tell_ignored(&mut self, why: Ignored) {
+        debug!(?why, "ignored");
+        let desk = self.desk;
+        let claim = self.progress.claim.clone();
+        desk.sources_may_be_free(&claim);
+        match why {
+            Ignored::Populator => {
+                let note = "Assuming an external populator will provision the volume";
+                desk.tell_claim(&claim, EventKind::Normal, "Provisioning", note);
+            }
+            Ignored::InTree => {
+                let class = claim.class.as_deref().unwrap_or_default();
+                let note = format!(
+                    "storage class \"{class}\" is of an in-tree plugin, whose migration to {} is not supported: \
+                     use a class whose provisioner is {}",
+                    desk.rules.driver, desk.rules.driver
+                );
+                desk.tell_claim(&claim, EventKind::Warning, "ProvisioningFailed", &note);
+            }
+            _ => {}
+        }
+    }
+
+    /// An attempt failed: says so in an event, in the figures and in the log, and decides on the retry.
+    pub(super) fn tell_failure(&mut self, error: &AttemptError) -> Outcome {
+        let desk = self.desk;
+        let message = error.message();
+        warn!(attempt = self.ticket.attempt() + 1, error = message, "provisioning failed");
+        self.ticket.note(message.clone());
+        if self.is_wanted() {
+            let (class, source) = self.labels();
+            desk.reporter.provision_failed(&class, &source);
+            if matches!(error, AttemptError::Driver(_)) {
+                desk.hints.failed(&class);
+            }
+            let text = Some(message.clone());
+            if self.progress.told.failure != text {
+                self.progress.told.failure = text;
+                let note = format!("failed to provision volume: {message}");
+                desk.tell_claim(&self.progress.claim, EventKind::Warning, "ProvisioningFailed", &note);
+            }
+        }
+        self.note();
+        if error.is_infeasible() && self.progress.phase == Phase::Idle {
+            return Outcome::RetryAfter(desk.section.retry.infeasible);
+        }
+        match error.api().and_then(crate::cluster::ApiError::retry_after) {
+            Some(asked) => Outcome::RetryNoSooner(asked),
+            None => Outcome::Retry { cap: error.retry_cap() },
+        }
+    }
+}
+
+impl Desk {
+    /// An attempt at a volume failed.
+    pub(super) fn deletion_failed(
+        &self,
+        ticket: &Ticket<String>,
+        volume: &PersistentVolume,
+        error: &DeletionError,
+    ) -> Outcome {
+        let message = error.message();
+        warn!(attempt = ticket.attempt() + 1, error = message, "could not delete the volume, or keep its finalizer");
+        ticket.note(message.clone());
+        if error.is_of_the_volume() {
+            self.reporter.delete_failed(volume.spec.storage_class_name.as_deref().unwrap_or_default());
+            // The same text is one Event, counted now and then.
+            self.tell_volume(volume, "VolumeFailedDelete", &message);
+        }
+        match error.api().and_then(crate::cluster::ApiError::retry_after) {
+            Some(asked) => Outcome::RetryNoSooner(asked),
+            None => Outcome::Retry { cap: error.retry_cap() },
+        }
+    }
+
+    /// A volume and its object are gone.
+    pub(super) fn tell_deleted(&self, volume: &PersistentVolume) {
+        // Its uid stays known until the cache has seen that it is gone: whatever wakes the key before must not delete twice.
+        info!("the volume and its persistentvolume are gone");
+        // A term with several values for a key was not made by us.
+        let place = |term: &BTreeMap<String, Vec<String>>| {
+            Term::new(term.iter().filter_map(|(key, values)| Some((key.clone(), values.first()?.clone()))))
+        };
+        let places: Vec<Term> = volume.spec.node_affinity.iter().map(place).collect();
+        self.hints.deleted((!places.is_empty()).then_some(&places));
+    }
+
+    fn permit(&self) -> Permit {
+        let term = self.term.clone();
+        Arc::new(move || term.may_write())
+    }
+
+    fn tell_claim(&self, claim: &Claim, kind: EventKind, reason: &str, note: &str) {
+        if self.section.events == EventsChoice::None {
+            return;
+        }
+        let target = EventTarget {
+            api_version: "v1".into(),
+            kind: "PersistentVolumeClaim".into(),
+            namespace: claim.key.name.namespace().map(str::to_owned),
+            name: claim.key.name.name().to_owned(),
+            uid: claim.key.uid.to_string(),
+        };
+        self.events.record(&target, kind, reason, note, self.permit());
+    }
+
+    fn tell_volume(&self, volume: &PersistentVolume, reason: &str, note: &str) {
+        if self.section.events == EventsChoice::None {
+            return;
+        }
+        let target = EventTarget {
+            api_version: "v1".into(),
+            kind: "PersistentVolume".into(),
+            namespace: None,
+            name: ObjectName::of(volume).name().to_owned(),
+            uid: volume.metadata.uid.clone().unwrap_or_default(),
+        };
+        self.events.record(&target, EventKind::Warning, reason, note, self.permit());
+    }
+}

@@ -1,0 +1,42 @@
+//! The rights that the provisioner needs beyond its caches', each with its reason.
+
+use crate::cluster::EventRecorder;
+use crate::cluster::rbac::Rule;
+
+use super::config::{EventsChoice, ProvisionerSection};
+
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+
+/// The rules for this configuration.
+pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
+    let mut rules = vec![
+        Rule::cluster(
+            "",
+            "persistentvolumes",
+            &["get", "create", "patch", "delete"],
+            "store a volume that was made, keep our finalizer on it, delete it with its claim",
+        ),
+        Rule::cluster(
+            "",
+            "persistentvolumeclaims",
+            &["get", "patch"],
+            "write down on a claim what is asked of the driver, protect a claim that is being cloned, let another node be selected",
+        ),
+        Rule::cluster("", "secrets", &["get"], "read the secrets that storage classes name for the provisioner"),
+        Rule::cluster("storage.k8s.io", "volumeattributesclasses", &["get"], "read a claim's class of attributes"),
+        Rule::cluster(SNAPSHOTS, "volumesnapshots", &["get", "patch"], "protect a snapshot that is being restored"),
+        Rule::cluster(SNAPSHOTS, "volumesnapshotcontents", &["get"], "find the driver's snapshot behind a snapshot"),
+    ];
+    if section.cross_namespace_sources {
+        rules.push(Rule::cluster(
+            "gateway.networking.k8s.io",
+            "referencegrants",
+            &["list"],
+            "see whether a source may be used from another namespace",
+        ));
+    }
+    if section.events != EventsChoice::None {
+        rules.push(EventRecorder::rule());
+    }
+    rules
+}

@@ -1,0 +1,316 @@
+//! One term of the provisioner: its queues and the workers.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tracing::{error, info, info_span, warn};
+
+use crate::cluster::names;
+use crate::election::Term;
+use crate::process::{TaskEnds, Tasks};
+use crate::proto::NodeGetInfoRequest;
+use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, Ticket, WorkQueue};
+use crate::roles::queues;
+use crate::roles::role::{Role, RoleContext, RoleError};
+
+use super::capacity::{CapacityDesk, CapacityHintReceiver, CapacityHints, CapacityKnown, Places};
+use super::claim::ClaimKey;
+use super::config::ProvisionerSection;
+use super::decide::Rules;
+use super::desk::{Desk, Detaching, Known, ProgressBook, Uids, Waits};
+use super::feed::Shift;
+use super::protection::decide::SourceKey;
+use super::report::Reporter;
+use super::request::{NameRule, ProvisionRules};
+use super::site::{Home, Locality};
+use super::topology::LocalNode;
+use super::{NAME, capacity, deletion, protection, provision};
+
+/// The name of the queue of content sources.
+const QUEUE_SOURCES: &str = "sources";
+/// Letting go of sources is rare and quick.
+const SOURCE_WORKERS: usize = 4;
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct Provisioner {
+    pub(super) section: ProvisionerSection,
+    pub(super) known: Known,
+    /// Whether the attacher is served by this daemon, too.
+    pub(super) beside_attacher: bool,
+}
+
+impl Role for Provisioner {
+    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(cx, term).boxed()
+    }
+}
+
+impl Provisioner {
+    async fn serve_term(&self, cx: &RoleContext, term: Term) -> Result<(), RoleError> {
+        tokio::select! {
+            biased;
+            () = term.over() => return Ok(()),
+            () = self.known.synced() => {}
+        }
+        let Some(locality) = self.locality(cx, &term).await else { return Ok(()) };
+        let (tasks, mut ends) = Tasks::new(NAME);
+        let (hints, heard) = if self.section.capacity.enabled {
+            let (hints, heard) = CapacityHints::new();
+            (hints, Some(heard))
+        } else {
+            (CapacityHints::off(), None)
+        };
+        let (places, stop) = (self.places(&locality), term.stopping());
+        let shift = self.shift(cx, &term, locality, hints);
+        info!(topology = shift.desk.asking.topology, durable = shift.desk.rules.durable, "serving claims");
+
+        let capacity = self.capacity(cx, &term, places, heard);
+        let claims = shift.claims.run(stop.clone(), {
+            let desk = shift.desk.clone();
+            move |ticket: Ticket<ClaimKey>| provision::handle(desk.clone(), ticket).boxed()
+        });
+        let volumes = shift.volumes.run(stop.clone(), {
+            let desk = shift.desk.clone();
+            move |ticket: Ticket<String>| deletion::handle(desk.clone(), ticket).boxed()
+        });
+        let sources = shift.sources.run(stop, {
+            let desk = shift.desk.clone();
+            move |ticket: Ticket<SourceKey>| protection::handle(desk.clone(), ticket).boxed()
+        });
+        let shown = (
+            queues::show(&cx.board, NAME, &shift.claims, {
+                let desk = shift.desk.clone();
+                move |key| desk.subject(key)
+            }),
+            queues::show(&cx.board, NAME, &shift.volumes, |_| None),
+            queues::show(&cx.board, NAME, &shift.sources, |_| None),
+            cx.board.table(NAME, "Volumes that wait to be detached", &["volume", "#attachments"], {
+                let desk = shift.desk.clone();
+                move || desk.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
+            }),
+        );
+        let subscriptions = shift.subscribe();
+        tasks.spawn("resync", shift.clone().resync());
+        tasks.spawn("sweep", shift.clone().sweep());
+        tasks.spawn("figures", shift.clone().figures());
+
+        let result = tokio::select! {
+            biased;
+            // A lost lease ends everything at once: another replica may lead already.
+            () = term.lost() => Ok(()),
+            // Otherwise what is in flight ends first.
+            ((), (), (), ()) = futures::future::join4(claims, volumes, sources, capacity) => Ok(()),
+            end = unexpected_end(&mut ends) => Err(end),
+        };
+        drop(subscriptions);
+        drop(shown);
+        tasks.abort_all();
+        shift.desk.reporter.retire();
+        result
+    }
+
+    /// Which claims are for this daemon: asked of the driver where each node has one of its own. `None`: the term is over.
+    async fn locality(&self, cx: &RoleContext, term: &Term) -> Option<Locality> {
+        if !self.section.node_deployment.enabled {
+            return Some(Locality::Cluster);
+        }
+        let Some(name) = cx.instance.node.clone() else {
+            error!("nodeDeployment is enabled, and NODE_NAME is not set: no claim is provisioned");
+            term.over().await;
+            return None;
+        };
+        for failures in 1.. {
+            match cx.driver.client.node_get_info(NodeGetInfoRequest {}).await {
+                Ok(answer) => {
+                    let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
+                    let node = LocalNode { name, segments: segments.into_iter().collect() };
+                    let home = Home::new(node, &self.section, cx.clock.now(), cx.entropy.clone());
+                    return Some(Locality::Node(Box::new(home)));
+                }
+                Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
+            }
+            tokio::select! {
+                biased;
+                () = term.over() => return None,
+                () = tokio::time::sleep(self.backoff().delay(failures, None, cx.entropy.fraction())) => {}
+            }
+        }
+        None
+    }
+
+    /// Where the driver's nodes are, for those who tell of its capacity.
+    fn places(&self, locality: &Locality) -> Option<Places> {
+        match (locality, &self.known.nodes) {
+            (Locality::Node(home), _) => Some(home.places()),
+            (Locality::Cluster, Some((nodes, csi_nodes))) => {
+                Some(Places::Cluster { nodes: nodes.clone(), csi_nodes: csi_nodes.clone() })
+            }
+            (Locality::Cluster, None) => None,
+        }
+    }
+
+    /// Keeps the scheduler informed of the room that is left, if that is wanted.
+    async fn capacity(
+        &self,
+        cx: &RoleContext,
+        term: &Term,
+        places: Option<Places>,
+        heard: Option<CapacityHintReceiver>,
+    ) {
+        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.known.capacities) else { return };
+        let desk = CapacityDesk {
+            role: NAME,
+            driver: cx.driver.name.clone(),
+            has_get_capacity: cx.driver.capabilities.get_capacity(),
+            section: self.section.capacity.clone(),
+            backoff: self.backoff(),
+            known: CapacityKnown { classes: self.known.classes.clone(), capacities: capacities.clone() },
+            places,
+            api: term.fence(cx.api.clone()),
+            client: term.fence(cx.driver.client.clone()),
+            instance: cx.instance.clone(),
+            board: cx.board.clone(),
+            meter: cx.meter.clone(),
+            clock: cx.clock,
+            entropy: cx.entropy.clone(),
+        };
+        capacity::run(desk, heard, term.stopping()).await;
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff { initial: self.section.retry.initial, max: self.section.retry.max }
+    }
+
+    fn shift(&self, cx: &RoleContext, term: &Term, locality: Locality, hints: CapacityHints) -> Shift {
+        let section = &self.section;
+        let sources = self.queue(
+            cx,
+            QUEUE_SOURCES,
+            "release",
+            SOURCE_WORKERS,
+            |key: &SourceKey| info_span!(parent: None, "source", role = NAME, source = %key),
+        );
+        Shift {
+            desk: Arc::new(self.desk(cx, term, locality, hints, sources.clone())),
+            claims: self.queue(
+                cx,
+                names::QUEUE_CLAIMS,
+                "provision",
+                section.workers,
+                |key: &ClaimKey| info_span!(parent: None, "claim", role = NAME, persistent_volume_claim = %key),
+            ),
+            volumes: self.queue(
+                cx,
+                names::QUEUE_DELETIONS,
+                "delete",
+                section.delete_workers(),
+                |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
+            ),
+            sources,
+        }
+    }
+
+    fn queue<K: Key>(
+        &self,
+        cx: &RoleContext,
+        name: &str,
+        lane: &str,
+        workers: usize,
+        span: impl Fn(&K) -> tracing::Span + Send + Sync + 'static,
+    ) -> WorkQueue<K> {
+        let lanes = vec![LaneSettings { name: lane.to_owned(), workers }];
+        let settings =
+            QueueSettings { name: name.to_owned(), lanes, backoff: self.backoff(), span: Some(Arc::new(span)) };
+        WorkQueue::new(settings, &cx.meter, cx.clock, cx.entropy.clone())
+    }
+
+    fn desk(
+        &self,
+        cx: &RoleContext,
+        term: &Term,
+        locality: Locality,
+        hints: CapacityHints,
+        free_sources: WorkQueue<SourceKey>,
+    ) -> Desk {
+        let (section, driver) = (&self.section, &cx.driver);
+        let capabilities = &driver.capabilities;
+        let rules = Rules {
+            driver: driver.name.clone(),
+            mark: names::provisioning_finalizer(&driver.name),
+            durable: section.durable_intent,
+        };
+        let asking = ProvisionRules {
+            driver: driver.name.clone(),
+            names: NameRule {
+                prefix: section.volume_name_prefix.clone(),
+                uuid_length: section.volume_name_uuid_length,
+            },
+            multi_writer: capabilities.single_node_multi_writer(),
+            topology: section.topology && capabilities.volume_accessibility_constraints(),
+            default_fs_type: section.default_fs_type.clone(),
+            extra_create_metadata: section.extra_create_metadata,
+            publish_readonly: section.publish_readonly,
+        };
+        let attaches = capabilities.publish_unpublish();
+        Desk {
+            rules,
+            deletion: deletion::decide::Rules {
+                driver: driver.name.clone(),
+                finalizer: names::FINALIZER_PROVISIONER,
+                attaches,
+            },
+            asking,
+            capabilities: capabilities.clone(),
+            section: section.clone(),
+            known: self.known.clone(),
+            locality,
+            hints,
+            term: term.clone(),
+            api: term.fence(cx.api.clone()),
+            driver: term.fence(driver.client.clone()),
+            operations: driver.operations.clone(),
+            events: cx.events.clone(),
+            reporter: Reporter::new(cx.meter.clone(), driver.name.clone()),
+            clock: cx.clock,
+            identity: identity(cx),
+            attacher_finalizer: (self.beside_attacher && attaches).then(|| names::finalizer(&driver.name)),
+            progress: ProgressBook::default(),
+            waits: Waits::default(),
+            detaching: Detaching::default(),
+            deleted: Uids::default(),
+            relisted: tokio::sync::OnceCell::new(),
+            source_lock: tokio::sync::Mutex::new(()),
+            free_sources,
+        }
+    }
+}
+
+impl Known {
+    async fn synced(&self) {
+        self.claims.synced().await;
+        self.volumes.synced().await;
+        self.classes.synced().await;
+        self.attachments.synced().await;
+        self.snapshots.synced().await;
+        if let Some((nodes, csi_nodes)) = &self.nodes {
+            nodes.synced().await;
+            csi_nodes.synced().await;
+        }
+    }
+}
+
+/// What is written on volumes about who made them: `<milliseconds>-<number>-<driver>`, as the Go sidecar does.
+fn identity(cx: &RoleContext) -> String {
+    let number = (cx.entropy.fraction() * 10_000.0).floor();
+    format!("{}-{number}-{}", cx.clock.wall().as_millisecond(), cx.driver.name)
+}
+
+/// Resolves when a task of the term ended: none of them should before the term is over.
+async fn unexpected_end(ends: &mut TaskEnds) -> RoleError {
+    match ends.next().await {
+        Some(end) => RoleError::TaskEnded { task: end.task, fate: end.fate },
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,311 @@
+//! What a new volume is to be made from, and whether that can be had now. Pure.
+//!
+//! | kind | group | is |
+//! |---|---|---|
+//! | `VolumeSnapshot` | `snapshot.storage.k8s.io` | a restore |
+//! | `VolumeSnapshot` | none | a mistake: the core group has no snapshots |
+//! | `PersistentVolumeClaim` | any | a clone |
+//! | anything else | any | a populator's work: no volume of ours |
+//!
+//! Whatever is named and cannot be had keeps the claim waiting, never makes an empty volume. Each error says what it waits
+//! for, so that a change there wakes the claim.
+//!
+//! A source that is being deleted is refused, unless it carries our finalizer: then the driver may have begun to copy it,
+//! only its final answer lets go of it, and refusing would wait for ever.
+
+use std::fmt;
+
+use crate::cluster::names::{ANNOTATION_ALLOW_MODE_CHANGE, FINALIZER_CLONING, FINALIZER_SNAPSHOT_SOURCE};
+use crate::cluster::{
+    ClaimSpec, DataSource, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeSnapshot,
+    VolumeSnapshotContent, quantity,
+};
+use crate::proto;
+use crate::proto::volume_content_source::{self, SnapshotSource, VolumeSource};
+
+mod fault;
+
+pub use fault::{Problem, SourceError, SourceFault, WaitsFor};
+
+/// The API group of snapshots.
+pub const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
+const SNAPSHOT: &str = "VolumeSnapshot";
+const CLAIM: &str = "PersistentVolumeClaim";
+
+/// What a claim's volume is to be made from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Nothing: an empty volume.
+    None,
+    /// A snapshot.
+    Snapshot {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// Another claim's volume.
+    Claim {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// Something that another program fills a volume from.
+    Populator {
+        /// Its API group; empty for the core group.
+        group: String,
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Source {
+    /// The kind, for metrics: empty for an empty volume.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::None => "",
+            Self::Snapshot { .. } => SNAPSHOT,
+            Self::Claim { .. } => CLAIM,
+            Self::Populator { kind, .. } => kind,
+        }
+    }
+
+    /// Where the source is, if it is in another namespace than the claim: then it needs a grant.
+    pub fn foreign_namespace(&self, own: &str) -> Option<&str> {
+        match self {
+            Self::Snapshot { namespace, .. } | Self::Claim { namespace, .. } if namespace != own => Some(namespace),
+            _ => None,
+        }
+    }
+}
+
+/// The source's volume or snapshot in the driver's words.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ContentSource {
+    /// By the snapshot's handle.
+    Snapshot(String),
+    /// By the volume's handle.
+    Volume(String),
+}
+
+impl ContentSource {
+    /// As the driver is told.
+    pub fn to_proto(&self) -> proto::VolumeContentSource {
+        let kind = match self {
+            Self::Snapshot(id) => volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: id.clone() }),
+            Self::Volume(id) => volume_content_source::Type::Volume(VolumeSource { volume_id: id.clone() }),
+        };
+        proto::VolumeContentSource { r#type: Some(kind) }
+    }
+}
+
+/// Reads what a claim in `namespace` wants its volume made from. `dataSource` wins over `dataSourceRef`.
+pub fn normalise(spec: &ClaimSpec, namespace: &str, cross_namespace: bool) -> Result<Source, SourceError> {
+    let fail = |fault| SourceError { fault: Box::new(fault), waits_for: WaitsFor::Claim };
+    let (source, elsewhere) = match (&spec.data_source, &spec.data_source_ref) {
+        (Some(source), _) => (source, None),
+        // An empty namespace is the claim's own.
+        (None, Some(source)) => (source, source.namespace.as_deref().filter(|other| !other.is_empty())),
+        (None, None) => return Ok(Source::None),
+    };
+    let DataSource { api_group, kind, name, .. } = source.as_ref();
+    let group = api_group.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        return Err(fail(SourceFault::NoName(kind.clone())));
+    }
+    let (name, is_snapshot) = (name.clone(), kind == SNAPSHOT && group == SNAPSHOT_GROUP);
+    if kind == SNAPSHOT && group.is_empty() {
+        return Err(fail(SourceFault::WrongGroup(name)));
+    }
+    if !is_snapshot && kind != CLAIM {
+        return Ok(Source::Populator { group: group.to_owned(), kind: kind.clone(), name });
+    }
+    if let Some(elsewhere) = elsewhere.filter(|_| !cross_namespace) {
+        return Err(fail(SourceFault::CrossNamespaceOff(elsewhere.to_owned())));
+    }
+    let namespace = elsewhere.unwrap_or(namespace).to_owned();
+    Ok(if is_snapshot { Source::Snapshot { namespace, name } } else { Source::Claim { namespace, name } })
+}
+
+/// Whether the namespace of a source lets claims of `from` use it. `grants`: those of the source's namespace; others don't
+/// count. A source of the claim's own namespace needs none.
+pub fn check_grants(grants: &[ReferenceGrant], from: &str, source: &Source) -> Result<(), SourceError> {
+    let (group, kind, namespace, name) = match source {
+        Source::Snapshot { namespace, name } => (SNAPSHOT_GROUP, SNAPSHOT, namespace, name),
+        Source::Claim { namespace, name } => ("", CLAIM, namespace, name),
+        Source::None | Source::Populator { .. } => return Ok(()),
+    };
+    if namespace == from || grants.iter().any(|grant| grants_use(grant, from, (group, kind, namespace, name))) {
+        return Ok(());
+    }
+    let (namespace, name) = (namespace.clone(), name.clone());
+    let waits_for = WaitsFor::Grant(namespace.clone());
+    Err(SourceError {
+        fault: Box::new(SourceFault::NotGranted { kind, namespace, name, from: from.to_owned() }),
+        waits_for,
+    })
+}
+
+fn grants_use(grant: &ReferenceGrant, from: &str, (group, kind, namespace, name): (&str, &str, &str, &str)) -> bool {
+    grant.metadata.namespace.as_deref() == Some(namespace)
+        && grant.from.iter().any(|one| one.group.is_empty() && one.kind == CLAIM && one.namespace == from)
+        && grant.to.iter().any(|one| {
+            let named = one.name.as_deref().filter(|named| !named.is_empty());
+            one.group == group && one.kind == kind && named.is_none_or(|named| named == name)
+        })
+}
+
+/// What a new volume must agree with.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The claim.
+    pub claim: &'a PersistentVolumeClaim,
+    /// Our driver.
+    pub driver: &'a str,
+    /// Whether another mode than the source's needs leave.
+    pub prevent_mode_conversion: bool,
+}
+
+impl Wanted<'_> {
+    fn bytes(&self) -> i64 {
+        // A request that can't be read is told where the request is made.
+        self.claim.spec.storage.as_deref().and_then(|text| quantity::bytes(text).ok()).unwrap_or(0)
+    }
+
+    /// That the claim requests at least the source's size, where that is known.
+    fn fits(&self, field: &'static str, text: Option<&str>) -> Result<(), Problem> {
+        let Some(text) = text else { return Ok(()) };
+        let size = quantity::bytes(text).map_err(|error| Problem::Size { field, error })?;
+        let requested = self.bytes();
+        if requested < size { Err(Problem::TooLarge { size, field, requested }) } else { Ok(()) }
+    }
+}
+
+fn mode(text: Option<&str>) -> &str {
+    text.filter(|text| !text.is_empty()).unwrap_or("Filesystem")
+}
+
+fn equal(field: &'static str, found: impl fmt::Display, expected: impl fmt::Display) -> Result<(), Problem> {
+    let (found, expected) = (found.to_string(), expected.to_string());
+    if found == expected { Ok(()) } else { Err(Problem::Differs { field, found, expected }) }
+}
+
+fn has_finalizer(held: Option<&Vec<String>>, finalizer: &str) -> bool {
+    held.is_some_and(|held| held.iter().any(|one| one == finalizer))
+}
+
+fn is_true(text: &str) -> bool {
+    // What Go's strconv.ParseBool takes.
+    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// The snapshot's handle, if it can be restored. Both objects are to be read from the API: a deletion that the cache has not
+/// seen yet would otherwise be missed. `content` is the one that `snapshot` names.
+pub fn check_snapshot(
+    wanted: &Wanted<'_>,
+    (namespace, name): (&str, &str),
+    snapshot: Option<&VolumeSnapshot>,
+    content: Option<&VolumeSnapshotContent>,
+) -> Result<ContentSource, SourceError> {
+    let at_snapshot = |problem| SourceError {
+        fault: Box::new(SourceFault::Object { object: format!("{SNAPSHOT} {namespace}/{name}"), problem }),
+        waits_for: WaitsFor::Snapshot { namespace: namespace.to_owned(), name: name.to_owned() },
+    };
+    let snapshot = snapshot.ok_or_else(|| at_snapshot(Problem::Missing))?;
+    let (meta, status) = (&snapshot.metadata, &snapshot.status);
+    if meta.deletion_timestamp.is_some() && !has_finalizer(meta.finalizers.as_ref(), FINALIZER_SNAPSHOT_SOURCE) {
+        return Err(at_snapshot(Problem::Deleting));
+    }
+    let bound =
+        bound_content(snapshot).ok_or_else(|| at_snapshot(Problem::Lacks("status.boundVolumeSnapshotContentName")))?;
+    let at_content = |problem| SourceError {
+        fault: Box::new(SourceFault::Object { object: format!("VolumeSnapshotContent {bound}"), problem }),
+        waits_for: WaitsFor::Content(bound.to_owned()),
+    };
+    let content = content.ok_or_else(|| at_content(Problem::Missing))?;
+    let back = &content.snapshot_ref;
+    equal("spec.volumeSnapshotRef.uid", &back.uid, meta.uid.as_deref().unwrap_or_default())
+        .and_then(|()| equal("spec.volumeSnapshotRef.namespace", &back.namespace, namespace))
+        .and_then(|()| equal("spec.volumeSnapshotRef.name", &back.name, name))
+        .and_then(|()| equal("spec.driver", &content.driver, wanted.driver))
+        .map_err(at_content)?;
+    if status.ready_to_use != Some(true) {
+        return Err(at_snapshot(Problem::Differs {
+            field: "status.readyToUse",
+            found: status.ready_to_use.map_or_else(|| "unset".to_owned(), |ready| ready.to_string()),
+            expected: "true".to_owned(),
+        }));
+    }
+    let handle = content.snapshot_handle.as_deref().filter(|handle| !handle.is_empty());
+    let handle = handle.ok_or_else(|| at_content(Problem::Lacks("status.snapshotHandle")))?;
+    wanted.fits("status.restoreSize", status.restore_size.as_deref()).map_err(at_snapshot)?;
+    let (from, to) = (content.source_volume_mode.as_deref(), mode(wanted.claim.spec.volume_mode.as_deref()));
+    if let Some(from) = from.filter(|from| wanted.prevent_mode_conversion && *from != to) {
+        let leave = content.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_ALLOW_MODE_CHANGE));
+        if !leave.is_some_and(|leave| is_true(leave)) {
+            return Err(at_content(Problem::ModeChange { from: from.to_owned(), to: to.to_owned() }));
+        }
+    }
+    Ok(ContentSource::Snapshot(handle.to_owned()))
+}
+
+/// The content that a snapshot is bound to, by name.
+pub fn bound_content(snapshot: &VolumeSnapshot) -> Option<&str> {
+    snapshot.status.bound_content.as_deref().filter(|bound| !bound.is_empty())
+}
+
+/// The source volume's handle, if it can be cloned. `volume` is the PersistentVolume that `source` names, read from the API.
+pub fn check_clone(
+    wanted: &Wanted<'_>,
+    (namespace, name): (&str, &str),
+    source: Option<&PersistentVolumeClaim>,
+    volume: Option<&PersistentVolume>,
+) -> Result<ContentSource, SourceError> {
+    let at_source = |problem| SourceError {
+        fault: Box::new(SourceFault::Object { object: format!("{CLAIM} {namespace}/{name}"), problem }),
+        waits_for: WaitsFor::Source { namespace: namespace.to_owned(), name: name.to_owned() },
+    };
+    let source = source.ok_or_else(|| at_source(Problem::Missing))?;
+    let (meta, spec) = (&source.metadata, &source.spec);
+    if meta.deletion_timestamp.is_some() && !has_finalizer(meta.finalizers.as_ref(), FINALIZER_CLONING) {
+        return Err(at_source(Problem::Deleting));
+    }
+    equal("status.phase", source.status.phase.as_deref().unwrap_or("unset"), "Bound").map_err(at_source)?;
+    if source.class_name().is_none() {
+        return Err(at_source(Problem::Lacks("spec.storageClassName")));
+    }
+    wanted.fits("spec.resources.requests.storage", spec.storage.as_deref()).map_err(at_source)?;
+    let held = spec.volume_name.as_deref().filter(|held| !held.is_empty());
+    let held = held.ok_or_else(|| at_source(Problem::Lacks("spec.volumeName")))?;
+    let at_volume = |problem| SourceError {
+        fault: Box::new(SourceFault::Object { object: format!("PersistentVolume {held}"), problem }),
+        waits_for: WaitsFor::Volume(held.to_owned()),
+    };
+    let volume = volume.ok_or_else(|| at_volume(Problem::Missing))?;
+    let csi = match (&volume.spec.csi, &volume.spec.foreign_driver) {
+        (Some(csi), _) => equal("spec.csi.driver", &csi.driver, wanted.driver).map(|()| csi),
+        (None, Some(foreign)) => equal("spec.csi.driver", foreign, wanted.driver).and(Err(Problem::Lacks("spec.csi"))),
+        (None, None) => Err(Problem::Differs {
+            field: "a source",
+            found: "that is not CSI".to_owned(),
+            expected: format!("a volume of driver {}", wanted.driver),
+        }),
+    };
+    let csi = csi.map_err(at_volume)?;
+    let back = volume.spec.claim_ref.as_deref().ok_or_else(|| at_volume(Problem::Lacks("spec.claimRef")))?;
+    equal("spec.claimRef.uid", back.uid.as_deref().unwrap_or("unset"), meta.uid.as_deref().unwrap_or_default())
+        .and_then(|()| equal("spec.claimRef.namespace", &back.namespace, namespace))
+        .and_then(|()| equal("spec.claimRef.name", &back.name, name))
+        .and_then(|()| equal("status.phase", volume.phase.as_deref().unwrap_or("unset"), "Bound"))
+        .map_err(at_volume)?;
+    equal("spec.volumeMode", mode(spec.volume_mode.as_deref()), mode(wanted.claim.spec.volume_mode.as_deref()))
+        .map_err(at_source)?;
+    Ok(ContentSource::Volume(csi.volume_handle.clone()))
+}
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

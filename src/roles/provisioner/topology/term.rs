@@ -1,0 +1,219 @@
+//! One place, as labels say it. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::cluster::TopologySelectorTerm;
+use crate::proto;
+
+/// How many places a class may name. More is a mistake in the class: no driver takes such a request.
+pub const MOST_TERMS: usize = 16_384;
+
+/// A place: each key once, in the order of keys. The empty term is everywhere.
+///
+/// Terms are ordered as the Go sidecar orders them, shorter ones first, because the driver sees that order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Term(Vec<(String, String)>);
+
+impl Term {
+    /// The place of these labels. Of two values for one key the later counts.
+    pub fn new<K: Into<String>, V: Into<String>>(labels: impl IntoIterator<Item = (K, V)>) -> Self {
+        let sorted: BTreeMap<String, String> =
+            labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Self(sorted.into_iter().collect())
+    }
+
+    /// The place that `labels` give to `keys`, if they have every one of them.
+    pub fn of_labels<'a>(
+        keys: impl IntoIterator<Item = &'a String>,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<Self> {
+        let term: BTreeMap<&String, &String> =
+            keys.into_iter().map(|key| labels.get(key).map(|value| (key, value))).collect::<Option<_>>()?;
+        Some(Self(term.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect()))
+    }
+
+    /// What a driver said.
+    pub fn of_proto(topology: &proto::Topology) -> Self {
+        Self::new(topology.segments.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+    }
+
+    /// What a driver is told.
+    pub fn to_proto(&self) -> proto::Topology {
+        proto::Topology { segments: self.0.iter().cloned().collect() }
+    }
+
+    /// The keys and values, in the order of keys.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// As labels.
+    pub fn to_labels(&self) -> BTreeMap<String, String> {
+        self.0.iter().cloned().collect()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.binary_search_by(|(held, _)| held.as_str().cmp(key)).ok().map(|at| self.0[at].1.as_str())
+    }
+
+    /// Whether this says nothing about places.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether all that this says, `other` says too: `other` lies within this place.
+    pub fn is_subset_of(&self, other: &Self) -> bool {
+        self.pairs().all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+impl PartialOrd for Term {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Term {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0))
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("everywhere");
+        }
+        for (index, (key, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{key}={value}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// A class whose `allowedTopologies` multiply to more places than anybody can mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("allowedTopologies of the class stand for more than {MOST_TERMS} places")]
+pub struct TooManyTerms;
+
+/// Every place that `allowedTopologies` stand for: the values of one term's keys multiplied, the terms one after the other.
+pub fn flatten(allowed: &[TopologySelectorTerm]) -> Result<Vec<Term>, TooManyTerms> {
+    let mut places = Vec::new();
+    for term in allowed {
+        let mut built: Vec<Vec<(&str, &str)>> = Vec::new();
+        for expression in &term.match_label_expressions {
+            let before = if built.is_empty() { vec![Vec::new()] } else { built };
+            if before.len().saturating_mul(expression.values.len()).saturating_add(places.len()) > MOST_TERMS {
+                return Err(TooManyTerms);
+            }
+            built = expression
+                .values
+                .iter()
+                .flat_map(|value| {
+                    before.iter().map(|held| {
+                        let mut longer = held.clone();
+                        longer.push((&expression.key, value));
+                        longer
+                    })
+                })
+                .collect();
+        }
+        places.extend(built.into_iter().map(Term::new));
+    }
+    Ok(places)
+}
+
+/// Whether a class that allows these topologies allows the place: one that allows none allows all.
+pub fn allowed(place: &Term, allowed: &[TopologySelectorTerm]) -> bool {
+    let allows = |term: &TopologySelectorTerm| {
+        term.match_label_expressions
+            .iter()
+            .all(|one| place.get(&one.key).is_some_and(|value| one.values.iter().any(|allowed| allowed == value)))
+    };
+    allowed.is_empty() || allowed.iter().any(allows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::TopologyExpression;
+
+    fn selector(expressions: &[(&str, &[&str])]) -> TopologySelectorTerm {
+        let expression = |(key, values): &(&str, &[&str])| TopologyExpression {
+            key: (*key).to_owned(),
+            values: values.iter().map(ToString::to_string).collect(),
+        };
+        TopologySelectorTerm { match_label_expressions: expressions.iter().map(expression).collect() }
+    }
+
+    #[test]
+    fn shorter_terms_come_first_then_keys_then_values() {
+        let mut terms = [
+            Term::new([("b", "1")]),
+            Term::new([("a", "2"), ("c", "1")]),
+            Term::new([("a", "2")]),
+            Term::new([("a", "1"), ("d", "1")]),
+            Term::new([("a", "1")]),
+            Term::default(),
+            Term::new([("a", "10")]),
+        ];
+        terms.sort();
+        let shown: Vec<String> = terms.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["everywhere", "a=1", "a=10", "a=2", "b=1", "a=1,d=1", "a=2,c=1"]);
+    }
+
+    #[test]
+    fn a_subset_says_no_more_than_the_other() {
+        let (all, zone) = (Term::new([("rack", "A"), ("zone", "z1")]), Term::new([("zone", "z1")]));
+        assert!(zone.is_subset_of(&all) && !all.is_subset_of(&zone));
+        assert!(Term::default().is_subset_of(&zone), "the empty term is a subset of all");
+        assert!(!Term::new([("zone", "z1")]).is_subset_of(&Term::new([("zone", "z10")])), "no prefixes");
+    }
+
+    #[test]
+    fn values_multiply_within_a_term_and_add_up_over_terms() {
+        let both = [
+            selector(&[("zone", &["z1", "z2"]), ("rack", &["A", "B"])]),
+            selector(&[("zone", &["z9"])]),
+            selector(&[]),
+        ];
+        let shown: Vec<String> = flatten(&both).unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["rack=A,zone=z1", "rack=A,zone=z2", "rack=B,zone=z1", "rack=B,zone=z2", "zone=z9"]);
+        assert_eq!(flatten(&[]), Ok(vec![]));
+    }
+
+    #[test]
+    fn an_empty_list_of_values_begins_the_product_anew() {
+        let odd = selector(&[("zone", &["z1"]), ("rack", &[]), ("disk", &["ssd"])]);
+        assert_eq!(flatten(&[odd]), Ok(vec![Term::new([("disk", "ssd")])]));
+    }
+
+    #[test]
+    fn a_class_that_multiplies_without_end_is_refused_and_not_computed() {
+        let values: Vec<String> = (0..40).map(|value| value.to_string()).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let huge = selector(&[("a", &values), ("b", &values), ("c", &values), ("d", &values), ("e", &values)]);
+        assert_eq!(flatten(&[huge]), Err(TooManyTerms));
+    }
+
+    #[test]
+    fn a_place_is_allowed_if_one_term_allows_all_its_keys() {
+        let class = [selector(&[("zone", &["z1", "z2"]), ("rack", &["A"])]), selector(&[("zone", &["z3"])])];
+        for (labels, expected) in [
+            (vec![("zone", "z1"), ("rack", "A")], true),
+            (vec![("zone", "z2"), ("rack", "A"), ("disk", "ssd")], true),
+            (vec![("zone", "z1")], false),
+            (vec![("zone", "z1"), ("rack", "B")], false),
+            (vec![("zone", "z3")], true),
+            (vec![], false),
+        ] {
+            let place = Term::new(labels);
+            assert_eq!(allowed(&place, &class), expected, "{place}");
+            assert!(allowed(&place, &[]), "no allowedTopologies allow all");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The attach/detach controller: attachments for the volumes of pods that have a node, gone with the last such pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{ATTACHMENTS, CLAIMS, Cluster, DRIVERS, PODS, VOLUMES, claims_of, has_ended, is_deleting, place, text};
+
+/// Remembers the attachments that it asked for: those of others are left alone.
+#[derive(Debug, Default)]
+pub(super) struct Attachments {
+    ours: BTreeSet<String>,
+}
+
+/// The name that the controller gives to an attachment.
+fn name_of(handle: &str, driver: &str, node: &str) -> String {
+    let digest = Sha256::digest(format!("{handle}{driver}{node}"));
+    digest.iter().fold("csi-".to_owned(), |mut name, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+impl Attachments {
+    /// Asks for what is missing, and for the end of what nobody needs any more.
+    pub(super) fn pass(&mut self, cluster: &Cluster) {
+        let wanted: BTreeMap<String, Value> =
+            cluster.all(PODS).iter().filter(|pod| !has_ended(pod)).flat_map(|pod| wanted_by(cluster, pod)).collect();
+        for (name, object) in &wanted {
+            if cluster.one(ATTACHMENTS, "", name).is_none() && cluster.create(object.clone()) {
+                self.ours.insert(name.clone());
+            }
+        }
+        self.ours.retain(|name| {
+            let Some(attachment) = cluster.one(ATTACHMENTS, "", name) else { return false };
+            if !wanted.contains_key(name) && !is_deleting(&attachment) {
+                cluster.delete(ATTACHMENTS, &attachment);
+            }
+            true
+        });
+    }
+}
+
+/// The attachments that a pod needs, by name.
+fn wanted_by(cluster: &Cluster, pod: &Value) -> Vec<(String, Value)> {
+    let node = text(pod, "/spec/nodeName");
+    let volumes = claims_of(pod).filter_map(|name| {
+        let claim = cluster.one(CLAIMS, place(pod).0, name).filter(|claim| text(claim, "/status/phase") == "Bound")?;
+        cluster.one(VOLUMES, "", text(&claim, "/spec/volumeName"))
+    });
+    let attachments = volumes.filter_map(|volume| {
+        let driver = text(&volume, "/spec/csi/driver");
+        let needs = |driver: &Value| driver.pointer("/spec/attachRequired") != Some(&Value::Bool(false));
+        if node.is_empty() || driver.is_empty() || !cluster.one(DRIVERS, "", driver).is_none_or(|it| needs(&it)) {
+            return None;
+        }
+        let name = name_of(text(&volume, "/spec/csi/volumeHandle"), driver, node);
+        let object = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": name},
+            "spec": {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": place(&volume).1}}});
+        Some((name, object))
+    });
+    attachments.collect()
+}

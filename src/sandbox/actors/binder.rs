@@ -1,0 +1,140 @@
+//! The PV controller: who provisions a claim, which claim and volume belong together, and their phases.
+//!
+//! For claims that are provisioned, and for claims and volumes that name each other. Nobody is matched by size here.
+
+use serde_json::{Value, json};
+
+use super::{CLAIMS, CLASSES, Cluster, VOLUMES, annotation, class_of, text, uid};
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const PROVISIONERS: [&str; 2] =
+    ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+/// A class with it has volumes that people make.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// Looks at each volume and each claim once.
+pub(super) fn pass(cluster: &Cluster) {
+    for volume in cluster.all(VOLUMES) {
+        look_at_volume(cluster, &volume);
+    }
+    for claim in cluster.all(CLAIMS) {
+        look_at_claim(cluster, &claim);
+    }
+}
+
+fn look_at_volume(cluster: &Cluster, volume: &Value) {
+    let (namespace, name) = (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"));
+    let wanted = text(volume, "/spec/claimRef/uid");
+    if name.is_empty() || wanted.is_empty() {
+        return phase(cluster, volume, "Available");
+    }
+    let claim = cluster.one(CLAIMS, namespace, name).filter(|claim| uid(claim) == wanted);
+    let Some(claim) = claim else { return phase(cluster, volume, "Released") };
+    match text(&claim, "/spec/volumeName") {
+        // The claim's turn comes.
+        "" => {}
+        mine if mine == text(volume, "/metadata/name") => phase(cluster, volume, "Bound"),
+        _ if annotation(volume, PROVISIONED_BY).is_some()
+            && text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete" =>
+        {
+            phase(cluster, volume, "Released");
+        }
+        _ => {}
+    }
+}
+
+/// Tells a volume's phase.
+fn phase(cluster: &Cluster, volume: &Value, phase: &str) {
+    let now = text(volume, "/status/phase");
+    // What was released or has failed is looked after by whoever deletes it.
+    if now != phase && !(phase == "Released" && now == "Failed") {
+        cluster.change_status(VOLUMES, volume, json!({ "phase": phase }));
+    }
+}
+
+fn look_at_claim(cluster: &Cluster, claim: &Value) {
+    let named = text(claim, "/spec/volumeName");
+    if named.is_empty() {
+        match waiting_volume(cluster, claim) {
+            Some(volume) => bind(cluster, claim, &volume),
+            None => name_provisioner(cluster, claim),
+        }
+        return;
+    }
+    let is_complete = annotation(claim, BIND_COMPLETED).is_some();
+    let volume = cluster.one(VOLUMES, "", named);
+    let theirs = |volume: &Value| !text(volume, "/spec/claimRef/name").is_empty() && !refers_to(volume, claim);
+    match volume {
+        Some(volume) if !theirs(&volume) => bind(cluster, claim, &volume),
+        _ if is_complete && text(claim, "/status/phase") != "Lost" => {
+            cluster.change_status(CLAIMS, claim, json!({ "phase": "Lost", "capacity": null, "accessModes": null }));
+        }
+        _ => {}
+    }
+}
+
+/// Whether a volume is meant for a claim: by its name, and by its uid if it says one.
+fn refers_to(volume: &Value, claim: &Value) -> bool {
+    let wanted = text(volume, "/spec/claimRef/uid");
+    text(volume, "/spec/claimRef/namespace") == text(claim, "/metadata/namespace")
+        && text(volume, "/spec/claimRef/name") == text(claim, "/metadata/name")
+        && (wanted.is_empty() || wanted == uid(claim))
+}
+
+/// The volume that waits for a claim.
+fn waiting_volume(cluster: &Cluster, claim: &Value) -> Option<std::sync::Arc<Value>> {
+    let fits = |volume: &Value| refers_to(volume, claim) && text(volume, "/spec/storageClassName") == class_of(claim);
+    cluster.all(VOLUMES).into_iter().find(|volume| fits(volume))
+}
+
+/// Says on a claim who is to provision it, once it is known where.
+fn name_provisioner(cluster: &Cluster, claim: &Value) {
+    let Some(class) = cluster.one(CLASSES, "", class_of(claim)) else { return };
+    let provisioner = text(&class, "/provisioner");
+    let waits =
+        text(&class, "/volumeBindingMode") == "WaitForFirstConsumer" && annotation(claim, SELECTED_NODE).is_none();
+    let is_named = PROVISIONERS.iter().all(|key| annotation(claim, key) == Some(provisioner));
+    if !waits && !is_named && provisioner != NO_PROVISIONER {
+        let [key, beta] = PROVISIONERS;
+        cluster.change(CLAIMS, claim, json!({"metadata": {"annotations": {key: provisioner, beta: provisioner}}}));
+    }
+}
+
+/// Binds the two, one write after the other: the volume's reference, its phase, the claim, its status.
+fn bind(cluster: &Cluster, claim: &Value, volume: &Value) {
+    if text(volume, "/spec/claimRef/uid").is_empty() {
+        let (namespace, name) = super::place(claim);
+        let reference = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name,
+            "uid": uid(claim), "resourceVersion": text(claim, "/metadata/resourceVersion")});
+        let mut patch = json!({"spec": {"claimRef": reference}});
+        if text(volume, "/spec/claimRef/name").is_empty() {
+            patch["metadata"]["annotations"][BOUND_BY_CONTROLLER] = "yes".into();
+        }
+        cluster.change(VOLUMES, volume, patch);
+        return;
+    }
+    phase(cluster, volume, "Bound");
+    let name = text(volume, "/metadata/name");
+    if annotation(claim, BIND_COMPLETED).is_none() || text(claim, "/spec/volumeName").is_empty() {
+        let mut patch = json!({"metadata": {"annotations": {BIND_COMPLETED: "yes"}}});
+        if text(claim, "/spec/volumeName").is_empty() {
+            patch["spec"]["volumeName"] = name.into();
+            patch["metadata"]["annotations"][BOUND_BY_CONTROLLER] = "yes".into();
+        }
+        cluster.change(CLAIMS, claim, patch);
+        return;
+    }
+    if text(claim, "/status/phase") != "Bound" {
+        let member = |pointer: &str| volume.pointer(pointer).cloned().unwrap_or_default();
+        let mut status = json!({"phase": "Bound", "accessModes": member("/spec/accessModes"),
+            "capacity": member("/spec/capacity")});
+        let class = text(claim, "/spec/volumeAttributesClassName");
+        if !class.is_empty() {
+            status["currentVolumeAttributesClassName"] = class.into();
+        }
+        cluster.change_status(CLAIMS, claim, status);
+    }
+}

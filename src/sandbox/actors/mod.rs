@@ -1,0 +1,195 @@
+//! The rest of Kubernetes, as far as storage meets it: small controllers over the sandbox's API.
+//!
+//! | actor | stands for | does |
+//! |---|---|---|
+//! | [`binder`] | the PV controller | names the provisioner of a claim, binds claims and volumes, tells their phases |
+//! | [`protection`] | PVC and PV protection | lets go of deleted claims that no pod uses, and of deleted volumes that are not bound |
+//! | [`scheduler`] | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
+//! | [`attachments`] | the attach/detach controller | asks for the volumes of scheduled pods to be attached, and detached after them |
+//!
+//! Each looks at everything that is there and makes the next change; none remembers what it could look up. They run one after
+//! the other in one task, after each change of the store, until none has anything to do: the same changes lead to the same
+//! end. They make their changes past HTTP, so that faults of the API and the audit log are the daemon's alone.
+//!
+//! Left out: static binding by size, resizing, Events, kubelets (a deleted pod goes at once).
+
+mod attachments;
+mod binder;
+mod protection;
+mod scheduler;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::api::pure::resources;
+use super::api::{Api, PatchBody};
+use crate::process::Tasks;
+
+/// More rounds than these without rest are a fault of ours.
+const MOST_ROUNDS: usize = 200;
+
+/// The controllers of one cluster.
+#[derive(Debug)]
+pub struct Actors {
+    cluster: Cluster,
+    scheduler: scheduler::Scheduler,
+    attachments: attachments::Attachments,
+}
+
+impl Actors {
+    /// The controllers of this API, which from now on holds claims and volumes that are in use.
+    pub fn of(api: Api) -> Self {
+        api.protect_storage_in_use();
+        Self {
+            cluster: Cluster(api),
+            scheduler: scheduler::Scheduler::default(),
+            attachments: attachments::Attachments::default(),
+        }
+    }
+
+    /// Does all that is to be done now.
+    pub fn settle(&mut self) {
+        for _ in 0..MOST_ROUNDS {
+            let before = self.cluster.0.version();
+            binder::pass(&self.cluster);
+            self.scheduler.pass(&self.cluster);
+            self.attachments.pass(&self.cluster);
+            protection::pass(&self.cluster);
+            if self.cluster.0.version() == before {
+                return;
+            }
+        }
+        tracing::error!("the sandbox's controllers find no rest");
+    }
+
+    /// Goes on doing so after every change, in a task of `tasks`.
+    pub fn start(mut self, tasks: &Tasks) {
+        let mut versions = self.cluster.0.versions();
+        tasks.spawn("actors", async move {
+            loop {
+                self.settle();
+                if versions.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// The API in the few words that the actors need. A change that is refused is tried again after the next change: somebody was
+/// faster, or it makes no sense any more.
+#[derive(Debug)]
+struct Cluster(Api);
+
+/// A kind: its group and plural.
+type Kind = (&'static str, &'static str);
+
+const CLAIMS: Kind = ("", "persistentvolumeclaims");
+const VOLUMES: Kind = ("", "persistentvolumes");
+const PODS: Kind = ("", "pods");
+const NODES: Kind = ("", "nodes");
+const CLASSES: Kind = ("storage.k8s.io", "storageclasses");
+const DRIVERS: Kind = ("storage.k8s.io", "csidrivers");
+const ATTACHMENTS: Kind = ("storage.k8s.io", "volumeattachments");
+
+impl Cluster {
+    /// All objects of a kind, by namespace and name.
+    fn all(&self, (group, plural): Kind) -> Vec<Arc<Value>> {
+        resources::find(group, "v1", plural).and_then(|it| self.0.objects(it, "").ok()).unwrap_or_default()
+    }
+
+    /// One object.
+    fn one(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let (group, plural) = kind;
+        self.0.object(resources::find(group, "v1", plural)?, namespace, name)
+    }
+
+    /// Makes a new object.
+    fn create(&self, object: Value) -> bool {
+        self.0.create_value(object).is_ok()
+    }
+
+    /// Changes an object, if it still is as it was seen.
+    fn change(&self, kind: Kind, seen: &Value, patch: Value) -> bool {
+        self.write(kind, seen, patch, false)
+    }
+
+    /// Changes an object's status, if the object still is as it was seen.
+    fn change_status(&self, kind: Kind, seen: &Value, status: Value) -> bool {
+        self.write(kind, seen, json!({ "status": status }), true)
+    }
+
+    fn write(&self, (group, plural): Kind, seen: &Value, mut patch: Value, status: bool) -> bool {
+        let Some(resource) = resources::find(group, "v1", plural) else { return false };
+        patch["metadata"]["resourceVersion"] = text(seen, "/metadata/resourceVersion").into();
+        let (namespace, name) = place(seen);
+        self.0.patch_object(resource, namespace, name, PatchBody::Merge(patch), status).is_ok()
+    }
+
+    /// Takes one finalizer off.
+    fn let_go(&self, kind: Kind, seen: &Value, finalizer: &str) {
+        let rest: Vec<&str> = finalizers(seen).filter(|it| *it != finalizer).collect();
+        self.change(kind, seen, json!({ "metadata": { "finalizers": rest } }));
+    }
+
+    fn delete(&self, (group, plural): Kind, seen: &Value) {
+        let (namespace, name) = place(seen);
+        if let Some(resource) = resources::find(group, "v1", plural) {
+            // Gone is as good.
+            let _ = self.0.delete_object(resource, namespace, name);
+        }
+    }
+}
+
+/// A text of an object; empty where it has none.
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// An object's namespace and name.
+fn place(object: &Value) -> (&str, &str) {
+    (text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
+    list(object, "/metadata/finalizers").iter().filter_map(Value::as_str)
+}
+
+fn is_deleting(object: &Value) -> bool {
+    !text(object, "/metadata/deletionTimestamp").is_empty()
+}
+
+/// The class of a claim: the old annotation counts first.
+fn class_of(claim: &Value) -> &str {
+    annotation(claim, "volume.beta.kubernetes.io/storage-class")
+        .unwrap_or_else(|| text(claim, "/spec/storageClassName"))
+}
+
+/// The names of the claims that a pod uses.
+fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
+    list(pod, "/spec/volumes")
+        .iter()
+        .map(|volume| text(volume, "/persistentVolumeClaim/claimName"))
+        .filter(|it| !it.is_empty())
+}
+
+/// Whether a pod has come to its end.
+fn has_ended(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}

@@ -1,0 +1,142 @@
+//! The scheduler: a node for each pod, and before that for its claims that wait for their first consumer.
+//!
+//! A pod says where it wants to go by its `nodeSelector`, as it would to the real one. Of the nodes that fit, the first by name
+//! is taken; if a claim came back from it without a volume, the next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    CLAIMS, CLASSES, Cluster, NODES, PODS, VOLUMES, annotation, claims_of, class_of, has_ended, is_deleting, list,
+    place, text, uid,
+};
+
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// Remembers the node that was last tried for a pod, by its uid.
+#[derive(Debug, Default)]
+pub(super) struct Scheduler {
+    tried: BTreeMap<String, String>,
+}
+
+impl Scheduler {
+    /// Looks at each pod that has no node once.
+    pub(super) fn pass(&mut self, cluster: &Cluster) {
+        let pods = cluster.all(PODS);
+        self.tried.retain(|it, _| pods.iter().any(|pod| uid(pod) == it));
+        for pod in pods {
+            if text(&pod, "/spec/nodeName").is_empty() && !is_deleting(&pod) && !has_ended(&pod) {
+                // What is missing comes, and with it the next look.
+                let _ = self.place(cluster, &pod);
+            }
+        }
+    }
+
+    /// Takes the next step towards a node; `None` if there is nothing to do now.
+    fn place(&mut self, cluster: &Cluster, pod: &Value) -> Option<()> {
+        let namespace = place(pod).0;
+        let mut claims = Vec::new();
+        for name in claims_of(pod) {
+            claims.push(cluster.one(CLAIMS, namespace, name).filter(|claim| !is_deleting(claim))?);
+        }
+        let is_bound = |claim: &Arc<Value>| text(claim, "/status/phase") == "Bound";
+        let (bound, unbound): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_bound);
+        let mut volumes = Vec::new();
+        for claim in &bound {
+            volumes.push(cluster.one(VOLUMES, "", text(claim, "/spec/volumeName"))?);
+        }
+        let mut classes = Vec::new();
+        for claim in &unbound {
+            let class = cluster.one(CLASSES, "", class_of(claim))?;
+            // Somebody else's turn: it binds without us.
+            if text(&class, "/volumeBindingMode") != "WaitForFirstConsumer" {
+                return None;
+            }
+            classes.push(class);
+        }
+        let selected: Vec<Option<&str>> = unbound.iter().map(|claim| annotation(claim, SELECTED_NODE)).collect();
+        if !unbound.is_empty() && selected.iter().all(Option::is_some) {
+            return None;
+        }
+        let nodes = cluster.all(NODES);
+        let fits = |node: &&Arc<Value>| {
+            is_wanted(pod, node)
+                && volumes.iter().all(|volume| is_reached(volume, node))
+                && classes.iter().all(|class| is_allowed(class, node))
+        };
+        let names: Vec<&str> = nodes.iter().filter(fits).map(|node| place(node).1).collect();
+        // Claims of one pod go to one node.
+        let together = selected.iter().flatten().copied().find(|node| names.contains(node));
+        let chosen = match together {
+            Some(node) => node,
+            None if unbound.is_empty() => {
+                self.last(pod).filter(|it| names.contains(it)).or_else(|| names.first().copied())?
+            }
+            None => {
+                let last = self.last(pod).unwrap_or_default();
+                names.iter().find(|name| **name > last).or_else(|| names.first()).copied()?
+            }
+        }
+        .to_owned();
+        self.tried.insert(uid(pod).to_owned(), chosen.clone());
+        if unbound.is_empty() {
+            cluster.change(PODS, pod, json!({"spec": {"nodeName": chosen}}));
+        }
+        for (claim, selected) in unbound.iter().zip(selected) {
+            if selected.is_none() {
+                cluster.change(CLAIMS, claim, json!({"metadata": {"annotations": {SELECTED_NODE: chosen}}}));
+            }
+        }
+        Some(())
+    }
+
+    fn last(&self, pod: &Value) -> Option<&str> {
+        self.tried.get(uid(pod)).map(String::as_str)
+    }
+}
+
+fn label<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
+    node.pointer("/metadata/labels")?.get(key)?.as_str()
+}
+
+/// Whether a pod may go to a node.
+fn is_wanted(pod: &Value, node: &Value) -> bool {
+    let selector = pod.pointer("/spec/nodeSelector").and_then(Value::as_object).into_iter().flatten();
+    let is_barred = node.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
+        || list(node, "/spec/taints").iter().any(|taint| text(taint, "/effect") != "PreferNoSchedule");
+    !is_barred && !is_deleting(node) && selector.into_iter().all(|(key, value)| label(node, key) == value.as_str())
+}
+
+/// Whether a volume's affinity has the node in it.
+fn is_reached(volume: &Value, node: &Value) -> bool {
+    let terms = list(volume, "/spec/nodeAffinity/required/nodeSelectorTerms");
+    let holds = |expression: &Value| {
+        let label = label(node, text(expression, "/key"));
+        let listed = || label.is_some_and(|label| list(expression, "/values").iter().any(|it| *it == label));
+        match text(expression, "/operator") {
+            "In" => listed(),
+            "NotIn" => !listed(),
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            _ => false,
+        }
+    };
+    // A term without expressions matches nothing.
+    let matches = |term: &Value| {
+        let expressions = list(term, "/matchExpressions");
+        !expressions.is_empty() && expressions.iter().all(holds)
+    };
+    volume.pointer("/spec/nodeAffinity/required").is_none() || terms.iter().any(matches)
+}
+
+/// Whether a class allows volumes for the node.
+fn is_allowed(class: &Value, node: &Value) -> bool {
+    let terms = list(class, "/allowedTopologies");
+    let holds = |expression: &Value| {
+        label(node, text(expression, "/key"))
+            .is_some_and(|it| list(expression, "/values").iter().any(|value| *value == it))
+    };
+    terms.is_empty() || terms.iter().any(|term| list(term, "/matchLabelExpressions").iter().all(holds))
+}

@@ -1,0 +1,174 @@
+use super::*;
+use crate::process::{Clock, Entropy};
+use crate::sandbox::api::ApiOptions;
+
+struct Scene {
+    api: Api,
+    actors: Actors,
+}
+
+const DRIVER: &str = "demo.csi.example.com";
+
+impl Scene {
+    fn new() -> Self {
+        let api = Api::new(ApiOptions::new(Clock::system(), Entropy::seeded(1)));
+        Self { actors: Actors::of(api.clone()), api }
+    }
+
+    fn make(&mut self, object: Value) -> Arc<Value> {
+        let made = self.api.create_value(object).unwrap();
+        self.actors.settle();
+        made
+    }
+
+    fn class(&mut self, mode: &str) {
+        self.make(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "class"},
+            "provisioner": DRIVER, "volumeBindingMode": mode}));
+    }
+
+    fn claim(&mut self, name: &str) -> Arc<Value> {
+        self.make(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "class"}}))
+    }
+
+    fn node(&mut self, name: &str) {
+        self.make(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"host": name}}}));
+        let seen = self.actors.cluster.one(NODES, "", name).unwrap();
+        assert!(self.actors.cluster.change(NODES, &seen, json!({"spec": {"taints": null}})));
+        self.actors.settle();
+    }
+
+    fn pod(&mut self, name: &str, claim: &str) {
+        self.make(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}));
+    }
+
+    /// What a provisioner does for a claim.
+    fn provision(&mut self, name: &str, claim: &Value, host: Option<&str>) {
+        let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER}}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}, "storageClassName": "class",
+            "persistentVolumeReclaimPolicy": "Delete", "csi": {"driver": DRIVER, "volumeHandle": name},
+            "claimRef": {"namespace": "default", "name": place(claim).1, "uid": uid(claim)}}});
+        if let Some(host) = host {
+            volume["spec"]["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "host", "operator": "In", "values": [host]}]}]}});
+        }
+        self.make(volume);
+    }
+
+    fn look(&self, kind: Kind, name: &str) -> Arc<Value> {
+        let namespace = if [CLAIMS, PODS].contains(&kind) { "default" } else { "" };
+        self.actors.cluster.one(kind, namespace, name).unwrap_or_else(|| Arc::new(Value::Null))
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str) {
+        let seen = self.look(kind, name);
+        self.actors.cluster.delete(kind, &seen);
+        self.actors.settle();
+    }
+}
+
+#[test]
+fn a_claim_is_provisioned_bound_and_released() {
+    let mut scene = Scene::new();
+    scene.class("Immediate");
+    let claim = scene.claim("a");
+    let seen = scene.look(CLAIMS, "a");
+    for key in ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"] {
+        assert_eq!(annotation(&seen, key), Some(DRIVER));
+    }
+    scene.provision("pv", &claim, None);
+    let seen = scene.look(CLAIMS, "a");
+    assert_eq!((text(&seen, "/spec/volumeName"), text(&seen, "/status/phase")), ("pv", "Bound"));
+    assert_eq!(text(&seen, "/status/capacity/storage"), "2Gi");
+    for key in ["pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"] {
+        assert_eq!(annotation(&seen, key), Some("yes"));
+    }
+    assert_eq!(text(&scene.look(VOLUMES, "pv"), "/status/phase"), "Bound");
+    scene.delete(CLAIMS, "a");
+    assert!(scene.look(CLAIMS, "a").is_null());
+    assert_eq!(text(&scene.look(VOLUMES, "pv"), "/status/phase"), "Released");
+    scene.delete(VOLUMES, "pv");
+    assert!(scene.look(VOLUMES, "pv").is_null());
+}
+
+#[test]
+fn a_claim_whose_volume_goes_is_lost_and_a_bound_volume_is_held() {
+    let mut scene = Scene::new();
+    scene.class("Immediate");
+    let claim = scene.claim("a");
+    scene.provision("pv", &claim, None);
+    scene.delete(VOLUMES, "pv");
+    let held = scene.look(VOLUMES, "pv");
+    assert!(is_deleting(&held), "a bound volume stays");
+    scene.actors.cluster.let_go(VOLUMES, &held, "kubernetes.io/pv-protection");
+    scene.actors.settle();
+    assert_eq!(text(&scene.look(CLAIMS, "a"), "/status/phase"), "Lost");
+}
+
+#[test]
+fn a_volume_of_an_earlier_namesake_is_released() {
+    let mut scene = Scene::new();
+    scene.class("Immediate");
+    let old = scene.claim("a");
+    scene.delete(CLAIMS, "a");
+    scene.claim("a");
+    scene.provision("pv", &old, None);
+    assert_eq!(text(&scene.look(VOLUMES, "pv"), "/status/phase"), "Released");
+    assert_eq!(text(&scene.look(CLAIMS, "a"), "/status/phase"), "Pending");
+}
+
+#[test]
+fn a_waiting_claim_gets_a_node_and_its_pod_follows_and_is_attached() {
+    let mut scene = Scene::new();
+    scene.class("WaitForFirstConsumer");
+    let claim = scene.claim("a");
+    assert_eq!(annotation(&scene.look(CLAIMS, "a"), "volume.kubernetes.io/storage-provisioner"), None);
+    scene.node("n1");
+    scene.node("n2");
+    scene.pod("pod", "a");
+    let seen = scene.look(CLAIMS, "a");
+    assert_eq!(annotation(&seen, "volume.kubernetes.io/selected-node"), Some("n1"));
+    assert_eq!(annotation(&seen, "volume.kubernetes.io/storage-provisioner"), Some(DRIVER));
+    // It came back without a volume: the next node is tried.
+    let back = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}});
+    assert!(scene.actors.cluster.change(CLAIMS, &seen, back));
+    scene.actors.settle();
+    assert_eq!(annotation(&scene.look(CLAIMS, "a"), "volume.kubernetes.io/selected-node"), Some("n2"));
+    assert_eq!(text(&scene.look(PODS, "pod"), "/spec/nodeName"), "");
+    scene.provision("pv", &claim, Some("n2"));
+    assert_eq!(text(&scene.look(PODS, "pod"), "/spec/nodeName"), "n2");
+    let attachments = scene.actors.cluster.all(ATTACHMENTS);
+    assert_eq!(attachments.len(), 1);
+    assert_eq!(text(&attachments[0], "/spec/source/persistentVolumeName"), "pv");
+    // A claim in use is held, and its end is the pod's.
+    scene.delete(CLAIMS, "a");
+    assert!(is_deleting(&scene.look(CLAIMS, "a")));
+    scene.delete(PODS, "pod");
+    assert!(scene.look(CLAIMS, "a").is_null());
+    assert_eq!(scene.actors.cluster.all(ATTACHMENTS).len(), 0);
+}
+
+#[test]
+fn a_pod_goes_only_where_its_volume_is() {
+    let mut scene = Scene::new();
+    scene.class("Immediate");
+    let claim = scene.claim("a");
+    scene.node("n1");
+    scene.pod("pod", "a");
+    scene.provision("pv", &claim, Some("n2"));
+    assert_eq!(text(&scene.look(PODS, "pod"), "/spec/nodeName"), "");
+    scene.node("n2");
+    assert_eq!(text(&scene.look(PODS, "pod"), "/spec/nodeName"), "n2");
+}
+
+#[test]
+fn attachments_of_others_are_left_alone() {
+    let mut scene = Scene::new();
+    scene.make(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "theirs"},
+        "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": "pv"}}}));
+    assert_eq!(scene.actors.cluster.all(ATTACHMENTS).len(), 1);
+}

@@ -1,0 +1,117 @@
+//! `PersistentVolumeClaim`.
+
+use super::super::access::{at, set, text};
+use super::super::rejection::Cause;
+use super::{immutable, names, selectors, volumes};
+use serde_json::{Value, json};
+
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// A claim.
+pub(super) fn claim(new: &Value, causes: &mut Vec<Cause>) {
+    let spec = at(new, &["spec"]).unwrap_or(&Value::Null);
+    volumes::access_modes(spec, "spec.accessModes", "at least 1 access mode is required", causes);
+    if let Some(selector) = at(spec, &["selector"]) {
+        selectors::labels(selector, "spec.selector", causes);
+    }
+    match at(spec, &["resources", "requests", "storage"]) {
+        None => causes.push(Cause::required("spec.resources[storage]", "")),
+        Some(quantity) => volumes::positive(quantity, "spec.resources[storage]", causes),
+    }
+    volumes::class_name(spec, "storageClassName", "spec", causes);
+    volumes::volume_mode(spec, "spec.volumeMode", causes);
+    for member in ["dataSource", "dataSourceRef"] {
+        if let Some(source) = at(spec, &[member]) {
+            data_source(source, &format!("spec.{member}"), causes);
+        }
+    }
+    both_sources(spec, causes);
+    volumes::class_name(spec, "volumeAttributesClassName", "spec", causes);
+}
+
+fn data_source(source: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for key in ["name", "kind"] {
+        if text(source, &[key]).is_empty() {
+            causes.push(Cause::required(format!("{field}.{key}"), ""));
+        }
+    }
+    let (group, kind) = (text(source, &["apiGroup"]), text(source, &["kind"]));
+    if group.is_empty() && kind != "PersistentVolumeClaim" {
+        let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        causes.push(Cause::invalid(field, &kind.into(), why));
+    }
+    if !group.is_empty() {
+        let field = format!("{field}.apiGroup");
+        causes.extend(names::subdomain(group).into_iter().map(|why| Cause::invalid(&field, &group.into(), why)));
+    }
+    let namespace = text(source, &["namespace"]);
+    if !namespace.is_empty() {
+        let field = format!("{field}.namespace");
+        causes.extend(names::label(namespace).into_iter().map(|why| Cause::invalid(&field, &namespace.into(), why)));
+    }
+}
+
+/// Both sources must be one.
+fn both_sources(spec: &Value, causes: &mut Vec<Cause>) {
+    let (Some(old), Some(new)) = (at(spec, &["dataSource"]), at(spec, &["dataSourceRef"])) else { return };
+    let why = if !text(new, &["namespace"]).is_empty() {
+        "may not be specified when dataSourceRef.namespace is specified"
+    } else if ["apiGroup", "kind", "name"].iter().any(|key| at(old, &[key]) != at(new, &[key])) {
+        "must match dataSourceRef"
+    } else {
+        return;
+    };
+    // The real server names the spec and shows the inside of its path to the field where the value should be.
+    causes.push(Cause::invalid("spec", &json!({ "name": "dataSource" }), why));
+}
+
+/// What of a claim may change: the binding, once; later its size and its attributes class.
+pub(super) fn changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let spec = |object: &Value| at(object, &["spec"]).cloned().unwrap_or_else(|| json!({}));
+    let (before, mut after) = (spec(old), spec(new));
+    let bound = text(old, &["status", "phase"]) == "Bound";
+    let annotation = |object: &Value| at(object, &["metadata", "annotations", BETA_CLASS]).cloned();
+    let class = at(old, &["spec", "storageClassName"]);
+    let beta = annotation(old);
+    // A class may be told where there was none: the one that the annotation tells, if it tells one.
+    let names_class = class.is_none()
+        && at(new, &["spec", "storageClassName"]).is_some_and(|class| beta.as_ref().is_none_or(|beta| beta == class));
+    let moved = names_class && beta.is_some() && annotation(new).is_none_or(|it| Some(it) == beta);
+    if !moved {
+        let field = format!("metadata.annotations.{BETA_CLASS}");
+        let shown = |object: &Value| Value::from(text(object, &["metadata", "annotations", BETA_CLASS]));
+        immutable(&field, Some(&shown(old)), Some(&shown(new)), causes);
+    }
+    let mut restore = |path: &[&str], free: bool| {
+        if let (true, Some((key, parents))) = (free, path.split_last()) {
+            let parent = parents.iter().try_fold(&mut after, |value, key| value.get_mut(*key));
+            match (parent, at(&before, path)) {
+                (Some(parent), Some(value)) => set(parent, key, value.clone()),
+                (Some(parent), None) => drop(parent.as_object_mut().and_then(|map| map.remove(*key))),
+                (None, _) => {}
+            }
+        }
+    };
+    restore(&["volumeName"], text(old, &["spec", "volumeName"]).is_empty());
+    restore(&["storageClassName"], names_class);
+    restore(&["resources", "requests", "storage"], bound);
+    restore(&["volumeAttributesClassName"], bound);
+    if before != after {
+        // A difference follows, of which we tell as much as anybody can rely on.
+        let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound \
+                   claims\n@@ the specs differ @@\n";
+        causes.push(Cause::forbidden("spec", why));
+    }
+    smaller(old, new, causes);
+    immutable("volumeMode", at(old, &["spec", "volumeMode"]), at(new, &["spec", "volumeMode"]), causes);
+}
+
+/// A claim never asks for as little as it has, or less.
+fn smaller(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let size = |object: &Value, path: &[&str]| at(object, path).and_then(volumes::quantity).unwrap_or_default();
+    let requested = |object: &Value| size(object, &["spec", "resources", "requests", "storage"]);
+    if requested(new) < requested(old) && requested(new) <= size(old, &["status", "capacity", "storage"]) {
+        let why = "field can not be less than status.capacity";
+        causes.push(Cause::forbidden("spec.resources.requests.storage", why));
+    }
+}

@@ -1,0 +1,81 @@
+//! What a claim is filled from, which it tells twice: `dataSource` for old clients, `dataSourceRef` for all. Pure.
+//!
+//! `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` of Kubernetes 1.36, with the feature gate
+//! `CrossNamespaceVolumeDataSource` off, as it is by default.
+
+use serde_json::Value;
+
+/// Prepares a claim, new or changed.
+pub(super) fn settle(old: Option<&Value>, claim: &mut Value) {
+    let had = |member: &str| old.and_then(|old| old.get("spec")?.get(member)).is_some_and(|it| !it.is_null());
+    let (had_either, had_reference) = (had("dataSource") || had("dataSourceRef"), had("dataSourceRef"));
+    let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let text = |source: Option<&Value>, member: &str| -> String {
+        source.and_then(|it| it.get(member)).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    // No source in another namespace without the feature gate.
+    if !text(spec.get("dataSourceRef"), "namespace").is_empty() && !had_reference {
+        spec.remove("dataSourceRef");
+    }
+    if !had_either && spec.get("dataSourceRef").is_none() {
+        let source = spec.get("dataSource");
+        let known = matches!(
+            (text(source, "apiGroup").as_str(), text(source, "kind").as_str()),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        );
+        if !known {
+            spec.remove("dataSource");
+        }
+    }
+    match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
+        (Some(source), None) => drop(spec.insert("dataSourceRef".to_owned(), source)),
+        (None, Some(mut source)) if text(Some(&source), "namespace").is_empty() => {
+            source.as_object_mut().map(|source| source.remove("namespace"));
+            spec.insert("dataSource".to_owned(), source);
+        }
+        _ => {}
+    }
+    // Go writes a pointer that has no `omitempty` as null.
+    for member in ["dataSource", "dataSourceRef"] {
+        if let Some(source) = spec.get_mut(member).and_then(Value::as_object_mut) {
+            source.entry("apiGroup").or_insert(Value::Null);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn settled(old: Option<Value>, spec: Value) -> Value {
+        let mut claim = json!({ "spec": spec });
+        settle(old.map(|spec| json!({ "spec": spec })).as_ref(), &mut claim);
+        claim["spec"].take()
+    }
+
+    #[test]
+    fn each_member_follows_the_other() {
+        let clone = json!({"kind": "PersistentVolumeClaim", "name": "a"});
+        let told = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a"});
+        let both = json!({"dataSource": told, "dataSourceRef": told});
+        assert_eq!(settled(None, json!({ "dataSource": clone })), both);
+        assert_eq!(settled(None, json!({ "dataSourceRef": clone })), both);
+        assert_eq!(settled(None, json!({})), json!({}));
+    }
+
+    #[test]
+    fn what_old_clients_could_not_name_is_dropped_unless_it_was_there() {
+        let thing = json!({"apiGroup": "example.com", "kind": "Thing", "name": "t"});
+        assert_eq!(settled(None, json!({ "dataSource": thing })), json!({}));
+        let both = json!({"dataSource": thing, "dataSourceRef": thing});
+        assert_eq!(settled(Some(both.clone()), json!({ "dataSource": thing })), both);
+    }
+
+    #[test]
+    fn a_source_elsewhere_is_dropped() {
+        let away = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": "b"});
+        assert_eq!(settled(None, json!({ "dataSourceRef": away })), json!({}));
+    }
+}

@@ -1,0 +1,61 @@
+//! Kinds that a cluster has only if somebody installed them: snapshots and grants.
+
+use serde_json::{Value, json};
+
+use super::dialogue::{Case, PatchType, Server};
+use super::objects::with;
+
+const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
+const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/CASE/volumesnapshots";
+const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
+const GRANTS: &str = "/apis/gateway.networking.k8s.io/v1beta1/namespaces/CASE/referencegrants";
+
+fn snapshot(name: &str) -> Value {
+    json!({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": name},
+        "spec": {"volumeSnapshotClassName": "c", "source": {"persistentVolumeClaimName": "a"}}})
+}
+
+fn content(name: &str) -> Value {
+    json!({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent", "metadata": {"name": name},
+        "spec": {"driver": "demo.csi.example.com", "deletionPolicy": "Delete", "source": {"volumeHandle": "v"},
+            "volumeSnapshotRef": {"namespace": "CASE", "name": "a"}}})
+}
+
+pub(crate) async fn snapshots_are_there_once_installed(server: &Server) {
+    let mut case = Case::begin(server).await;
+    for path in [GROUP, SNAPSHOTS, CONTENTS, GRANTS] {
+        assert_eq!(super::fetch(&case, path).await.code, 404, "{path}");
+    }
+    assert_eq!(case.post(SNAPSHOTS, snapshot("a")).await.code, 404);
+    server.install().await;
+    assert!(case.get(SNAPSHOTS).await.names().is_empty());
+    let made = case.post(SNAPSHOTS, with(snapshot("a"), "", "status", json!({"readyToUse": true}))).await;
+    assert_eq!((made.code, made.body.get("status")), (201, None));
+    let path = format!("{SNAPSHOTS}/a");
+    let status = json!({"metadata": {"annotations": {"lost": "x"}}, "spec": {"lost": "x"},
+        "status": {"boundVolumeSnapshotContentName": "CASE-a", "readyToUse": true, "restoreSize": "1Gi"}});
+    assert_eq!(case.patch(PatchType::Merge, &format!("{path}/status"), status).await.code, 200);
+    // A change of the spec is a new generation, one of the metadata isn't.
+    assert_eq!(case.patch(PatchType::Merge, &path, json!({"spec": {"volumeSnapshotClassName": "d"}})).await.code, 200);
+    let hold = json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/one"]}]);
+    assert_eq!(case.patch(PatchType::Json, &path, hold).await.code, 200);
+    assert_eq!(case.patch(PatchType::Strategic, &path, json!({"spec": {}})).await.code, 415);
+    assert_eq!(case.put(&path, snapshot("a")).await.code, 422);
+    let deleted = case.delete(&path).await;
+    assert!(!deleted.text("/metadata/deletionTimestamp").is_empty());
+    let more = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/two"}]);
+    assert_eq!(case.patch(PatchType::Json, &path, more).await.code, 422);
+    let away = json!([{"op": "remove", "path": "/metadata/finalizers/0"}]);
+    assert_eq!(case.patch(PatchType::Json, &path, away).await.code, 200);
+    assert_eq!(case.get(&path).await.code, 404);
+    assert_eq!(case.post(CONTENTS, content("CASE-a")).await.code, 201);
+    let handle = json!({"status": {"snapshotHandle": "h", "readyToUse": true}});
+    assert_eq!(case.patch(PatchType::Merge, &format!("{CONTENTS}/CASE-a/status"), handle).await.code, 200);
+    assert_eq!(case.delete(&format!("{CONTENTS}/CASE-a")).await.code, 200);
+    let grant = json!({"apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant", "metadata": {"name": "a"},
+        "spec": {"from": [{"group": "", "kind": "PersistentVolumeClaim", "namespace": "CASE"}],
+            "to": [{"group": "", "kind": "PersistentVolumeClaim"}]}});
+    assert_eq!(case.post(GRANTS, grant).await.code, 201);
+    assert_eq!(case.get(GRANTS).await.names(), ["a"]);
+    case.end("snapshots_are_there_once_installed");
+}
