@@ -46,7 +46,7 @@ pub struct ProvisionerSection {
     pub publish_readonly: bool,
     /// Whether a snapshot of a block volume is refused as a file system's source, and the reverse.
     pub prevent_volume_mode_conversion: bool,
-    /// Whether a claim may name a source in another namespace, where a ReferenceGrant there allows it.
+    /// Whether a claim may name a source in another namespace, where a `ReferenceGrant` there allows it.
     pub cross_namespace_sources: bool,
     /// Which Events are written.
     pub events: EventsChoice,

@@ -30,8 +30,13 @@ pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, mark: &s
     let is_wanted = |object: &PersistentVolumeClaim| is_wanted(object, driver, mark);
     match (change.old.as_deref(), change.new.as_deref()) {
         (_, None) => Wake::Forget,
-        (None, Some(new)) if is_wanted(new) => Wake::Now,
-        (None, Some(_)) => Wake::No,
+        (None, Some(new)) => {
+            if is_wanted(new) {
+                Wake::Now
+            } else {
+                Wake::No
+            }
+        }
         (Some(old), Some(new)) if !is_wanted(new) => {
             if is_wanted(old) {
                 Wake::Forget
@@ -161,3 +166,7 @@ pub fn name_freed(change: &Change<PersistentVolume>) -> Option<ObjectName> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[path = "interest_tests.rs"]
+mod tests;

@@ -123,13 +123,9 @@ pub fn next_step(view: &View<'_>) -> Step {
 
 /// Whether the volume is ours to keep house for (spec 3.1): by who provisioned it, else by its source.
 pub fn is_ours(volume: &PersistentVolume, driver: &str) -> bool {
-    match provisioned_by(volume) {
-        Some(provisioner) => provisioner == driver || volume.migrated_to() == Some(driver),
-        None => {
-            let source = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
-            source == Some(driver) || volume.migrated_to() == Some(driver)
-        }
-    }
+    let made_by = provisioned_by(volume);
+    let source = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+    made_by.or(source) == Some(driver) || volume.migrated_to() == Some(driver)
 }
 
 /// Which provisioner made it, if one did.

@@ -107,7 +107,7 @@ impl Attempt<'_> {
             }
             let relisted = desk.relisted.get().is_some();
             let done = Done { relisted, deleted, gone: self.gone };
-            let secret = if self.secrets.is_none() { self.secret_of(&volume, &done)? } else { None };
+            let secret = if self.secrets.is_none() { self.secret_of(&volume, done)? } else { None };
             let step = next_step(&View {
                 volume: &volume,
                 attachments: desk.known.attachments.find(BY_VOLUME, self.name.name()).len(),
@@ -127,7 +127,7 @@ impl Attempt<'_> {
     }
 
     /// Where the secret for the deletion is, once it is time to ask.
-    fn secret_of(&self, volume: &PersistentVolume, done: &Done) -> Result<Option<SecretReference>, DeletionError> {
+    fn secret_of(&self, volume: &PersistentVolume, done: Done) -> Result<Option<SecretReference>, DeletionError> {
         use super::decide::{is_delete, is_ours, is_released};
         let desk = self.desk;
         let is_due = is_ours(volume, &desk.rules.driver) && is_delete(volume) && is_released(volume);
@@ -224,10 +224,10 @@ impl Attempt<'_> {
     async fn delete(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
         let desk = self.desk;
         let Some(csi) = &volume.spec.csi else { return Err(DeletionError::NotCsi.into()) };
-        let capability = if !desk.capabilities.controller_service() {
-            Some("CONTROLLER_SERVICE")
-        } else {
+        let capability = if desk.capabilities.controller_service() {
             (!desk.capabilities.has(ControllerRpc::CreateDeleteVolume)).then_some("CREATE_DELETE_VOLUME")
+        } else {
+            Some("CONTROLLER_SERVICE")
         };
         if let Some(capability) = capability {
             return Err(DeletionError::Capability { driver: desk.rules.driver.clone(), capability }.into());
