@@ -4,6 +4,7 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::proto::volume_content_source::Type as Source;
 use csi_control_plane::sandbox::driver::Method;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -179,5 +180,36 @@ async fn a_waiting_claim_gets_its_volume_where_its_pod_goes_and_the_pod_gets_its
     world.gone::<PersistentVolume>(&volume.name_any()).await;
     // Detached before it was deleted: the driver would have refused.
     assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_pod_waits_for_room_and_goes_where_it_comes() {
+    let world = World::supplied(zoned([pool("none", 0)])).await;
+    // Zones that no other world has: others' nodes may be as empty.
+    let zones = [world.name("z1"), world.name("z2")];
+    let rooms = |second: i64| [pool(&zones[0], 0), pool(&zones[1], second)].into();
+    world.driver().change_profile(|profile| profile.pools = rooms(0));
+    let (_full, roomy) = (world.node_in("n1", &zones[0]).await, world.node_in("n2", &zones[1]).await);
+    let spec = json!({ "attachRequired": true, "storageCapacity": true });
+    world.create::<CSIDriver>(json!({ "metadata": { "name": world.driver_name() }, "spec": spec })).await;
+    let capacity = json!({ "capacity": { "enabled": true, "pollInterval": "1s", "ownerLevel": -1 } });
+    let _daemon = world.provisioner(capacity).await;
+    let class = world.waiting_class("class", json!({})).await;
+    let of_ours = |told: &[CSIStorageCapacity]| told.iter().filter(|it| it.storage_class_name == class).count();
+    let told = async {
+        let api = kube::Api::<CSIStorageCapacity>::all(world.client());
+        while of_ours(&api.list(&kube::api::ListParams::default()).await.unwrap().items) < zones.len() {}
+    };
+    crate::world::bounded("a scheduler that can know", told).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let pod = world.pod("pod", &[&claim], None).await;
+    world.driver().change_profile(|profile| profile.pools = rooms(1));
+    assert_eq!(world.scheduled(&pod).await, roomy);
+    let asked = world.driver().calls_of(Method::CreateVolume);
+    assert_eq!(asked.len(), 1, "nobody has tried where there is no room");
+    let wanted = asked[0].create.clone().unwrap().accessibility_requirements.unwrap();
+    assert_eq!(wanted.preferred[0].segments[ZONE], zones[1]);
+    world.provisioned(&claim).await;
     world.assert_nothing_leaked().await;
 }
