@@ -213,6 +213,9 @@ async fn come_to(
         for key in ["managedFields", "creationTimestamp", "resourceVersion", "uid"] {
             object["metadata"].as_object_mut().unwrap().remove(key);
         }
+        // The attacher puts its own on whenever it comes to it.
+        let finalizers = object["metadata"]["finalizers"].as_array_mut().unwrap();
+        finalizers.retain(|it| !it.as_str().unwrap().starts_with("external-attacher/"));
         came.insert(*name, (asked, object));
     }
     // Attached and detached again, so that no volume is still in use when its claim goes.
