@@ -279,9 +279,10 @@ impl<K: Cached> Cache<K> {
         progress.last_error = Some(error);
     }
 
-    /// Records that the cluster does not have the kind. The next list that succeeds says otherwise.
-    pub(super) fn absent(&self) {
+    /// Records that the cluster does not have the kind, or why we can't know. The next list that succeeds says otherwise.
+    pub(super) fn absent(&self, trouble: Option<String>) {
         self.0.present.store(false, Ordering::Release);
+        locked(&self.0.progress).last_error = trouble;
     }
 
     /// Records that the watch works again.

@@ -144,8 +144,10 @@ async fn follow<K: Cached>(
                 if listing {
                     cache.feed(News::RestartList);
                     cache.feed(News::ListDone);
-                    cache.absent();
-                    debug!(kind = K::KIND, because = told(&error), "the cluster has no such kind");
+                    let because = told(&error);
+                    debug!(kind = K::KIND, because, "the cluster has no such kind");
+                    // It may have it for all that we are allowed to see: somebody wonders why it is not used.
+                    cache.absent(is_forbidden(&error).then_some(because));
                     return Restart::Absent;
                 }
                 // Only a list says what is there.
@@ -169,12 +171,20 @@ async fn follow<K: Cached>(
 /// Whether there is nothing of an optional kind: the cluster does not know it, or never let us see it. Objects that were
 /// seen are not gone because a right is.
 fn is_absent(error: &watcher::Error, seen: bool) -> bool {
-    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
-    | watcher::Error::WatchStartFailed(kube::Error::Api(status))) = error
-    else {
-        return false;
-    };
-    status.code == 404 || (status.code == 403 && !seen)
+    code(error) == Some(404) || (is_forbidden(error) && !seen)
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    code(error) == Some(403)
+}
+
+/// The server's answer to a list or to the beginning of a watch.
+fn code(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
 }
 
 /// kube's errors repeat their sources; ours are told once.

@@ -56,6 +56,13 @@ impl Ground {
         ground
     }
 
+    /// The same where claims may name sources in other namespaces, with the kinds of snapshots and grants.
+    pub(crate) async fn across_namespaces(profile: Profile) -> Self {
+        let ground = Self::on(crate::shared_across_namespaces().await, profile).await;
+        ground.install_snapshots().await;
+        ground
+    }
+
     /// Gives the cluster the kinds of snapshots and grants.
     pub(crate) async fn install_snapshots(&self) {
         crate::kinds::install(&self.client).await;
@@ -174,7 +181,12 @@ impl Ground {
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
             driver: Dial::unix(self.folder.path().join("csi.sock")),
             endpoint: loaded.config.csi.endpoint.clone(),
-            instance: Instance { host: host.to_owned(), namespace: Some(namespace.to_owned()), ..Instance::default() },
+            instance: Instance {
+                host: host.to_owned(),
+                namespace: Some(namespace.to_owned()),
+                pod: Some(host.to_owned()),
+                ..Instance::default()
+            },
             diagnostics: Some(listener),
         };
         let stop = CancellationToken::new();

@@ -9,9 +9,12 @@
 //! conformance     ../conformance on it: the oracle of the sandbox's API
 //! kinds           snapshots and grants, which a cluster has only if somebody installs them
 //! ground          ../it on it: its scenarios, with daemons that have the rights that `check` prints
+//! claim_rights    what needs each of the provisioner's rights
 //! rights          those rights, one by one: each role alone has enough, and each of them is missed
 //! replicas        the binary as two processes: the leader is told to stop, or killed
 //! controllers     with the real controllers: a pod's claim is attached
+//! zones           a StatefulSet across three zones, of which one has no room
+//! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! peers           beside csi-attacher, and under csi-sanity
 //! ```
 
@@ -23,6 +26,7 @@
 )]
 
 mod accounts;
+mod claim_rights;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod connections;
@@ -33,16 +37,19 @@ mod kinds;
 mod peers;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod programs;
+mod provisioners;
 mod replicas;
 mod rights;
 mod tls;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod wire;
+mod zones;
 
 #[path = "../it"]
 mod scenarios {
     //! The scenarios that `tests/it` plays in the sandbox.
     pub(crate) mod attach;
+    pub(crate) mod claims;
     pub(crate) mod drift;
     pub(crate) mod driver;
     pub(crate) mod errors;
@@ -99,6 +106,13 @@ async fn shared() -> Arc<ControlPlane> {
 async fn shared_with_controllers() -> Arc<ControlPlane> {
     static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     let start = || async { Arc::new(ControlPlane::start(Extent::Controllers).await) };
+    Arc::clone(SHARED.get_or_init(start).await)
+}
+
+/// The same where claims may name sources in other namespaces.
+async fn shared_across_namespaces() -> Arc<ControlPlane> {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let start = || async { Arc::new(ControlPlane::start(Extent::AcrossNamespaces).await) };
     Arc::clone(SHARED.get_or_init(start).await)
 }
 

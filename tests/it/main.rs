@@ -3,6 +3,7 @@
 //! | module | what it plays |
 //! |---|---|
 //! | [`attach`] | attach and detach as users see them; every kind of volume and access mode |
+//! | [`claims`] | claims of every kind, with the controllers that bind them |
 //! | [`drift`] | what the driver lost or made behind Kubernetes' back |
 //! | [`driver`] | a driver that is late, dies, comes back, or comes back as less |
 //! | [`errors`] | status, Events, status page and metrics of failures; back-off |
@@ -25,6 +26,7 @@
 mod attach;
 mod balance;
 mod cable;
+mod claims;
 mod drift;
 mod driver;
 mod errors;

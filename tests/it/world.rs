@@ -59,28 +59,29 @@ impl World {
 
     /// A world with a driver whose profile was changed like this.
     pub(crate) async fn with(change: impl FnOnce(&mut Profile)) -> Self {
-        let id = format!("w{}", Entropy::system().suffix());
-        let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
-        change(&mut profile);
-        let driver_name = profile.name.clone();
-        Self { ground: Ground::set(profile).await, id, driver_name }
+        Self::on(Ground::set, change).await
     }
 
     /// A world that shares its cluster with no other, to be rough with.
     pub(crate) async fn alone() -> Self {
-        let id = format!("w{}", Entropy::system().suffix());
-        let driver_name = format!("{id}.csi.example.com");
-        let profile = Profile { name: driver_name.clone(), ..Profile::default() };
-        Self { ground: Ground::alone(profile).await, id, driver_name }
+        Self::on(Ground::alone, |_| {}).await
     }
 
     /// A world whose cluster has its controllers, for scenarios about claims: see [`crate::supply`].
     pub(crate) async fn supplied(change: impl FnOnce(&mut Profile)) -> Self {
+        Self::on(Ground::with_controllers, change).await
+    }
+
+    /// A world on a ground that is set like this.
+    pub(crate) async fn on<F>(set: impl FnOnce(Profile) -> F, change: impl FnOnce(&mut Profile)) -> Self
+    where
+        F: Future<Output = Ground>,
+    {
         let id = format!("w{}", Entropy::system().suffix());
         let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
         change(&mut profile);
         let driver_name = profile.name.clone();
-        Self { ground: Ground::with_controllers(profile).await, id, driver_name }
+        Self { ground: set(profile).await, id, driver_name }
     }
 
     /// What stands under it.

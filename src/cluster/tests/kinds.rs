@@ -116,10 +116,12 @@ async fn a_right_that_is_taken_away_empties_nothing_but_one_never_given_does() {
     cache.synced().await;
     assert!(cache.is_empty());
     pass(Duration::from_secs(130)).await;
-    assert_eq!(cache.status().errors, 0, "still none, and still no error");
+    assert_eq!(cache.status().errors, 0, "still none, and nothing that is counted");
+    let told = cache.status().last_error;
+    assert!(told.is_some_and(|error| error.contains("403")), "but whoever wonders is told");
     code.store(200, Ordering::Relaxed);
     pass(Duration::from_secs(61)).await;
-    assert_eq!(cache.len(), 1);
+    assert_eq!((cache.len(), cache.status().last_error), (1, None));
     code.store(403, Ordering::Relaxed);
     pass(Duration::from_secs(700)).await;
     assert_eq!(cache.len(), 1);

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`binder`] | the PV controller | names the provisioner of a claim, binds claims and volumes, tells their phases |
 //! | [`protection`] | PVC and PV protection | lets go of deleted claims that no pod uses, and of deleted volumes that are not bound |
-//! | [`scheduler`] | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
+//! | [`scheduler`], [`room`] | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
 //! | [`attachments`] | the attach/detach controller | asks for the volumes of scheduled pods to be attached, and detached after them |
 //!
 //! Each looks at everything that is there and makes the next change; none remembers what it could look up. They run one after
@@ -16,6 +16,7 @@
 mod attachments;
 mod binder;
 mod protection;
+mod room;
 mod scheduler;
 
 #[cfg(test)]
@@ -94,6 +95,7 @@ const PODS: Kind = ("", "pods");
 const NODES: Kind = ("", "nodes");
 const CLASSES: Kind = ("storage.k8s.io", "storageclasses");
 const DRIVERS: Kind = ("storage.k8s.io", "csidrivers");
+const CAPACITIES: Kind = ("storage.k8s.io", "csistoragecapacities");
 const ATTACHMENTS: Kind = ("storage.k8s.io", "volumeattachments");
 
 impl Cluster {

@@ -1,7 +1,8 @@
 //! The scheduler: a node for each pod, and before that for its claims that wait for their first consumer.
 //!
 //! A pod says where it wants to go by its `nodeSelector`, as it would to the real one. Of the nodes that fit, the first by name
-//! is taken; if a claim came back from it without a volume, the next.
+//! is taken; if a claim came back from it without a volume, the next. Where a driver tells how much room there is, a node
+//! without room for the pod's claims does not fit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    CLAIMS, CLASSES, Cluster, NODES, PODS, VOLUMES, annotation, claims_of, class_of, has_ended, is_deleting, list,
-    place, text, uid,
+    CAPACITIES, CLAIMS, CLASSES, Cluster, DRIVERS, NODES, PODS, VOLUMES, annotation, claims_of, class_of, has_ended,
+    is_deleting, list, place, room, text, uid,
 };
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -61,10 +62,19 @@ impl Scheduler {
             return None;
         }
         let nodes = cluster.all(NODES);
+        let capacities = if unbound.is_empty() { Vec::new() } else { cluster.all(CAPACITIES) };
+        let is_told = |class: &Value| {
+            let driver = cluster.one(DRIVERS, "", text(class, "/provisioner"));
+            driver.is_some_and(|driver| driver.pointer("/spec/storageCapacity") == Some(&Value::Bool(true)))
+        };
+        let has_room = |claim: &Value, class: &Value, node: &Value| {
+            !is_told(class) || room::is_told(&capacities, place(class).1, claim, node)
+        };
         let fits = |node: &&Arc<Value>| {
             is_wanted(pod, node)
                 && volumes.iter().all(|volume| is_reached(volume, node))
                 && classes.iter().all(|class| is_allowed(class, node))
+                && unbound.iter().zip(&classes).all(|(claim, class)| has_room(claim, class, node))
         };
         let names: Vec<&str> = nodes.iter().filter(fits).map(|node| place(node).1).collect();
         // Claims of one pod go to one node.
@@ -97,7 +107,7 @@ impl Scheduler {
     }
 }
 
-fn label<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
+pub(super) fn label<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
     node.pointer("/metadata/labels")?.get(key)?.as_str()
 }
 
@@ -112,23 +122,25 @@ fn is_wanted(pod: &Value, node: &Value) -> bool {
 /// Whether a volume's affinity has the node in it.
 fn is_reached(volume: &Value, node: &Value) -> bool {
     let terms = list(volume, "/spec/nodeAffinity/required/nodeSelectorTerms");
-    let holds = |expression: &Value| {
-        let label = label(node, text(expression, "/key"));
-        let listed = || label.is_some_and(|label| list(expression, "/values").iter().any(|it| *it == label));
-        match text(expression, "/operator") {
-            "In" => listed(),
-            "NotIn" => !listed(),
-            "Exists" => label.is_some(),
-            "DoesNotExist" => label.is_none(),
-            _ => false,
-        }
-    };
     // A term without expressions matches nothing.
     let matches = |term: &Value| {
         let expressions = list(term, "/matchExpressions");
-        !expressions.is_empty() && expressions.iter().all(holds)
+        !expressions.is_empty() && expressions.iter().all(|it| holds(it, node))
     };
     volume.pointer("/spec/nodeAffinity/required").is_none() || terms.iter().any(matches)
+}
+
+/// Whether the node's labels are as an expression wants them.
+pub(super) fn holds(expression: &Value, node: &Value) -> bool {
+    let label = label(node, text(expression, "/key"));
+    let listed = || label.is_some_and(|label| list(expression, "/values").iter().any(|it| *it == label));
+    match text(expression, "/operator") {
+        "In" => listed(),
+        "NotIn" => !listed(),
+        "Exists" => label.is_some(),
+        "DoesNotExist" => label.is_none(),
+        _ => false,
+    }
 }
 
 /// Whether a class allows volumes for the node.

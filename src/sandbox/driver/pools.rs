@@ -35,7 +35,9 @@ impl State {
             let fitting =
                 || profile.pools.iter().enumerate().filter(|(_, pool)| here(pool) && pool.serves(&parameters));
             let free = fitting().fold(0_i64, |sum, (i, _)| sum.saturating_add(self.room(profile, Some(i))));
-            (free, fitting().map(|(_, pool)| pool.largest(profile)).max().unwrap_or_default())
+            // The scheduler looks at this one alone where it is told: no more than there is room for.
+            let largest = |(i, pool): (usize, &Pool)| pool.largest(profile).min(self.room(profile, Some(i)));
+            (free, fitting().map(largest).max().unwrap_or_default())
         };
         let tell = |bytes: i64| profile.tells_volume_sizes.then_some(bytes);
         Ok(GetCapacityResponse {
@@ -188,7 +190,9 @@ mod tests {
         assert_eq!(free(&state, None, &[("type", "tape")]).0, 14 * GIB);
         assert_eq!(free(&state, Some("z9"), &[]), (0, Some(0)));
         made(&mut state, &request("a", 1, &[], &["z1"])).unwrap();
-        assert_eq!(free(&state, Some("z1"), &[]).0, 2 * GIB);
-        assert_eq!(free(&state, Some("z2"), &[]).0, 10 * GIB);
+        assert_eq!(free(&state, Some("z1"), &[]), (2 * GIB, Some(2 * GIB)));
+        assert_eq!(free(&state, Some("z2"), &[]), (10 * GIB, Some(10 * GIB)));
+        made(&mut state, &request("b", 1, &[], &["z1"])).unwrap();
+        assert_eq!(free(&state, Some("z1"), &[]), (GIB, Some(GIB)), "what does not fit is not the largest");
     }
 }

@@ -1,0 +1,436 @@
+//! Beside csi-provisioner: each deletes what the other made, both ask the driver the same, and make the same of its answer; and
+//! what it saves that the attacher is in the same process.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::proto::CreateVolumeRequest;
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::ground::NAMESPACE;
+use crate::objects;
+use crate::programs::Program;
+use crate::supply::{ZONE, handle_of, pool, zoned};
+use crate::world::{World, bounded, brief, until_some};
+
+/// Starts csi-provisioner as an administrator, beside our daemons, with the lease settings of the scenarios.
+fn csi_provisioner(world: &World) -> Program {
+    let ground = world.sandbox();
+    let arguments = [
+        format!("--kubeconfig={}", ground.admin_kubeconfig().display()),
+        format!("--csi-address={}", ground.socket().display()),
+        "--leader-election".to_owned(),
+        format!("--leader-election-namespace={NAMESPACE}"),
+        "--leader-election-lease-duration=6s".to_owned(),
+        "--leader-election-renew-deadline=4s".to_owned(),
+        "--leader-election-retry-period=500ms".to_owned(),
+        "--timeout=2s".to_owned(),
+        "--retry-interval-start=50ms".to_owned(),
+        "--kube-api-qps=100".to_owned(),
+        "--kube-api-burst=100".to_owned(),
+        "--extra-create-metadata".to_owned(),
+        "--default-fstype=ext4".to_owned(),
+    ];
+    Program::start(ground.folder(), "csi-provisioner", &arguments)
+}
+
+/// The same of ours. Without the attacher, whose finalizer is on our volumes and not on theirs.
+async fn ours(world: &World) -> crate::ground::Daemon {
+    let like_them = json!({ "extraCreateMetadata": true, "defaultFsType": "ext4" });
+    world.provisioner_with(json!({ "attacher": null, "reconciler": null }), like_them).await
+}
+
+/// Waits until the provisioner's Lease is held by someone of whom `holds` is true.
+async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
+    let leases: Api<Lease> = Api::namespaced(world.client(), NAMESPACE);
+    let name = world.driver_name().replace('.', "-");
+    until_some(leases, &name, what, |lease: Option<&Lease>| {
+        let spec = lease.and_then(|lease| lease.spec.as_ref());
+        spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty() && holds(holder))
+    })
+    .await;
+}
+
+/// Deletes a claim, waits until its volume is gone, and returns the calls that deleted it at the driver.
+async fn given_up(world: &World, claim: &str) -> Vec<Call> {
+    let volume = world.bound(claim).await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    world.delete_claim(claim).await;
+    world.claim_gone(claim).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    let mut calls = world.driver().calls_of(Method::DeleteVolume);
+    calls.retain(|call| call.volume.as_deref() == Some(&handle));
+    calls
+}
+
+/// The connection that made the volume of a claim: who made it, that is. It was asked for once.
+async fn maker(world: &World, claim: &str) -> u64 {
+    let calls = world.driver().creates_of(&world.bound(claim).await.name_any());
+    assert_eq!(calls.len(), 1, "{:#?}", brief(&calls));
+    calls[0].connection
+}
+
+#[tokio::test]
+async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
+    let world = World::supplied(|_| {}).await;
+    let daemon_host = world.name("daemon");
+    let of_daemon = |holder: &str| holder.starts_with(&daemon_host);
+    let class = world.class("class", json!({})).await;
+    let claim = |name: &'static str| world.claim(name, &class, json!({}));
+
+    // It provisions, and the daemon beside it waits for the same Lease.
+    let theirs = csi_provisioner(&world);
+    let (first, stays) = (claim("first").await, claim("stays").await);
+    let them = maker(&world, &first).await;
+    assert_eq!(maker(&world, &stays).await, them);
+    until_held(&world, "held by csi-provisioner", |holder| !of_daemon(holder)).await;
+    let daemon = ours(&world).await;
+    world
+        .shows(&daemon, "a daemon that stands by", |status| {
+            status["roles"].as_array().is_some_and(|roles| roles.iter().any(|role| role["state"] == "standby"))
+        })
+        .await;
+    let second = claim("second").await;
+    assert_eq!(maker(&world, &second).await, them);
+
+    // It stops. A claim that comes while nobody leads is the daemon's, and so is the deletion of what the other made.
+    theirs.stop().await;
+    let between = claim("between").await;
+    until_held(&world, "held by the daemon", of_daemon).await;
+    world.provisioned(&between).await;
+    let us = maker(&world, &between).await;
+    assert_ne!(us, them);
+    let deleted = given_up(&world, &first).await;
+    assert_eq!(deleted.iter().map(|call| call.connection).collect::<Vec<_>>(), [us], "{:#?}", brief(&deleted));
+    // What they had provisioned was not asked for again.
+    assert_eq!((maker(&world, &stays).await, maker(&world, &second).await), (them, them));
+
+    // And back.
+    daemon.stop().await.unwrap();
+    let theirs = csi_provisioner(&world);
+    until_held(&world, "held by csi-provisioner again", |holder| !of_daemon(holder)).await;
+    let deleted = given_up(&world, &between).await;
+    // It may ask twice by itself.
+    let again: BTreeSet<u64> = deleted.iter().map(|call| call.connection).collect();
+    assert_eq!(again.len(), 1, "{:#?}", brief(&deleted));
+    assert!(!again.contains(&us));
+    given_up(&world, &stays).await;
+    given_up(&world, &second).await;
+    world.assert_nothing_leaked().await;
+    theirs.stop().await;
+}
+
+/// The claims of the conversation: their names and what is special about them.
+async fn kinds_of_claims(world: &World) -> Vec<(&'static str, String, Value)> {
+    let secret = world.name("secret");
+    let object = json!({ "metadata": { "name": secret }, "stringData": { "password": "hunter2" } });
+    let object: Secret = serde_json::from_value(object).unwrap();
+    world.namespaced::<Secret>().create(&PostParams::default(), &object).await.unwrap();
+    let gold = world.name("gold");
+    let attributes = json!({ "metadata": { "name": gold }, "driverName": world.driver_name(),
+        "parameters": { "iops": "3000" } });
+    world.create::<VolumeAttributesClass>(attributes).await;
+    let plain = world.class("plain", json!({})).await;
+    let waiting = world.waiting_class("waiting", json!({})).await;
+    let bound_by_zone =
+        json!({ "allowedTopologies": [{ "matchLabelExpressions": [{ "key": ZONE, "values": ["z2", "z3"] }] }] });
+    let zonal = world.class("zonal", bound_by_zone.clone()).await;
+    let zonal_waiting = world.waiting_class("zonal-waiting", bound_by_zone).await;
+    let mut parameters = json!({ "kind": "fast", "csi.storage.k8s.io/fstype": "xfs" });
+    for role in ["provisioner", "controller-publish", "node-stage", "node-publish", "controller-expand", "node-expand"]
+    {
+        parameters[format!("csi.storage.k8s.io/{role}-secret-name")] = secret.as_str().into();
+        parameters[format!("csi.storage.k8s.io/{role}-secret-namespace")] = "${pvc.namespace}".into();
+    }
+    let rich = world
+        .class(
+            "rich",
+            json!({ "parameters": parameters, "mountOptions": ["noatime", "nodiratime"],
+            "reclaimPolicy": "Retain" }),
+        )
+        .await;
+    let of = |group: &str, kind: &str, name: &str| {
+        let name = world.name(name);
+        if group.is_empty() {
+            json!({ "kind": kind, "name": name })
+        } else {
+            json!({ "apiGroup": group, "kind": kind, "name": name })
+        }
+    };
+    let snapshot = of("snapshot.storage.k8s.io", "VolumeSnapshot", "snapshot");
+    vec![
+        ("plain", plain.clone(), json!({})),
+        ("block", plain.clone(), json!({ "volumeMode": "Block" })),
+        ("shared", plain.clone(), json!({ "accessModes": ["ReadWriteMany", "ReadOnlyMany"] })),
+        ("single", plain.clone(), json!({ "accessModes": ["ReadWriteOncePod"] })),
+        ("odd-size", plain.clone(), json!({ "resources": { "requests": { "storage": "1500000001" } } })),
+        ("decimal", plain.clone(), json!({ "resources": { "requests": { "storage": "2G" } } })),
+        ("attributes", plain.clone(), json!({ "volumeAttributesClassName": gold })),
+        ("rich", rich, json!({})),
+        ("zonal", zonal, json!({})),
+        ("waiting", waiting, json!({})),
+        ("zonal-waiting", zonal_waiting, json!({})),
+        ("clone", plain.clone(), json!({ "dataSource": of("", "PersistentVolumeClaim", "source") })),
+        ("restored", plain, json!({ "dataSourceRef": snapshot })),
+    ]
+}
+
+/// What the claims of the conversation came to: the requests and the volume objects, by the claim's name.
+async fn come_to(
+    world: &World,
+    claims: &[(&'static str, String, Value)],
+) -> BTreeMap<&'static str, (CreateVolumeRequest, Value)> {
+    for (name, class, spec) in claims {
+        world.claim(name, class, json!({ "spec": spec })).await;
+    }
+    let waiting: Vec<_> =
+        claims.iter().filter(|(name, ..)| name.contains("waiting")).map(|it| world.name(it.0)).collect();
+    let pod = world.pod("pod", &waiting.iter().map(String::as_str).collect::<Vec<_>>(), Some(&world.name("n2"))).await;
+    let mut came = BTreeMap::new();
+    for (name, ..) in claims {
+        let claim = world.name(name);
+        let volume = world.bound(&claim).await;
+        let uid = world.claim_until(&claim, "there", |_| true).await.uid().unwrap();
+        let calls = world.driver().creates_of(&volume.name_any());
+        assert_eq!(calls.len(), 1, "{name}: {:#?}", brief(&calls));
+        // The secrets were taken out by the log; that there were some is in it.
+        let mut asked = *calls[0].create.clone().unwrap();
+        assert_eq!(asked.name, format!("pvc-{uid}"));
+        asked.name = asked.name.replace(&uid, "UID");
+        for value in asked.parameters.values_mut() {
+            *value = value.replace(&uid, "UID");
+        }
+        assert_eq!(calls[0].secrets, *name == "rich", "{name}");
+        // As it was made: status and phase are others' work.
+        let mut object = serde_json::to_value(&volume).unwrap();
+        object.as_object_mut().unwrap().remove("status");
+        for key in ["managedFields", "creationTimestamp", "resourceVersion", "uid"] {
+            object["metadata"].as_object_mut().unwrap().remove(key);
+        }
+        // The attacher puts its own on whenever it comes to it.
+        let finalizers = object["metadata"]["finalizers"].as_array_mut().unwrap();
+        finalizers.retain(|it| !it.as_str().unwrap().starts_with("external-attacher/"));
+        came.insert(*name, (asked, object));
+    }
+    // Attached and detached again, so that no volume is still in use when its claim goes.
+    for claim in &waiting {
+        let (_, handle) = handle_of(&world.bound(claim).await).unwrap();
+        let node = world.name("n2");
+        world.attached(&objects::attachment_name(&handle, world.driver_name(), &node)).await;
+    }
+    world.delete_pod(&pod).await;
+    world.all_detached().await;
+    for (name, ..) in claims {
+        let claim = world.name(name);
+        let volume = world.bound(&claim).await.name_any();
+        world.delete_claim(&claim).await;
+        world.claim_gone(&claim).await;
+        if *name == "rich" {
+            let delete = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
+            world.merge_patch::<PersistentVolume>(&volume, delete).await;
+        }
+        world.gone::<PersistentVolume>(&volume).await;
+    }
+    came
+}
+
+/// Where two values are not the same.
+fn differences(at: &str, one: &Value, other: &Value, into: &mut BTreeSet<String>) {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => {
+            for key in a.keys().chain(b.keys()) {
+                let below = format!("{at}/{key}");
+                differences(&below, &one[key.as_str()], &other[key.as_str()], into);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                differences(&format!("{at}/{i}"), a, b, into);
+            }
+        }
+        _ if one == other => {}
+        _ => {
+            into.insert(at.to_owned());
+        }
+    }
+}
+
+/// Whose the volume is and which claim's, and nothing else. The attribute `name` is what the driver tells of each.
+const IDENTITY: [&str; 6] = [
+    "/metadata/name",
+    "/spec/claimRef/resourceVersion",
+    "/spec/claimRef/uid",
+    "/spec/csi/volumeAttributes/name",
+    "/spec/csi/volumeAttributes/storage.kubernetes.io/csiProvisionerIdentity",
+    "/spec/csi/volumeHandle",
+];
+
+#[tokio::test]
+async fn both_ask_the_driver_the_same_and_make_the_same_of_its_answer() {
+    let world = World::supplied(zoned([pool("z1", 100), pool("z2", 100), pool("z3", 100)])).await;
+    world.install_snapshots().await;
+    for (node, zone) in [("n1", "z1"), ("n2", "z2"), ("n3", "z3")] {
+        world.node_in(node, zone).await;
+    }
+    let claims = kinds_of_claims(&world).await;
+
+    let theirs = csi_provisioner(&world);
+    let source = world.claim("source", &claims[0].1.clone(), json!({})).await;
+    world.snapshot("snapshot", &source).await;
+    // Whoever attaches for the pod: it waits for nobody, and leaves no attachment behind.
+    let attacher = world.daemon_on("attacher", json!({ "roles": { "reconciler": null } })).await;
+    let by_them = come_to(&world, &claims).await;
+    theirs.stop().await;
+    let daemon = ours(&world).await;
+    let by_us = come_to(&world, &claims).await;
+
+    for (name, ..) in &claims {
+        let (theirs, ours) = (&by_them[name], &by_us[name]);
+        assert_eq!(ours.0, theirs.0, "{name}: what the driver is asked");
+        let mut differ = BTreeSet::new();
+        differences("", &theirs.1, &ours.1, &mut differ);
+        let expected: BTreeSet<String> = IDENTITY.map(str::to_owned).into();
+        assert_eq!(differ, expected, "{name}: theirs {:#}, ours {:#}", theirs.1, ours.1);
+    }
+    daemon.stop().await.unwrap();
+    attacher.stop().await.unwrap();
+    world.assert_nothing_leaked().await;
+}
+
+/// What attaching a new claim's volume costs the daemon in writes, from the attachment's creation until it is attached.
+async fn writes_of_an_attach(world: &World, account: &str, claim: &str, node: &str) -> Vec<String> {
+    let volume = world.provisioned(claim).await.name_any();
+    let log = || world.ground().cluster().writes_of(NAMESPACE, account);
+    let before = log().len();
+    let attachment = world.attach(&volume, node).await;
+    world.attached(&attachment).await;
+    // The last of them may be seen before it is logged.
+    let logged = async { while !log()[before..].iter().any(|write| write.contains("volumeattachments/status")) {} };
+    bounded("the write that says that it is attached", logged).await;
+    let mut writes = log().split_off(before);
+    for write in &mut writes {
+        *write = write.replace(&attachment, "ATTACHMENT").replace(&volume, "VOLUME");
+    }
+    world.detached(&attachment).await;
+    // Finalizers on the volume and on the attachment have no order.
+    writes.sort();
+    writes
+}
+
+#[tokio::test]
+async fn the_attacher_in_the_same_process_saves_one_write_of_each_first_attach() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({})).await;
+    let (node, account) = (world.node("node").await, world.name("daemon"));
+    let no_reconciler = json!({ "reconciler": null });
+
+    let both = world.provisioner_with(no_reconciler.clone(), json!({})).await;
+    let claim = world.claim("together", &class, json!({})).await;
+    let volume = world.provisioned(&claim).await;
+    assert!(volume.finalizers().contains(&world.finalizer()) && volume.finalizers().len() >= 2, "{volume:#?}");
+    let log = || world.ground().cluster().writes_of(NAMESPACE, &account);
+    bounded("the write that lets the claim go", async { while log().len() < 3 {} }).await;
+    let provision = log();
+    let expected = [
+        format!("patch persistentvolumeclaims {claim} 200"),
+        format!("create persistentvolumes {} 201", volume.name_any()),
+        format!("patch persistentvolumeclaims {claim} 200"),
+    ];
+    assert_eq!(provision, expected, "the writes of a claim");
+    let together = writes_of_an_attach(&world, &account, &claim, &node).await;
+    both.stop().await.unwrap();
+
+    let provisioner = ours(&world).await;
+    let claim = world.claim("apart", &class, json!({})).await;
+    let volume = world.provisioned(&claim).await;
+    assert!(!volume.finalizers().contains(&world.finalizer()));
+    provisioner.stop().await.unwrap();
+    let attacher = world.daemon(json!({ "roles": { "reconciler": null } })).await;
+    let apart = writes_of_an_attach(&world, &account, &claim, &node).await;
+    attacher.stop().await.unwrap();
+
+    let marked = ["patch volumeattachments ATTACHMENT 200", "patch volumeattachments/status ATTACHMENT 200"];
+    assert_eq!(together, marked);
+    assert_eq!(apart, [&["patch persistentvolumes VOLUME 200"][..], &marked].concat());
+}
+
+/// The volume is made, and the answer never comes: nobody knows that it is there.
+fn answers_get_lost(world: &World) {
+    let lost = Action::DoneButFail { code: tonic::Code::DeadlineExceeded, message: "slow".to_owned() };
+    world.driver().inject(Fault::on(Method::CreateVolume, lost));
+}
+
+/// What the driver was asked for a claim by each of its connections, a line each.
+fn asked_by(world: &World, volume: &str) -> BTreeMap<u64, BTreeSet<String>> {
+    let mut asked: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for call in world.driver().creates_of(volume) {
+        // A map has no order; the request as it was sent has none either.
+        asked.entry(call.connection).or_default().insert(sorted(&call.create.unwrap()));
+    }
+    asked
+}
+
+fn sorted(request: &CreateVolumeRequest) -> String {
+    let parameters: BTreeMap<_, _> = request.parameters.iter().collect();
+    let rest = CreateVolumeRequest { parameters: [].into(), ..request.clone() };
+    format!("{parameters:?} {rest:?}")
+}
+
+#[tokio::test]
+async fn a_claim_that_the_daemon_has_begun_is_finished_by_csi_provisioner_and_let_go_of_when_the_daemon_is_back() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({ "parameters": { "kind": "fast" } })).await;
+    let daemon = ours(&world).await;
+    answers_get_lost(&world);
+    let claim = world.claim("claim", &class, json!({})).await;
+    let uid = world.claim_until(&claim, "there", |_| true).await.uid().unwrap();
+    let volume = format!("pvc-{uid}");
+    world.driver_until("a lost answer", |driver| !driver.creates_of(&volume).is_empty()).await;
+    daemon.stop().await.unwrap();
+    world.driver().clear_faults();
+
+    let theirs = csi_provisioner(&world);
+    assert_eq!(world.bound(&claim).await.name_any(), volume);
+    let asked = asked_by(&world, &volume);
+    assert_eq!(asked.len(), 2, "{:#?}", brief(&world.driver().calls()));
+    assert_eq!(asked.values().collect::<BTreeSet<_>>().len(), 1, "both ask the same: {asked:#?}");
+    theirs.stop().await;
+
+    // Our mark is unknown to the other: it stays until we are back, and holds the claim.
+    let mark = names::provisioning_finalizer(world.driver_name());
+    world.delete_claim(&claim).await;
+    let held = world.claim_until(&claim, "being deleted", |it| it.metadata.deletion_timestamp.is_some()).await;
+    assert!(held.finalizers().contains(&mark));
+    let creates = world.driver().creates_of(&volume).len();
+    let _daemon = ours(&world).await;
+    world.claim_gone(&claim).await;
+    world.gone::<PersistentVolume>(&volume).await;
+    assert_eq!(world.driver().creates_of(&volume).len(), creates, "its volume object was there");
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_csi_provisioner_has_begun_is_finished_by_the_daemon() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({ "parameters": { "kind": "fast" } })).await;
+    let theirs = csi_provisioner(&world);
+    answers_get_lost(&world);
+    let claim = world.claim("claim", &class, json!({})).await;
+    let uid = world.claim_until(&claim, "there", |_| true).await.uid().unwrap();
+    let volume = format!("pvc-{uid}");
+    world.driver_until("a lost answer", |driver| !driver.creates_of(&volume).is_empty()).await;
+    theirs.stop().await;
+    world.driver().clear_faults();
+    let _daemon = ours(&world).await;
+    assert_eq!(world.provisioned(&claim).await.name_any(), volume);
+    let asked = asked_by(&world, &volume);
+    assert_eq!(asked.len(), 2, "{:#?}", brief(&world.driver().calls()));
+    assert_eq!(asked.values().collect::<BTreeSet<_>>().len(), 1, "both ask the same: {asked:#?}");
+    world.assert_nothing_leaked().await;
+}

@@ -1,0 +1,215 @@
+//! Claims of every kind in a cluster with its controllers: what a person applies, and what comes of it.
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::proto::volume_content_source::Type as Source;
+use csi_control_plane::sandbox::driver::Method;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+use crate::ground::Daemon;
+use crate::objects::merge;
+use crate::supply::{ZONE, handle_of, pool, zoned};
+use crate::world::World;
+
+impl World {
+    /// A daemon with all roles; `section` is merged into the provisioner's.
+    pub(crate) async fn provisioner(&self, section: Value) -> Daemon {
+        self.provisioner_with(json!({}), section).await
+    }
+
+    /// The same with `roles` merged into the roles. A role set to null is off.
+    pub(crate) async fn provisioner_with(&self, roles: Value, section: Value) -> Daemon {
+        let mut all = json!({ "provisioner": short_times() });
+        merge(&mut all["provisioner"], section);
+        // Not merged: a null must come through.
+        for (role, section) in roles.as_object().unwrap() {
+            all[role] = section.clone();
+        }
+        self.daemon(json!({ "roles": all })).await
+    }
+
+    /// Waits until a claim is bound and carries nothing of ours any more, and returns its volume.
+    pub(crate) async fn provisioned(&self, claim: &str) -> PersistentVolume {
+        let mark = names::provisioning_finalizer(self.driver_name());
+        let is_ours = |it: &PersistentVolumeClaim| {
+            it.finalizers().contains(&mark) || it.annotations().contains_key(names::ANNOTATION_PROVISIONING)
+        };
+        let volume = self.bound(claim).await;
+        self.claim_until(claim, "let go of by us", |it| !is_ours(it)).await;
+        volume
+    }
+
+    /// What the driver was asked to make this volume from.
+    fn source_of(&self, volume: &PersistentVolume) -> Option<Source> {
+        let asked = self.driver().creates_of(&volume.name_any()).remove(0).create.unwrap();
+        asked.volume_content_source?.r#type
+    }
+}
+
+/// The provisioner's section with short times.
+pub(crate) fn short_times() -> Value {
+    json!({ "retry": { "initial": "50ms", "max": "400ms", "infeasible": "1s" }, "resync": "0s" })
+}
+
+fn phase(volume: &PersistentVolume) -> &str {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn an_immediate_claim_is_bound_and_takes_its_volume_with_it() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.provisioner(json!({})).await;
+    let class = world.class("class", json!({ "parameters": { "kind": "fast" }, "mountOptions": ["noatime"] })).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.provisioned(&claim).await;
+    let spec = volume.spec.as_ref().unwrap();
+    assert_eq!(spec.mount_options.as_deref(), Some(&["noatime".to_owned()][..]));
+    assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
+    assert_eq!(world.driver().creates_of(&volume.name_any()).len(), 1);
+    world.delete_claim(&claim).await;
+    world.claim_gone(&claim).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_its_class_retains_is_kept_until_somebody_deletes_it_by_hand() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.provisioner(json!({})).await;
+    let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let name = world.provisioned(&claim).await.name_any();
+    world.delete_claim(&claim).await;
+    world.claim_gone(&claim).await;
+    world.until(&name, "released", |it: &PersistentVolume| phase(it) == "Released").await;
+    world.all::<PersistentVolume>().delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
+    world.gone::<PersistentVolume>(&name).await;
+    // Its storage stays: that is what the policy is for.
+    assert!(world.driver().calls_of(Method::DeleteVolume).is_empty());
+    assert!(world.driver().volume_named(&name).is_some());
+}
+
+#[tokio::test]
+async fn a_released_volume_whose_policy_is_changed_to_delete_goes() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.provisioner(json!({})).await;
+    let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let name = world.provisioned(&claim).await.name_any();
+    world.delete_claim(&claim).await;
+    world.until(&name, "released", |it: &PersistentVolume| phase(it) == "Released").await;
+    let delete = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
+    world.merge_patch::<PersistentVolume>(&name, delete).await;
+    world.gone::<PersistentVolume>(&name).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_clone_is_made_of_its_source_which_is_held_until_then() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.provisioner(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let source = world.claim("source", &class, json!({})).await;
+    let (_, handle) = handle_of(&world.provisioned(&source).await).unwrap();
+    let of = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": source } } });
+    let clone = world.claim("clone", &class, of).await;
+    let volume = world.provisioned(&clone).await;
+    let Some(Source::Volume(from)) = world.source_of(&volume) else { panic!("not made of a volume: {volume:#?}") };
+    assert_eq!(from.volume_id, handle);
+    let held = |it: &PersistentVolumeClaim| it.finalizers().iter().any(|it| it == names::FINALIZER_CLONING);
+    world.claim_until(&source, "let go of", |it| !held(it)).await;
+    // The source goes before its clone.
+    world.delete_claim(&source).await;
+    world.claim_gone(&source).await;
+    world.delete_claim(&clone).await;
+    world.claim_gone(&clone).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_is_restored_and_held_until_then() {
+    let world = World::supplied(|_| {}).await;
+    world.install_snapshots().await;
+    let _daemon = world.provisioner(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let source = world.claim("source", &class, json!({})).await;
+    world.provisioned(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    let of = json!({ "spec": { "dataSource": {
+        "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot } } });
+    let restored = world.claim("restored", &class, of).await;
+    let volume = world.provisioned(&restored).await;
+    let Some(Source::Snapshot(from)) = world.source_of(&volume) else { panic!("not restored: {volume:#?}") };
+    let content = world.installed_kind("VolumeSnapshotContent").get(&snapshot).await.unwrap();
+    assert_eq!(content.data["status"]["snapshotHandle"], from.snapshot_id.as_str());
+    let snapshots = world.installed_kind("VolumeSnapshot");
+    let free = async {
+        loop {
+            let now = snapshots.get(&snapshot).await.unwrap();
+            if !now.finalizers().iter().any(|it| it == names::FINALIZER_SNAPSHOT_SOURCE) {
+                return;
+            }
+        }
+    };
+    crate::world::bounded("a snapshot that is let go of", free).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_waiting_claim_gets_its_volume_where_its_pod_goes_and_the_pod_gets_its_volume() {
+    let world = World::supplied(zoned([pool("z1", 10), pool("z2", 10)])).await;
+    let _daemon = world.provisioner(json!({})).await;
+    let (_first, second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let pod = world.pod("pod", &[&claim], Some(&second)).await;
+    let volume = world.provisioned(&claim).await;
+    assert_eq!(world.scheduled(&pod).await, second);
+    let affinity = serde_json::to_value(&volume.spec.as_ref().unwrap().node_affinity).unwrap();
+    let expected = json!([{ "key": ZONE, "operator": "In", "values": ["z2"] }]);
+    assert_eq!(affinity.pointer("/required/nodeSelectorTerms/0/matchExpressions"), Some(&expected));
+    let ((_, handle), node_id) = (handle_of(&volume).unwrap(), world.node_id(&second));
+    world.driver_until("attached", |driver| driver.published(&handle).contains(&node_id)).await;
+    world.delete_pod(&pod).await;
+    world.delete_claim(&claim).await;
+    world.claim_gone(&claim).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    // Detached before it was deleted: the driver would have refused.
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_pod_waits_for_room_and_goes_where_it_comes() {
+    let world = World::supplied(zoned([pool("none", 0)])).await;
+    // Zones that no other world has: others' nodes may be as empty.
+    let zones = [world.name("z1"), world.name("z2")];
+    let rooms = |second: i64| [pool(&zones[0], 0), pool(&zones[1], second)].into();
+    world.driver().change_profile(|profile| profile.pools = rooms(0));
+    let (_full, roomy) = (world.node_in("n1", &zones[0]).await, world.node_in("n2", &zones[1]).await);
+    let spec = json!({ "attachRequired": true, "storageCapacity": true });
+    world.create::<CSIDriver>(json!({ "metadata": { "name": world.driver_name() }, "spec": spec })).await;
+    let capacity = json!({ "capacity": { "enabled": true, "pollInterval": "1s", "ownerLevel": -1 } });
+    let _daemon = world.provisioner(capacity).await;
+    let class = world.waiting_class("class", json!({})).await;
+    let of_ours = |told: &[CSIStorageCapacity]| told.iter().filter(|it| it.storage_class_name == class).count();
+    let told = async {
+        let api = kube::Api::<CSIStorageCapacity>::all(world.client());
+        while of_ours(&api.list(&kube::api::ListParams::default()).await.unwrap().items) < zones.len() {}
+    };
+    crate::world::bounded("a scheduler that can know", told).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let pod = world.pod("pod", &[&claim], None).await;
+    world.driver().change_profile(|profile| profile.pools = rooms(1));
+    assert_eq!(world.scheduled(&pod).await, roomy);
+    let asked = world.driver().calls_of(Method::CreateVolume);
+    assert_eq!(asked.len(), 1, "nobody has tried where there is no room");
+    let wanted = asked[0].create.clone().unwrap().accessibility_requirements.unwrap();
+    assert_eq!(wanted.preferred[0].segments[ZONE], zones[1]);
+    world.provisioned(&claim).await;
+    world.assert_nothing_leaked().await;
+}
