@@ -6,7 +6,7 @@ _default:
     @just --list --unsorted
 
 # Everything that CI runs, in its order.
-ci: format lint docs dependencies story simulate bench-check cluster chart image test
+ci: format lint docs dependencies story simulate crash bench-check cluster chart image test
 
 # The README's test command.
 test *args:
@@ -40,6 +40,14 @@ simulate seeds="2000":
 # One seed of the simulation, step by step.
 replay seed:
     SIMULATION_SEED={{ seed }} cargo test --locked --profile simulation --test simulation -- --nocapture one_seed
+
+# The daemon dies at every exchange of every scenario, in three ways, and its successor at every exchange of the recovery.
+crash:
+    CRASH_EVERYTHING=1 cargo test --locked --profile simulation --test crash -- --nocapture --test-threads 1
+
+# One death, step by step: `just crash-one 'clone; deleted meanwhile' '4103 Frozen'`.
+crash-one scenario at="":
+    CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test crash -- --nocapture one_crash
 
 # The micro-benches, run for real.
 bench *args:

@@ -1,0 +1,223 @@
+//! Plays a scenario: one runtime, one network, one clock, an API, a driver, and daemons that die one after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::sandbox::driver::{Method, Profile};
+use csi_control_plane::sandbox::network::{Cut, Network};
+use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST, Daemon, Ground, Stage};
+use jiff::Timestamp;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{Instrument as _, info_span};
+
+use crate::boundary::{Boundary, LATENCY};
+use crate::logs::{self, Listen};
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+use crate::verdict;
+use crate::world::{World, config};
+
+/// When simulated time begins.
+const EPOCH: &str = "2026-01-01T00:00:00Z";
+/// Everything is at rest after so long without a change.
+const REST: Duration = Duration::from_secs(7);
+/// A daemon leads, and its watches run, after so long.
+const LEADS: Duration = Duration::from_secs(2);
+/// How long a lease outlives its holder, with the time that its next holder needs to find out.
+const EXPIRES: Duration = Duration::from_secs(5);
+/// No rest in so long is none at all.
+const PATIENCE: Duration = Duration::from_secs(200);
+
+/// How a daemon comes to its end, and who follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Death {
+    /// It is killed; a new process begins with nothing but what the API and the driver hold.
+    Killed,
+    /// It hears and says nothing any more and is killed later; another process has been waiting with full caches.
+    Frozen,
+    /// It does not reach the API until another that waited has taken over; then it does again, late requests included.
+    CutOff,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What each daemon exchanged with others since the scenario's act, in order.
+    pub(crate) boundaries: Vec<Vec<Boundary>>,
+    /// What was broken.
+    pub(crate) wrong: Vec<String>,
+    pub(crate) lines: Vec<String>,
+}
+
+/// Plays a scenario in which daemons die at these times since its beginning.
+pub(crate) fn play(scenario: &Scenario, deaths: &[Duration], how: Death, listen: Listen) -> Outcome {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let trace = Trace::new();
+        let _listening = logs::listen(listen, &trace);
+        let mut play = Play::set(scenario, trace.clone()).await;
+        play.run(scenario, deaths, how).await;
+        let ends = if deaths.is_empty() { &scenario.undisturbed } else { &scenario.ends };
+        let mut wrong = trace.violations();
+        wrong.extend(verdict::in_the_end(&play.world, ends));
+        let boundaries = (0..play.daemons.len()).map(|life| play.boundaries(life)).collect();
+        Outcome { boundaries, wrong, lines: trace.all() }
+    })
+}
+
+struct Play {
+    trace: Trace,
+    network: Network,
+    stage: Stage,
+    world: World,
+    config: String,
+    /// Every life, those that ended as `None`.
+    daemons: Vec<Option<Daemon>>,
+    start: Instant,
+    /// When the scenario's act began.
+    acted: Duration,
+    /// Counts what others than lease holders change, and what the driver is asked.
+    activity: Arc<AtomicU64>,
+    /// Whether requests may come that were sent long ago.
+    is_late: Arc<AtomicBool>,
+}
+
+fn host(life: usize) -> String {
+    format!("daemon-{life}")
+}
+
+impl Play {
+    async fn set(scenario: &Scenario, trace: Trace) -> Self {
+        let start = Instant::now();
+        let clock = Clock::simulated(EPOCH.parse().unwrap());
+        let network = Network::new();
+        let mut profile = Profile::default();
+        (scenario.profile)(&mut profile);
+        let ground = Ground::Network(network.clone());
+        let stage = Stage::set(ground, profile, clock, Entropy::seeded(7)).await.unwrap();
+        stage.install_snapshots();
+        stage.start_actors();
+        let world = World { api: stage.api.clone(), driver: stage.driver.clone() };
+        let (activity, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        stage.api.on_commit({
+            let (trace, driver) = (trace.clone(), stage.driver.clone());
+            let (activity, is_late) = (activity.clone(), is_late.clone());
+            move |change| {
+                if change.resource.plural != "leases" {
+                    activity.fetch_add(1, Ordering::Relaxed);
+                }
+                verdict::on_commit(&trace, &driver, is_late.load(Ordering::Relaxed), change);
+            }
+        });
+        stage.driver.on_call({
+            let (trace, world, activity) = (trace.clone(), world.clone(), activity.clone());
+            move |call, state| {
+                if matches!(call.method, Method::CreateVolume | Method::DeleteVolume) {
+                    activity.fetch_add(1, Ordering::Relaxed);
+                }
+                verdict::on_call(&trace, &world, call, state);
+            }
+        });
+        let (config, daemons) = (config(scenario.section), Vec::new());
+        Self { trace, network, stage, world, config, daemons, start, acted: Duration::ZERO, activity, is_late }
+    }
+
+    async fn run(&mut self, scenario: &Scenario, deaths: &[Duration], how: Death) {
+        self.start_daemon().await;
+        sleep(LEADS).await;
+        if how != Death::Killed {
+            self.start_daemon().await;
+        }
+        for stage in &scenario.before {
+            stage(&self.world);
+            sleep(LEADS).await;
+        }
+        for fault in (scenario.faults)() {
+            self.stage.driver.inject(fault);
+        }
+        self.acted = self.start.elapsed();
+        (scenario.act)(&self.world);
+        for (life, at) in deaths.iter().enumerate() {
+            sleep_until(self.start + *at).await;
+            self.trace.note("world", format_args!("{} is {how:?}", host(life)));
+            let is_first = life == 0;
+            match how {
+                Death::Killed => {
+                    self.kill(life);
+                    if is_first {
+                        (scenario.meanwhile)(&self.world);
+                    }
+                    self.start_daemon().await;
+                }
+                Death::Frozen => {
+                    for peer in [API_HOST, DRIVER_HOST] {
+                        self.network.partition(&host(life), peer, Cut::Hang);
+                    }
+                    (scenario.meanwhile)(&self.world);
+                    sleep(EXPIRES).await;
+                    self.kill(life);
+                }
+                Death::CutOff => {
+                    self.is_late.store(true, Ordering::Relaxed);
+                    self.network.partition(&host(life), API_HOST, Cut::Hang);
+                    (scenario.meanwhile)(&self.world);
+                    sleep(EXPIRES).await;
+                    self.network.heal(&host(life), API_HOST);
+                }
+            }
+        }
+        self.rest(if deaths.is_empty() { REST } else { EXPIRES + REST }).await;
+    }
+
+    fn kill(&mut self, life: usize) {
+        self.daemons[life].take().unwrap().kill();
+    }
+
+    /// Starts a process that nobody has heard of before.
+    async fn start_daemon(&mut self) {
+        let name = host(self.daemons.len());
+        for peer in [API_HOST, DRIVER_HOST] {
+            self.network.set_latency(&name, peer, LATENCY);
+        }
+        let daemon = self.stage.start(&name, &self.config).instrument(info_span!("daemon", name)).await;
+        self.daemons.push(Some(daemon.unwrap()));
+    }
+
+    /// Waits until nothing has changed for so long.
+    async fn rest(&self, quiet: Duration) {
+        let until = Instant::now() + PATIENCE;
+        let (mut seen, mut since) = (self.activity.load(Ordering::Relaxed), Instant::now());
+        while since.elapsed() < quiet {
+            sleep(Duration::from_secs(1)).await;
+            let now = self.activity.load(Ordering::Relaxed);
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+            if Instant::now() > until {
+                self.trace.violate("rest", format_args!("there is none"));
+                return;
+            }
+        }
+    }
+
+    /// What a daemon exchanged with others since the act, in order.
+    fn boundaries(&self, life: usize) -> Vec<Boundary> {
+        let name = host(life);
+        let epoch: Timestamp = EPOCH.parse().unwrap();
+        let at = |time: Timestamp| Duration::try_from(time.duration_since(epoch)).unwrap_or_default();
+        let requests = self.stage.api.audit().matching(|entry| entry.user == name);
+        let requests = requests.iter().filter_map(|entry| Boundary::of_request(entry, at(entry.time)));
+        let number = |connection: u64| usize::try_from(connection).unwrap_or_default();
+        let calls = self.stage.driver.calls();
+        let calls = calls
+            .iter()
+            .filter(|call| self.network.accepted_from(DRIVER_HOST, number(call.connection)).as_ref() == Some(&name))
+            .filter_map(Boundary::of_call);
+        let mut all: Vec<Boundary> = requests.chain(calls).filter(|it| it.at >= self.acted).collect();
+        all.sort_by_key(|it| it.at);
+        all
+    }
+}

@@ -1,0 +1,261 @@
+//! What is going on when the daemon dies, what people do while it is away, and how it must all end.
+
+use std::time::Duration;
+
+use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method, Profile};
+use serde_json::json;
+use tonic::Code;
+
+use crate::world::{DATA, MARKER, SOURCE, World, ZONE};
+
+/// How a claim ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It has its volume.
+    Bound,
+    /// It is gone, and so is its volume.
+    Gone,
+    /// It is gone, and its volume, if it had one, was kept.
+    Kept,
+    /// It has its volume, or waits for one without a trace of ours.
+    BoundOrWaiting,
+}
+
+/// One scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    /// What it is called in reports.
+    pub(crate) name: String,
+    /// The driver, as far as it is not the usual one.
+    pub(crate) profile: fn(&mut Profile),
+    /// The provisioner's configuration, as far as it is not the usual one.
+    pub(crate) section: &'static str,
+    /// What is there already, in stages that each come to rest.
+    pub(crate) before: Vec<fn(&World)>,
+    /// What goes wrong at the driver from then on.
+    pub(crate) faults: fn() -> Vec<Fault>,
+    /// What is done. From here on the daemon dies.
+    pub(crate) act: fn(&World),
+    /// How the claims end if nobody dies.
+    pub(crate) undisturbed: Vec<(&'static str, End)>,
+    /// What people do while no daemon works.
+    pub(crate) meanwhile: fn(&World),
+    /// How the claims end after that.
+    pub(crate) ends: Vec<(&'static str, End)>,
+}
+
+impl Scenario {
+    /// Whether a secret is at stake.
+    pub(crate) fn has_secret(&self) -> bool {
+        let mut profile = Profile::default();
+        (self.profile)(&mut profile);
+        profile.provision_secrets != Profile::default().provision_secrets
+    }
+
+    fn new(name: &str, before: Vec<fn(&World)>, act: fn(&World)) -> Self {
+        Self {
+            name: name.to_owned(),
+            profile: |_| {},
+            section: "",
+            before,
+            faults: Vec::new,
+            act,
+            undisturbed: vec![(DATA, End::Bound)],
+            meanwhile: |_| {},
+            ends: vec![(DATA, End::Bound)],
+        }
+    }
+
+    /// The same, with this done while no daemon works.
+    fn and(&self, name: &str, meanwhile: fn(&World), ends: &[(&'static str, End)]) -> Self {
+        let name = format!("{}; {name}", self.name);
+        Self { name, meanwhile, ends: ends.to_vec(), ..self.clone() }
+    }
+
+    /// The same, whose claim is deleted while no daemon works.
+    fn and_deleted(&self) -> Self {
+        self.and("deleted meanwhile", delete_data, &[(DATA, End::Gone)])
+    }
+
+    /// The same without the mark on the claim, as the Go sidecar works.
+    pub(crate) fn without_intent(&self) -> Self {
+        let name = format!("{}; without durable intent", self.name);
+        Self { name, section: "\x20   durableIntent: false\n", ..self.clone() }
+    }
+}
+
+fn delete_data(world: &World) {
+    world.delete_pod();
+    world.delete_claim(DATA);
+}
+
+fn zones(profile: &mut Profile) {
+    profile.services.insert(2);
+    profile.segments = ["a", "b"].map(|zone| [(ZONE.to_owned(), zone.to_owned())].into()).into();
+}
+
+fn zoned_class(world: &World) {
+    world.class(json!({ "volumeBindingMode": "WaitForFirstConsumer" }));
+    world.node("one", "a");
+    world.node("two", "b");
+}
+
+fn source(world: &World) {
+    world.class(json!({}));
+    world.claim(SOURCE, json!({}));
+}
+
+fn create(action: Action) -> Fault {
+    Fault::on(Method::CreateVolume, action)
+}
+
+/// A claim of a class that provisions at once.
+pub(crate) fn immediate() -> Scenario {
+    Scenario::new("immediate", vec![|world| world.class(json!({}))], |world| world.claim(DATA, json!({})))
+}
+
+/// The same, deleted while no daemon works.
+pub(crate) fn immediate_deleted() -> Scenario {
+    immediate().and_deleted()
+}
+
+/// A bound claim is deleted.
+pub(crate) fn deletion() -> Scenario {
+    let mut scenario = Scenario::new(
+        "deletion",
+        vec![|world| world.class(json!({})), |world| world.claim(DATA, json!({}))],
+        |world| world.delete_claim(DATA),
+    );
+    scenario.undisturbed = vec![(DATA, End::Gone)];
+    scenario.ends = vec![(DATA, End::Gone)];
+    scenario
+}
+
+/// Every scenario.
+pub(crate) fn all() -> Vec<Scenario> {
+    let mut all = vec![
+        immediate(),
+        immediate_deleted(),
+        immediate().and(
+            "class replaced meanwhile",
+            |world| {
+                world.delete_class();
+                world.class(json!({}));
+            },
+            &[(DATA, End::Bound)],
+        ),
+        immediate().and("bound to another meanwhile", World::bind_elsewhere, &[(DATA, End::Bound)]),
+        deletion(),
+    ];
+    all.extend(retained());
+    all.extend(first_consumer());
+    all.extend(sources());
+    all.extend(answers());
+    all.extend(secrets());
+    all
+}
+
+fn retained() -> Vec<Scenario> {
+    let create = Scenario::new("retained", vec![|world| world.class(json!({ "reclaimPolicy": "Retain" }))], |world| {
+        world.claim(DATA, json!({}));
+    });
+    let deleted = create.and("deleted meanwhile", delete_data, &[(DATA, End::Kept)]);
+    let mut gone = Scenario::new(
+        "retained, deletion",
+        vec![|world| world.class(json!({ "reclaimPolicy": "Retain" })), |world| world.claim(DATA, json!({}))],
+        |world| world.delete_claim(DATA),
+    );
+    gone.undisturbed = vec![(DATA, End::Kept)];
+    gone.ends = vec![(DATA, End::Kept)];
+    vec![create, deleted, gone]
+}
+
+fn first_consumer() -> Vec<Scenario> {
+    let mut scenario = Scenario::new("first consumer", vec![zoned_class], |world| {
+        world.claim(DATA, json!({}));
+        world.pod();
+    });
+    scenario.profile = zones;
+    let node_gone = scenario.and("node gone meanwhile", |world| world.delete_node("one"), &[(DATA, End::Bound)]);
+    let mut full = scenario.clone();
+    "no room".clone_into(&mut full.name);
+    full.faults = || vec![create(Action::fail(Code::ResourceExhausted, "full")).once()];
+    let full_deleted = full.and_deleted();
+    let full_gone = full.and("node gone meanwhile", |world| world.delete_node("one"), &[(DATA, End::Bound)]);
+    vec![scenario.and_deleted(), scenario, node_gone, full, full_deleted, full_gone]
+}
+
+fn sources() -> Vec<Scenario> {
+    let both = [(DATA, End::Gone), (SOURCE, End::Gone)];
+    let mut clone = Scenario::new("clone", vec![source], |world| world.claim_from("PersistentVolumeClaim"));
+    clone.undisturbed = vec![(DATA, End::Bound), (SOURCE, End::Bound)];
+    clone.ends.clone_from(&clone.undisturbed);
+    let mut restore = Scenario::new("restore", vec![source, World::snapshot], |world| {
+        world.claim_from("VolumeSnapshot");
+    });
+    restore.undisturbed.clone_from(&clone.undisturbed);
+    restore.ends.clone_from(&clone.undisturbed);
+    vec![
+        clone.and("deleted meanwhile", delete_data, &[(DATA, End::Gone), (SOURCE, End::Bound)]),
+        clone.and(
+            "deleted with its source meanwhile",
+            |world| {
+                delete_data(world);
+                world.delete_claim(SOURCE);
+            },
+            &both,
+        ),
+        clone.and(
+            "source deleted meanwhile",
+            |world| world.delete_claim(SOURCE),
+            &[(DATA, End::BoundOrWaiting), (SOURCE, End::Gone)],
+        ),
+        clone,
+        restore.and("deleted meanwhile", delete_data, &[(DATA, End::Gone), (SOURCE, End::Bound)]),
+        restore.and(
+            "deleted with its snapshot and its claim meanwhile",
+            |world| {
+                delete_data(world);
+                world.delete_snapshot();
+                world.delete_claim(SOURCE);
+            },
+            &both,
+        ),
+        restore.and("snapshot deleted meanwhile", World::delete_snapshot, &[(DATA, End::BoundOrWaiting)]),
+        restore,
+    ]
+}
+
+/// What drivers answer before they are done.
+fn answers() -> Vec<Scenario> {
+    let named = |name: &str, faults: fn() -> Vec<Fault>| Scenario { name: name.to_owned(), faults, ..immediate() };
+    let late = named("in background", || {
+        vec![create(Action::DoneButFail { code: Code::DeadlineExceeded, message: "slow".to_owned() }).times(2)]
+    });
+    let slow = named("slow", || vec![create(Action::Late(Duration::from_secs(4))).once()]);
+    let small = named("too small", || vec![create(Action::Lie(Lie::Size(1 << 20))).once()]);
+    let refused = named("refused once", || vec![create(Action::fail(Code::Internal, "no such pool")).once()]);
+    let mut stuck = deletion();
+    "deletion, slow".clone_into(&mut stuck.name);
+    stuck.faults = || vec![Fault::on(Method::DeleteVolume, Action::Late(Duration::from_secs(4))).once()];
+    let all = [late, slow, small, refused];
+    let deleted: Vec<Scenario> = all.iter().map(Scenario::and_deleted).collect();
+    all.into_iter().chain(deleted).chain([stuck]).collect()
+}
+
+fn secrets() -> Vec<Scenario> {
+    let class: fn(&World) = |world| {
+        world.secret();
+        world.class(json!({ "parameters": {
+            "csi.storage.k8s.io/provisioner-secret-name": "access",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "default" } }));
+    };
+    let claim: fn(&World) = |world| world.claim(DATA, json!({}));
+    let profile: fn(&mut Profile) = |profile| {
+        profile.provision_secrets.0.insert("password".to_owned(), MARKER.to_owned());
+    };
+    let create = Scenario { profile, ..Scenario::new("with a secret", vec![class], claim) };
+    let delete =
+        Scenario { name: "deletion with a secret".to_owned(), profile, before: vec![class, claim], ..deletion() };
+    vec![create.and_deleted(), create, delete]
+}

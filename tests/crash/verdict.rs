@@ -1,0 +1,174 @@
+//! What must hold at every step, and in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csi_control_plane::sandbox::api::Committed;
+use csi_control_plane::sandbox::driver::{Call, Driver, Method, State};
+use serde_json::Value;
+
+use crate::scenario::End;
+use crate::trace::Trace;
+use crate::world::{World, finalizers, is_deleting, name, text};
+
+/// What ours is called on others' objects.
+const OURS: &str = "csi-control-plane.io/";
+/// The finalizer on volumes that go with their claims.
+const VOLUME_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+/// The finalizers on what volumes are made from.
+const SOURCE_FINALIZERS: [&str; 2] = [
+    "provisioner.storage.kubernetes.io/cloning-protection",
+    "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection",
+];
+
+/// Something was committed: no volume object for a volume that does not exist, and one per claim.
+pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &Committed<'_>) {
+    let object = change.new.or(change.old).unwrap_or(&Value::Null);
+    let plural = change.resource.plural;
+    if plural == "leases" {
+        return;
+    }
+    let verb = match (change.old, change.new) {
+        (None, _) => "creates",
+        (_, None) => "removes",
+        _ => "changes",
+    };
+    let marks = (finalizers(object), is_deleting(object), text(object, "/status/phase"));
+    trace.note(change.actor, format_args!("{verb} {plural} {} {marks:?}", name(object)));
+    let (None, Some(new), "persistentvolumes") = (change.old, change.new, plural) else { return };
+    let handle = text(new, "/spec/csi/volumeHandle");
+    // What a daemon sent before it was cut off may come after others have finished its work: that is settled in the end.
+    if !is_late && !driver.state().volumes().contains_key(handle) {
+        trace.violate("phantom", format_args!("{} is stored for {handle:?}, which does not exist", name(new)));
+    }
+    let owner = text(new, "/spec/claimRef/uid");
+    let same = |other: &&Value| !owner.is_empty() && text(other, "/spec/claimRef/uid") == owner;
+    if change.store.objects("", "persistentvolumes").filter(same).count() > 1 {
+        trace.violate("twice", format_args!("the claim of {} has another volume object", name(new)));
+    }
+}
+
+/// A call came or ended: no volume twice, and none deleted that is in use.
+pub(crate) fn on_call(trace: &Trace, world: &World, call: &Call, state: &State) {
+    let is_work = matches!(call.method, Method::CreateVolume | Method::DeleteVolume);
+    if !is_work {
+        return;
+    }
+    let what = call.name.as_deref().or(call.volume.as_deref()).unwrap_or_default();
+    let (id, method) = (call.id, call.method);
+    if call.ended.is_some() {
+        trace.note("driver", format_args!("#{id} {method} {what} is answered {}", call.outcome.label()));
+    } else if call.applied.is_some() {
+        trace.note("driver", format_args!("#{id} {method} {what} is done"));
+        let mut names = BTreeSet::new();
+        if state.volumes().values().any(|volume| !volume.name.is_empty() && !names.insert(&volume.name)) {
+            trace.violate("twice", format_args!("two volumes are named alike"));
+        }
+    } else {
+        trace.note("driver", format_args!("#{id} {method} {what} comes"));
+        if method == Method::DeleteVolume {
+            may_be_deleted(trace, world, what);
+        }
+    }
+}
+
+fn may_be_deleted(trace: &Trace, world: &World, handle: &str) {
+    let told = world.volumes().into_iter().find(|it| text(it, "/spec/csi/volumeHandle") == handle);
+    // Without a volume object nobody can use it.
+    let Some(volume) = told else { return };
+    if text(&volume, "/status/phase") != "Released" {
+        trace.violate("in use", format_args!("{handle} is deleted while {} is not released", name(&volume)));
+    }
+    let attached = |it: &Value| text(it, "/spec/source/persistentVolumeName") == name(&volume);
+    if world.attachments().iter().any(attached) {
+        trace.violate("in use", format_args!("{handle} is deleted while it is attached"));
+    }
+}
+
+/// What is wrong at rest: volumes at the driver = volume objects, nothing of ours left, each claim as it should be.
+pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let (volumes, claims) = (world.volumes(), world.claims());
+    let mut told: BTreeMap<&str, usize> = BTreeMap::new();
+    for volume in &volumes {
+        *told.entry(text(volume, "/spec/csi/volumeHandle")).or_default() += 1;
+    }
+    let state = world.driver.state();
+    let there: BTreeSet<&str> = state.volumes().keys().map(String::as_str).collect();
+    wrong.extend(there.iter().filter(|it| !told.contains_key(*it)).map(|it| format!("leak: nobody tells of {it}")));
+    wrong.extend(told.keys().filter(|it| !there.contains(*it)).map(|it| format!("phantom: {it} does not exist")));
+    wrong.extend(told.iter().filter(|(_, count)| **count > 1).map(|(it, _)| format!("twice: two tell of {it}")));
+    for object in claims.iter().chain(&world.snapshots()) {
+        wrong.extend(left_on(object));
+    }
+    for volume in &volumes {
+        let phase = text(volume, "/status/phase");
+        let is_kept = ends.iter().any(|(_, end)| *end == End::Kept) || name(volume) == "spare";
+        if is_deleting(volume) || (phase != "Bound" && !is_kept) {
+            wrong.push(format!("left: {} is {phase}, deleting: {}", name(volume), is_deleting(volume)));
+        }
+        if is_kept && finalizers(volume).contains(&VOLUME_FINALIZER) && phase != "Bound" {
+            wrong.push(format!("left: our finalizer on {}, which is kept", name(volume)));
+        }
+    }
+    for (claim, end) in ends {
+        let found = claims.iter().find(|it| name(it) == *claim);
+        let phase = found.map_or("Gone", |it| text(it, "/status/phase"));
+        let fits = match end {
+            End::Bound => phase == "Bound",
+            End::Gone | End::Kept => phase == "Gone",
+            End::BoundOrWaiting => phase == "Bound" || phase == "Pending",
+        };
+        if !fits {
+            wrong.push(format!("{claim} is {phase} and not {end:?}"));
+        }
+    }
+    wrong.extend(world.driver.violations().iter().map(ToString::to_string));
+    wrong
+}
+
+fn left_on(object: &Value) -> Vec<String> {
+    let mut left: Vec<String> = finalizers(object)
+        .into_iter()
+        .filter(|it| it.contains(OURS) || SOURCE_FINALIZERS.contains(it))
+        .map(str::to_owned)
+        .collect();
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    left.extend(annotations.into_iter().flatten().map(|(key, _)| key.clone()).filter(|key| key.contains(OURS)));
+    left.into_iter().map(|it| format!("left: {it} on {}", name(object))).collect()
+}
+
+#[test]
+fn books_that_differ_are_noticed() {
+    use csi_control_plane::process::{Clock, Entropy};
+    use csi_control_plane::sandbox::api::{Api, ApiOptions};
+    use csi_control_plane::sandbox::driver::Profile;
+    use serde_json::json;
+
+    let clock = Clock::system();
+    let api = Api::new(ApiOptions::new(clock, Entropy::seeded(1)));
+    let world = World { api, driver: Driver::new(Profile::default(), clock) };
+    assert_eq!(in_the_end(&world, &[]), Vec::<String>::new());
+    world.driver.seed(["orphan", "shared"]);
+    for (volume, handle) in [("one", "shared"), ("two", "shared"), ("three", "missing")] {
+        world.create(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": volume },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "csi": { "driver": crate::world::DRIVER, "volumeHandle": handle } } }));
+    }
+    world.claim("data", json!({}));
+    let marked = json!({ "metadata": { "annotations": { "csi-control-plane.io/provisioning": "{}" },
+        "finalizers": [SOURCE_FINALIZERS[0]] } });
+    let patch = csi_control_plane::sandbox::api::PatchBody::Merge(marked);
+    world.api.patch::<k8s_openapi::api::core::v1::PersistentVolumeClaim>("default", "data", patch).unwrap();
+    let wrong = in_the_end(&world, &[("data", End::Bound)]);
+    for expected in [
+        "leak: nobody tells of orphan",
+        "phantom: missing does not exist",
+        "twice: two tell of shared",
+        "left: provisioner.storage.kubernetes.io/cloning-protection on data",
+        "left: csi-control-plane.io/provisioning on data",
+        "left: one is Pending, deleting: false",
+        "data is Pending and not Bound",
+    ] {
+        assert!(wrong.iter().any(|it| it == expected), "{expected} is missing: {wrong:#?}");
+    }
+}
