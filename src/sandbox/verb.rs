@@ -134,6 +134,8 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     story.play().await?;
     if wanted.keep {
         story.linger().await?;
+        // Whoever tries claims and pods by hand finds the cluster's own controllers at work.
+        stage.start_actors();
         story.narrator.say(format_args!(
             "\nKept up: two volumes are attached, one attachment fails. Try\n\
              \x20 kubectl --kubeconfig {0} get volumeattachments,pv\n\

@@ -51,7 +51,7 @@ fn phase(cluster: &Cluster, volume: &Value, phase: &str) {
     let now = text(volume, "/status/phase");
     // What was released or has failed is looked after by whoever deletes it.
     if now != phase && !(phase == "Released" && now == "Failed") {
-        cluster.change_status(VOLUMES, volume, json!({ "phase": phase }));
+        cluster.change_status(VOLUMES, volume, &json!({ "phase": phase }));
     }
 }
 
@@ -70,7 +70,7 @@ fn look_at_claim(cluster: &Cluster, claim: &Value) {
     match volume {
         Some(volume) if !theirs(&volume) => bind(cluster, claim, &volume),
         _ if is_complete && text(claim, "/status/phase") != "Lost" => {
-            cluster.change_status(CLAIMS, claim, json!({ "phase": "Lost", "capacity": null, "accessModes": null }));
+            cluster.change_status(CLAIMS, claim, &json!({ "phase": "Lost", "capacity": null, "accessModes": null }));
         }
         _ => {}
     }
@@ -135,6 +135,6 @@ fn bind(cluster: &Cluster, claim: &Value, volume: &Value) {
         if !class.is_empty() {
             status["currentVolumeAttributesClassName"] = class.into();
         }
-        cluster.change_status(CLAIMS, claim, status);
+        cluster.change_status(CLAIMS, claim, &status);
     }
 }

@@ -119,7 +119,7 @@ impl Cluster {
     }
 
     /// Changes an object's status, if the object still is as it was seen.
-    fn change_status(&self, kind: Kind, seen: &Value, status: Value) -> bool {
+    fn change_status(&self, kind: Kind, seen: &Value, status: &Value) -> bool {
         self.write(kind, seen, json!({ "status": status }), true)
     }
 

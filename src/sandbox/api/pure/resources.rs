@@ -72,11 +72,6 @@ enum Status {
     None,
 }
 
-/// A kind that a definition brings.
-const fn optional(resource: Resource) -> Resource {
-    Resource { optional: true, ..resource }
-}
-
 /// Every kind, by group and then by name, as discovery sorts them.
 pub const RESOURCES: &[Resource] = &[
     resource!("" "v1" "ConfigMap" "configmaps" "configmap" &["cm"], Namespaced, None, STORED),
@@ -108,18 +103,22 @@ pub const RESOURCES: &[Resource] = &[
     resource!("authorization.k8s.io" "v1" "SelfSubjectAccessReview" "selfsubjectaccessreviews" "selfsubjectaccessreview" &[], Cluster, None, QUESTION),
     resource!("authorization.k8s.io" "v1" "SelfSubjectRulesReview" "selfsubjectrulesreviews" "selfsubjectrulesreview" &[], Cluster, None, QUESTION),
     resource!("coordination.k8s.io" "v1" "Lease" "leases" "lease" &[], Namespaced, None, STORED),
-    optional(
-        resource!("gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" "referencegrant" &[], Namespaced, None, INSTALLED),
-    ),
-    optional(
-        resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotClass" "volumesnapshotclasses" "volumesnapshotclass" &[], Cluster, None, INSTALLED),
-    ),
-    optional(
-        resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotContent" "volumesnapshotcontents" "volumesnapshotcontent" &[], Cluster, Apart, INSTALLED),
-    ),
-    optional(
-        resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshot" "volumesnapshots" "volumesnapshot" &[], Namespaced, Apart, INSTALLED),
-    ),
+    Resource {
+        optional: true,
+        ..resource!("gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" "referencegrant" &[], Namespaced, None, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotClass" "volumesnapshotclasses" "volumesnapshotclass" &[], Cluster, None, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotContent" "volumesnapshotcontents" "volumesnapshotcontent" &[], Cluster, Apart, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshot" "volumesnapshots" "volumesnapshot" &[], Namespaced, Apart, INSTALLED)
+    },
     resource!("storage.k8s.io" "v1" "CSIDriver" "csidrivers" "csidriver" &[], Cluster, None, STORED),
     resource!("storage.k8s.io" "v1" "CSINode" "csinodes" "csinode" &[], Cluster, None, STORED),
     resource!("storage.k8s.io" "v1" "CSIStorageCapacity" "csistoragecapacities" "csistoragecapacity" &[], Namespaced, None, STORED),
