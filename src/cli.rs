@@ -183,15 +183,25 @@ fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
     Instead { text, exit: Exit::Usage }
 }
 
-/// Whoever comes from csi-attacher tries its flags first.
+/// Whoever comes from a Go sidecar tries its flags first. A flag of several that means the same is told once.
 fn moved(argument: &str) -> Option<String> {
-    let flag = flags::find(argument)?;
-    let now = match flag.now {
-        flags::Now::Key(key) => format!("is the configuration key {key} here"),
-        flags::Now::Verb(verb) => format!("is the verb `{verb}` here"),
-        flags::Now::Gone => "has no counterpart here".to_owned(),
-    };
-    Some(format!("csi-attacher's flag --{} {now} ({}); all of them: docs/flags.md", flag.name, flag.note))
+    let found = flags::find(argument);
+    let told = found.iter().map(|(sidecar, flag)| {
+        let now = match flag.now {
+            flags::Now::Key(key) => format!("is the configuration key {key} here"),
+            flags::Now::Verb(verb) => format!("is the verb `{verb}` here"),
+            flags::Now::Gone => "has no counterpart here".to_owned(),
+        };
+        (flag.now, format!("{sidecar}'s flag --{} {now} ({})", flag.name, flag.note))
+    });
+    let mut texts: Vec<(flags::Now, String)> = Vec::new();
+    for (now, text) in told {
+        if !texts.iter().any(|(known, _)| *known == now) {
+            texts.push((now, text));
+        }
+    }
+    let texts: Vec<String> = texts.into_iter().map(|(_, text)| text).collect();
+    (!texts.is_empty()).then(|| format!("{}; all of them: docs/flags.md", texts.join("; ")))
 }
 
 #[cfg(test)]

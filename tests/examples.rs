@@ -9,6 +9,7 @@ use csi_control_plane::cli::{self, Command};
 use csi_control_plane::config::{Config, File, Loaded, PREFIX, Rejected, RoleSection, Sources, flags, load};
 use csi_control_plane::process::Section;
 use csi_control_plane::roles::attacher::AttacherSection;
+use csi_control_plane::roles::provisioner::ProvisionerSection;
 use csi_control_plane::roles::reconciler::ReconcilerSection;
 use csi_control_plane::roles::sections;
 use serde_json::Value;
@@ -62,6 +63,10 @@ fn the_reference_is_the_defaults() {
     );
     assert_eq!(RoleSection::read::<AttacherSection>(&reference.roles["attacher"]).unwrap(), AttacherSection::default());
     assert_eq!(
+        RoleSection::read::<ProvisionerSection>(&reference.roles["provisioner"]).unwrap(),
+        ProvisionerSection::default()
+    );
+    assert_eq!(
         RoleSection::read::<ReconcilerSection>(&reference.roles["reconciler"]).unwrap(),
         ReconcilerSection::default()
     );
@@ -99,6 +104,7 @@ fn the_defaults_are_without_a_fault() {
         assert!(faults.is_empty(), "{faults:?}");
     }
     check::<AttacherSection>();
+    check::<ProvisionerSection>();
     check::<ReconcilerSection>();
     assert!(load(&Sources::default(), &sections()).is_ok());
 }
@@ -148,9 +154,10 @@ fn every_key_can_be_set_by_a_variable() {
 fn the_table_of_flags_is_true_and_complete() {
     let document = text("docs/flags.md");
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `--")).collect();
-    assert_eq!(rows, flags::rows().collect::<Vec<_>>(), "docs/flags.md must hold these rows");
+    let expected: Vec<String> = flags::SIDECARS.iter().flat_map(flags::Sidecar::rows).collect();
+    assert_eq!(rows, expected, "docs/flags.md must hold these rows");
     let keys = keys(&Config::schema(&sections()));
-    for flag in flags::FLAGS {
+    for flag in flags::SIDECARS.iter().flat_map(|sidecar| sidecar.flags) {
         match flag.now {
             flags::Now::Key(key) => assert!(keys.iter().any(|known| known == key), "--{}: no key {key}", flag.name),
             flags::Now::Verb(verb) => {

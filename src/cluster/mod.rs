@@ -13,8 +13,8 @@
 //! - **Deletes are delivered**, also those that happened while no watch was open.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
-//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `quantity`, `rbac`,
-//! `scope` and `event_book` are pure: no async, no clock, no client.
+//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `quantity`,
+//! `rbac`, `scope` and `event_book` are pure: no async, no clock, no client.
 
 mod api;
 mod cache;

@@ -159,7 +159,7 @@ fn in_twos(whole: &str, part: &str, power: u32) -> Option<u128> {
     let (mut carry, mut up) = (0_u128, false);
     for digit in part.bytes().rev() {
         let product = (u128::from(digit - b'0') << power) + carry;
-        up |= product % 10 != 0;
+        up |= !product.is_multiple_of(10);
         carry = product / 10;
     }
     Some((whole << power) + carry + u128::from(up))

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
 
+use super::capacity::CapacitySection;
+
 /// The provisioner: how much it does at once, what it asks of the driver, and how it tries again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -58,6 +60,8 @@ pub struct ProvisionerSection {
     pub delete_without_secret: bool,
     /// The namespaces that deletion secrets may be in. Empty: any.
     pub deletion_secret_namespaces: Vec<String>,
+    /// How much room there is, told to the scheduler.
+    pub capacity: CapacitySection,
     /// One daemon per node, each for its own node's volumes.
     pub node_deployment: NodeDeploymentSection,
 }
@@ -163,6 +167,7 @@ impl Default for ProvisionerSection {
             snapshot_sweep_interval: Duration::from_secs(300),
             delete_without_secret: false,
             deletion_secret_namespaces: Vec::new(),
+            capacity: CapacitySection::default(),
             node_deployment: NodeDeploymentSection::default(),
         }
     }

@@ -104,13 +104,18 @@ pub enum Site {
     /// Ours: there is one daemon for the cluster, or the claim is for this node.
     Here,
     /// Another node's.
-    Elsewhere,
+    Elsewhere {
+        /// That node may be no more: look again after this long.
+        look_again: Option<std::time::Duration>,
+    },
+    /// Another node's, which may be no more.
+    Held,
     /// Nobody's yet: ours if we are the first to take it, and not before this long from now.
     Free {
         /// The rest of the wait.
         wait: std::time::Duration,
         /// Whether this node's driver was asked for its capacity, and has enough or did not say.
-        fits: Option<bool>,
+        has_room: bool,
     },
 }
 
@@ -140,8 +145,6 @@ pub enum Ignored {
     NoNode,
     /// Another node's daemon provisions it.
     Elsewhere,
-    /// This node has no room for it.
-    NoRoom,
     /// A volume populator provisions it.
     Populator,
 }
@@ -161,6 +164,8 @@ pub enum Step {
     ConfirmVolume,
     /// Come back after this long: another node may take the claim first.
     WaitTurn(std::time::Duration),
+    /// Read the node that was selected: its daemon may be no more.
+    AskForHolder(String),
     /// Ask the driver how much room this node has.
     AskCapacity,
     /// Write this node's name on the claim.
@@ -207,6 +212,12 @@ pub fn next_step(view: &View<'_>) -> Step {
         },
         Phase::Saved => owed(view, false).unwrap_or(Step::Settled),
         Phase::Idle => idle_step(view),
+        // Begun by another node's daemon, or by our own before it was restarted.
+        Phase::Outstanding if progress.resumed && view.site != Site::Here => match (turn(view), view.site) {
+            (Some(step), _) => step,
+            // The node that began it is no more: whoever takes the claim resumes it.
+            (None, _) => Step::TakeClaim,
+        },
         Phase::Outstanding if *view.volume == Place::Ours => owed(view, false).unwrap_or(Step::Settled),
         Phase::Outstanding if !progress.confirmed && claim.guarded => Step::ConfirmVolume,
         Phase::Outstanding => match view.volume {
@@ -226,24 +237,30 @@ fn idle_step(view: &View<'_>) -> Step {
         Place::Ours => return owed(view, false).unwrap_or(Step::Settled),
         Place::Taken(what) => return Step::Refuse(Refusal::NameTaken(what.clone())),
     }
-    if let Site::Free { wait, .. } = view.site
-        && !wait.is_zero()
-    {
-        return Step::WaitTurn(wait);
+    if let Some(step) = turn(view) {
+        return step;
     }
     if let Some(step) = prepare(view) {
         return step;
     }
-    match view.site {
-        Site::Elsewhere | Site::Here => {}
-        Site::Free { fits: None, .. } => return Step::AskCapacity,
-        Site::Free { fits: Some(false), .. } => return Step::Ignore(Ignored::NoRoom),
-        Site::Free { fits: Some(true), .. } => return Step::TakeClaim,
+    if let Site::Free { has_room, .. } = view.site {
+        return if has_room { Step::TakeClaim } else { Step::AskCapacity };
     }
     if view.rules.durable && !is_marked(view) {
         return Step::SaveIntent;
     }
     Step::Create
+}
+
+/// What comes before a claim is ours, where each node has a daemon of its own.
+fn turn(view: &View<'_>) -> Option<Step> {
+    match view.site {
+        Site::Here => None,
+        Site::Elsewhere { look_again: Some(wait) } => Some(Step::WaitTurn(wait)),
+        Site::Elsewhere { look_again: None } => Some(Step::Ignore(Ignored::Elsewhere)),
+        Site::Held => Some(Step::AskForHolder(view.claim.selected_node.clone().unwrap_or_default())),
+        Site::Free { wait, .. } => (!wait.is_zero()).then_some(Step::WaitTurn(wait)),
+    }
 }
 
 /// Whether the claim carries our mark and what we are about to ask.
@@ -317,10 +334,7 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     if waits_for_consumer(class) && claim.selected_node.is_none() {
         return Some(Ignored::NoNode);
     }
-    if let Origin::Populator(_) = view.source {
-        return Some(Ignored::Populator);
-    }
-    (view.site == Site::Elsewhere).then_some(Ignored::Elsewhere)
+    matches!(view.source, Origin::Populator(_)).then_some(Ignored::Populator)
 }
 
 /// Whether volumes of the class are made only once a pod has been given a node.

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cluster::{
-    Api, Cache, CsiNode, EventRecorder, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot,
+    Api, Cache, CsiNode, CsiStorageCapacity, EventRecorder, Node, ObjectName, PersistentVolume, PersistentVolumeClaim,
+    StorageClass, VolumeAttachment, VolumeSnapshot,
 };
 use crate::csi::{Capabilities, Client, VolumeOperations};
 use crate::election::{Fenced, Term};
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
 
+use super::capacity::CapacityHints;
 use super::claim::{Claim, ClaimKey};
 use super::config::ProvisionerSection;
 use super::decide::{Place, Rules};
@@ -37,6 +38,8 @@ pub struct Known {
     pub snapshots: Cache<VolumeSnapshot>,
     /// Where nodes are; none where topology is switched off or the driver of this node tells.
     pub nodes: Option<(Cache<Node>, Cache<CsiNode>)>,
+    /// What the scheduler was told of the room that is left; none where that is switched off.
+    pub capacities: Option<Cache<CsiStorageCapacity>>,
 }
 
 /// What every ticket of a term shares.
@@ -74,6 +77,8 @@ pub struct Desk {
     pub identity: String,
     /// The finalizer that the attacher beside us would put on a volume at its first attach.
     pub attacher_finalizer: Option<String>,
+    /// Tells of volumes made and deleted, so that capacity is asked for again.
+    pub hints: CapacityHints,
     /// What was begun.
     pub progress: ProgressBook,
     /// Which claims wait for what no look-up of the caches finds them by.

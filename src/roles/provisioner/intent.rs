@@ -155,8 +155,11 @@ fn written(requirement: &Requirement) -> usize {
     parts.iter().flatten().map(String::len).sum::<usize>() + 32
 }
 
+/// Keys, rows of values, order of preference.
+type Columns<'a> = (Vec<&'a str>, Vec<Vec<Option<&'a str>>>, Vec<usize>);
+
 /// The requirement as columns: every key once, a row for each place, and the order of preference by row.
-fn columns(requirement: &Requirement) -> (Vec<&str>, Vec<Vec<Option<&str>>>, Vec<usize>) {
+fn columns(requirement: &Requirement) -> Columns<'_> {
     let keys: BTreeSet<&str> = requirement.requisite.iter().flat_map(|term| term.pairs().map(|(key, _)| key)).collect();
     let terms = requirement.requisite.iter().map(|term| keys.iter().map(|key| term.get(key)).collect()).collect();
     let at: HashMap<&Term, usize> = requirement.requisite.iter().enumerate().map(|(at, term)| (term, at)).collect();

@@ -18,7 +18,9 @@
 //! any point, asks the same again until the answer is final, and then stores the volume or deletes it.
 
 mod asking;
+pub mod capacity;
 pub mod claim;
+pub mod competition;
 mod config;
 pub mod decide;
 pub mod deletion;
@@ -70,7 +72,8 @@ fn lease(section: &Value) -> LeasePolicy {
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError> {
     let section: ProvisionerSection =
         serde_json::from_value(section.clone()).map_err(|source| LoadError { role: NAME, source })?;
-    let watches_nodes = section.topology && !section.node_deployment.enabled;
+    let watches_nodes = (section.topology || section.capacity.enabled) && !section.node_deployment.enabled;
+    let per_node = section.node_deployment.enabled;
     let known = desk::Known {
         claims: wiring.cache(),
         volumes: wiring.cache(),
@@ -78,8 +81,9 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadE
         attachments: wiring.cache(),
         snapshots: wiring.cache(),
         nodes: watches_nodes.then(|| (wiring.cache(), wiring.cache())),
+        capacities: section.capacity.enabled.then(|| wiring.cache_in(capacity::scope(per_node))),
     };
-    for rule in rules::rules(&section) {
+    for rule in rules::rules(&section).into_iter().chain(capacity::rules(&section.capacity)) {
         wiring.needs(rule);
     }
     let beside_attacher = wiring.hosts("attacher");

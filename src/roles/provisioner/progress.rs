@@ -79,8 +79,6 @@ pub struct Told {
     pub provisioning: bool,
     /// Why it failed last.
     pub failure: Option<String>,
-    /// That its data source is left to a populator, or that it needs another class.
-    pub remark: bool,
 }
 
 impl Phase {

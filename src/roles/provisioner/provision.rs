@@ -16,6 +16,7 @@ use crate::election::TermOver;
 use crate::queue::{Outcome, Ticket};
 
 use super::claim::{Claim, ClaimKey};
+use super::competition::Holder;
 use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, next_step};
 use super::desk::{Awaited, Desk};
 use super::origin::{Findings, origin};
@@ -25,6 +26,7 @@ use super::refusal::{AttemptError, Refusal};
 use super::request::check_capabilities;
 use super::source::{Source, SourceError, Wanted, normalise};
 use super::state::State;
+use super::topology::Term;
 
 /// How often one attempt reads the claim again because a write's precondition failed. More would be a fight with another
 /// writer, which back-off settles better.
@@ -68,6 +70,10 @@ pub(super) struct Attempt<'a> {
     pub(super) seen: Option<PersistentVolume>,
     /// Whether this node has room for the claim.
     pub(super) fits: Option<bool>,
+    /// Whether the node that was selected for it exists.
+    pub(super) holder: Option<Holder>,
+    /// Where the volume that was made can be reached.
+    pub(super) affinity: Option<Vec<Term>>,
     pub(super) operation: Option<OperationGuard>,
     /// The final answer that is to be told once the claim is released.
     pub(super) failure: Option<AttemptError>,
@@ -112,6 +118,8 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
         secrets: None,
         seen: None,
         fits: None,
+        holder: None,
+        affinity: None,
         operation: None,
         failure: None,
         created: false,
@@ -123,6 +131,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
         Ok(End::Provisioned) => {
             attempt.tell_success();
             desk.progress.forget(&uid);
+            desk.locality.forget(&uid);
             Outcome::Settled
         }
         Ok(End::Ignored(why)) => {
@@ -177,7 +186,7 @@ impl Attempt<'_> {
         let source = normalise(&claim.object.spec, &own, desk.section.cross_namespace_sources);
         let origin = self.origin(&claim, &source, &own);
         let site = match class.as_deref() {
-            Some(class) => desk.locality.site(&claim, class, self.fits, self.ticket.age(), desk),
+            Some(class) => desk.locality.site(desk, &claim, class, self.holder, self.fits),
             None => Site::Here,
         };
         Now { claim, present, class, source, origin, place, site }
@@ -244,10 +253,8 @@ impl Attempt<'_> {
             }
             Step::WaitTurn(wait) => Err(Stop::Later(wait)),
             Step::AskCapacity => self.ask_capacity().await,
-            Step::TakeClaim => {
-                let taken = perform::take_claim(self.desk, &now.claim).await;
-                self.refresh_after(taken, now).await
-            }
+            Step::AskForHolder(node) => self.ask_for_holder(&node).await,
+            Step::TakeClaim => self.take(now).await,
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now).await,
             Step::GetAttributesClass(name) => {
@@ -298,7 +305,7 @@ impl Attempt<'_> {
     }
 
     /// A failed precondition says that the view was old: read the claim again and go on. Anything else ends the attempt.
-    async fn refresh_after(&mut self, done: Result<(), Stop>, now: &Now) -> Result<(), Stop> {
+    pub(super) async fn refresh_after(&mut self, done: Result<(), Stop>, now: &Now) -> Result<(), Stop> {
         let Err(Stop::Failed(error)) = &done else { return done };
         if !error.is_stale() || self.refreshes >= MAX_REFRESHES {
             return done;

@@ -2,6 +2,7 @@
 //!
 //! People hear of changes: the Go sidecar tells of every attempt, and says the same of each. What is ignored is no failure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::progress::Phase;
 use super::provision::Attempt;
 use super::refusal::AttemptError;
 use super::source::{Source, normalise};
+use super::topology::Term;
 
 /// The provisioner's figures.
 #[derive(Debug)]
@@ -133,6 +135,7 @@ impl Attempt<'_> {
         }
         info!("provisioned");
         let (class, source) = self.labels();
+        desk.hints.provisioned(&class, self.affinity.as_deref());
         desk.reporter.provisioned(&class, &source, desk.clock.now().saturating_duration_since(self.begun));
         let told = &self.progress.told;
         let is_news = told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All;
@@ -175,6 +178,9 @@ impl Attempt<'_> {
         if self.is_wanted() {
             let (class, source) = self.labels();
             desk.reporter.provision_failed(&class, &source);
+            if matches!(error, AttemptError::Driver(_)) {
+                desk.hints.failed(&class);
+            }
             let text = Some(message.clone());
             if self.progress.told.failure != text {
                 self.progress.told.failure = text;
@@ -217,8 +223,14 @@ impl Desk {
 
     /// A volume and its object are gone.
     pub(super) fn tell_deleted(&self, volume: &PersistentVolume) {
+        // Its uid stays known until the cache has seen that it is gone: whatever wakes the key before must not delete twice.
         info!("the volume and its persistentvolume are gone");
-        self.deleted.forget(volume.metadata.uid.as_deref().unwrap_or_default());
+        // A term with several values for a key was not made by us.
+        let place = |term: &BTreeMap<String, Vec<String>>| {
+            Term::new(term.iter().filter_map(|(key, values)| Some((key.clone(), values.first()?.clone()))))
+        };
+        let places: Vec<Term> = volume.spec.node_affinity.iter().map(place).collect();
+        self.hints.deleted((!places.is_empty()).then_some(&places));
     }
 
     fn permit(&self) -> Permit {

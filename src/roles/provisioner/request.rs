@@ -55,6 +55,7 @@ impl NameRule {
 
 /// What is the same for every claim of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch of the configuration or of the driver")]
 pub struct ProvisionRules {
     /// Our driver.
     pub driver: String,

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tracing::{info, info_span};
+use tracing::{error, info, info_span, warn};
 
 use crate::cluster::names;
 use crate::election::Term;
 use crate::process::{TaskEnds, Tasks};
+use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, Ticket, WorkQueue};
 use crate::roles::queues;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
+use super::capacity::{CapacityDesk, CapacityHintReceiver, CapacityHints, CapacityKnown, Places};
 use super::claim::ClaimKey;
 use super::config::ProvisionerSection;
 use super::decide::Rules;
@@ -21,8 +23,9 @@ use super::feed::Shift;
 use super::protection::decide::SourceKey;
 use super::report::Reporter;
 use super::request::{NameRule, ProvisionRules};
-use super::site::Locality;
-use super::{NAME, deletion, protection, provision};
+use super::site::{Home, Locality};
+use super::topology::LocalNode;
+use super::{NAME, capacity, deletion, protection, provision};
 
 /// The name of the queue of content sources.
 const QUEUE_SOURCES: &str = "sources";
@@ -51,11 +54,19 @@ impl Provisioner {
             () = term.over() => return Ok(()),
             () = self.known.synced() => {}
         }
+        let Some(locality) = self.locality(cx, &term).await else { return Ok(()) };
         let (tasks, mut ends) = Tasks::new(NAME);
-        let shift = self.shift(cx, &term);
+        let (hints, heard) = if self.section.capacity.enabled {
+            let (hints, heard) = CapacityHints::new();
+            (hints, Some(heard))
+        } else {
+            (CapacityHints::off(), None)
+        };
+        let (places, stop) = (self.places(&locality), term.stopping());
+        let shift = self.shift(cx, &term, locality, hints);
         info!(topology = shift.desk.asking.topology, durable = shift.desk.rules.durable, "serving claims");
 
-        let stop = term.stopping();
+        let capacity = self.capacity(cx, &term, places, heard);
         let claims = shift.claims.run(stop.clone(), {
             let desk = shift.desk.clone();
             move |ticket: Ticket<ClaimKey>| provision::handle(desk.clone(), ticket).boxed()
@@ -90,7 +101,7 @@ impl Provisioner {
             // A lost lease ends everything at once: another replica may lead already.
             () = term.lost() => Ok(()),
             // Otherwise what is in flight ends first.
-            ((), (), ()) = futures::future::join3(claims, volumes, sources) => Ok(()),
+            ((), (), (), ()) = futures::future::join4(claims, volumes, sources, capacity) => Ok(()),
             end = unexpected_end(&mut ends) => Err(end),
         };
         drop(subscriptions);
@@ -100,7 +111,79 @@ impl Provisioner {
         result
     }
 
-    fn shift(&self, cx: &RoleContext, term: &Term) -> Shift {
+    /// Which claims are for this daemon: asked of the driver where each node has one of its own. `None`: the term is over.
+    async fn locality(&self, cx: &RoleContext, term: &Term) -> Option<Locality> {
+        if !self.section.node_deployment.enabled {
+            return Some(Locality::Cluster);
+        }
+        let Some(name) = cx.instance.node.clone() else {
+            error!("nodeDeployment is enabled, and NODE_NAME is not set: no claim is provisioned");
+            term.over().await;
+            return None;
+        };
+        for failures in 1.. {
+            match cx.driver.client.node_get_info(NodeGetInfoRequest {}).await {
+                Ok(answer) => {
+                    let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
+                    let node = LocalNode { name, segments: segments.into_iter().collect() };
+                    let home = Home::new(node, &self.section, cx.clock.now(), cx.entropy.clone());
+                    return Some(Locality::Node(Box::new(home)));
+                }
+                Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
+            }
+            tokio::select! {
+                biased;
+                () = term.over() => return None,
+                () = tokio::time::sleep(self.backoff().delay(failures, None, cx.entropy.fraction())) => {}
+            }
+        }
+        None
+    }
+
+    /// Where the driver's nodes are, for those who tell of its capacity.
+    fn places(&self, locality: &Locality) -> Option<Places> {
+        match (locality, &self.known.nodes) {
+            (Locality::Node(home), _) => Some(home.places()),
+            (Locality::Cluster, Some((nodes, csi_nodes))) => {
+                Some(Places::Cluster { nodes: nodes.clone(), csi_nodes: csi_nodes.clone() })
+            }
+            (Locality::Cluster, None) => None,
+        }
+    }
+
+    /// Keeps the scheduler informed of the room that is left, if that is wanted.
+    async fn capacity(
+        &self,
+        cx: &RoleContext,
+        term: &Term,
+        places: Option<Places>,
+        heard: Option<CapacityHintReceiver>,
+    ) {
+        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.known.capacities) else { return };
+        let desk = CapacityDesk {
+            role: NAME,
+            driver: cx.driver.name.clone(),
+            has_get_capacity: cx.driver.capabilities.get_capacity(),
+            section: self.section.capacity.clone(),
+            backoff: self.backoff(),
+            known: CapacityKnown { classes: self.known.classes.clone(), capacities: capacities.clone() },
+            places,
+            api: term.fence(cx.api.clone()),
+            client: term.fence(cx.driver.client.clone()),
+            instance: cx.instance.clone(),
+            board: cx.board.clone(),
+            meter: cx.meter.clone(),
+            clock: cx.clock,
+            entropy: cx.entropy.clone(),
+        };
+        capacity::run(desk, heard, term.stopping()).await;
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff { initial: self.section.retry.initial, max: self.section.retry.max }
+    }
+
+    fn shift(&self, cx: &RoleContext, term: &Term, locality: Locality, hints: CapacityHints) -> Shift {
         let section = &self.section;
         let sources = self.queue(
             cx,
@@ -110,7 +193,7 @@ impl Provisioner {
             |key: &SourceKey| info_span!(parent: None, "source", role = NAME, source = %key),
         );
         Shift {
-            desk: Arc::new(self.desk(cx, term, sources.clone())),
+            desk: Arc::new(self.desk(cx, term, locality, hints, sources.clone())),
             claims: self.queue(
                 cx,
                 names::QUEUE_CLAIMS,
@@ -137,13 +220,20 @@ impl Provisioner {
         workers: usize,
         span: impl Fn(&K) -> tracing::Span + Send + Sync + 'static,
     ) -> WorkQueue<K> {
-        let backoff = Backoff { initial: self.section.retry.initial, max: self.section.retry.max };
         let lanes = vec![LaneSettings { name: lane.to_owned(), workers }];
-        let settings = QueueSettings { name: name.to_owned(), lanes, backoff, span: Some(Arc::new(span)) };
+        let settings =
+            QueueSettings { name: name.to_owned(), lanes, backoff: self.backoff(), span: Some(Arc::new(span)) };
         WorkQueue::new(settings, &cx.meter, cx.clock, cx.entropy.clone())
     }
 
-    fn desk(&self, cx: &RoleContext, term: &Term, free_sources: WorkQueue<SourceKey>) -> Desk {
+    fn desk(
+        &self,
+        cx: &RoleContext,
+        term: &Term,
+        locality: Locality,
+        hints: CapacityHints,
+        free_sources: WorkQueue<SourceKey>,
+    ) -> Desk {
         let (section, driver) = (&self.section, &cx.driver);
         let capabilities = &driver.capabilities;
         let rules = Rules {
@@ -175,7 +265,8 @@ impl Provisioner {
             capabilities: capabilities.clone(),
             section: section.clone(),
             known: self.known.clone(),
-            locality: Locality::Cluster,
+            locality,
+            hints,
             term: term.clone(),
             api: term.fence(cx.api.clone()),
             driver: term.fence(driver.client.clone()),

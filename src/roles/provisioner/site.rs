@@ -1,48 +1,185 @@
 //! Which claims and volumes are for this daemon, and what it knows of where nodes are.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, StorageClass};
+use tokio::time::Instant;
 
+use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, StorageClass};
+use crate::process::Entropy;
+
+use super::capacity::Places;
 use super::claim::Claim;
-use super::decide::Site;
+use super::competition::{Holder, Manners, Races, Sight, Verdict, is_within_reach};
+use super::config::ProvisionerSection;
+use super::decide::{Site, waits_for_consumer};
 use super::desk::Desk;
-use super::topology::{Cluster, DriverOnNode};
+use super::intent::Intent;
+use super::topology::{Cluster, DriverOnNode, LocalNode, Term, TopologyInput, plan_requirement};
 
 /// Which claims and volumes are for this daemon.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum Locality {
     /// All: there is one daemon for the cluster.
     Cluster,
+    /// Those of one node, which has a daemon of its own.
+    Node(Box<Home>),
+}
+
+/// The node that a daemon works for.
+#[derive(Debug)]
+pub struct Home {
+    node: LocalNode,
+    place: Term,
+    competes: bool,
+    manners: Manners,
+    races: Mutex<Races>,
+    origin: Instant,
+    entropy: Entropy,
+}
+
+impl Home {
+    /// This node, where the driver says that it is. `now` is any moment.
+    pub fn new(node: LocalNode, section: &ProvisionerSection, now: Instant, entropy: Entropy) -> Self {
+        let settings = &section.node_deployment;
+        Self {
+            place: Term::new(node.segments.clone()),
+            node,
+            competes: settings.immediate_binding,
+            manners: Manners {
+                base: settings.base_delay,
+                max: settings.max_delay,
+                poll: section.capacity.poll_interval,
+            },
+            races: Mutex::default(),
+            origin: now,
+            entropy,
+        }
+    }
+
+    /// The same for those who tell of the driver's capacity.
+    pub fn places(&self) -> Places {
+        Places::Local { node: self.node.name.clone(), place: self.place.clone() }
+    }
+
+    fn races(&self) -> MutexGuard<'_, Races> {
+        self.races.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn since(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.origin)
+    }
+
+    /// Whether our node is one that the class allows.
+    fn is_in_reach(&self, desk: &Desk, claim: &Claim, class: &StorageClass) -> bool {
+        class.allowed_topologies.is_empty()
+            || plan_requirement(&TopologyInput {
+                driver: &desk.rules.driver,
+                selected_node: Some(&self.node.name),
+                allowed: &class.allowed_topologies,
+                strict: desk.section.strict_topology,
+                immediate: desk.section.immediate_topology,
+                claim_name: claim.key.name.name(),
+                cluster: &self.node,
+            })
+            .is_ok()
+    }
+
+    fn site(
+        &self,
+        desk: &Desk,
+        claim: &Claim,
+        class: &StorageClass,
+        holder: Option<Holder>,
+        fits: Option<bool>,
+    ) -> Site {
+        // A claim that lost its node while an answer was outstanding stays with whoever has asked.
+        let asked = || {
+            let text = claim.intent.as_deref().filter(|_| claim.guarded)?;
+            Intent::parse(text).ok()?.node
+        };
+        let selected = claim.selected_node.clone().or_else(asked);
+        let sight = Sight {
+            own: &self.node.name,
+            selected: selected.as_deref(),
+            immediate: !waits_for_consumer(class),
+            competes: self.competes,
+            in_reach: self.is_in_reach(desk, claim, class),
+            holder,
+        };
+        let now = self.since(desk.clock.now());
+        let verdict = self.races().verdict(&claim.key.uid, &sight, &self.manners, now, self.entropy.fraction());
+        match verdict {
+            Verdict::Mine => Site::Here,
+            Verdict::Other { look_again } => Site::Elsewhere { look_again },
+            Verdict::Ignore => Site::Elsewhere { look_again: None },
+            Verdict::AskForHolder => Site::Held,
+            Verdict::Compete { delay } => Site::Free { wait: delay, has_room: false },
+            Verdict::Claim => Site::Free { wait: Duration::ZERO, has_room: fits == Some(true) },
+        }
+    }
 }
 
 impl Locality {
     /// This node's name, where each node has a daemon of its own.
     pub fn node(&self) -> Option<&str> {
-        None
+        match self {
+            Self::Cluster => None,
+            Self::Node(home) => Some(&home.node.name),
+        }
     }
 
-    /// Whose claim it is. `fits`: whether this node's driver has room for it; `age`: since when it is known.
+    /// Whose claim it is. `holder`: whether the selected node exists, if that was asked; `fits`: whether our driver has room.
     pub fn site(
         &self,
-        _claim: &Claim,
-        _class: &StorageClass,
-        _fits: Option<bool>,
-        _age: Duration,
-        _desk: &Desk,
+        desk: &Desk,
+        claim: &Claim,
+        class: &StorageClass,
+        holder: Option<Holder>,
+        fits: Option<bool>,
     ) -> Site {
-        Site::Here
+        match self {
+            Self::Cluster => Site::Here,
+            Self::Node(home) => home.site(desk, claim, class, holder, fits),
+        }
+    }
+
+    /// There is no room for a claim here: how long to wait until it is looked for again.
+    pub fn no_room(&self, uid: &str, now: Instant) -> Duration {
+        let Self::Node(home) = self else { return Duration::ZERO };
+        let verdict = home.races().no_room(uid, &home.manners, home.since(now));
+        if let Verdict::Compete { delay } = verdict { delay } else { home.manners.poll }
+    }
+
+    /// Another node was quicker.
+    pub fn lost(&self, uid: &str) {
+        if let Self::Node(home) = self {
+            home.races().lost(uid);
+        }
+    }
+
+    /// The claim is settled, or gone.
+    pub fn forget(&self, uid: &str) {
+        if let Self::Node(home) = self {
+            home.races().forget(uid);
+        }
     }
 
     /// Whether a volume is where this daemon's driver can delete it.
-    pub fn is_here(&self, _volume: &PersistentVolume) -> bool {
-        true
+    pub fn is_here(&self, volume: &PersistentVolume) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Node(home) => is_within_reach(&volume.spec.node_affinity, &home.place),
+        }
     }
 
     /// Shows what is known of where nodes are.
     pub fn with_cluster<R>(&self, desk: &Desk, look: impl FnOnce(&dyn Cluster) -> R) -> R {
-        look(&Cached { nodes: desk.known.nodes.as_ref(), driver: &desk.rules.driver })
+        match self {
+            Self::Cluster => look(&Cached { nodes: desk.known.nodes.as_ref(), driver: &desk.rules.driver }),
+            Self::Node(home) => look(&home.node),
+        }
     }
 }
 

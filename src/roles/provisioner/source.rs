@@ -104,7 +104,7 @@ impl ContentSource {
 
 /// Reads what a claim in `namespace` wants its volume made from. `dataSource` wins over `dataSourceRef`.
 pub fn normalise(spec: &ClaimSpec, namespace: &str, cross_namespace: bool) -> Result<Source, SourceError> {
-    let fail = |fault| SourceError { fault, waits_for: WaitsFor::Claim };
+    let fail = |fault| SourceError { fault: Box::new(fault), waits_for: WaitsFor::Claim };
     let (source, elsewhere) = match (&spec.data_source, &spec.data_source_ref) {
         (Some(source), _) => (source, None),
         // An empty namespace is the claim's own.
@@ -143,7 +143,10 @@ pub fn check_grants(grants: &[ReferenceGrant], from: &str, source: &Source) -> R
     }
     let (namespace, name) = (namespace.clone(), name.clone());
     let waits_for = WaitsFor::Grant(namespace.clone());
-    Err(SourceError { fault: SourceFault::NotGranted { kind, namespace, name, from: from.to_owned() }, waits_for })
+    Err(SourceError {
+        fault: Box::new(SourceFault::NotGranted { kind, namespace, name, from: from.to_owned() }),
+        waits_for,
+    })
 }
 
 fn grants_use(grant: &ReferenceGrant, from: &str, (group, kind, namespace, name): (&str, &str, &str, &str)) -> bool {
@@ -208,7 +211,7 @@ pub fn check_snapshot(
     content: Option<&VolumeSnapshotContent>,
 ) -> Result<ContentSource, SourceError> {
     let at_snapshot = |problem| SourceError {
-        fault: SourceFault::Object { object: format!("{SNAPSHOT} {namespace}/{name}"), problem },
+        fault: Box::new(SourceFault::Object { object: format!("{SNAPSHOT} {namespace}/{name}"), problem }),
         waits_for: WaitsFor::Snapshot { namespace: namespace.to_owned(), name: name.to_owned() },
     };
     let snapshot = snapshot.ok_or_else(|| at_snapshot(Problem::Missing))?;
@@ -219,7 +222,7 @@ pub fn check_snapshot(
     let bound =
         bound_content(snapshot).ok_or_else(|| at_snapshot(Problem::Lacks("status.boundVolumeSnapshotContentName")))?;
     let at_content = |problem| SourceError {
-        fault: SourceFault::Object { object: format!("VolumeSnapshotContent {bound}"), problem },
+        fault: Box::new(SourceFault::Object { object: format!("VolumeSnapshotContent {bound}"), problem }),
         waits_for: WaitsFor::Content(bound.to_owned()),
     };
     let content = content.ok_or_else(|| at_content(Problem::Missing))?;
@@ -262,7 +265,7 @@ pub fn check_clone(
     volume: Option<&PersistentVolume>,
 ) -> Result<ContentSource, SourceError> {
     let at_source = |problem| SourceError {
-        fault: SourceFault::Object { object: format!("{CLAIM} {namespace}/{name}"), problem },
+        fault: Box::new(SourceFault::Object { object: format!("{CLAIM} {namespace}/{name}"), problem }),
         waits_for: WaitsFor::Source { namespace: namespace.to_owned(), name: name.to_owned() },
     };
     let source = source.ok_or_else(|| at_source(Problem::Missing))?;
@@ -278,7 +281,7 @@ pub fn check_clone(
     let held = spec.volume_name.as_deref().filter(|held| !held.is_empty());
     let held = held.ok_or_else(|| at_source(Problem::Lacks("spec.volumeName")))?;
     let at_volume = |problem| SourceError {
-        fault: SourceFault::Object { object: format!("PersistentVolume {held}"), problem },
+        fault: Box::new(SourceFault::Object { object: format!("PersistentVolume {held}"), problem }),
         waits_for: WaitsFor::Volume(held.to_owned()),
     };
     let volume = volume.ok_or_else(|| at_volume(Problem::Missing))?;

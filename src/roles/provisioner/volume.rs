@@ -234,7 +234,7 @@ fn listed(places: &[Term]) -> String {
     const SHOWN: usize = 5;
     let mut text = places.iter().take(SHOWN).map(|place| format!("({place})")).collect::<Vec<_>>().join(", ");
     if places.len() > SHOWN {
-        text.push_str(&format!(" and {} more", places.len() - SHOWN));
+        text = format!("{text} and {} more", places.len() - SHOWN);
     }
     text
 }

@@ -39,7 +39,8 @@ pub enum WaitsFor {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{fault}")]
 pub struct SourceError {
-    pub(super) fault: SourceFault,
+    // Boxed: an error must not make every answer large.
+    pub(super) fault: Box<SourceFault>,
     pub(super) waits_for: WaitsFor,
 }
 
@@ -139,7 +140,7 @@ pub enum Problem {
 impl SourceError {
     /// How the claim stands: a mistake in it is final; all else may come, and was not asked of the driver.
     pub fn state(&self) -> State {
-        match &self.fault {
+        match &*self.fault {
             SourceFault::NoName(_) | SourceFault::WrongGroup(_) | SourceFault::CrossNamespaceOff(_) => State::Finished,
             SourceFault::NotGranted { .. } | SourceFault::Object { .. } => State::NoChange,
         }

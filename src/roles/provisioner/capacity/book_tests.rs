@@ -1,0 +1,141 @@
+//! Whatever the world looked like: after one pass it is as wanted, and a second pass finds nothing to do.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::cluster::{Origin, Patch};
+use crate::process::Clock;
+use crate::roles::provisioner::topology::Term;
+
+const DRIVER: &str = "demo";
+
+fn book() -> Book {
+    let style = Style { namespace: "kube-system".into(), labels: BTreeMap::default(), owner: None };
+    Book::new(ClassFilter { driver: DRIVER.into(), immediate: false }, style)
+}
+
+fn change<K>(old: Option<&Arc<K>>, new: Option<&Arc<K>>) -> Change<K> {
+    Change { old: old.cloned(), new: new.cloned(), origin: Origin::Watch }
+}
+
+fn class(name: &str) -> Arc<StorageClass> {
+    let class = json!({ "metadata": { "name": name, "uid": format!("uid-of-{name}") }, "provisioner": DRIVER,
+        "volumeBindingMode": "WaitForFirstConsumer" });
+    Arc::new(serde_json::from_value(class).unwrap())
+}
+
+fn zone(name: &str) -> Term {
+    Term::new([("zone", name)])
+}
+
+fn item(class: &str, place: &str) -> Item {
+    Item { class: class.into(), segment: Arc::new(zone(place)) }
+}
+
+fn object(name: &str, class: &str, place: Option<&str>, capacity: &str) -> Arc<CsiStorageCapacity> {
+    let topology = place.map(|place| json!({ "matchLabels": { "zone": place } }));
+    let object = json!({ "metadata": { "name": name, "namespace": "kube-system", "uid": format!("uid-of-{name}") },
+        "storageClassName": class, "nodeTopology": topology, "capacity": capacity });
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+/// A server that does what it is told, and tells what it did.
+#[derive(Default)]
+struct Server {
+    made: usize,
+}
+
+impl Server {
+    fn perform(&mut self, book: &mut Book, write: Write) {
+        match write {
+            Write::Create(mut body) => {
+                self.made += 1;
+                let name = format!("csisc-new-{}", self.made);
+                body["metadata"]["name"] = json!(name);
+                body["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+                book.hold(&Arc::new(serde_json::from_value(body).unwrap()));
+            }
+            Write::Update(object, Patch::Merge(patch)) => {
+                let mut object = object.as_ref().clone();
+                if let Some(capacity) = patch["capacity"].as_str() {
+                    object.capacity = Some(capacity.to_owned());
+                }
+                book.hold(&Arc::new(object));
+            }
+            Write::Update(..) => panic!("a merge patch is enough"),
+            Write::Delete(object) => book.lose(&object),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn one_pass_settles_whatever_there_was(
+        places in proptest::collection::btree_map("n[1-4]", "z[1-3]", 0..4),
+        classes in proptest::collection::btree_set("c[1-3]", 0..3),
+        objects in proptest::collection::vec(("c[1-4]", proptest::option::of("z[1-4]"), "[12]Gi"), 0..12),
+    ) {
+        let (mut book, mut server) = (book(), Server::default());
+        for (node, place) in &places {
+            book.desired.tell_node(node, Some(zone(place)));
+        }
+        for name in &classes {
+            book.tell_class(&change(None, Some(&class(name))));
+        }
+        for (index, (class, place, capacity)) in objects.iter().enumerate() {
+            book.tell_object(&change(None, Some(&object(&format!("o{index}"), class, place.as_deref(), capacity))));
+        }
+        let room = Room { capacity: 1 << 30, largest: None };
+        let now = Clock::system().now();
+        let mut items: Vec<Item> = book.desired.all().chain(book.obsolete()).collect();
+        items.sort();
+        for item in &items {
+            if book.desired.wants(item).is_some() {
+                book.note_room(item, now, room);
+            }
+            for write in book.writes(item) {
+                server.perform(&mut book, write);
+            }
+            prop_assert_eq!(book.writes(item), [], "a second pass over {} finds nothing to do", item);
+        }
+        let goal = book.desired.len();
+        prop_assert_eq!(book.counts(), Counts { goal, current: goal, obsolete: 0 });
+        prop_assert_eq!(book.rows(now).len(), goal);
+    }
+}
+
+#[test]
+fn what_we_did_ourselves_wakes_nobody_and_what_others_did_does() {
+    let mut book = book();
+    let (made, wanted) = (object("csisc-1", "fast", Some("z1"), "1Gi"), item("fast", "z1"));
+    book.desired.tell_node("n1", Some(zone("z1")));
+    book.tell_class(&change(None, Some(&class("fast"))));
+    assert_eq!(book.tell_object(&change(None, Some(&made))), [], "not asked yet, and so in the queue already");
+    book.note_room(&wanted, Clock::system().now(), Room { capacity: 1 << 30, largest: None });
+    assert_eq!(book.tell_object(&change(None, Some(&made))), [], "our own");
+    let changed = object("csisc-1", "fast", Some("z1"), "2Gi");
+    assert_eq!(book.tell_object(&change(Some(&made), Some(&changed))), [wanted.clone()], "somebody changed it");
+    assert_eq!(book.tell_object(&change(Some(&changed), Some(&made))), [], "we put it right");
+    assert_eq!(book.tell_object(&change(Some(&made), None)), [wanted], "somebody deleted it");
+    let stray = object("csisc-2", "gone", Some("z1"), "1Gi");
+    assert_eq!(book.tell_object(&change(None, Some(&stray))), [item("gone", "z1")], "nobody wants it");
+    book.lose(&stray);
+    assert_eq!(book.tell_object(&change(Some(&stray), None)), [], "we deleted it");
+}
+
+#[test]
+fn an_error_stands_beside_the_last_answer_until_the_next() {
+    let mut book = book();
+    let wanted = item("fast", "z1");
+    book.desired.tell_node("n1", Some(zone("z1")));
+    book.tell_class(&change(None, Some(&class("fast"))));
+    let now = Clock::system().now();
+    book.note_room(&wanted, now, Room { capacity: 3, largest: Some(2) });
+    book.note_error(&wanted, "offline".into());
+    assert_eq!(book.rows(now), [["fast", "zone=z1", "3", "2", "0s", "offline"].map(str::to_owned)]);
+    book.note_room(&wanted, now, Room { capacity: 3, largest: None });
+    assert_eq!(book.rows(now), [["fast", "zone=z1", "3", "", "0s", ""].map(str::to_owned)]);
+    book.note_error(&item("gone", "z1"), "of no interest".into());
+    assert_eq!(book.rows(now).len(), 1);
+}

@@ -1,0 +1,226 @@
+//! What the scheduler should be told of: each segment times each class. Pure.
+//!
+//! Items are equal by value. (The Go sidecar's, since 6.0, hold a pointer to a copy: none equals another, so nothing is
+//! merged, and what fails is tried again once per trigger, for ever.)
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cluster::StorageClass;
+use crate::roles::provisioner::topology::{Segments, Term};
+
+/// One thing to tell: how much room a class has in a segment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Item {
+    /// The class's name.
+    pub class: Arc<str>,
+    /// The segment; the empty one is everywhere.
+    pub segment: Arc<Term>,
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.class, self.segment)
+    }
+}
+
+/// Which classes count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassFilter {
+    /// Our driver.
+    pub driver: String,
+    /// Whether also those that bind immediately: a scheduler has no say about their volumes.
+    pub immediate: bool,
+}
+
+impl ClassFilter {
+    /// Whether the class counts.
+    pub fn takes(&self, class: &StorageClass) -> bool {
+        class.provisioner == self.driver && (self.immediate || class.waits_for_consumer())
+    }
+}
+
+/// The classes and segments as last told. Each change says which items must be looked at.
+#[derive(Debug)]
+pub struct Desired {
+    filter: ClassFilter,
+    classes: BTreeMap<Arc<str>, Arc<StorageClass>>,
+    segments: Segments,
+}
+
+impl Desired {
+    /// Nothing yet.
+    pub fn new(filter: ClassFilter) -> Self {
+        Self { filter, classes: BTreeMap::new(), segments: Segments::default() }
+    }
+
+    /// A class is this now, or gone.
+    pub fn tell_class(&mut self, name: &str, class: Option<&Arc<StorageClass>>) -> Vec<Item> {
+        let (name, held): (Arc<str>, _) = match self.classes.get_key_value(name) {
+            Some((name, held)) => (Arc::clone(name), Some(held)),
+            None => (name.into(), None),
+        };
+        let class = class.filter(|class| self.filter.takes(class));
+        match (held, class) {
+            (None, None) => return Vec::new(),
+            (Some(held), Some(class)) if says_the_same(held, class) => return Vec::new(),
+            (_, Some(class)) => self.classes.insert(Arc::clone(&name), Arc::clone(class)),
+            (Some(_), None) => self.classes.remove(&name),
+        };
+        self.of_class(&name)
+    }
+
+    /// The driver is at `place` on a node now, or cannot be placed there any more.
+    pub fn tell_node(&mut self, node: &str, place: Option<Term>) -> Vec<Item> {
+        let change = self.segments.tell(node, place);
+        change.added.iter().chain(&change.removed).flat_map(|segment| self.at(segment)).collect()
+    }
+
+    /// The class, if the item is wanted.
+    pub fn wants(&self, item: &Item) -> Option<&Arc<StorageClass>> {
+        self.segments.find(&item.segment)?;
+        self.classes.get(&item.class)
+    }
+
+    /// Every wanted item.
+    pub fn all(&self) -> impl Iterator<Item = Item> {
+        self.classes.keys().flat_map(|class| self.of_class(class))
+    }
+
+    /// How many items are wanted.
+    pub fn len(&self) -> usize {
+        self.classes.len() * self.segments.len()
+    }
+
+    /// Whether none is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A class in every segment.
+    pub fn of_class(&self, class: &str) -> Vec<Item> {
+        let class = self.classes.get_key_value(class).map_or_else(|| class.into(), |(class, _)| Arc::clone(class));
+        self.segments.iter().map(|segment| Item { class: Arc::clone(&class), segment: Arc::clone(segment) }).collect()
+    }
+
+    /// Every class in the segments that a volume's places touch. Most drivers name a segment by all its keys; of those that
+    /// don't, every segment within the place, or around it, has changed.
+    pub fn touched_by(&self, places: &[Term]) -> Vec<Item> {
+        let touched = |place: &Term| match self.segments.find(place) {
+            Some(segment) => vec![Arc::clone(segment)],
+            None => self
+                .segments
+                .iter()
+                .filter(|segment| place.is_subset_of(segment) || segment.is_subset_of(place))
+                .cloned()
+                .collect(),
+        };
+        let mut segments: Vec<Arc<Term>> = places.iter().flat_map(touched).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments.iter().flat_map(|segment| self.at(segment)).collect()
+    }
+
+    /// The driver's nodes that have a place.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.segments.nodes()
+    }
+
+    fn at(&self, segment: &Arc<Term>) -> Vec<Item> {
+        self.classes.keys().map(|class| Item { class: Arc::clone(class), segment: Arc::clone(segment) }).collect()
+    }
+}
+
+/// Whether a change of the class changes nothing that the driver is asked.
+fn says_the_same(held: &StorageClass, now: &StorageClass) -> bool {
+    held.metadata.uid == now.metadata.uid && held.parameters == now.parameters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: &str, binding: Option<&str>, parameter: &str) -> Arc<StorageClass> {
+        let mut class = StorageClass { provisioner: "demo".to_owned(), ..StorageClass::default() };
+        class.metadata.name = Some(name.to_owned());
+        class.volume_binding_mode = binding.map(str::to_owned);
+        class.parameters.insert("type".to_owned(), parameter.to_owned());
+        Arc::new(class)
+    }
+
+    const WAITS: Option<&str> = Some("WaitForFirstConsumer");
+
+    fn desired(immediate: bool) -> Desired {
+        Desired::new(ClassFilter { driver: "demo".to_owned(), immediate })
+    }
+
+    fn zone(value: &str) -> Term {
+        Term::new([("zone", value)])
+    }
+
+    fn shown(items: Vec<Item>) -> Vec<String> {
+        let mut shown: Vec<String> = items.iter().map(ToString::to_string).collect();
+        shown.sort();
+        shown
+    }
+
+    #[test]
+    fn classes_of_our_driver_count_if_a_scheduler_decides_for_them() {
+        for (binding, immediate, expected) in
+            [(WAITS, false, 1), (Some("Immediate"), false, 0), (None, false, 0), (None, true, 1)]
+        {
+            let mut desired = desired(immediate);
+            desired.tell_node("n1", Some(zone("z1")));
+            assert_eq!(desired.tell_class("fast", Some(&class("fast", binding, "ssd"))).len(), expected, "{binding:?}");
+            assert_eq!(desired.len(), expected);
+        }
+        let mut desired = desired(true);
+        let foreign = Arc::new(StorageClass { provisioner: "other".into(), ..StorageClass::default() });
+        desired.tell_node("n1", Some(zone("z1")));
+        assert_eq!(desired.tell_class("foreign", Some(&foreign)), []);
+        assert!(desired.is_empty());
+    }
+
+    #[test]
+    fn one_event_of_a_class_wakes_each_segment_once_however_many_nodes_it_has() {
+        let mut desired = desired(false);
+        for node in 0..31 {
+            desired.tell_node(&format!("n{node}"), Some(zone("z1")));
+        }
+        assert_eq!(shown(desired.tell_class("fast", Some(&class("fast", WAITS, "ssd")))), ["fast at zone=z1"]);
+        assert_eq!(desired.tell_class("fast", Some(&class("fast", WAITS, "ssd"))), [], "nothing has changed");
+        assert_eq!(desired.tell_class("fast", Some(&class("fast", WAITS, "hdd"))).len(), 1, "its parameters have");
+        assert_eq!(shown(desired.tell_class("fast", None)), ["fast at zone=z1"], "its object must go");
+        assert_eq!(desired.tell_class("fast", None), []);
+    }
+
+    #[test]
+    fn r36_a_segment_that_comes_or_goes_wakes_each_class() {
+        let mut desired = desired(false);
+        for name in ["fast", "slow"] {
+            assert_eq!(desired.tell_class(name, Some(&class(name, WAITS, name))), []);
+        }
+        assert_eq!(shown(desired.tell_node("n1", Some(zone("z1")))), ["fast at zone=z1", "slow at zone=z1"]);
+        assert_eq!(desired.tell_node("n2", Some(zone("z1"))), []);
+        let moved = shown(desired.tell_node("n2", Some(zone("z2"))));
+        assert_eq!(moved, ["fast at zone=z2", "slow at zone=z2"]);
+        assert_eq!(shown(desired.tell_node("n2", None)), moved, "and so do those that must go");
+        assert_eq!(desired.all().count(), 2);
+        assert!(desired.all().all(|item| desired.wants(&item).is_some()));
+    }
+
+    #[test]
+    fn a_volume_touches_its_own_segment_or_those_that_its_place_holds() {
+        let mut desired = desired(false);
+        desired.tell_class("fast", Some(&class("fast", WAITS, "ssd")));
+        for (node, zone, rack) in [("n1", "z1", "A"), ("n2", "z1", "B"), ("n3", "z2", "A")] {
+            desired.tell_node(node, Some(Term::new([("zone", zone), ("rack", rack)])));
+        }
+        let touched = |places: &[Term]| shown(desired.touched_by(places));
+        assert_eq!(touched(&[Term::new([("zone", "z1"), ("rack", "A")])]), ["fast at rack=A,zone=z1"]);
+        assert_eq!(touched(&[zone("z1")]), ["fast at rack=A,zone=z1", "fast at rack=B,zone=z1"]);
+        assert_eq!(touched(&[zone("z1"), zone("z1")]).len(), 2, "each once");
+        assert_eq!(touched(&[zone("z9")]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,126 @@
+//! What every pass of a term shares.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cluster::{Api, Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, StorageClass};
+use crate::csi::Client;
+use crate::diagnostics::Board;
+use crate::election::Fenced;
+use crate::process::{Clock, Entropy};
+use crate::queue::Backoff;
+use crate::roles::provisioner::topology::Term;
+use crate::roles::role::Instance;
+use crate::telemetry::Meter;
+
+use super::book::Book;
+use super::config::CapacitySection;
+
+/// All that the capacity loop needs of the provisioner.
+#[derive(Debug)]
+pub struct CapacityDesk {
+    /// The role's name, for the status page.
+    pub role: &'static str,
+    /// Our driver.
+    pub driver: String,
+    /// Whether the driver has GET_CAPACITY.
+    pub has_get_capacity: bool,
+    /// The configuration.
+    pub section: CapacitySection,
+    /// The delays after failures.
+    pub backoff: Backoff,
+    /// The caches.
+    pub known: CapacityKnown,
+    /// Where the driver's nodes are.
+    pub places: Places,
+    /// The work path to the API, usable only during the term.
+    pub api: Fenced<Api>,
+    /// The driver, usable only during the term.
+    pub client: Fenced<Client>,
+    /// Where we run: the namespace of our objects, and the pod that leads to their owner.
+    pub instance: Instance,
+    /// The status page.
+    pub board: Board,
+    /// Figures.
+    pub meter: Meter,
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub entropy: Entropy,
+}
+
+/// The caches that tell what is wanted and what exists.
+#[derive(Debug, Clone)]
+pub struct CapacityKnown {
+    /// Every `StorageClass`.
+    pub classes: Cache<StorageClass>,
+    /// Our objects: [`super::scope`] says which.
+    pub capacities: Cache<CsiStorageCapacity>,
+}
+
+/// Where the driver's nodes are.
+#[derive(Debug, Clone)]
+pub enum Places {
+    /// All nodes of the cluster.
+    Cluster {
+        /// Every `Node`.
+        nodes: Cache<Node>,
+        /// Every `CSINode`.
+        csi_nodes: Cache<CsiNode>,
+    },
+    /// One node whose driver told its place itself.
+    Local {
+        /// The node's name.
+        node: String,
+        /// Its place; empty for everywhere.
+        place: Term,
+    },
+}
+
+impl Places {
+    /// The node whose objects we manage, if it is one only.
+    pub(super) fn own_node(&self) -> Option<&str> {
+        match self {
+            Self::Cluster { .. } => None,
+            Self::Local { node, .. } => Some(node),
+        }
+    }
+
+    /// Where the driver is on `node`: nowhere before it has registered and kubelet has labelled the node.
+    pub(super) fn place_of(&self, driver: &str, node: &str) -> Option<Term> {
+        match self {
+            Self::Cluster { nodes, csi_nodes } => {
+                let name = ObjectName::cluster(node);
+                let csi_node = csi_nodes.get(&name)?;
+                let keys = csi_node.topology_keys(driver)?;
+                let node = nodes.get(&name)?;
+                Term::of_labels(keys, node.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()))
+            }
+            Self::Local { node: own, place } => (own == node).then(|| place.clone()),
+        }
+    }
+
+    pub(super) async fn synced(&self) {
+        if let Self::Cluster { nodes, csi_nodes } = self {
+            nodes.synced().await;
+            csi_nodes.synced().await;
+        }
+    }
+}
+
+/// The book, and the desk that it lies on.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) desk: CapacityDesk,
+    book: Mutex<Book>,
+}
+
+impl Shared {
+    pub(super) fn new(desk: CapacityDesk, book: Book) -> Arc<Self> {
+        Arc::new(Self { desk, book: Mutex::new(book) })
+    }
+
+    /// The book. Never held over a wait, nor while news is fed to a cache: that tells us, and we look in the book.
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,188 @@
+//! One pass over one item: ask the driver, then write what differs.
+//!
+//! The driver is asked as it will be asked for volumes, with the class's parameters but for those that are ours (the Go
+//! sidecar sends the secrets' names too), and without capabilities: it is not known yet which a claim will want. A place
+//! is sent only if there is one; a driver without topology must not be given any.
+
+use std::sync::Arc;
+
+use tracing::{debug, warn};
+
+use super::book::Book;
+use super::desired::Item;
+use super::desk::Shared;
+use super::diff::{Room, Write};
+use crate::cluster::{ApiError, ApiErrorKind, CsiStorageCapacity, ObjectName, StorageClass};
+use crate::csi::RpcError;
+use crate::election::TermOver;
+use crate::process::chain;
+use crate::proto::GetCapacityRequest;
+use crate::queue::{Cause, Outcome, Ticket};
+use crate::roles::provisioner::parameters::{self, ParameterError};
+
+/// How often a pass plans anew because an object was gone or another's when it was written.
+const ROUNDS: usize = 3;
+
+/// Why an item's object could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+enum RefreshError {
+    #[error("the class's parameters cannot be used")]
+    Parameters(#[source] ParameterError),
+    #[error("cannot ask for the capacity")]
+    Ask(#[source] RpcError),
+    #[error("the driver answers a capacity of {0} bytes")]
+    Negative(i64),
+    #[error("cannot write the capacity")]
+    Write(#[source] ApiError),
+    #[error("cannot look at the object of the capacity")]
+    Look(#[source] ApiError),
+    #[error("the object of the capacity is changed by others all the time")]
+    Contended,
+}
+
+enum Stop {
+    TermOver,
+    Failed(RefreshError),
+}
+
+impl From<TermOver> for Stop {
+    fn from(_: TermOver) -> Self {
+        Self::TermOver
+    }
+}
+
+impl From<RefreshError> for Stop {
+    fn from(error: RefreshError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Handles one ticket.
+pub(super) async fn handle(shared: Arc<Shared>, ticket: Ticket<Item>) -> Outcome {
+    let item = ticket.key();
+    match refresh(&shared, item, ticket.causes().contains(Cause::Resync)).await {
+        Ok(()) => Outcome::Settled,
+        Err(Stop::TermOver) => Outcome::Retry { cap: None },
+        Err(Stop::Failed(error)) => {
+            let text = chain(&error);
+            warn!(attempt = ticket.attempt() + 1, error = text, "could not refresh the capacity");
+            ticket.note(text.clone());
+            shared.book().note_error(item, text);
+            error.outcome()
+        }
+    }
+}
+
+async fn refresh(shared: &Shared, item: &Item, polled: bool) -> Result<(), Stop> {
+    let class = shared.book().desired.wants(item).cloned();
+    if let Some(class) = class {
+        let room = ask(shared, item, &class).await?;
+        shared.book().note_room(item, shared.desk.clock.now(), room);
+    }
+    if polled {
+        confirm(shared, item).await?;
+    }
+    for _ in 0..ROUNDS {
+        // The class or the segment may have gone while the driver was asked: then there is nothing to write but a delete.
+        let writes = shared.book().writes(item);
+        if writes.is_empty() {
+            return Ok(());
+        }
+        for write in writes {
+            perform(shared, write).await?;
+        }
+    }
+    Err(RefreshError::Contended.into())
+}
+
+async fn ask(shared: &Shared, item: &Item, class: &StorageClass) -> Result<Room, Stop> {
+    let parameters = parameters::for_driver(&class.parameters).map_err(RefreshError::Parameters)?;
+    let request = GetCapacityRequest {
+        volume_capabilities: Vec::new(),
+        parameters: parameters.into_iter().collect(),
+        accessible_topology: (!item.segment.is_empty()).then(|| item.segment.to_proto()),
+    };
+    let answer = shared.desk.client.use_now()?.get_capacity(request).await.map_err(RefreshError::Ask)?;
+    let sizes = [Some(answer.available_capacity), answer.maximum_volume_size];
+    if let Some(negative) = sizes.into_iter().flatten().find(|bytes| *bytes < 0) {
+        return Err(RefreshError::Negative(negative).into());
+    }
+    Ok(Room { capacity: answer.available_capacity, largest: answer.maximum_volume_size })
+}
+
+/// Looks for the objects that we made and the watch has not shown. One may have been deleted before it could.
+async fn confirm(shared: &Shared, item: &Item) -> Result<(), Stop> {
+    let objects = shared.book().objects(item);
+    for object in objects {
+        let name = ObjectName::of(object.as_ref());
+        if shared.desk.known.capacities.get(&name).is_some() {
+            continue;
+        }
+        match shared.desk.api.use_now()?.get::<CsiStorageCapacity>(&name).await {
+            Ok(found) if found.metadata.uid == object.metadata.uid => {}
+            Ok(_) => shared.book().lose(&object),
+            Err(error) if error.kind() == ApiErrorKind::NotFound => shared.book().lose(&object),
+            Err(error) => return Err(RefreshError::Look(error).into()),
+        }
+    }
+    Ok(())
+}
+
+async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
+    let api = shared.desk.api.use_now()?;
+    match write {
+        Write::Create(body) => {
+            let place = ObjectName::namespaced(shared.book().namespace(), "");
+            let object = api.create::<CsiStorageCapacity>(&place, &body).await.map_err(RefreshError::Write)?;
+            debug!(object = object.metadata.name, "made a csistoragecapacity");
+            // Before the watch shows it: the next pass must not make a second one.
+            shared.book().hold(&Arc::new(object));
+        }
+        Write::Update(object, patch) => {
+            let name = ObjectName::of(object.as_ref());
+            match api.patch::<CsiStorageCapacity>(&name, &patch).await {
+                Ok(written) => written_over(shared, written),
+                Err(error) => gone(&mut shared.book(), &object, error)?,
+            }
+        }
+        Write::Delete(object) => {
+            let name = ObjectName::of(object.as_ref());
+            let uid = object.metadata.uid.as_deref().unwrap_or_default();
+            match api.delete::<CsiStorageCapacity>(&name, uid).await {
+                // Held by a finalizer of somebody's: it is on its way, and counts no more.
+                Ok(Some(going)) => written_over(shared, going),
+                Ok(None) => shared.book().lose(&object),
+                Err(error) => gone(&mut shared.book(), &object, error)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn written_over(shared: &Shared, object: CsiStorageCapacity) {
+    shared.book().hold(&Arc::new(object.clone()));
+    shared.desk.known.capacities.absorb(object);
+}
+
+/// The object is not there any more, or is another's of its name: then it is planned anew.
+fn gone(book: &mut Book, object: &CsiStorageCapacity, error: ApiError) -> Result<(), Stop> {
+    match error.kind() {
+        ApiErrorKind::NotFound | ApiErrorKind::Conflict | ApiErrorKind::PreconditionFailed => {
+            book.lose(object);
+            Ok(())
+        }
+        _ => Err(RefreshError::Write(error).into()),
+    }
+}
+
+impl RefreshError {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Write(error) | Self::Look(error) => {
+                error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryNoSooner)
+            }
+            Self::Ask(error) => Outcome::Retry { cap: error.fate().retry_cap },
+            Self::Parameters(_) | Self::Negative(_) | Self::Contended => Outcome::Retry { cap: None },
+        }
+    }
+}

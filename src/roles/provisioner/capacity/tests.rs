@@ -1,0 +1,431 @@
+//! The loop on the sandbox's API and driver, over a simulated network and in paused time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::cluster::{
+    Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, CsiStorageCapacity, StorageClass, Viewpoint,
+};
+use crate::csi::{Csi, CsiOptions};
+use crate::diagnostics::Board;
+use crate::election::Term;
+use crate::process::{Clock, Entropy, Tasks};
+use crate::proto::controller_service_capability::rpc::Type as Rpc;
+use crate::proto::plugin_capability::service;
+use crate::queue::Backoff;
+use crate::roles::provisioner::topology::Term as Place;
+use crate::roles::role::Instance;
+use crate::sandbox::api::faults::Matching;
+use crate::sandbox::driver::{Action, Fault, Method, Profile};
+use crate::sandbox::network::Network;
+use crate::sandbox::stage::{ADMIN_TOKEN, Ground, Stage};
+use crate::telemetry::Meter;
+
+const DRIVER: &str = "demo.csi.example.com";
+const SPACE: &str = "kube-system";
+const POLL: Duration = Duration::from_secs(60);
+const GIB: i64 = 1 << 30;
+
+/// A driver that knows zones z1 and z2.
+fn zoned() -> Profile {
+    let zone = |name: &str| BTreeMap::from([("zone".to_owned(), name.to_owned())]);
+    let mut profile = Profile { segments: vec![zone("z1"), zone("z2")], ..Profile::default() };
+    profile.services.insert(service::Type::VolumeAccessibilityConstraints as i32);
+    profile
+}
+
+fn class(name: &str, parameters: &Value) -> Value {
+    json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
+        "provisioner": DRIVER, "parameters": parameters, "volumeBindingMode": "WaitForFirstConsumer" })
+}
+
+fn pod(name: &str, controller: Option<&str>) -> Value {
+    let owner = |name: &str| json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": "uid-of-set", "controller": true }]);
+    json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": SPACE, "ownerReferences": controller.map(owner) },
+        "spec": { "containers": [{ "name": "main", "image": "none" }] } })
+}
+
+/// A cluster, a driver, and one term of the loop.
+struct World {
+    stage: Stage,
+    board: Board,
+    meter: Meter,
+    hints: CapacityHints,
+    stop: CancellationToken,
+    _tasks: Tasks,
+}
+
+impl World {
+    /// A cluster that holds `objects` and a pod of ours that a DaemonSet controls.
+    async fn with(profile: Profile, objects: &[Value]) -> Self {
+        let section = CapacitySection { enabled: true, poll_interval: POLL, ..CapacitySection::default() };
+        let mut objects = objects.to_vec();
+        objects.push(pod("me", Some("set")));
+        Self::of(profile, section, &objects).await
+    }
+
+    async fn of(profile: Profile, section: CapacitySection, objects: &[Value]) -> Self {
+        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
+        let stage = Stage::set(Ground::Network(Network::new()), profile, clock, entropy.clone()).await.unwrap();
+        for object in objects {
+            stage.api.create_value(object.clone()).unwrap();
+        }
+        let csi = Csi::new(stage.driver_dial("me"), CsiOptions::default(), meter.clone(), clock, entropy.clone());
+        let (tasks, _) = Tasks::new("test");
+        tasks.spawn("csi", csi.clone().run());
+        let driver = csi.state().wait_for(|state| state.ready().is_some()).await.unwrap().ready().unwrap().clone();
+        let access = ClusterAccess::Endpoint { dial: stage.api_dial("me"), token: Some(ADMIN_TOKEN.into()) };
+        let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
+        let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
+        let (caches, stop) = (Caches::new(), CancellationToken::new());
+        let term = Term::permanent(&stop, clock);
+        let board = Board::new("test", clock);
+        let desk = CapacityDesk {
+            role: "provisioner",
+            driver: DRIVER.to_owned(),
+            has_get_capacity: driver.capabilities.get_capacity(),
+            section,
+            backoff: Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(300) },
+            known: CapacityKnown { classes: caches.want(), capacities: caches.want_in(scope(false)) },
+            places: Places::Cluster { nodes: caches.want(), csi_nodes: caches.want() },
+            api: term.fence(api),
+            client: term.fence(driver.client.clone()),
+            instance: Instance { namespace: Some(SPACE.into()), pod: Some("me".into()), ..Instance::default() },
+            board: board.clone(),
+            meter: meter.clone(),
+            clock,
+            entropy: entropy.clone(),
+        };
+        let view = Viewpoint { namespace: Some(SPACE), ..Viewpoint::of(DRIVER) };
+        caches.start(&clients, &view, &tasks, &meter, clock, entropy);
+        let (hints, receiver) = CapacityHints::new();
+        tasks.spawn("capacity", run(desk, receiver, stop.clone()));
+        Self { stage, board, meter, hints, stop, _tasks: tasks }
+    }
+
+    /// Adds a node at a zone, with the driver on it.
+    fn add_node(&self, name: &str, zone: Option<&str>) {
+        for object in node(name, zone) {
+            self.stage.api.create_value(object).unwrap();
+        }
+    }
+
+    fn objects(&self) -> Vec<CsiStorageCapacity> {
+        self.stage.api.list(SPACE).unwrap()
+    }
+
+    /// Class, zone and capacity of each object.
+    fn told(&self) -> Vec<(String, String, String)> {
+        let tell = |object: CsiStorageCapacity| {
+            let zone = object.node_topology.unwrap_or_default().remove("zone").unwrap_or_default();
+            (object.storage_class_name, zone, object.capacity.unwrap_or_default())
+        };
+        let mut told: Vec<_> = self.objects().into_iter().map(tell).collect();
+        told.sort();
+        told
+    }
+
+    fn asked(&self) -> usize {
+        self.stage.driver.calls_of(Method::GetCapacity).len()
+    }
+
+    /// How many objects were made, changed and deleted.
+    fn writes(&self) -> [u64; 3] {
+        ["create", "patch", "delete"].map(|verb| {
+            self.stage
+                .api
+                .audit()
+                .matching(|entry| {
+                    entry.verb == verb && entry.resource == "csistoragecapacities" && entry.code / 100 == 2
+                })
+                .len() as u64
+        })
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        self.board.report().tables.into_iter().flat_map(|table| table.rows).collect()
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..20_000 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never: {what}; told {:?}, rows {:?}", self.told(), self.rows());
+    }
+
+    /// Lets everything that can happen in so many polls happen.
+    async fn pass_polls(&self, polls: u32) {
+        tokio::time::sleep(POLL * polls * 11 / 10 + Duration::from_secs(1)).await;
+    }
+
+    async fn strike(self) {
+        self.stop.cancel();
+        self.stage.strike().await;
+    }
+}
+
+fn node(name: &str, zone: Option<&str>) -> [Value; 2] {
+    let labels = zone.map_or_else(|| json!({}), |zone| json!({ "zone": zone }));
+    let keys = if zone.is_some() { json!(["zone"]) } else { json!([]) };
+    [
+        json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } }),
+        json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
+            "spec": { "drivers": [{ "name": DRIVER, "nodeID": name, "topologyKeys": keys }] } }),
+    ]
+}
+
+fn at(class: &str, zone: &str, capacity: &str) -> (String, String, String) {
+    (class.to_owned(), zone.to_owned(), capacity.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_class_and_segment_has_its_object_and_polls_write_nothing() {
+    let [fast, slow] = ["fast", "slow"].map(|name| class(name, &json!({})));
+    let world = World::with(zoned(), &[fast, slow]).await;
+    for (name, zone) in [("n1", "z1"), ("n2", "z1"), ("n3", "z2")] {
+        world.add_node(name, Some(zone));
+    }
+    let all = [at("fast", "z1", "10Ti"), at("fast", "z2", "10Ti"), at("slow", "z1", "10Ti"), at("slow", "z2", "10Ti")];
+    world.until("four objects", |world| world.told() == all).await;
+    let object = &world.objects()[0];
+    assert!(object.metadata.name.as_deref().unwrap().starts_with("csisc-"));
+    let labels = object.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels["csi.storage.k8s.io/drivername"], DRIVER);
+    assert_eq!(labels["csi.storage.k8s.io/managed-by"], "external-provisioner");
+    let owner = &object.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("DaemonSet", "uid-of-set", Some(true)));
+    let asked = world.asked();
+    world.pass_polls(3).await;
+    assert!(world.asked() >= asked + 8, "the polls asked: {asked}, {}", world.asked());
+    assert_eq!(world.writes(), [4, 0, 0], "and wrote nothing");
+    assert_eq!(world.rows().len(), 4);
+    assert_eq!(world.rows()[0][..4], ["fast", "zone=z1", "10Ti", "1Ti"]);
+    let exposed = world.meter.render();
+    for line in ["desired_goal 4", "desired_current 4", "obsolete 0"] {
+        assert!(exposed.contains(&format!("csistoragecapacities_{line}")), "{line}");
+    }
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_without_topology_has_one_object_for_ever() {
+    let world = World::with(Profile::default(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", None);
+    world.add_node("n2", None);
+    world.until("one object", |world| world.told() == [at("fast", "", "10Ti")]).await;
+    assert_eq!(world.objects()[0].node_topology, Some(BTreeMap::new()), "everywhere, not nowhere");
+    world.pass_polls(4).await;
+    assert_eq!(world.writes(), [1, 0, 0], "it is not deleted and made again");
+    assert_eq!(world.rows()[0][5], "");
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r36_nodes_labels_and_classes_are_followed_at_once() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("z1", |world| world.told() == [at("fast", "z1", "10Ti")]).await;
+    let begun = tokio::time::Instant::now();
+    let moved = crate::sandbox::api::PatchBody::Merge(json!({ "metadata": { "labels": { "zone": "z2" } } }));
+    world.stage.api.patch::<k8s_openapi::api::core::v1::Node>("", "n1", moved).unwrap();
+    world.until("z2", |world| world.told() == [at("fast", "z2", "10Ti")]).await;
+    world.stage.api.delete::<StorageClass>("", "fast").unwrap();
+    world.until("nothing", |world| world.told().is_empty()).await;
+    world.stage.api.create_value(class("fast", &json!({}))).unwrap();
+    world.until("again", |world| world.told() == [at("fast", "z2", "10Ti")]).await;
+    world.stage.api.delete::<k8s_openapi::api::storage::v1::CSINode>("", "n1").unwrap();
+    world.until("the driver is nowhere", |world| world.told().is_empty()).await;
+    assert!(begun.elapsed() < POLL, "no poll was waited for");
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_event_of_a_class_asks_once_per_segment() {
+    let world = World::with(zoned(), &[]).await;
+    for name in 0..31 {
+        world.add_node(&format!("n{name}"), Some("z1"));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.stage.api.create_value(class("fast", &json!({}))).unwrap();
+    world.until("its object", |world| world.told().len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!((world.asked(), world.writes()), (1, [1, 0, 0]));
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_are_made_or_deleted_refresh_their_segment_but_not_for_each() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.add_node("n2", Some("z2"));
+    world.until("both", |world| world.told().len() == 2).await;
+    let asked = world.asked();
+    world.stage.driver.change_profile(|profile| profile.capacity = 5 * GIB);
+    let place = [Place::new([("zone", "z1")])];
+    for _ in 0..100 {
+        world.hints.provisioned("fast", Some(&place));
+    }
+    world.until("less room", |world| world.told()[0] == at("fast", "z1", "5Gi")).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(world.asked() - asked <= 2, "{} calls", world.asked() - asked);
+    assert_eq!(world.told()[1], at("fast", "z2", "10Ti"), "nobody looked there");
+    world.hints.failed("fast");
+    world.until("all of the class", |world| world.told()[1] == at("fast", "z2", "5Gi")).await;
+    world.hints.deleted(Some(&place));
+    world.hints.failed("unknown");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.writes(), [2, 2, 0]);
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r41_objects_of_the_one_before_are_adopted_and_those_that_nobody_wants_go() {
+    let labels = json!({ "csi.storage.k8s.io/drivername": DRIVER,
+        "csi.storage.k8s.io/managed-by": "external-provisioner" });
+    let object = |name: &str, class: &str, zone: &str| {
+        json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
+            "metadata": { "name": name, "namespace": SPACE, "labels": labels },
+            "storageClassName": class, "nodeTopology": { "matchLabels": { "zone": zone } }, "capacity": "1Gi" })
+    };
+    let mut foreign = object("csisc-foreign", "fast", "z1");
+    foreign["metadata"]["labels"]["csi.storage.k8s.io/drivername"] = json!("other");
+    let mut objects = vec![
+        class("fast", &json!({})),
+        foreign,
+        object("csisc-a", "fast", "z1"),
+        object("csisc-b", "fast", "z1"),
+        object("csisc-c", "fast", "z9"),
+        object("csisc-d", "gone", "z1"),
+    ];
+    objects.extend(node("n1", Some("z1")));
+    let world = World::with(zoned(), &objects).await;
+    world.until("one of ours and the foreign one", |world| world.objects().len() == 2).await;
+    world.until("it is up to date", |world| world.told().contains(&at("fast", "z1", "10Ti"))).await;
+    let names: Vec<_> = world.objects().into_iter().filter_map(|object| object.metadata.name).collect();
+    assert_eq!(names, ["csisc-a", "csisc-foreign"]);
+    assert_eq!(world.writes(), [0, 1, 3]);
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_somebody_deletes_or_changes_is_put_right() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("it is there", |world| world.told().len() == 1).await;
+    let name = world.objects()[0].metadata.name.clone().unwrap();
+    world.stage.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
+    world.until("made again", |world| world.writes()[0] == 2 && world.told().len() == 1).await;
+    let name = world.objects()[0].metadata.name.clone().unwrap();
+    let lie = crate::sandbox::api::PatchBody::Merge(json!({ "capacity": "1" }));
+    world.stage.api.patch::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name, lie).unwrap();
+    world.until("true again", |world| world.told() == [at("fast", "z1", "10Ti")]).await;
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_is_known_before_the_watch_shows_it() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.pass_polls(1).await;
+    let faults = world.stage.api.faults();
+    let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
+    world.add_node("n1", Some("z1"));
+    world.until("it is made", |world| world.told().len() == 1).await;
+    world.pass_polls(3).await;
+    assert_eq!(world.writes(), [1, 0, 0], "no second one is made");
+    let name = world.objects()[0].metadata.name.clone().unwrap();
+    world.stage.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
+    world.until("a poll finds that it is gone", |world| world.writes()[0] == 2).await;
+    faults.remove(held);
+    world.pass_polls(2).await;
+    assert_eq!((world.writes(), world.told().len()), ([2, 0, 0], 1));
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("it is there", |world| world.told().len() == 1).await;
+    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Internal, "pool is offline")));
+    let asked = world.asked();
+    world.pass_polls(10).await;
+    let tries = world.asked() - asked;
+    assert!((4..=14).contains(&tries), "{tries} calls in ten minutes: 1 s, 2 s, 4 s, …, 300 s");
+    assert_eq!(world.told(), [at("fast", "z1", "10Ti")]);
+    assert_eq!(world.rows()[0][5], "cannot ask for the capacity: rpc error: code = Internal desc = pool is offline");
+    world.stage.driver.clear_faults();
+    world.stage.driver.change_profile(|profile| profile.capacity = 7 * GIB);
+    world.hints.failed("fast");
+    world.until("it recovers", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
+    assert_eq!(world.rows()[0][5], "");
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_with_an_unknown_reserved_parameter_is_said_so_and_not_asked_for() {
+    let odd = class("odd", &json!({ "csi.storage.k8s.io/unheard-of": "x" }));
+    let secret = json!({ "csi.storage.k8s.io/provisioner-secret-name": "s",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "n", "type": "ssd" });
+    let world = World::with(zoned(), &[odd, class("sound", &secret)]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("the sound one", |world| world.told() == [at("sound", "z1", "10Ti")]).await;
+    world.until("why not the odd one", |world| world.rows()[0][5].contains("unheard-of")).await;
+    assert_eq!(world.asked(), 1);
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_cannot_tell_is_not_asked_and_the_page_says_so() {
+    let world = World::with(zoned().without(Rpc::GetCapacity), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("the reason", |world| world.rows().iter().any(|row| row[5].contains("GET_CAPACITY"))).await;
+    world.pass_polls(2).await;
+    assert_eq!((world.asked(), world.objects().len()), (0, 0));
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_is_looked_for_until_it_is_there() {
+    let objects = |owner_level: i8| {
+        let section = CapacitySection { enabled: true, owner_level, ..CapacitySection::default() };
+        (section, [class("fast", &json!({}))])
+    };
+    for (level, controller, reason) in [
+        (0, None, None),
+        (-1, None, None),
+        (1, None, Some("Pod kube-system/me has no controller")),
+        (2, Some("set"), Some("controlled by DaemonSet kube-system/set, whose own controller cannot be looked up")),
+    ] {
+        let (section, classes) = objects(level);
+        let world = World::of(zoned(), section, &classes).await;
+        world.add_node("n1", Some("z1"));
+        if level >= 0 {
+            world
+                .until("no pod", |world| world.rows().iter().any(|row| row[5].contains("pods \"kube-system/me\"")))
+                .await;
+        }
+        assert!(level < 0 || world.objects().is_empty());
+        world.stage.api.create_value(pod("me", controller)).unwrap();
+        match reason {
+            Some(reason) => {
+                world.until(reason, |world| world.rows().iter().any(|row| row[5].contains(reason))).await;
+                assert_eq!(world.objects().len(), 0);
+            }
+            None => {
+                world.until("told", |world| world.told().len() == 1).await;
+                let owners = world.objects()[0].metadata.owner_references.clone().unwrap_or_default();
+                let kinds: Vec<_> = owners.iter().map(|owner| owner.kind.as_str()).collect();
+                assert_eq!(kinds, if level < 0 { &[][..] } else { &["Pod"] });
+            }
+        }
+        world.strike().await;
+    }
+}
