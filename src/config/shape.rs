@@ -1,7 +1,7 @@
 //! A value against a JSON Schema: every fault is named, and taken out of the value.
 //!
-//! Only what our schemas contain is understood (`schema.rs` inlines references): types, properties, enumerations, number
-//! ranges, and the formats of [`FORMATS`]. Blocks that are null become empty.
+//! Only what our schemas contain is understood (`schema.rs` inlines references): types, properties, the entries of lists,
+//! enumerations, number ranges, and the formats of [`FORMATS`]. Blocks that are null become empty.
 
 use std::net::SocketAddr;
 
@@ -77,6 +77,10 @@ impl Walk<'_> {
             Value::Object(entries) if allows(schema, "object") => {
                 self.prune(schema, entries);
                 true
+            }
+            // Each entry is reported under the list's own key.
+            Value::Array(entries) if allows(schema, "array") => {
+                return entries.iter_mut().fold(true, |fits, entry| self.fits(&schema["items"], entry) && fits);
             }
             Value::String(text) => allows(schema, "string") && format(schema).is_none_or(|(_, test, _)| test(text)),
             Value::Bool(_) => allows(schema, "boolean"),
@@ -187,6 +191,8 @@ fn describe(schema: &Value) -> String {
             }
             None => "a mapping of texts".to_owned(),
         };
+    } else if allows(schema, "array") {
+        format!("a list, each entry of it {}", describe(&schema["items"]))
     } else if allows(schema, "boolean") {
         "true or false".to_owned()
     } else if allows(schema, "string") {

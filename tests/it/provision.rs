@@ -314,3 +314,93 @@ async fn a_successor_resumes_what_the_daemon_before_it_had_begun() {
     shop.gone(&claim).await;
     shop.assert_nothing_is_left().await;
 }
+
+#[tokio::test]
+async fn a_source_that_is_deleted_while_it_is_cloned_stays_until_its_clone_is_made() {
+    let shop = Shop::open().await;
+    let _daemon = shop.daemon(json!({})).await;
+    let source = shop.claim("source", json!({})).await;
+    let original = shop.bound(&source).await;
+    let clone = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": source.name_any() } });
+    shop.world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")).times(3));
+    let copy = shop.claim("copy", clone).await;
+    shop.world.driver_until("asked for the clone", |_| !shop.creates(&copy).is_empty()).await;
+    shop.delete(&source).await;
+    shop.bound(&copy).await;
+    let asked = shop.creates(&copy).pop().unwrap().create.unwrap().volume_content_source.unwrap();
+    let handle = original.spec.unwrap().csi.unwrap().volume_handle;
+    assert!(format!("{asked:?}").contains(&handle), "{asked:?}");
+    shop.gone(&source).await;
+    shop.world.gone::<PersistentVolume>(&volume_name(&source)).await;
+}
+
+#[tokio::test]
+async fn a_source_is_let_go_of_once_its_last_clone_is_made() {
+    let shop = Shop::open().await;
+    let _daemon = shop.daemon(json!({})).await;
+    let source = shop.claim("source", json!({})).await;
+    shop.bound(&source).await;
+    let is_protected = |it: &PersistentVolumeClaim| it.finalizers().iter().any(|it| it == names::FINALIZER_CLONING);
+    let clone = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": source.name_any() } });
+    let (one, two) = (shop.claim("one", clone.clone()).await, shop.claim("two", clone).await);
+    shop.bound(&one).await;
+    shop.bound(&two).await;
+    shop.until(&source, "let go of", |it| !is_protected(it)).await;
+    let protections = shop.world.sandbox().stage.api.audit().matching(|it| {
+        it.verb == "patch" && it.body.as_ref().is_some_and(|body| body.to_string().contains(names::FINALIZER_CLONING))
+    });
+    assert!(protections.len() >= 2, "put on, and taken off");
+}
+
+#[tokio::test]
+async fn r48_a_volume_that_is_attached_is_deleted_once_it_is_detached_and_nobody_is_warned() {
+    let shop = Shop::open().await;
+    let daemon = shop.daemon(json!({})).await;
+    let node = shop.world.node("node").await;
+    let claim = shop.claim("data", json!({})).await;
+    let volume = shop.bound(&claim).await;
+    let attachment = shop.world.attach(&volume.name_any(), &node).await;
+    shop.world.attached(&attachment).await;
+    shop.delete(&claim).await;
+    let waits = |status: &Value| {
+        status.to_string().contains("Volumes that wait to be detached")
+            && status["tables"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|table| table["rows"].as_array().unwrap().iter().any(|row| row[0] == volume.name_any()))
+    };
+    let looked = async {
+        while !waits(&shop.world.status(&daemon).await) {
+            tokio::task::yield_now().await;
+        }
+    };
+    crate::world::bounded("the volume waits", looked).await;
+    assert!(shop.world.driver().calls_of(Method::DeleteVolume).is_empty());
+    shop.world.detach(&attachment).await;
+    shop.world.gone::<PersistentVolume>(&volume.name_any()).await;
+    assert_eq!(shop.world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    let api = shop.world.namespaced::<Event>();
+    let events = api.list(&kube::api::ListParams::default()).await.unwrap().items;
+    assert!(events.iter().all(|it| it.reason.as_deref() != Some("VolumeFailedDelete")), "{events:#?}");
+    shop.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn without_durable_intent_a_claim_costs_one_write_and_a_deletion_mid_way_still_leaves_nothing() {
+    let shop = Shop::open().await;
+    let _daemon = shop.daemon(json!({ "durableIntent": false })).await;
+    let claim = shop.claim("data", json!({})).await;
+    shop.bound(&claim).await;
+    assert_eq!(shop.written(), ["create persistentvolumes 201"]);
+    shop.world
+        .driver()
+        .inject(create(Action::DoneButFail { code: Code::Unavailable, message: "busy".into() }).times(3));
+    let other = shop.claim("other", json!({})).await;
+    shop.world.driver_until("a first answer that is not final", |_| !shop.creates(&other).is_empty()).await;
+    shop.delete(&other).await;
+    shop.world.driver_until("asked to the end", |driver| driver.volume_named(&volume_name(&other)).is_none()).await;
+    shop.delete(&claim).await;
+    shop.world.gone::<PersistentVolume>(&volume_name(&claim)).await;
+    shop.world.driver_until("nothing is left", |driver| driver.state().volumes().is_empty()).await;
+}

@@ -17,12 +17,15 @@ async fn check_prints_every_role_lease_watch_and_right() {
     for expected in [
         &["driver", "demo.csi.example.com"][..],
         &["role", "attacher", "lease", lease],
+        &["role", "provisioner", "lease", "demo-csi-example-com"],
         &["role", "reconciler", "lease", lease],
         &["watch", "VolumeAttachment"],
         &["watch", "PersistentVolume"],
+        &["watch", "PersistentVolumeClaim"],
         &["watch", "CSINode"],
         &["right", "events", "create", "patch"],
-        &["right", "persistentvolumes", "get", "list", "patch", "watch"],
+        &["right", "persistentvolumes", "create", "delete", "get", "list", "patch", "watch"],
+        &["right", "persistentvolumeclaims", "get", "list", "patch", "watch"],
         &["right", "secrets", "get"],
         &["right", "csinodes.storage.k8s.io", "list", "watch"],
         &["right", "volumeattachments.storage.k8s.io", "get", "list", "patch", "watch"],
@@ -32,7 +35,7 @@ async fn check_prints_every_role_lease_watch_and_right() {
         assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
     }
     assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
-    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 7);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 13);
 }
 
 #[tokio::test]
@@ -41,8 +44,8 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
-    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 3);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 7);
+    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 7);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 13);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }

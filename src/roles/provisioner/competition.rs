@@ -9,8 +9,9 @@
 //!                                                                 └── a write that lost ── Compete(longer delay)
 //! ```
 //!
-//! Nobody sleeps: a verdict that waits says for how long, and the queue does the waiting. (The Go sidecar's workers sleep
-//! through the delay, its claims give up for ever where there was no room once, and those of a dead node are never made.)
+//! Nobody sleeps: a verdict that waits says for how long, and the queue does the waiting. (The Go sidecar's workers
+//! sleep through the delay, its claims give up for ever where there was no room once, and those of a dead node are
+//! never made.)
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -135,7 +136,7 @@ impl Races {
             *race = Race { lost: 0, against: Some(node.to_owned()), due: Some(now + grace) };
         }
         match race.due {
-            Some(due) if due > now => Verdict::Other { look_again: Some(due - now) },
+            Some(due) if due > now => Verdict::Other { look_again: Some(due.saturating_sub(now)) },
             _ => Verdict::AskForHolder,
         }
     }
@@ -148,7 +149,7 @@ impl Races {
             *race = Race { against: gone.map(str::to_owned), ..Race::default() };
         }
         let due = *race.due.get_or_insert_with(|| now + delay(race.lost, manners, jitter));
-        if due > now { Verdict::Compete { delay: due - now } } else { Verdict::Claim }
+        if due > now { Verdict::Compete { delay: due.saturating_sub(now) } } else { Verdict::Claim }
     }
 
     /// The write that selects our node met another one: wait longer next time.

@@ -161,3 +161,7 @@ pub fn name_freed(change: &Change<PersistentVolume>) -> Option<ObjectName> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[path = "interest_tests.rs"]
+mod tests;

@@ -130,7 +130,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
     match ended {
         Ok(End::Provisioned) => {
             attempt.tell_success();
-            desk.progress.forget(&uid);
+            attempt.settle();
             desk.locality.forget(&uid);
             Outcome::Settled
         }
@@ -161,6 +161,19 @@ impl Attempt<'_> {
             }
         }
         Err(AttemptError::Endless(MAX_STEPS).into())
+    }
+
+    /// The volume object exists. While the cache has not seen it, that is known from the entry alone: another run must not
+    /// ask the driver a second time (59).
+    fn settle(&mut self) {
+        let claim = self.progress.claim.clone();
+        let is_seen = claim.volume_name.is_some() || (self.seen.is_none() && self.place(&claim) == Place::Ours);
+        if is_seen {
+            self.desk.progress.forget(&claim.key.uid);
+        } else {
+            self.progress.phase = Phase::Saved;
+            self.note();
+        }
     }
 
     fn has_answer(&self) -> bool {

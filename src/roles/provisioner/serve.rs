@@ -121,8 +121,10 @@ impl Provisioner {
             term.over().await;
             return None;
         };
+        let driver = term.fence(cx.driver.client.clone());
         for failures in 1.. {
-            match cx.driver.client.node_get_info(NodeGetInfoRequest {}).await {
+            let client = driver.use_now().ok()?;
+            match client.node_get_info(NodeGetInfoRequest {}).await {
                 Ok(answer) => {
                     let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
                     let node = LocalNode { name, segments: segments.into_iter().collect() };

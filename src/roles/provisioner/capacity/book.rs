@@ -59,7 +59,8 @@ impl Book {
         self.desired.tell_class(&name, change.new.as_ref())
     }
 
-    /// An object has changed. Says which items to look at: none if it says what we wrote, or is gone because we deleted it.
+    /// An object has changed. Says which items to look at: none if it says what we wrote, or is gone because we deleted
+    /// it.
     pub fn tell_object(&mut self, change: &Change<CsiStorageCapacity>) -> Vec<Item> {
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
         let mut items: Vec<Item> = old.into_iter().chain(new).map(|object| item_of(object)).collect();

@@ -115,7 +115,11 @@ fn what_we_did_ourselves_wakes_nobody_and_what_others_did_does() {
     book.note_room(&wanted, Clock::system().now(), Room { capacity: 1 << 30, largest: None });
     assert_eq!(book.tell_object(&change(None, Some(&made))), [], "our own");
     let changed = object("csisc-1", "fast", Some("z1"), "2Gi");
-    assert_eq!(book.tell_object(&change(Some(&made), Some(&changed))), [wanted.clone()], "somebody changed it");
+    assert_eq!(
+        book.tell_object(&change(Some(&made), Some(&changed))),
+        std::slice::from_ref(&wanted),
+        "somebody changed it"
+    );
     assert_eq!(book.tell_object(&change(Some(&changed), Some(&made))), [], "we put it right");
     assert_eq!(book.tell_object(&change(Some(&made), None)), [wanted], "somebody deleted it");
     let stray = object("csisc-2", "gone", Some("z1"), "1Gi");

@@ -11,7 +11,7 @@ use crate::process::{Faults, Section, duration};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CapacitySection {
-    /// Whether CSIStorageCapacity objects are kept for the driver. It must have the capability GET_CAPACITY.
+    /// Whether `CSIStorageCapacity` objects are kept for the driver. It must have the capability `GET_CAPACITY`.
     pub enabled: bool,
     /// Whether also for classes that bind immediately, which no scheduler looks at.
     pub immediate_binding: bool,
@@ -19,11 +19,11 @@ pub struct CapacitySection {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub poll_interval: Duration,
-    /// Who owns the objects, so that they go when it goes: -1 nobody, 0 our pod, 1 its controller (a DaemonSet, a
-    /// ReplicaSet), 2 that one's controller (a Deployment).
+    /// Who owns the objects, so that they go when it goes: -1 nobody, 0 our pod, 1 its controller (a `DaemonSet`, a
+    /// `ReplicaSet`), 2 that one's controller (a Deployment).
     #[schemars(range(min = -1, max = 2))]
     pub owner_level: i8,
-    /// How many GetCapacity calls run at once.
+    /// How many `GetCapacity` calls run at once.
     #[schemars(range(min = 1, max = 10_000))]
     pub workers: usize,
 }

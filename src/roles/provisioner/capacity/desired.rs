@@ -104,8 +104,8 @@ impl Desired {
         self.segments.iter().map(|segment| Item { class: Arc::clone(&class), segment: Arc::clone(segment) }).collect()
     }
 
-    /// Every class in the segments that a volume's places touch. Most drivers name a segment by all its keys; of those that
-    /// don't, every segment within the place, or around it, has changed.
+    /// Every class in the segments that a volume's places touch. Most drivers name a segment by all its keys; of those
+    /// that don't, every segment within the place, or around it, has changed.
     pub fn touched_by(&self, places: &[Term]) -> Vec<Item> {
         let touched = |place: &Term| match self.segments.find(place) {
             Some(segment) => vec![Arc::clone(segment)],
@@ -159,7 +159,7 @@ mod tests {
         Term::new([("zone", value)])
     }
 
-    fn shown(items: Vec<Item>) -> Vec<String> {
+    fn shown(items: &[Item]) -> Vec<String> {
         let mut shown: Vec<String> = items.iter().map(ToString::to_string).collect();
         shown.sort();
         shown
@@ -188,10 +188,10 @@ mod tests {
         for node in 0..31 {
             desired.tell_node(&format!("n{node}"), Some(zone("z1")));
         }
-        assert_eq!(shown(desired.tell_class("fast", Some(&class("fast", WAITS, "ssd")))), ["fast at zone=z1"]);
+        assert_eq!(shown(&desired.tell_class("fast", Some(&class("fast", WAITS, "ssd")))), ["fast at zone=z1"]);
         assert_eq!(desired.tell_class("fast", Some(&class("fast", WAITS, "ssd"))), [], "nothing has changed");
         assert_eq!(desired.tell_class("fast", Some(&class("fast", WAITS, "hdd"))).len(), 1, "its parameters have");
-        assert_eq!(shown(desired.tell_class("fast", None)), ["fast at zone=z1"], "its object must go");
+        assert_eq!(shown(&desired.tell_class("fast", None)), ["fast at zone=z1"], "its object must go");
         assert_eq!(desired.tell_class("fast", None), []);
     }
 
@@ -201,11 +201,11 @@ mod tests {
         for name in ["fast", "slow"] {
             assert_eq!(desired.tell_class(name, Some(&class(name, WAITS, name))), []);
         }
-        assert_eq!(shown(desired.tell_node("n1", Some(zone("z1")))), ["fast at zone=z1", "slow at zone=z1"]);
+        assert_eq!(shown(&desired.tell_node("n1", Some(zone("z1")))), ["fast at zone=z1", "slow at zone=z1"]);
         assert_eq!(desired.tell_node("n2", Some(zone("z1"))), []);
-        let moved = shown(desired.tell_node("n2", Some(zone("z2"))));
+        let moved = shown(&desired.tell_node("n2", Some(zone("z2"))));
         assert_eq!(moved, ["fast at zone=z2", "slow at zone=z2"]);
-        assert_eq!(shown(desired.tell_node("n2", None)), moved, "and so do those that must go");
+        assert_eq!(shown(&desired.tell_node("n2", None)), moved, "and so do those that must go");
         assert_eq!(desired.all().count(), 2);
         assert!(desired.all().all(|item| desired.wants(&item).is_some()));
     }
@@ -217,7 +217,7 @@ mod tests {
         for (node, zone, rack) in [("n1", "z1", "A"), ("n2", "z1", "B"), ("n3", "z2", "A")] {
             desired.tell_node(node, Some(Term::new([("zone", zone), ("rack", rack)])));
         }
-        let touched = |places: &[Term]| shown(desired.touched_by(places));
+        let touched = |places: &[Term]| shown(&desired.touched_by(places));
         assert_eq!(touched(&[Term::new([("zone", "z1"), ("rack", "A")])]), ["fast at rack=A,zone=z1"]);
         assert_eq!(touched(&[zone("z1")]), ["fast at rack=A,zone=z1", "fast at rack=B,zone=z1"]);
         assert_eq!(touched(&[zone("z1"), zone("z1")]).len(), 2, "each once");

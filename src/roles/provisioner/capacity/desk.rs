@@ -22,7 +22,7 @@ pub struct CapacityDesk {
     pub role: &'static str,
     /// Our driver.
     pub driver: String,
-    /// Whether the driver has GET_CAPACITY.
+    /// Whether the driver has `GET_CAPACITY`.
     pub has_get_capacity: bool,
     /// The configuration.
     pub section: CapacitySection,

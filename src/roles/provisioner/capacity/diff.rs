@@ -115,8 +115,8 @@ fn update(object: &Arc<CsiStorageCapacity>, room: &Room, style: &Style) -> Optio
     Some(Write::Update(Arc::clone(object), Patch::Merge(Value::Object(changes))))
 }
 
-/// The owners that an object should have, unless it has them. The controller is ours to say, and there can be one only: the
-/// Go sidecar appends a second, which the API refuses each time. Whoever else was entered stays.
+/// The owners that an object should have, unless it has them. The controller is ours to say, and there can be one only:
+/// the Go sidecar appends a second, which the API refuses each time. Whoever else was entered stays.
 fn other_owners(owners: &[OwnerReference], ours: Option<&OwnerReference>) -> Option<Vec<OwnerReference>> {
     let mut wanted: Vec<OwnerReference> = owners
         .iter()
@@ -228,7 +228,7 @@ mod tests {
             let item = item(labels);
             let object = created(&item, &ROOM);
             assert_eq!(item_of(&object), item);
-            assert_eq!(plan(&item, Some(&ROOM), &style(), &[object.clone()]), []);
+            assert_eq!(plan(&item, Some(&ROOM), &style(), std::slice::from_ref(&object)), []);
             let spelled = changed(&object, |object| object.capacity = Some("10240Mi".into()));
             assert_eq!(plan(&item, Some(&ROOM), &style(), &[spelled]), [], "the same number in other words");
         }
@@ -249,12 +249,12 @@ mod tests {
         let object = created(&item, &ROOM);
         let fuller = Room { capacity: 1 << 30, largest: None };
         assert_eq!(
-            patch_of(&plan(&item, Some(&fuller), &style(), &[object.clone()])),
+            patch_of(&plan(&item, Some(&fuller), &style(), std::slice::from_ref(&object))),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "capacity": "1Gi" })
         );
         let limited = Room { largest: Some(5), ..ROOM };
         assert_eq!(
-            patch_of(&plan(&item, Some(&limited), &style(), &[object.clone()])),
+            patch_of(&plan(&item, Some(&limited), &style(), std::slice::from_ref(&object))),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "maximumVolumeSize": "5" })
         );
         let once_limited = changed(&object, |object| object.maximum_volume_size = Some("5".into()));
@@ -271,14 +271,14 @@ mod tests {
         let object = changed(&created(&item, &ROOM), |object| {
             object.metadata.owner_references = Some(vec![owner("pod"), other.clone()]);
         });
-        let patch = patch_of(&plan(&item, Some(&ROOM), &style(), &[object.clone()]));
+        let patch = patch_of(&plan(&item, Some(&ROOM), &style(), std::slice::from_ref(&object)));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other, owner("set")]));
         assert_eq!(patch.get("capacity"), None);
         let nobody = Style { owner: None, ..style() };
         let patch = patch_of(&plan(&item, Some(&ROOM), &nobody, &[object]));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other]));
         let orphan = changed(&created(&item, &ROOM), |object| object.metadata.owner_references = None);
-        assert_eq!(plan(&item, Some(&ROOM), &nobody, &[orphan.clone()]), []);
+        assert_eq!(plan(&item, Some(&ROOM), &nobody, std::slice::from_ref(&orphan)), []);
         let patch = patch_of(&plan(&item, Some(&ROOM), &style(), &[orphan]));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([owner("set")]), "and a missing one is entered");
     }
@@ -292,12 +292,12 @@ mod tests {
         assert_eq!(plan(&item, Some(&ROOM), &style(), &both), [Write::Delete(younger.clone())]);
         assert_eq!(plan(&item, None, &style(), &both), [Write::Delete(older.clone()), Write::Delete(younger)]);
         let odd = changed(&older, |object| object.node_topology_odd = true);
-        let writes = plan(&item, Some(&ROOM), &style(), &[odd.clone()]);
+        let writes = plan(&item, Some(&ROOM), &style(), std::slice::from_ref(&odd));
         assert!(matches!(&writes[..], [Write::Create(_), Write::Delete(object)] if *object == odd), "{writes:?}");
         let going = changed(&older, |object| {
             object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         });
-        assert_eq!(plan(&item, None, &style(), &[going.clone()]), [], "it goes already");
+        assert_eq!(plan(&item, None, &style(), std::slice::from_ref(&going)), [], "it goes already");
         assert!(matches!(&plan(&item, Some(&ROOM), &style(), &[going])[..], [Write::Create(_)]));
     }
 }

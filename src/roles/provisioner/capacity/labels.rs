@@ -1,4 +1,4 @@
-//! By which labels we find the CSIStorageCapacity objects that are ours. Pure.
+//! By which labels we find the `CSIStorageCapacity` objects that are ours. Pure.
 //!
 //! They are the Go sidecar's, so that either takes over the other's objects instead of doubling them.
 
@@ -34,8 +34,8 @@ pub fn scope(of_node: bool) -> impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sy
     }
 }
 
-/// `base-suffix`, or, where that is too long for a label, a text of the same two that is not: with base's hash in place of
-/// base's end; if there is no room for that, with the hash of all in place of the suffix.
+/// `base-suffix`, or, where that is too long for a label, a text of the same two that is not: with base's hash in place
+/// of base's end; if there is no room for that, with the hash of all in place of the suffix.
 fn joined(base: &str, suffix: &str) -> String {
     let whole = if base.is_empty() { suffix.to_owned() } else { format!("{base}-{suffix}") };
     if whole.len() <= LONGEST {

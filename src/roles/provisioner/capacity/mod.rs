@@ -1,4 +1,4 @@
-//! Tells the scheduler how much room there is for new volumes: one CSIStorageCapacity per class and segment.
+//! Tells the scheduler how much room there is for new volumes: one `CSIStorageCapacity` per class and segment.
 //!
 //! ```text
 //! StorageClass, Node, CSINode ──> desired (P) ─┐
@@ -13,7 +13,7 @@
 //! - A change of a Node, a CSINode or a class is acted on at once; the poll is for what nobody tells.
 //! - Nothing is written that says what is there already. Our own writes wake nobody.
 //! - The driver is asked with the class's parameters without ours, and never for a place that it does not know of.
-//! - A driver without GET_CAPACITY is said to have none, instead of being asked for ever.
+//! - A driver without `GET_CAPACITY` is said to have none, instead of being asked for ever.
 
 pub mod book;
 mod config;
@@ -25,7 +25,8 @@ mod labels;
 mod owner;
 mod refresh;
 mod serve;
-#[cfg(all(test, feature = "sandbox"))]
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
 mod tests;
 
 pub use config::CapacitySection;

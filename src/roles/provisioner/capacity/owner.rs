@@ -1,7 +1,7 @@
 //! Who our objects go with: our pod, its controller, or that one's controller.
 //!
-//! The owner is looked up, not configured: `ownerLevel` counts the steps from the pod upwards. What is missing is said, and
-//! looked for again: the Go sidecar ends the process.
+//! The owner is looked up, not configured: `ownerLevel` counts the steps from the pod upwards. What is missing is said,
+//! and looked for again: the Go sidecar ends the process.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
@@ -58,7 +58,7 @@ pub(super) enum OwnerError {
         /// The uid that it has.
         found: String,
     },
-    /// Only a ReplicaSet stands between a pod and something else.
+    /// Only a `ReplicaSet` stands between a pod and something else.
     #[error("our pod is controlled by {kind} {name}, whose own controller cannot be looked up: use ownerLevel: 1")]
     UnknownKind {
         /// The kind.

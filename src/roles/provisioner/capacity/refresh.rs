@@ -1,8 +1,8 @@
 //! One pass over one item: ask the driver, then write what differs.
 //!
 //! The driver is asked as it will be asked for volumes, with the class's parameters but for those that are ours (the Go
-//! sidecar sends the secrets' names too), and without capabilities: it is not known yet which a claim will want. A place
-//! is sent only if there is one; a driver without topology must not be given any.
+//! sidecar sends the secrets' names too), and without capabilities: it is not known yet which a claim will want. A
+//! place is sent only if there is one; a driver without topology must not be given any.
 
 use std::sync::Arc;
 
@@ -83,7 +83,8 @@ async fn refresh(shared: &Shared, item: &Item, polled: bool) -> Result<(), Stop>
         confirm(shared, item).await?;
     }
     for _ in 0..ROUNDS {
-        // The class or the segment may have gone while the driver was asked: then there is nothing to write but a delete.
+        // The class or the segment may have gone while the driver was asked: then there is nothing to write but a
+        // delete.
         let writes = shared.book().writes(item);
         if writes.is_empty() {
             return Ok(());

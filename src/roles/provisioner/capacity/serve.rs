@@ -35,7 +35,7 @@ const COUNT_PAUSE: Duration = Duration::from_secs(1);
 const TITLE: &str = "capacity by segment";
 const COLUMNS: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "last error"];
 
-/// Keeps the CSIStorageCapacity objects of a term until `stop`, and then until what is in flight has ended.
+/// Keeps the `CSIStorageCapacity` objects of a term until `stop`, and then until what is in flight has ended.
 ///
 /// The caller drops the future when the term is lost. Does nothing but say so if the driver cannot tell its capacity.
 pub async fn run(desk: CapacityDesk, hints: CapacityHintReceiver, stop: CancellationToken) {
@@ -157,8 +157,8 @@ impl Shift {
         self.show([0, 0, 0]);
     }
 
-    /// Feeds the book and the queue from the caches. What they hold already is replayed first, the objects last: until then
-    /// nobody can tell which of them are wanted.
+    /// Feeds the book and the queue from the caches. What they hold already is replayed first, the objects last: until
+    /// then nobody can tell which of them are wanted.
     fn subscribe(&self) -> Vec<Subscription> {
         let known = &self.shared.desk.known;
         let classes = known.classes.subscribe({

@@ -61,7 +61,7 @@ struct World {
 }
 
 impl World {
-    /// A cluster that holds `objects` and a pod of ours that a DaemonSet controls.
+    /// A cluster that holds `objects` and a pod of ours that a `DaemonSet` controls.
     async fn with(profile: Profile, objects: &[Value]) -> Self {
         let section = CapacitySection { enabled: true, poll_interval: POLL, ..CapacitySection::default() };
         let mut objects = objects.to_vec();
@@ -414,17 +414,14 @@ async fn the_owner_is_looked_for_until_it_is_there() {
         }
         assert!(level < 0 || world.objects().is_empty());
         world.stage.api.create_value(pod("me", controller)).unwrap();
-        match reason {
-            Some(reason) => {
-                world.until(reason, |world| world.rows().iter().any(|row| row[5].contains(reason))).await;
-                assert_eq!(world.objects().len(), 0);
-            }
-            None => {
-                world.until("told", |world| world.told().len() == 1).await;
-                let owners = world.objects()[0].metadata.owner_references.clone().unwrap_or_default();
-                let kinds: Vec<_> = owners.iter().map(|owner| owner.kind.as_str()).collect();
-                assert_eq!(kinds, if level < 0 { &[][..] } else { &["Pod"] });
-            }
+        if let Some(reason) = reason {
+            world.until(reason, |world| world.rows().iter().any(|row| row[5].contains(reason))).await;
+            assert_eq!(world.objects().len(), 0);
+        } else {
+            world.until("told", |world| world.told().len() == 1).await;
+            let owners = world.objects()[0].metadata.owner_references.clone().unwrap_or_default();
+            let kinds: Vec<_> = owners.iter().map(|owner| owner.kind.as_str()).collect();
+            assert_eq!(kinds, if level < 0 { &[][..] } else { &["Pod"] });
         }
         world.strike().await;
     }

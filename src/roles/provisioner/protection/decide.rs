@@ -77,3 +77,61 @@ pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, driver: &str, mark: &
 pub fn is_releasable(finalizers: &[String], finalizer: &str, users: impl FnOnce() -> usize) -> bool {
     finalizers.iter().any(|held| held == finalizer) && users() == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::names;
+    use crate::roles::provisioner::fixtures::{self, DRIVER};
+
+    const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
+
+    fn claim(patch: Value) -> PersistentVolumeClaim {
+        let ours = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: DRIVER } } });
+        fixtures::claim(fixtures::merged(ours, patch))
+    }
+
+    #[test]
+    fn a_source_is_used_until_its_claim_is_provisioned_or_given_up() {
+        let deleting = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        let marked = json!({ "metadata": { "finalizers": [MARK] } });
+        let cases = [
+            (json!({}), false, true, "waiting"),
+            (json!({ "spec": { "volumeName": "pv-1" } }), false, false, "provisioned"),
+            (deleting.clone(), false, false, "deleted before anything was begun"),
+            (deleting.clone(), true, true, "deleted while the driver owes an answer"),
+            (fixtures::merged(deleting, marked), false, true, "deleted, and begun by whoever led before"),
+            (
+                json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: "other" } } }),
+                false,
+                false,
+                "another's",
+            ),
+        ];
+        for (patch, begun, expected, what) in cases {
+            assert_eq!(is_user(&claim(patch), begun, DRIVER, MARK), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_source_is_known_by_kind_namespace_and_name() {
+        let of = |spec: Value| SourceKey::of(&claim(json!({ "spec": spec }))).map(|key| key.to_string());
+        let source = |kind: &str| json!({ "kind": kind, "name": "it" });
+        assert_eq!(of(json!({})), None);
+        assert_eq!(of(json!({ "dataSource": source("VolumeSnapshot") })).as_deref(), Some("VolumeSnapshot shop/it"));
+        assert_eq!(of(json!({ "dataSource": source("Sample") })), None);
+        let elsewhere = json!({ "kind": "PersistentVolumeClaim", "name": "it", "namespace": "other" });
+        let found = SourceKey::of(&claim(json!({ "spec": { "dataSourceRef": elsewhere } }))).unwrap();
+        assert_eq!(found.index_value(), "other/PersistentVolumeClaim/it");
+    }
+
+    #[test]
+    fn a_finalizer_goes_with_the_last_user_and_only_where_it_is() {
+        let held = ["x".to_owned()];
+        assert!(is_releasable(&held, "x", || 0));
+        assert!(!is_releasable(&held, "x", || 1));
+        assert!(!is_releasable(&held, "y", || panic!("users are not counted for nothing")));
+    }
+}

@@ -63,12 +63,13 @@ fn sorted(keys: &[String]) -> Vec<String> {
     keys
 }
 
-/// A cluster of one node, whose place the driver itself told: that of an instance that provisions for its own node only.
+/// A cluster of one node, whose place the driver itself told: that of an instance that provisions for its own node
+/// only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalNode {
     /// The node's name.
     pub name: String,
-    /// What the driver's NodeGetInfo says of its place.
+    /// What the driver's `NodeGetInfo` says of its place.
     pub segments: BTreeMap<String, String>,
 }
 

@@ -6,10 +6,10 @@
 //! CSINode, Node ─────────> Segments ──> storage capacity
 //! ```
 //!
-//! All of it is a function of what the cluster says: the same cluster gives the same requirement, in the same order. (The
-//! Go sidecar takes the keys of a random node, and so two attempts could name two sets of places.) A driver identifies a
-//! volume by its request, so while an answer is outstanding the caller keeps the requirement that was sent, and does not
-//! ask again here: the node may be gone by then.
+//! All of it is a function of what the cluster says: the same cluster gives the same requirement, in the same order.
+//! (The Go sidecar takes the keys of a random node, and so two attempts could name two sets of places.) A driver
+//! identifies a volume by its request, so while an answer is outstanding the caller keeps the requirement that was
+//! sent, and does not ask again here: the node may be gone by then.
 
 mod affinity;
 mod lookup;

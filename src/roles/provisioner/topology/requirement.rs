@@ -8,7 +8,7 @@
 //! | no | – | some | the allowed places | begins where the claim's name says |
 //! | no | – | none | all places, unless `immediate` is off: then nothing is asked | begins where the claim's name says |
 //!
-//! Claims of one StatefulSet begin one place after the other, so that its replicas spread.
+//! Claims of one `StatefulSet` begin one place after the other, so that its replicas spread.
 
 use thiserror::Error;
 
@@ -167,7 +167,8 @@ impl Requirement {
         Self { requisite, preferred }
     }
 
-    /// Whether a volume that is reachable from `places` meets this: one of them lies within a requisite place, or holds one.
+    /// Whether a volume that is reachable from `places` meets this: one of them lies within a requisite place, or holds
+    /// one.
     pub fn is_met_by(&self, places: &[Term]) -> bool {
         let meets =
             |place: &Term| self.requisite.iter().any(|wanted| wanted.is_subset_of(place) || place.is_subset_of(wanted));
@@ -224,12 +225,12 @@ fn for_claim(input: &TopologyInput<'_>) -> Result<Option<Requirement>, TopologyE
 }
 
 fn keys_of(input: &TopologyInput<'_>, node: &str) -> Result<Vec<String>, TopologyError> {
-    let none =
+    let keyless =
         |registered| TopologyError::NoKeys { node: node.to_owned(), driver: input.driver.to_owned(), registered };
     match input.cluster.driver_on(node) {
         DriverOnNode::NoCsiNode => Err(TopologyError::CsiNodeMissing { node: node.to_owned() }),
-        DriverOnNode::NotRegistered => Err(none(false)),
-        DriverOnNode::Keys(keys) if keys.is_empty() => Err(none(true)),
+        DriverOnNode::NotRegistered => Err(keyless(false)),
+        DriverOnNode::Keys(keys) if keys.is_empty() => Err(keyless(true)),
         DriverOnNode::Keys(keys) => Ok(keys),
     }
 }
@@ -261,8 +262,9 @@ fn distinct(mut terms: Vec<Term>) -> Vec<Term> {
     terms
 }
 
-/// With which of `places` a claim of this name begins: by the hash of its StatefulSet's name and its ordinal, or of its
-/// own name. The Go sidecar's rule to the letter: replicas that it placed and those that we place must spread together.
+/// With which of `places` a claim of this name begins: by the hash of its `StatefulSet`'s name and its ordinal, or of
+/// its own name. The Go sidecar's rule to the letter: replicas that it placed and those that we place must spread
+/// together.
 fn first_place(claim: &str, places: usize) -> usize {
     let (base, index) = base_and_ordinal(claim);
     let start = fnv1(base.as_bytes()).wrapping_add(index);

@@ -100,7 +100,8 @@ impl fmt::Display for Term {
 #[error("allowedTopologies of the class stand for more than {MOST_TERMS} places")]
 pub struct TooManyTerms;
 
-/// Every place that `allowedTopologies` stand for: the values of one term's keys multiplied, the terms one after the other.
+/// Every place that `allowedTopologies` stand for: the values of one term's keys multiplied, the terms one after the
+/// other.
 pub fn flatten(allowed: &[TopologySelectorTerm]) -> Result<Vec<Term>, TooManyTerms> {
     let mut places = Vec::new();
     for term in allowed {

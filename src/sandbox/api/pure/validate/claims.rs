@@ -65,9 +65,22 @@ fn both_sources(spec: &Value, causes: &mut Vec<Cause>) {
     causes.push(Cause::invalid("spec", &json!({ "name": "dataSource" }), why));
 }
 
+/// A member that is null is one that is not there: whoever wrote last decides which of the two a source's `apiGroup` is.
+fn without_nulls(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(|member| *member = without_nulls(member.take()));
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(|entry| *entry = without_nulls(entry.take())),
+        _ => {}
+    }
+    value
+}
+
 /// What of a claim may change: the binding, once; later its size and its attributes class.
 pub(super) fn changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    let spec = |object: &Value| at(object, &["spec"]).cloned().unwrap_or_else(|| json!({}));
+    let spec = |object: &Value| without_nulls(at(object, &["spec"]).cloned().unwrap_or_else(|| json!({})));
     let (before, mut after) = (spec(old), spec(new));
     let bound = text(old, &["status", "phase"]) == "Bound";
     let annotation = |object: &Value| at(object, &["metadata", "annotations", BETA_CLASS]).cloned();

@@ -1,0 +1,128 @@
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::Origin;
+use crate::roles::provisioner::fixtures::{DRIVER, merged};
+
+const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
+
+fn change<K: DeserializeOwned>(old: Option<&Value>, new: Option<&Value>) -> Change<K> {
+    let parse = |value: &Value| Arc::new(serde_json::from_value(value.clone()).unwrap());
+    Change { old: old.map(parse), new: new.map(parse), origin: Origin::Watch }
+}
+
+fn claim(patch: Value) -> Value {
+    let base = json!({
+        "metadata": { "namespace": "shop", "name": "data", "uid": "u1",
+            "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: DRIVER } },
+        "spec": { "storageClassName": "gold", "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    merged(base, patch)
+}
+
+fn annotated(key: &str, value: &str) -> Value {
+    claim(json!({ "metadata": { "annotations": { key: value } } }))
+}
+
+#[test]
+fn only_changes_that_we_never_make_wake_a_claim() {
+    let plain = claim(json!({}));
+    let mark = json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: "{}" } } });
+    let marked = claim(mark.clone());
+    let on_node = annotated(names::ANNOTATION_SELECTED_NODE, "n1");
+    let on_other = annotated(names::ANNOTATION_SELECTED_NODE, "n2");
+    let bound = claim(json!({ "spec": { "volumeName": "pv-1" } }));
+    let marked_and_bound = claim(merged(mark.clone(), json!({ "spec": { "volumeName": "pv-1" } })));
+    let deleting = claim(merged(mark, json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })));
+    let larger = claim(json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } }));
+    let hinted = annotated("example.com/tier", "gold");
+    let foreign = annotated(names::ANNOTATION_STORAGE_PROVISIONER, "other.csi");
+    let cases = [
+        (None, Some(&plain), Wake::Now, "created"),
+        (None, Some(&bound), Wake::No, "bound long ago"),
+        (None, Some(&foreign), Wake::No, "another's"),
+        (None, Some(&marked_and_bound), Wake::Now, "begun by whoever led before"),
+        (Some(&foreign), Some(&plain), Wake::Now, "handed to us"),
+        (Some(&plain), Some(&marked), Wake::No, "our own mark"),
+        (Some(&marked), Some(&plain), Wake::No, "our own release"),
+        (Some(&on_node), Some(&plain), Wake::No, "our own reschedule, or the scheduler's: then nothing is to be done"),
+        (Some(&plain), Some(&on_node), Wake::Now, "a node was selected"),
+        (Some(&on_node), Some(&on_other), Wake::Now, "another node was selected"),
+        (Some(&plain), Some(&larger), Wake::Now, "the claim was edited"),
+        (Some(&plain), Some(&hinted), Wake::Now, "a template may use any annotation"),
+        (Some(&marked), Some(&deleting), Wake::Now, "deleted while begun"),
+        (Some(&plain), Some(&bound), Wake::Forget, "bound"),
+        (Some(&plain), None, Wake::Forget, "26: gone"),
+    ];
+    for (old, new, expected, what) in cases {
+        assert_eq!(claim_wake(&change(old, new), DRIVER, MARK), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_class_unblocks_when_it_says_something_new() {
+    let class = |patch: Value| {
+        merged(
+            json!({ "metadata": { "name": "gold", "uid": "c1", "resourceVersion": "1" }, "provisioner": DRIVER }),
+            patch,
+        )
+    };
+    let plain = class(json!({}));
+    let cases = [
+        (None, Some(class(json!({}))), true),
+        (Some(plain.clone()), Some(class(json!({ "metadata": { "resourceVersion": "2" } }))), false),
+        (Some(plain.clone()), Some(class(json!({ "metadata": { "uid": "c2" } }))), true),
+        (Some(plain.clone()), Some(class(json!({ "parameters": { "kind": "fast" } }))), true),
+        (Some(plain), None, false),
+    ];
+    for (old, new, expected) in cases {
+        assert_eq!(class_unblocks(&change(old.as_ref(), new.as_ref())), expected, "{old:?} -> {new:?}");
+    }
+}
+
+#[test]
+fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_it() {
+    let rules = deletion::Rules { driver: DRIVER.into(), finalizer: names::FINALIZER_PROVISIONER, attaches: true };
+    let volume = |phase: &str, patch: Value| {
+        let base = json!({
+            "metadata": { "name": "pvc-1", "uid": "v1", "finalizers": [names::FINALIZER_PROVISIONER] },
+            "spec": { "persistentVolumeReclaimPolicy": "Delete", "csi": { "driver": DRIVER, "volumeHandle": "h" } },
+            "status": { "phase": phase },
+        });
+        merged(base, patch)
+    };
+    let (bound, released) = (volume("Bound", json!({})), volume("Released", json!({})));
+    let deleting = volume("Released", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
+    let bare = volume("Bound", json!({ "metadata": { "finalizers": null } }));
+    let cases = [
+        (None, Some(&bound), Wake::No, "as it should be"),
+        (None, Some(&bare), Wake::Now, "without our finalizer"),
+        (Some(&bare), Some(&bound), Wake::No, "our finalizer was put on"),
+        (Some(&bound), Some(&released), Wake::Now, "its claim is gone"),
+        (None, Some(&released), Wake::Now, "seen first when released"),
+        (Some(&released), Some(&deleting), Wake::No, "our own deletion"),
+        (Some(&released), None, Wake::Forget, "gone"),
+    ];
+    for (old, new, expected, what) in cases {
+        assert_eq!(volume_wake(&change(old, new), &rules), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_node_unblocks_when_our_driver_comes_goes_or_names_other_keys() {
+    let node = |drivers: Value| json!({ "metadata": { "name": "n1" }, "spec": { "drivers": drivers } });
+    let with = |keys: &[&str]| node(json!([{ "name": DRIVER, "nodeID": "a", "topologyKeys": keys }]));
+    let cases = [
+        (None, Some(node(json!([]))), false),
+        (Some(node(json!([]))), Some(with(&[])), true),
+        (Some(with(&["zone"])), Some(with(&["zone"])), false),
+        (Some(with(&["zone"])), Some(with(&["zone", "rack"])), true),
+        (Some(with(&["zone"])), None, true),
+    ];
+    for (old, new, expected) in cases {
+        assert_eq!(csi_node_unblocks(&change(old.as_ref(), new.as_ref()), DRIVER), expected, "{old:?} -> {new:?}");
+    }
+}
