@@ -71,6 +71,12 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, new: &Value, na
             let kept: Map<String, Value> = all.map(|(key, value)| (key.clone(), value.clone())).collect();
             meta.insert("annotations".to_owned(), kept.into());
         }
+        for source in ["/spec/dataSource", "/spec/dataSourceRef"] {
+            // The API shows a group that is not there as null, or not at all.
+            if let Some(source) = object.pointer_mut(source).and_then(Value::as_object_mut) {
+                source.retain(|_, member| !member.is_null());
+            }
+        }
         object
     };
     let chose = annotation(new, SELECTED).is_some_and(|node| annotation(old, SELECTED) != Some(node));

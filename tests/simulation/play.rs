@@ -105,7 +105,7 @@ impl Play {
         let network = Network::new();
         let profile = Profile { accept_unknown_nodes: true, ..Profile::with_nodes([]) };
         let profile = match &world.storage {
-            Some(storage) => storage.profile(profile),
+            Some(storage) => storage.profile(world.nodes, profile),
             None => profile,
         };
         let ground = Ground::Network(network.clone());

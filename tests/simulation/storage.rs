@@ -1,12 +1,15 @@
 //! What there is for claims: classes, claims, pods, places and snapshots, and their objects as JSON.
 
 use csi_control_plane::proto::plugin_capability::service;
-use csi_control_plane::sandbox::driver::Profile;
+use csi_control_plane::sandbox::driver::{Node, Profile};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-use crate::world::{DRIVER, node_name};
+use crate::world::{DRIVER, node_id, node_name};
+
+/// How often a node may be set up anew; what comes after has no place.
+const LIVES: u32 = 64;
 
 /// The key of a node's place.
 pub(crate) const ZONE: &str = "topology.example.com/zone";
@@ -93,8 +96,12 @@ impl Storage {
     }
 
     /// The driver that fits.
-    pub(crate) fn profile(&self, profile: Profile) -> Profile {
+    pub(crate) fn profile(&self, nodes: usize, profile: Profile) -> Profile {
         let mut profile = profile;
+        for (node, life) in (0..nodes).flat_map(|node| (0..LIVES).map(move |life| (node, life))) {
+            let segments = if self.zones > 0 { [(ZONE.to_owned(), self.zone(node))].into() } else { [].into() };
+            profile.nodes.insert(node_id(node, life), Node { segments, ..Node::default() });
+        }
         if self.zones > 0 {
             profile.services.insert(service::Type::VolumeAccessibilityConstraints as i32);
             profile.segments = (0..self.zones).map(|zone| [(ZONE.to_owned(), format!("z{zone}"))].into()).collect();
