@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::Matching;
-use csi_control_plane::sandbox::driver::Chance;
+use csi_control_plane::sandbox::driver::{Action, Chance};
 use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::happening::{Direction, Happening};
 use crate::play::{Play, Step};
 use crate::world::{
-    DAEMONS, FOREIGN, LEASE, World, attachment_name, drivers, finalizers, foreign_name, handle, is_deleting, node_id,
-    node_name, secret_name, volume_name,
+    DAEMONS, FOREIGN, LEASE, World, attachment_name, finalizers, foreign_name, handle, is_deleting, node_id, node_name,
+    secret_name, text, volume_name,
 };
 
 /// How long a request of a daemon may be under way after its trouble has ended.
@@ -34,7 +34,7 @@ impl Play {
             Happening::AttachForeign { volume, node } => self.create(World::foreign_attachment(volume, node)),
             Happening::DetachForeign { volume, node } => self.detach(&foreign_name(volume, node)),
             Happening::NodeChanges { node, away, renamed } => {
-                self.set_node(node, &drivers(None));
+                self.set_node(node, &self.world.drivers(None));
                 self.lives[node] += u32::from(renamed);
                 self.after(away, Step::NodeBack(node));
             }
@@ -63,7 +63,11 @@ impl Play {
             }
             Happening::DetachBehind { volume, node } => self.behind(volume, node, false),
             Happening::AttachBehind { volume, node } => self.behind(volume, node, true),
-            Happening::Driver(fault) => self.stage.driver.inject(fault),
+            Happening::Storage(errand) => self.run_errand(errand),
+            Happening::Driver(fault) => {
+                self.model().supply.lied_to |= matches!(fault.action, Action::Lie(_));
+                self.stage.driver.inject(fault);
+            }
             Happening::DriverChance { rate, lasts } => {
                 self.stage.driver.inject_chance(Chance::honest(self.stage.entropy.clone(), rate));
                 self.after(lasts, Step::DriverCalm);
@@ -170,8 +174,9 @@ impl Play {
     /// The node is as it should be, whatever it was.
     pub(crate) fn node_back(&self, node: usize) {
         let id = node_id(node, self.lives[node]);
-        self.create(World::node(node, Some(&id)));
-        self.set_node(node, &drivers(Some(&id)));
+        self.node_joins(node);
+        self.create(self.world.node(node, Some(&id)));
+        self.set_node(node, &self.world.drivers(Some(&id)));
     }
 
     fn set_node(&self, node: usize, drivers: &Value) {
@@ -180,9 +185,13 @@ impl Play {
         self.wake_node(node);
     }
 
-    fn wake_node(&self, node: usize) {
+    pub(crate) fn wake_node(&self, node: usize) {
         let mut model = self.model();
         let now = model.now();
+        let node_name = node_name(node);
+        let there = model.attachments.iter().filter(|(_, it)| text(it, "/spec/nodeName") == node_name);
+        let there: Vec<String> = there.map(|(name, _)| name.clone()).collect();
+        model.woken_at.extend(there.into_iter().map(|name| (name, now)));
         for volume in 0..self.world.volumes.len() {
             model.woken_at.insert(attachment_name(volume, node), now);
         }

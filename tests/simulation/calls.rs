@@ -1,4 +1,4 @@
-//! The checks of every call to the driver: I1, I2, I8, I9.
+//! The checks of every call to the driver: I1, I2, I8, I9. Those about the making of volumes are in `supply`.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use csi_control_plane::sandbox::driver::{Call, Method, Outcome, State};
 use tonic::Code;
 
 use crate::model::{CALM, Live, Model, Place, Streak};
+use crate::supply;
 use crate::world::{BACKOFF, NODE_ID, attachment_of, is_deleting, is_guarded, text};
 
 /// Deletions this old are known to every daemon in calm times.
@@ -16,6 +17,7 @@ pub(crate) fn on_call(model: &mut Model, call: &Call, state: &State) {
     if let Some(volume) = &call.volume {
         model.see_published(volume, state);
     }
+    model.see_volumes(state);
     if call.ended.is_some() {
         ended(model, call, state);
     } else if call.applied.is_none() {
@@ -37,9 +39,20 @@ fn arrived(model: &mut Model, call: &Call) {
     }
     let caller = model.caller(call);
     let (id, method) = (call.id, call.method);
-    let subject = [call.volume.as_deref(), call.node.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" on ");
+    let subject = [call.name.as_deref(), call.volume.as_deref(), call.node.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" on ");
     model.trace.note(&caller, format_args!("#{id} {method} {subject}"));
     let place = place(call);
+    if matches!(method, Method::CreateVolume | Method::DeleteVolume | Method::GetCapacity) {
+        supply::arrived(model, call, &caller);
+        if method != Method::GetCapacity {
+            begins(model, call, &caller);
+        }
+        return;
+    }
     if place.is_none() && method != Method::ListVolumes {
         return;
     }
@@ -47,9 +60,7 @@ fn arrived(model: &mut Model, call: &Call) {
         let holder = model.holder();
         model.trace.violate("I8", format_args!("{caller} calls {method} while {holder:?} holds the lease"));
     }
-    overlap(model, call, &caller);
-    let live = Live { method, volume: call.volume.clone(), caller, deadline: call.deadline };
-    model.live.insert(id, live);
+    begins(model, call, &caller);
     let Some(place) = place else { return };
     if method == Method::ControllerPublishVolume {
         may_publish(model, call, &place);
@@ -60,15 +71,23 @@ fn arrived(model: &mut Model, call: &Call) {
     }
 }
 
+/// A call runs that no other may meet.
+fn begins(model: &mut Model, call: &Call, caller: &str) {
+    let subject = model.subject(call);
+    overlap(model, call, subject.as_deref(), caller);
+    let live = Live { method: call.method, volume: subject, caller: caller.to_owned(), deadline: call.deadline };
+    model.live.insert(call.id, live);
+}
+
 /// I1: one mutating call per volume, and one listing at a time.
-fn overlap(model: &mut Model, call: &Call, caller: &str) {
+fn overlap(model: &Model, call: &Call, subject: Option<&str>, caller: &str) {
     let waits = |live: &Live| live.deadline.is_none_or(|deadline| call.started < deadline);
     let met = model.live.iter().find(|(_, live)| {
         waits(live)
             && if call.method == Method::ListVolumes {
                 live.method == Method::ListVolumes && live.caller == caller
             } else {
-                live.method != Method::ListVolumes && live.volume == call.volume
+                live.method != Method::ListVolumes && live.volume.as_deref() == subject
             }
     });
     if let Some((running, live)) = met {
@@ -147,6 +166,7 @@ fn ended(model: &mut Model, call: &Call, state: &State) {
         _ => String::new(),
     };
     model.trace.note("driver", format_args!("#{id} {} ends: {label} {message}", call.method));
+    supply::ended(model, call);
     let Some(place) = place(call) else { return };
     let name = attachment_of(&place.0, &place.1);
     let ok = call.outcome == Outcome::Ok;

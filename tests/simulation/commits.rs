@@ -3,7 +3,9 @@
 use csi_control_plane::sandbox::api::Committed;
 use serde_json::{Value, json};
 
+use crate::deliveries;
 use crate::model::{CALM, Model};
+use crate::storage::RECLAIM;
 use crate::world::{DAEMONS, DRIVER, FINALIZER, MARKER, NODE_ID, finalizers, is_deleting, is_guarded, text};
 
 /// The API's limit of an error's message.
@@ -27,7 +29,9 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>) {
         }
         moments(model, change, &name, by_daemon);
     }
+    deliveries::on_commit(model, change, &name);
     model.keep(plural, &name, change.new);
+    model.supply.keep(plural, &name, change.old, change.new);
 }
 
 fn note(model: &Model, change: &Committed<'_>, name: &str) {
@@ -45,7 +49,24 @@ fn note(model: &Model, change: &Committed<'_>, name: &str) {
             let meta = json!([new["metadata"]["finalizers"], is_deleting(new), ours]);
             format!("{} {meta} {}", text(new, "/metadata/uid"), new["status"])
         }
-        Some(new) => json!([new["metadata"]["finalizers"], is_deleting(new), new["spec"]["drivers"]]).to_string(),
+        Some(new) if plural == "csistoragecapacities" => {
+            json!([new["storageClassName"], new["nodeTopology"]["matchLabels"], new["capacity"]]).to_string()
+        }
+        Some(new) => {
+            let (meta, spec) = (&new["metadata"], &new["spec"]);
+            let kinds = ["persistentvolumeclaims", "persistentvolumes", "pods"];
+            if kinds.contains(&plural) {
+                let annotations = meta["annotations"].as_object().into_iter().flatten();
+                let known = annotations.filter(|(key, _)| !key.starts_with("pv.kubernetes.io"));
+                let named: Vec<&str> = known.filter_map(|(key, _)| key.rsplit('/').next()).collect();
+                let phase = &new["status"]["phase"];
+                let of = [&meta["uid"], &spec["volumeName"], &spec["csi"]["volumeHandle"], &spec["nodeName"], phase];
+                let of: Vec<&Value> = of.into_iter().filter(|it| !it.is_null()).collect();
+                json!([meta["finalizers"], is_deleting(new), of, named]).to_string()
+            } else {
+                json!([meta["finalizers"], is_deleting(new), spec["drivers"]]).to_string()
+            }
+        }
         None => String::new(),
     };
     model.trace.note(change.actor, format_args!("{verb} {plural} {name} {shown}"));
@@ -88,11 +109,15 @@ fn moments(model: &mut Model, change: &Committed<'_>, name: &str, by_daemon: boo
 fn written(model: &mut Model, change: &Committed<'_>, name: &str) {
     let (actor, plural) = (change.actor, change.resource.plural);
     let attachments = plural == "volumeattachments";
-    if !model.is_led_by(actor) && !model.is_confused() {
+    let by_supplier = !attachments && deliveries::is_suppliers(change.old, change.new) && model.supplied_by(actor);
+    if !model.is_led_by(actor) && !by_supplier && !model.is_confused() {
         let holder = model.holder();
         model.trace.violate("I8", format_args!("{actor} writes {plural} {name} while {holder:?} holds the lease"));
     }
     let Some(old) = change.old else {
+        if by_supplier || (!attachments && model.is_confused()) {
+            return;
+        }
         return model.trace.violate("I8", format_args!("{actor} creates {plural} {name}"));
     };
     if attachments && text(old, "/spec/attacher") != DRIVER {
@@ -120,8 +145,13 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, name: &str) {
             meta.remove("resourceVersion");
             meta.remove("managedFields");
             meta.remove("generation");
+            if change.resource.plural == "persistentvolumes" {
+                // The provisioner deletes what it has made.
+                meta.remove("deletionTimestamp");
+                meta.remove("deletionGracePeriodSeconds");
+            }
             let kept: Vec<Value> = match meta.remove("finalizers") {
-                Some(Value::Array(list)) => list.into_iter().filter(|it| it != FINALIZER).collect(),
+                Some(Value::Array(list)) => list.into_iter().filter(|it| it != FINALIZER && it != RECLAIM).collect(),
                 _ => Vec::new(),
             };
             meta.insert("finalizers".to_owned(), kept.into());
@@ -139,7 +169,7 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, name: &str) {
     };
     let fault = match change.new {
         Some(new) => blank(old) != blank(new),
-        None => finalizers(old).iter().any(|it| *it != FINALIZER),
+        None => finalizers(old).iter().any(|it| ![FINALIZER, RECLAIM].contains(it)),
     };
     let twice = change.new.is_some_and(|new| finalizers(new).iter().filter(|it| **it == FINALIZER).count() > 1);
     if fault || twice {

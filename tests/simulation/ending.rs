@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
-use crate::model::{Place, Tally};
+use crate::inventory;
+use crate::model::{Model, Place, Tally};
 use crate::play::{Play, Step};
 use crate::world::{
     DAEMONS, DRIVER, FOREIGN, NODE_ID, World, attachment_of, finalizers, handle, is_deleting, is_guarded, text,
@@ -36,6 +37,7 @@ pub(crate) async fn end(play: &mut Play) {
         let model = play.model();
         faults
             .extend(model.attachments.keys().chain(model.volumes.keys()).map(|name| format!("{name} is still there")));
+        faults.extend(inventory::left(&model));
         faults
     })
     .await;
@@ -58,6 +60,7 @@ async fn heal(play: &mut Play) {
     for node in 0..play.world.nodes {
         play.node_back(node);
     }
+    play.furnish();
     for volume in (0..play.world.volumes.len()).filter(|volume| play.world.volumes[*volume].secret) {
         play.create(World::secret(volume));
     }
@@ -67,6 +70,7 @@ async fn heal(play: &mut Play) {
         }
     }
     decide(play);
+    play.decide_claims();
 }
 
 /// The users come to their senses: nothing is wanted that cannot be.
@@ -168,7 +172,8 @@ fn wrong(play: &Play) -> Vec<String> {
             continue;
         }
         let node = object.pointer("/metadata/annotations").and_then(|all| all.get(NODE_ID)).and_then(Value::as_str);
-        let volume = name.trim_start_matches("csi-").split("-on-").next().unwrap_or_default();
+        let volume = volume_of(&model, name, object);
+        let volume = volume.as_str();
         let Some(publication) = node.and_then(|node| published(volume, node)) else {
             faults.push(format!("{name} is not published: {status}"));
             continue;
@@ -201,10 +206,22 @@ fn wrong(play: &Play) -> Vec<String> {
             faults.push(format!("{name} is still being deleted"));
         }
     }
+    if let Some(storage) = &play.world.storage {
+        faults.extend(inventory::wrong(storage, &model, &state));
+    }
     if !DAEMONS.iter().any(|daemon| model.is_led_by(daemon)) {
         faults.push(format!("nobody leads: the lease is held by {:?}", model.holder()));
     }
     faults
+}
+
+/// The handle of an attachment's volume.
+fn volume_of(model: &Model, name: &str, object: &Value) -> String {
+    let volume = model.volumes.get(text(object, "/spec/source/persistentVolumeName"));
+    let handle = volume.map(|volume| text(volume, "/spec/csi/volumeHandle"));
+    // Of what is inline, or gone, the name tells.
+    let told = || name.trim_start_matches("csi-").split("-on-").next().unwrap_or_default();
+    handle.unwrap_or_else(told).to_owned()
 }
 
 fn let_go(play: &Play) {
@@ -225,6 +242,7 @@ fn let_go(play: &Play) {
 }
 
 fn delete_all(play: &Play) {
+    play.delete_supply();
     let (attachments, volumes): (Vec<String>, Vec<String>) = {
         let model = play.model();
         (model.attachments.keys().cloned().collect(), model.volumes.keys().cloned().collect())

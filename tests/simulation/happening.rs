@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tonic::Code;
 
+use crate::errands::Errand;
 use crate::world::{DAEMONS, MARKER, World, handle};
 
 /// One thing that happens. Volumes, nodes and daemons go by their index.
@@ -122,6 +123,8 @@ pub(crate) enum Happening {
     },
     DeleteLease,
     StealLease,
+    /// Around claims.
+    Storage(Errand),
 }
 
 /// Which way a partition goes.

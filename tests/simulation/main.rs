@@ -1,13 +1,16 @@
 //! The deterministic simulation: two daemons, an API and a driver in one runtime, one network and one clock; random events
-//! and faults; the invariants of the attacher's specification (section 10) checked at every step.
+//! and faults; the invariants of the attacher's specification (section 10) and of the provisioner checked at every step.
+//! Every third seed is the attacher's alone; the others have claims, pods, classes, snapshots and nodes that come and go.
 //!
 //! ```text
 //! seed ─> World, schedule (drawn before anything runs)
 //!           └─> Play: Stage (API, driver, two daemons) on sandbox::network, time paused
-//!                 every commit ─> commits (I3 I4 I5 I6 I7 I8 I10) ┐
-//!                 every call   ─> calls   (I1 I2 I8 I9)           ├─> Trace
-//!                 faults end   ─> ending  (I11 I12 I13, R37)      ┘
+//!                 every commit ─> commits (I3 I4 I5 I6 I7 I8 I10), deliveries (P2 P4 P7)  ┐
+//!                 every call   ─> calls   (I1 I2 I8 I9), supply (P1 P3 P4 P5 P6 P7)       ├─> Trace
+//!                 faults end   ─> ending  (I11 I12 I13, R37), inventory                   ┘
 //! ```
+//!
+//! `mutants` are daemons that are broken on purpose: each must be found out.
 //!
 //! One seed is one trace. `just simulate 10000` plays many seeds, `just replay SEED` tells one step by step.
 
@@ -21,12 +24,18 @@
 mod acts;
 mod calls;
 mod commits;
+mod deliveries;
 mod ending;
+mod errands;
 mod happening;
+mod inventory;
 mod logs;
 mod model;
+mod mutants;
 mod play;
 mod seeds;
+mod storage;
+mod supply;
 mod trace;
 mod world;
 
@@ -35,7 +44,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use logs::Listen;
+use mutants::Mutant;
 use play::{Report, play};
+use world::Scope;
 
 /// How many seeds an ordinary test run plays.
 const FEW: u64 = 24;
@@ -43,6 +54,8 @@ const FEW: u64 = 24;
 const TOLD: usize = 3;
 /// Runtimes at once, each on its own thread.
 const THREADS: usize = 2;
+/// How many seeds a broken daemon may outlive.
+const LIVES: u64 = 40;
 
 #[expect(clippy::disallowed_methods, reason = "the number of seeds is an input of the test run")]
 fn number(variable: &str) -> Option<u64> {
@@ -52,21 +65,24 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Plays seeds side by side, and returns those that broke an invariant.
-fn play_all(seeds: &[u64]) -> Vec<Report> {
+fn play_all(seeds: &[(u64, Scope)]) -> Vec<Report> {
     let next = AtomicU64::new(0);
     let broken = Mutex::new(Vec::new());
     let (simulated, calls, writes) = (Mutex::new(Duration::ZERO), AtomicU64::new(0), AtomicU64::new(0));
+    let (claims, volumes) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                while let Some(seed) =
+                while let Some((seed, scope)) =
                     seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX))
                 {
                     let listen = if seed % 8 == 0 { Listen::ForSecrets } else { Listen::No };
-                    let report = play(*seed, listen);
+                    let report = play(*seed, *scope, None, listen);
                     *simulated.lock().unwrap() += report.simulated;
                     calls.fetch_add(report.calls as u64, Ordering::Relaxed);
                     writes.fetch_add(report.writes, Ordering::Relaxed);
+                    claims.fetch_add(report.claims as u64, Ordering::Relaxed);
+                    volumes.fetch_add(report.volumes as u64, Ordering::Relaxed);
                     if !report.violations.is_empty() {
                         println!("seed {seed}: {}", report.violations[0]);
                         broken.lock().unwrap().push(report);
@@ -76,7 +92,10 @@ fn play_all(seeds: &[u64]) -> Vec<Report> {
         }
     });
     let hours = simulated.into_inner().unwrap().as_secs_f64() / 3600.0;
-    println!("{} seeds: {hours:.1} simulated hours, {calls:?} calls, {writes:?} writes", seeds.len());
+    println!(
+        "{} seeds: {hours:.1} simulated hours, {claims:?} claims, {volumes:?} volumes, {calls:?} calls, {writes:?} writes",
+        seeds.len()
+    );
     let mut broken = broken.into_inner().unwrap();
     broken.sort_by_key(|report| report.seed);
     broken
@@ -92,7 +111,7 @@ fn expect_unbroken(broken: &[Report]) {
 }
 
 fn tell(report: &Report) {
-    println!("──── seed {}: the end of its trace", report.seed);
+    println!("──── seed {} ({:?}): the end of its trace", report.seed, report.scope);
     let from = report.lines.len().saturating_sub(60);
     for line in &report.lines[from..] {
         println!("{line}");
@@ -106,20 +125,21 @@ fn tell(report: &Report) {
 #[test]
 fn the_invariants_hold_for_every_seed() {
     let (count, from) = (number("SIMULATION_SEEDS").unwrap_or(FEW), number("SIMULATION_FROM").unwrap_or(0));
-    let seeds: Vec<u64> = (from..from + count).collect();
+    let seeds: Vec<(u64, Scope)> = (from..from + count).map(|seed| (seed, Scope::of(seed))).collect();
     expect_unbroken(&play_all(&seeds));
 }
 
 #[test]
 fn seeds_that_found_something_once_find_nothing_any_more() {
-    let seeds: Vec<u64> = seeds::FOUND.iter().map(|(seed, _)| *seed).collect();
+    let seeds: Vec<(u64, Scope)> = seeds::FOUND.iter().map(|(seed, scope, _)| (*seed, *scope)).collect();
     expect_unbroken(&play_all(&seeds));
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for seed in [1, 2, 3] {
-        let (one, two) = (play(seed, Listen::No), play(seed, Listen::No));
+    for seed in [1, 2, 3, 4] {
+        let play = || play(seed, Scope::of(seed), None, Listen::No);
+        let (one, two) = (play(), play());
         let parted = one.lines.iter().zip(&two.lines).find(|(one, two)| one != two);
         assert_eq!(
             (one.fingerprint, one.lines.len()),
@@ -129,11 +149,41 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
+/// Each broken daemon breaks an invariant that it must break, within a few seeds.
+#[test]
+fn the_checks_find_out_every_broken_daemon() {
+    let next = AtomicU64::new(0);
+    let missed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(mutant) =
+                    Mutant::ALL.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX))
+                {
+                    let found = (0..LIVES).find_map(|seed| {
+                        let violation =
+                            play(seed, mutant.scope(), Some(*mutant), Listen::No).violations.into_iter().next()?;
+                        let expected = mutant.breaks().iter().any(|it| violation.contains(&format!("VIOLATION {it}:")));
+                        expected.then_some((seed, violation))
+                    });
+                    match found {
+                        Some((seed, violation)) => println!("{mutant:?}, seed {seed}: {violation:.300}"),
+                        None => missed.lock().unwrap().push(*mutant),
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "not found out within {LIVES} seeds: {missed:?}");
+}
+
 /// `just replay SEED`: with the daemons' own log.
 #[test]
 fn one_seed() {
     let Some(seed) = number("SIMULATION_SEED") else { return };
-    let report = play(seed, Listen::Aloud);
+    let scope = if number("SIMULATION_ATTACH").is_some() { Scope::Attach } else { Scope::of(seed) };
+    let report = play(seed, scope, None, Listen::Aloud);
     for line in &report.lines {
         println!("{line}");
     }

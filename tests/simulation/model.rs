@@ -8,6 +8,8 @@ use csi_control_plane::sandbox::network::Network;
 use csi_control_plane::sandbox::stage::DRIVER_HOST;
 use serde_json::Value;
 
+use crate::storage::PROVISIONER_LEASE;
+use crate::supply::Supply;
 use crate::trace::Trace;
 use crate::world::{LEASE, text};
 
@@ -39,6 +41,7 @@ pub(crate) struct Model {
     pub(crate) created_at: BTreeMap<String, Duration>,
     /// When somebody else changed what an attachment depends on.
     pub(crate) woken_at: BTreeMap<String, Duration>,
+    pub(crate) supply: Supply,
     renewed_at: Duration,
     confused_until: Duration,
     troubled_until: Duration,
@@ -94,6 +97,7 @@ impl Model {
             deleted_at: BTreeMap::new(),
             created_at: BTreeMap::new(),
             woken_at: BTreeMap::new(),
+            supply: Supply::default(),
             renewed_at: Duration::ZERO,
             confused_until: Duration::ZERO,
             troubled_until: Duration::ZERO,
@@ -135,6 +139,16 @@ impl Model {
         self.holder().strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
     }
 
+    /// Who holds the provisioner's Lease.
+    pub(crate) fn supplier(&self) -> &str {
+        self.supply.lease.as_ref().map_or("", |lease| text(lease, "/spec/holderIdentity"))
+    }
+
+    /// Whether the provisioner's Lease is this daemon's.
+    pub(crate) fn supplied_by(&self, daemon: &str) -> bool {
+        self.supplier().strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
+    }
+
     /// The daemon that a call comes from.
     pub(crate) fn caller(&self, call: &Call) -> String {
         let number = usize::try_from(call.connection).unwrap_or_default();
@@ -161,6 +175,9 @@ impl Model {
             "volumeattachments" => &mut self.attachments,
             "persistentvolumes" => &mut self.volumes,
             "leases" => {
+                if name == PROVISIONER_LEASE {
+                    self.supply.lease = object.cloned();
+                }
                 if name == LEASE.1 {
                     let of = |lease: Option<&Value>| {
                         lease.map(|lease| {

@@ -16,14 +16,16 @@ use tracing::{Instrument as _, info_span};
 
 use crate::happening::{Happening, schedule};
 use crate::model::Model;
+use crate::mutants::Mutant;
 use crate::trace::Trace;
-use crate::world::{DAEMONS, World, handle, node_id};
-use crate::{calls, commits, ending, logs};
+use crate::world::{DAEMONS, Scope, World, handle, node_id};
+use crate::{calls, commits, ending, errands, logs};
 
 /// What came of a seed.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) seed: u64,
+    pub(crate) scope: Scope,
     pub(crate) fingerprint: u64,
     pub(crate) lines: Vec<String>,
     pub(crate) violations: Vec<String>,
@@ -31,19 +33,26 @@ pub(crate) struct Report {
     pub(crate) simulated: Duration,
     pub(crate) calls: usize,
     pub(crate) writes: u64,
+    /// How many claims were made, and how many volumes for them.
+    pub(crate) claims: usize,
+    pub(crate) volumes: usize,
 }
 
 /// Plays one seed on this thread.
-pub(crate) fn play(seed: u64, listen: logs::Listen) -> Report {
+pub(crate) fn play(seed: u64, scope: Scope, mutant: Option<Mutant>, listen: logs::Listen) -> Report {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let trace = Trace::new();
         let _listening = logs::listen(listen, &trace);
-        let mut play = Play::set(seed, trace.clone()).await;
+        let mut play = Play::set(seed, World::of(seed, scope, mutant), trace.clone()).await;
         play.run().await;
         let simulated = trace.age();
+        let (claims, volumes) = play.model().supply.counts();
         Report {
             seed,
+            scope,
+            claims,
+            volumes,
             fingerprint: trace.fingerprint(),
             violations: trace.violations(),
             lines: trace.all(),
@@ -64,6 +73,8 @@ pub(crate) enum Step {
     Release(FaultId),
     NodeBack(usize),
     SecretBack(usize),
+    ProvisionSecretBack,
+    ClassBack(usize),
     DriverCalm,
 }
 
@@ -89,11 +100,14 @@ pub(crate) struct Play {
 }
 
 impl Play {
-    async fn set(seed: u64, trace: Trace) -> Self {
-        let world = World::of(seed);
+    async fn set(seed: u64, world: World, trace: Trace) -> Self {
         let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
         let network = Network::new();
         let profile = Profile { accept_unknown_nodes: true, ..Profile::with_nodes([]) };
+        let profile = match &world.storage {
+            Some(storage) => storage.profile(world.nodes, profile),
+            None => profile,
+        };
         let ground = Ground::Network(network.clone());
         let stage = Stage::set(ground, profile.clone(), clock, Entropy::seeded(seed)).await.unwrap();
         let handles: Vec<String> = (0..world.volumes.len()).map(handle).collect();
@@ -102,6 +116,13 @@ impl Play {
         let (by_call, by_commit) = (model.clone(), model.clone());
         stage.driver.on_call(move |call, state| calls::on_call(&mut lock(&by_call), call, state));
         stage.api.on_commit(move |change| commits::on_commit(&mut lock(&by_commit), change));
+        if world.storage.is_some() {
+            stage.install_snapshots();
+            stage.start_actors();
+        }
+        if let Some(mutant) = world.mutant {
+            mutant.infect(&stage, &mut lock(&model));
+        }
         let lives = vec![0; world.nodes];
         let daemons = DAEMONS.iter().map(|_| None).collect();
         let (wishes, agenda, start) = (BTreeSet::new(), BTreeMap::new(), Instant::now());
@@ -139,8 +160,9 @@ impl Play {
     }
 
     async fn run(&mut self) {
+        self.furnish();
         for node in 0..self.world.nodes {
-            self.create(World::node(node, Some(&node_id(node, 0))));
+            self.create(self.world.node(node, Some(&node_id(node, 0))));
         }
         for volume in 0..self.world.volumes.len() {
             self.create(self.world.volume(volume));
@@ -151,7 +173,8 @@ impl Play {
         for daemon in 0..DAEMONS.len() {
             self.start(daemon).await;
         }
-        for (at, happening) in schedule(self.seed, &self.world) {
+        let around_claims = errands::schedule(self.seed, &self.world);
+        for (at, happening) in schedule(self.seed, &self.world).into_iter().chain(around_claims) {
             self.after(at, Step::Happen(happening));
         }
         while let Some(((at, _), step)) = self.agenda.pop_first() {
@@ -173,6 +196,8 @@ impl Play {
             Step::Release(fault) => self.api().faults().remove(fault),
             Step::NodeBack(node) => self.node_back(node),
             Step::SecretBack(volume) => self.create(World::secret(volume)),
+            Step::ProvisionSecretBack => self.create(World::provision_secret()),
+            Step::ClassBack(class) => self.class_back(class),
             Step::DriverCalm => self.stage.driver.clear_faults(),
         }
     }
@@ -206,7 +231,7 @@ impl Play {
             daemon.kill();
         }
         self.trace.note("world", format_args!("{name} starts"));
-        let daemon = self.stage.start(name, &self.world.config()).instrument(info_span!("daemon", name)).await;
+        let daemon = self.stage.start(name, &self.world.config(index)).instrument(info_span!("daemon", name)).await;
         self.daemons[index] = Some(daemon.unwrap());
     }
 

@@ -1,13 +1,27 @@
 //! Seeds that found something once, and what it was. They are played in every test run.
 
-/// A seed, and what it found.
-pub(crate) const FOUND: &[(u64, &str)] = &[
-    (1, "a node id that was written over while a publish to it might have succeeded was never unpublished (I3)"),
-    (50, "the same, by another way: the driver never answered"),
-    (135, "a new leader whose watch was late published to the node id of an intent that had been written over (I2)"),
-    (292, "a new leader whose watch was late published for an attachment that the last leader had released (I2)"),
-    (849, "the same, after a partition"),
-    (991, "a new leader whose watch was late released a volume that an attachment still named (I4)"),
-    (2400, "the same, by another way"),
-    (428, "a consequence of the same: the volume was gone when its attachment was to be detached"),
+use crate::world::Scope;
+
+/// A seed, what it plays, and what it found.
+pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
+    (
+        1,
+        Scope::Attach,
+        "a node id that was written over while a publish to it might have succeeded was never unpublished (I3)",
+    ),
+    (50, Scope::Attach, "the same, by another way: the driver never answered"),
+    (
+        135,
+        Scope::Attach,
+        "a new leader whose watch was late published to the node id of an intent that had been written over (I2)",
+    ),
+    (
+        292,
+        Scope::Attach,
+        "a new leader whose watch was late published for an attachment that the last leader had released (I2)",
+    ),
+    (849, Scope::Attach, "the same, after a partition"),
+    (991, Scope::Attach, "a new leader whose watch was late released a volume that an attachment still named (I4)"),
+    (2400, Scope::Attach, "the same, by another way"),
+    (428, Scope::Attach, "a consequence of the same: the volume was gone when its attachment was to be detached"),
 ];

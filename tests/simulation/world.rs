@@ -1,10 +1,17 @@
-//! The cluster that a seed is played in: volumes, nodes, secrets, and their objects as JSON.
+//! The cluster that a seed is played in: volumes, nodes, secrets, and their objects as JSON. What is there for claims is in
+//! `storage`.
+
+use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::mutants::Mutant;
+use crate::storage::{PROVISION_SECRET, Storage};
 
 /// The driver's name.
 pub(crate) const DRIVER: &str = "demo.csi.example.com";
@@ -32,6 +39,23 @@ pub(crate) struct Volume {
     pub(crate) secret: bool,
     pub(crate) claimed: bool,
     pub(crate) inline: bool,
+    pub(crate) block: bool,
+}
+
+/// Which roles a seed is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The attacher, alone and in depth.
+    Attach,
+    /// Claims as well, with all that they lead to.
+    Claims,
+}
+
+impl Scope {
+    /// Every third seed is the attacher's.
+    pub(crate) fn of(seed: u64) -> Self {
+        if seed.is_multiple_of(3) { Self::Attach } else { Self::Claims }
+    }
 }
 
 /// What there is.
@@ -41,12 +65,18 @@ pub(crate) struct World {
     pub(crate) nodes: usize,
     /// How many volumes the driver lists on a page.
     pub(crate) page: usize,
+    /// What there is for claims.
+    pub(crate) storage: Option<Storage>,
+    /// What is wrong with the daemons, if they are to be caught.
+    pub(crate) mutant: Option<Mutant>,
 }
 
 impl World {
     /// The world of a seed.
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn of(seed: u64, scope: Scope, mutant: Option<Mutant>) -> Self {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x5157_0000);
+        // A source of its own, so that what came later changes nothing for the seeds of before.
+        let mut later = StdRng::seed_from_u64(seed ^ 0xb10c_0000);
         let count = rng.random_range(2..=5);
         let volumes = (0..count)
             .map(|_| Volume {
@@ -54,13 +84,32 @@ impl World {
                 secret: rng.random_bool(0.4),
                 claimed: rng.random_bool(0.5),
                 inline: rng.random_bool(0.15),
+                block: later.random_bool(0.2),
             })
             .collect();
-        Self { volumes, nodes: rng.random_range(1..=3), page: rng.random_range(0..=3) }
+        let (nodes, page) = (rng.random_range(1..=3), rng.random_range(0..=3));
+        let storage = (scope == Scope::Claims).then(|| Storage::of(seed, nodes));
+        Self { volumes, nodes, page, storage, mutant }
     }
 
-    /// The configuration of both daemons.
-    pub(crate) fn config(&self) -> String {
+    /// The topology keys of a node.
+    pub(crate) fn keys(&self) -> Vec<&'static str> {
+        self.storage.as_ref().map(Storage::keys).unwrap_or_default()
+    }
+
+    /// The configuration of a daemon.
+    pub(crate) fn config(&self, daemon: usize) -> String {
+        let mut config = self.sound_config();
+        if let Some(storage) = &self.storage {
+            config.push_str(&storage.config());
+        }
+        match self.mutant {
+            Some(mutant) => mutant.of_config(&config, daemon),
+            None => config,
+        }
+    }
+
+    fn sound_config(&self) -> String {
         format!(
             "csi: {{ timeout: 5s }}\n\
              kubernetes: {{ requestTimeout: 5s }}\n\
@@ -93,7 +142,13 @@ impl World {
         if volume.secret {
             csi["controllerPublishSecretRef"] = json!({ "namespace": "kube-system", "name": secret_name(index) });
         }
-        json!({ "accessModes": [if volume.shared { "ReadWriteMany" } else { "ReadWriteOnce" }], "csi": csi })
+        let mode = if volume.block { "Block" } else { "Filesystem" };
+        if volume.block
+            && let Some(csi) = csi.as_object_mut()
+        {
+            csi.remove("fsType");
+        }
+        json!({ "volumeMode": mode, "accessModes": [if volume.shared { "ReadWriteMany" } else { "ReadWriteOnce" }], "csi": csi })
     }
 
     /// An attachment's object.
@@ -121,10 +176,27 @@ impl World {
     }
 
     /// A node's object, with our driver's entry or without.
-    pub(crate) fn node(node: usize, id: Option<&str>) -> Value {
+    pub(crate) fn node(&self, node: usize, id: Option<&str>) -> Value {
         json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": node_name(node) },
-            "spec": { "drivers": drivers(id) },
+            "spec": { "drivers": self.drivers(id) },
+        })
+    }
+
+    /// The drivers of a node.
+    pub(crate) fn drivers(&self, id: Option<&str>) -> Value {
+        match id {
+            Some(id) => json!([{ "name": DRIVER, "nodeID": id, "topologyKeys": self.keys() }]),
+            None => json!([]),
+        }
+    }
+
+    /// The secret for the making of volumes.
+    pub(crate) fn provision_secret() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": { "namespace": "kube-system", "name": PROVISION_SECRET },
+            "data": { "password": STANDARD.encode(MARKER) },
         })
     }
 
@@ -135,14 +207,6 @@ impl World {
             "metadata": { "namespace": "kube-system", "name": secret_name(index) },
             "data": { "password": STANDARD.encode(MARKER) },
         })
-    }
-}
-
-/// The drivers of a node.
-pub(crate) fn drivers(id: Option<&str>) -> Value {
-    match id {
-        Some(id) => json!([{ "name": DRIVER, "nodeID": id, "topologyKeys": [] }]),
-        None => json!([]),
     }
 }
 
@@ -175,7 +239,15 @@ pub(crate) fn attachment_name(index: usize, node: usize) -> String {
 /// The attachment that a volume on a node's id belongs to.
 pub(crate) fn attachment_of(handle: &str, node_id: &str) -> String {
     let node = node_id.split('.').next().unwrap_or(node_id);
-    format!("csi-{handle}-on-{node}")
+    if handle.starts_with("vol-") {
+        return format!("csi-{handle}-on-{node}");
+    }
+    // A volume that was provisioned: its pod is attached by the controller of the sandbox.
+    let digest = Sha256::digest(format!("{handle}{DRIVER}{node}"));
+    digest.iter().fold("csi-".to_owned(), |mut name, byte| {
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
 }
 
 pub(crate) fn foreign_name(index: usize, node: usize) -> String {

@@ -92,6 +92,8 @@ pub enum Action {
     CutAfter,
     /// The history is compacted just before it is done.
     Compact,
+    /// It is answered as if it were done, and nothing is. No server does that: it makes the client one that forgot a write.
+    Pretend,
 }
 
 /// A scripted fault. Made by [`Fault::on`]; hits every matching request until it is told how many.
@@ -174,6 +176,7 @@ enum WatchFault {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) compact: bool,
+    pub(crate) pretend: bool,
     pub(crate) before: Duration,
     pub(crate) refuse: Option<Rejection>,
     pub(crate) cut_before: bool,
@@ -280,6 +283,7 @@ impl FaultScript {
                 Action::CutBefore => plan.cut_before = true,
                 Action::CutAfter => plan.cut_after = true,
                 Action::Compact => plan.compact = true,
+                Action::Pretend => plan.pretend = true,
             }
         }
         plan

@@ -82,13 +82,18 @@ where
 {
     let (mut head, body) = request.into_parts();
     let token = take_token(&mut head);
-    let order = match admit(&api, &head, token, body).await {
+    let mut order = match admit(&api, &head, token, body).await {
         Ok(Some(order)) => order,
         Ok(None) => return Ok(document::answer_document(&api.served(), &head)),
         Err(rejection) => return Ok(refusal(&rejection, None)),
     };
-    let mut record = Record { api: api.clone(), order: order.clone(), code: UNANSWERED };
     let plan = api.faults().plan(&order.call, &order.identity.user);
+    if plan.pretend
+        && let Some(call) = Arc::get_mut(&mut order.call)
+    {
+        call.params.dry_run = true;
+    }
+    let mut record = Record { api: api.clone(), order: order.clone(), code: UNANSWERED };
     if plan.compact {
         api.compact();
     }

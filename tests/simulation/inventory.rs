@@ -1,0 +1,150 @@
+//! What must be so about claims once nothing goes wrong any more: nothing lost, nothing wanted that is not there, nothing of
+//! ours left behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csi_control_plane::sandbox::driver::{GIB, State};
+use serde_json::Value;
+
+use crate::model::Model;
+use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, Storage, ZONE, class_name, uid_of};
+use crate::supply::annotation;
+use crate::world::{DAEMONS, finalizers, is_deleting, text};
+
+/// What is not as it should be.
+pub(crate) fn wrong(storage: &Storage, model: &Model, state: &State) -> Vec<String> {
+    let mut faults = Vec::new();
+    volumes(model, &mut faults);
+    claims(storage, model, &mut faults);
+    sources(model, &mut faults);
+    capacities(storage, model, state, &mut faults);
+    if !DAEMONS.iter().any(|daemon| model.supplied_by(daemon)) {
+        faults.push(format!("nobody provisions: the lease is held by {:?}", model.supplier()));
+    }
+    faults
+}
+
+fn volumes(model: &Model, faults: &mut Vec<String>) {
+    let supply = &model.supply;
+    for (handle, volume) in &supply.alive {
+        // The driver itself has said that it does not exist, or people have thrown its object away.
+        let denied = supply.asked.get(&volume.name).is_some_and(|asked| asked.denied);
+        let excused = supply.kept.contains(handle) || (denied && !model.is_wanted(&volume.name));
+        if model.object_of(handle).is_none() && !excused {
+            faults.push(format!("{handle} ({}) exists, and nothing tells of it", volume.name));
+        }
+    }
+    for (name, object) in model.made() {
+        let handle = text(object, "/spec/csi/volumeHandle");
+        if !supply.alive.contains_key(handle) {
+            faults.push(format!("{name} tells of {handle}, which does not exist"));
+        }
+        let phase = text(object, "/status/phase");
+        if phase == "Released" && text(object, "/spec/persistentVolumeReclaimPolicy") == "Delete" {
+            faults.push(format!("{name} is released, and not deleted"));
+        }
+        let places = object.pointer("/spec/nodeAffinity/required/nodeSelectorTerms").and_then(Value::as_array);
+        let fits = |term: &Value, node: &Value| {
+            let all = term["matchExpressions"].as_array().into_iter().flatten();
+            all.into_iter().all(|it| text(it, "/key") == ZONE && label(node, ZONE) == text(it, "/values/0"))
+        };
+        let reached = places.is_none_or(|all| all.iter().any(|it| supply.nodes.values().any(|node| fits(it, node))));
+        if !reached {
+            faults.push(format!("{name} is reached from no node"));
+        }
+    }
+}
+
+fn label<'a>(node: &'a Value, key: &str) -> &'a str {
+    node.pointer("/metadata/labels").and_then(|all| all.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn claims(storage: &Storage, model: &Model, faults: &mut Vec<String>) {
+    let supply = &model.supply;
+    for claim in supply.claims.values() {
+        let name = text(claim, "/metadata/name");
+        let pod = supply.pods.get(&name.replace("data-", "pod-"));
+        let class = (0..storage.classes.len()).find(|it| class_name(*it) == text(claim, "/spec/storageClassName"));
+        let waits = class.is_some_and(|class| storage.classes[class].waits);
+        let is_bound = text(claim, "/status/phase") == "Bound";
+        let wanted = !waits || pod.is_some();
+        if is_deleting(claim) {
+            faults.push(format!("{name} is still being deleted: {:?}", finalizers(claim)));
+        } else if wanted && !is_bound {
+            faults.push(format!("{name} is not bound: {}", text(claim, "/spec/volumeName")));
+        }
+        if finalizers(claim).contains(&MARK) || annotation(claim, INTENT).is_some() {
+            faults.push(format!("{name} is still marked"));
+        }
+    }
+    for (name, pod) in &supply.pods {
+        let claim = name.replace("pod-", "data-");
+        let there = supply.claims.values().any(|it| text(it, "/metadata/name") == claim);
+        if there && text(pod, "/spec/nodeName").is_empty() {
+            faults.push(format!("{name} has no node"));
+        }
+    }
+}
+
+/// Whatever others are made from is free once it is not needed.
+fn sources(model: &Model, faults: &mut Vec<String>) {
+    let supply = &model.supply;
+    let users = |kind: &str, name: &str| {
+        supply.claims.values().any(|claim| {
+            let of = (text(claim, "/spec/dataSource/kind"), text(claim, "/spec/dataSource/name"));
+            of == (kind, name) && text(claim, "/spec/volumeName").is_empty()
+        })
+    };
+    let claims = supply.claims.values().map(|it| ("PersistentVolumeClaim", CLONING, it));
+    let snapshots = supply.snapshots.values().map(|it| ("VolumeSnapshot", FROM_SNAPSHOT, it));
+    for (kind, finalizer, object) in claims.chain(snapshots) {
+        let name = text(object, "/metadata/name");
+        if finalizers(object).contains(&finalizer) && !users(kind, name) {
+            faults.push(format!("{kind} {name} is still protected, and nobody needs it"));
+        }
+    }
+}
+
+/// Each class times each place has one object, which says how much room there is.
+fn capacities(storage: &Storage, model: &Model, state: &State, faults: &mut Vec<String>) {
+    let places: BTreeSet<String> = model
+        .supply
+        .nodes
+        .iter()
+        .filter(|(name, _)| {
+            let csi = model.supply.csi_nodes.get(*name);
+            csi.and_then(|it| it.pointer("/spec/drivers")).and_then(Value::as_array).is_some_and(|all| !all.is_empty())
+        })
+        .map(|(_, node)| if storage.zones > 0 { label(node, ZONE).to_owned() } else { String::new() })
+        .collect();
+    let mut wanted: BTreeMap<(String, String), i64> = BTreeMap::new();
+    let used: i64 = state.volumes().values().map(|it| it.capacity).sum();
+    for class in (0..storage.classes.len()).filter(|class| storage.counts(*class)) {
+        for place in &places {
+            wanted.insert((class_name(class), place.clone()), 10 * 1024 * GIB - used);
+        }
+    }
+    for (name, object) in &model.supply.capacities {
+        let place = object.pointer("/nodeTopology/matchLabels").and_then(|all| all.get(ZONE)).and_then(Value::as_str);
+        let key = (text(object, "/storageClassName").to_owned(), place.unwrap_or_default().to_owned());
+        let said = csi_control_plane::cluster::quantity::bytes(text(object, "/capacity")).unwrap_or_default();
+        match wanted.remove(&key) {
+            Some(room) if room == said => {}
+            Some(room) => faults.push(format!("capacity {name} of {key:?} says {said}, and it is {room}")),
+            None => faults.push(format!("capacity {name} of {key:?} is not wanted, or there twice")),
+        }
+    }
+    faults.extend(wanted.keys().map(|key| format!("nothing tells the capacity of {key:?}")));
+}
+
+/// What must be gone once everything was deleted.
+pub(crate) fn left(model: &Model) -> Vec<String> {
+    let supply = &model.supply;
+    let claims = supply.claims.values().map(|it| format!("{} is still there", text(it, "/metadata/name")));
+    let volumes = supply.alive.iter().filter(|(handle, it)| {
+        let denied = supply.asked.get(&it.name).is_some_and(|asked| asked.denied);
+        !supply.kept.contains(*handle) && !denied
+    });
+    let volumes = volumes.map(|(handle, it)| format!("{handle} of {} is still there", uid_of(&it.name)));
+    claims.chain(volumes).collect()
+}
