@@ -25,7 +25,7 @@ fn provisioned(name: &str) -> Value {
                 {"key": "example.com/zone", "operator": "In", "values": ["z1"]}]}]))}})
 }
 
-fn affinity(terms: Value) -> Value {
+fn affinity(terms: impl serde::Serialize) -> Value {
     json!({"required": {"nodeSelectorTerms": terms}})
 }
 

@@ -174,6 +174,7 @@ enum WatchFault {
 
 /// What a request meets, all matching faults together.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own, and any of them may meet")]
 pub(crate) struct Plan {
     pub(crate) compact: bool,
     pub(crate) pretend: bool,

@@ -206,7 +206,7 @@ impl State {
         }
         meta::prepare_update(resource, current, &mut object, options.status);
         defaults::fill(resource, &mut object);
-        if resource.plural == "persistentvolumeclaims" && !options.status {
+        if resource.plural == "persistentvolumeclaims" {
             sources::settle(Some(current), &mut object);
         }
         if options.status {
