@@ -215,7 +215,10 @@ impl Attempt<'_> {
             return Ok(());
         }
         match desk.place(&now.claim, self.seen.as_ref()) {
-            Place::Taken(what) => Err(AttemptError::from(super::refusal::Refusal::NameTaken(what)).into()),
+            Place::Taken(what) => {
+                self.wait_for_name();
+                Err(AttemptError::from(super::refusal::Refusal::NameTaken(what)).into())
+            }
             // The next look sees it.
             Place::Ours | Place::Free => Ok(()),
         }
@@ -276,6 +279,7 @@ impl Attempt<'_> {
             Place::Taken(what) => what,
             Place::Ours | Place::Free => format!("it has the handle {}", handle.unwrap_or_default()),
         };
+        self.wait_for_name();
         let handle = made.volume.volume_id.clone();
         error!(volume = handle, other, "a volume without a volume object: its name is taken");
         Err(AttemptError::SaveTaken { handle, other }.into())

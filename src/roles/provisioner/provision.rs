@@ -258,7 +258,7 @@ impl Attempt<'_> {
         match step {
             // `work` has returned.
             Step::Settled | Step::Ignore(_) => Ok(()),
-            Step::Refuse(refusal) => self.refuse(refusal, now),
+            Step::Refuse(refusal) => self.refuse(refusal),
             Step::Conclude => {
                 self.progress.phase = Phase::Idle;
                 self.note();
@@ -309,12 +309,19 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    fn refuse(&mut self, refusal: Refusal, now: &Now) -> Result<(), Stop> {
-        let desk = self.desk;
-        if let (Refusal::NameTaken(_), Ok(name)) = (&refusal, desk.asking.names.volume_name(&now.claim.key.uid)) {
-            desk.waits.add(Awaited::Name(ObjectName::cluster(name)), now.claim.key.clone());
+    fn refuse(&mut self, refusal: Refusal) -> Result<(), Stop> {
+        if matches!(refusal, Refusal::NameTaken(_)) {
+            self.wait_for_name();
         }
         self.fail_before_asking(refusal.into())
+    }
+
+    /// Whatever has the name of the claim's volume: its going wakes the claim.
+    pub(super) fn wait_for_name(&self) {
+        let (desk, key) = (self.desk, &self.progress.claim.key);
+        if let Ok(name) = desk.asking.names.volume_name(&key.uid) {
+            desk.waits.add(Awaited::Name(ObjectName::cluster(name)), key.clone());
+        }
     }
 
     /// A failed precondition says that the view was old: read the claim again and go on. Anything else ends the attempt.

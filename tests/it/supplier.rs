@@ -1,0 +1,190 @@
+//! What the scenarios of the provisioner share beside [`crate::supply`]: a daemon with the role, and looks at its claims.
+
+use csi_control_plane::app::Plan;
+use csi_control_plane::cluster::names;
+use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::roles;
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Pool};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::ground::Daemon;
+use crate::objects;
+use crate::supply::{phase, pool, zoned};
+use crate::world::{PATIENCE, World, until_some};
+
+/// Between two looks at what can only be asked, not awaited.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// The configuration of a daemon with the provisioner and short times; `section` is merged into the role's.
+pub(crate) fn supplier(section: Value) -> Value {
+    let mut provisioner = json!({"retry": {"initial": "50ms", "max": "400ms", "infeasible": "1s"}, "resync": "0s"});
+    objects::merge(&mut provisioner, section);
+    json!({"roles": {"provisioner": provisioner}})
+}
+
+/// Something goes wrong with each `CreateVolume`.
+pub(crate) fn create(action: Action) -> Fault {
+    Fault::on(Method::CreateVolume, action)
+}
+
+/// The driver makes the volume, and its answer does not come in time: nobody can say whether it exists.
+pub(crate) fn unanswered() -> Fault {
+    create(Action::DoneButFail { code: Code::DeadlineExceeded, message: "too slow".to_owned() })
+}
+
+/// Whether an Event says so.
+pub(crate) fn says(event: &Event, reason: &str, text: &str) -> bool {
+    event.reason.as_deref() == Some(reason) && event.message.as_deref().unwrap_or_default().contains(text)
+}
+
+impl World {
+    /// A world whose driver has two zones.
+    pub(crate) async fn two_zones() -> Self {
+        let pools: [Pool; 2] = [pool("z1", 100), pool("z2", 100)];
+        Self::supplied(zoned(pools)).await
+    }
+
+    /// A daemon with the provisioner, its section changed like this.
+    pub(crate) async fn supplier(&self, section: Value) -> Daemon {
+        self.daemon(supplier(section)).await
+    }
+
+    /// The claim as it is.
+    pub(crate) async fn claim_now(&self, claim: &str) -> PersistentVolumeClaim {
+        self.namespaced::<PersistentVolumeClaim>().get(claim).await.unwrap()
+    }
+
+    /// The uid of a claim.
+    pub(crate) async fn claim_uid(&self, claim: &str) -> String {
+        self.claim_now(claim).await.uid().unwrap()
+    }
+
+    /// The name that the claim's volume gets.
+    pub(crate) async fn volume_name(&self, claim: &str) -> String {
+        format!("pvc-{}", self.claim_uid(claim).await)
+    }
+
+    /// Applies a merge patch to a claim.
+    pub(crate) async fn patch_claim(&self, claim: &str, patch: Value) {
+        let claims = self.namespaced::<PersistentVolumeClaim>();
+        claims.patch(claim, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Says, or takes back, which node a claim is for.
+    pub(crate) async fn select(&self, claim: &str, node: Option<&str>) {
+        self.patch_claim(claim, json!({"metadata": {"annotations": {names::ANNOTATION_SELECTED_NODE: node}}})).await;
+    }
+
+    /// A claim of a class whose content comes from `source`, as `kind/name`.
+    pub(crate) async fn claim_from(&self, short: &str, class: &str, kind: &str, source: &str) -> String {
+        let mut from = json!({"kind": kind, "name": source});
+        if kind == "VolumeSnapshot" {
+            from["apiGroup"] = "snapshot.storage.k8s.io".into();
+        }
+        self.claim(short, class, json!({"spec": {"dataSource": from}})).await
+    }
+
+    /// Deletes a volume that no claim has, and waits until it is gone. Another may have its name at once.
+    pub(crate) async fn drop_volume(&self, name: &str) {
+        let volumes = self.all::<PersistentVolume>();
+        let uid = volumes.get(name).await.unwrap().uid();
+        volumes.delete(name, &DeleteParams::default()).await.unwrap();
+        until_some(volumes, name, "gone", |it: Option<&PersistentVolume>| it.is_none_or(|it| it.uid() != uid)).await;
+    }
+
+    /// Whether the claim carries our mark or what we asked.
+    pub(crate) fn is_marked(&self, claim: &PersistentVolumeClaim) -> bool {
+        claim.finalizers().contains(&names::provisioning_finalizer(self.driver_name()))
+            || claim.annotations().contains_key(names::ANNOTATION_PROVISIONING)
+    }
+
+    /// Waits until the claim is bound and carries nothing of ours.
+    pub(crate) async fn supplied_with(&self, claim: &str) -> PersistentVolume {
+        self.claim_until(claim, "bound, and let go", |it| phase(it) == "Bound" && !self.is_marked(it)).await;
+        self.bound(claim).await
+    }
+
+    /// Waits until the driver was asked this often for the volume of a claim, and returns the calls.
+    pub(crate) async fn asked(&self, claim: &str, times: usize) -> Vec<Call> {
+        let name = self.volume_name(claim).await;
+        self.driver_until("asked for the volume", |driver| driver.creates_of(&name).len() >= times).await;
+        self.driver().creates_of(&name)
+    }
+
+    /// Waits for an Event on the claim that says so, and returns all of the claim's.
+    pub(crate) async fn claim_told(&self, claim: &str, reason: &str, text: &str) -> Vec<Event> {
+        let uid = self.claim_uid(claim).await;
+        let what = format!("{reason}: {text}");
+        self.events_until(&uid, &what, |events| events.iter().any(|event| says(event, reason, text))).await
+    }
+
+    /// Waits until the Events that the daemon has told of so far are written: they are written in order.
+    pub(crate) async fn events_are_out(&self, short: &str) {
+        let owner = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: self.driver_name()}}});
+        let claim = self.claim(short, &self.name("no-such-class"), owner).await;
+        self.claim_told(&claim, "ProvisioningFailed", "not found").await;
+        self.delete_claim(&claim).await;
+    }
+
+    /// The Events on the object of this uid.
+    pub(crate) async fn events_on(&self, uid: &str) -> Vec<Event> {
+        let mut events = self.namespaced::<Event>().list(&ListParams::default()).await.unwrap().items;
+        events.retain(|event| event.involved_object.uid.as_deref() == Some(uid));
+        events
+    }
+
+    /// Waits until the daemon's metrics satisfy a condition.
+    pub(crate) async fn metrics_until(&self, daemon: &Daemon, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let mut metrics = String::new();
+        let mut looks = tokio::time::interval(LOOK);
+        let settled = async {
+            loop {
+                looks.tick().await;
+                metrics = self.metrics(daemon).await;
+                if holds(&metrics) {
+                    return;
+                }
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, settled).await;
+        assert!(waited.is_ok(), "never came: {what}; {metrics}");
+        metrics
+    }
+
+    /// Waits until a claim is gone, then asserts that neither driver nor API has a volume of this world.
+    pub(crate) async fn assert_all_gone(&self, claims: &[&str]) {
+        for claim in claims {
+            self.claim_gone(claim).await;
+        }
+        self.driver_until("no volume", |driver| driver.state().volumes().is_empty()).await;
+        self.assert_nothing_leaked().await;
+        let left: Vec<String> = self.volumes().await.iter().map(kube::ResourceExt::name_any).collect();
+        assert_eq!(left, Vec::<String>::new());
+    }
+}
+
+/// The rights that `check` prints for this configuration, without one verb on one resource.
+pub(crate) fn rights(world: &World, config: &Value, without: Option<(&str, &str)>) -> Vec<Value> {
+    let file = File { name: "rights.yaml".to_owned(), text: config.to_string() };
+    let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+    let manifests = Plan::of(&loaded, world.driver_name()).unwrap().manifests.replace("NAMESPACE", "kube-system");
+    let documents = serde_yaml::Deserializer::from_str(&manifests);
+    let mut roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
+    let rules = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
+    for rule in rules.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
+        rule["verbs"].as_array_mut().unwrap().retain(|verb| without.is_some_and(|(missing, _)| verb != missing));
+    }
+    roles
+}
+
+/// The value of a figure that has all of these in its line.
+pub(crate) fn figure(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let line =
+        metrics.lines().find(|line| line.starts_with(name) && labels.iter().all(|label| line.contains(label)))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
