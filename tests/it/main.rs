@@ -36,6 +36,7 @@ mod nodes;
 mod objects;
 mod provision;
 mod provision_claims;
+mod provision_deletion;
 mod rows;
 mod sandbox_only;
 mod secrets;

@@ -49,6 +49,10 @@ struct Attempt<'a> {
     ticket: &'a mut Ticket<String>,
     name: ObjectName,
     gone: bool,
+    /// The driver has deleted the volume, in this attempt or in one before.
+    deleted: bool,
+    /// All of it that is ours is done in this attempt. Finalizers of others may keep the object for a while.
+    finished: bool,
     secrets: Option<HashMap<String, String>>,
     /// By the volume's name and by its handle.
     operations: Option<(OperationGuard, OperationGuard)>,
@@ -66,14 +70,23 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
     let name = ObjectName::cluster(ticket.key());
     let Some(first) = desk.known.volumes.get(&name) else { return Outcome::Forget };
     let begun = desk.clock.now();
-    let mut attempt =
-        Attempt { desk: &desk, ticket: &mut ticket, name, gone: false, secrets: None, operations: None, refreshes: 0 };
+    let mut attempt = Attempt {
+        desk: &desk,
+        ticket: &mut ticket,
+        name,
+        gone: false,
+        deleted: false,
+        finished: false,
+        secrets: None,
+        operations: None,
+        refreshes: 0,
+    };
     let ended = attempt.work(&first).await;
-    let deleted = attempt.gone;
+    let finished = attempt.deleted && (attempt.finished || attempt.gone);
     drop(attempt);
     match ended {
         Ok(End::Settled) => {
-            if deleted {
+            if finished {
                 let took = desk.clock.now().saturating_duration_since(begun);
                 desk.reporter.deleted(first.spec.storage_class_name.as_deref().unwrap_or_default(), took);
                 desk.tell_deleted(&first);
@@ -102,6 +115,7 @@ impl Attempt<'_> {
                 return Ok(End::Settled);
             }
             let deleted = desk.deleted.has(uid);
+            self.deleted |= deleted;
             if desk.term.is_over() && !deleted {
                 return Err(Stop::TermOver);
             }
@@ -173,7 +187,9 @@ impl Attempt<'_> {
             Step::Remove => self.remove(volume).await,
             Step::Release => {
                 let patch = patch::remove_finalizer(&volume.metadata, desk.deletion.finalizer);
-                self.patch(volume, patch, DeletionError::Release).await
+                self.patch(volume, patch, DeletionError::Release).await?;
+                self.finished = true;
+                Ok(())
             }
         }
     }
@@ -255,6 +271,7 @@ impl Attempt<'_> {
         let uid = volume.metadata.uid.as_deref().unwrap_or_default();
         match api.delete::<PersistentVolume>(&self.name, uid).await {
             Ok(Some(left)) => {
+                self.finished = true;
                 desk.known.volumes.absorb(left);
                 Ok(())
             }
