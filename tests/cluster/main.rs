@@ -38,6 +38,12 @@ mod scenarios {
     pub(crate) mod failures;
     pub(crate) mod leading;
     pub(crate) mod nodes;
+    pub(crate) mod provision_claims;
+    pub(crate) mod provision_deletion;
+    pub(crate) mod provision_leaks;
+    pub(crate) mod provision_secrets;
+    pub(crate) mod provision_sources;
+    pub(crate) mod provision_topology;
     pub(crate) mod secrets;
     pub(crate) mod supplies;
     pub(crate) mod volumes;
@@ -52,6 +58,8 @@ mod http;
 mod logs;
 #[path = "../it/objects.rs"]
 mod objects;
+#[path = "../it/supplier.rs"]
+mod supplier;
 #[path = "../it/supply.rs"]
 #[allow(dead_code, reason = "as the world's")]
 mod supply;

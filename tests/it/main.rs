@@ -10,13 +10,14 @@
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision`] | claims that become volumes, and volumes that go with them |
+//! | [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | the same on any control plane, by what could go wrong |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
-//! | [`rows`] | the regression list, row by row, and where each row is proven |
+//! | [`rows`], [`provision_rows`], [`provision_seen`] | the regression lists, row by row, and where each row is proven |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`] and [`cable`]; [`ground`] is where it comes from. There are no sleeps: times are configured
+//! [`world`] is all that a scenario may use, with [`balance`], [`cable`], [`supply`] and [`supplier`]; [`ground`] is where it comes from. There are no sleeps: times are configured
 //! short, and every wait is for a condition, with a bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
@@ -37,11 +38,17 @@ mod objects;
 mod provision;
 mod provision_claims;
 mod provision_deletion;
+mod provision_leaks;
+mod provision_rows;
+mod provision_secrets;
+mod provision_seen;
+mod provision_sources;
+mod provision_topology;
 mod rows;
 mod sandbox_only;
 mod secrets;
-mod supplies;
 mod supplier;
+mod supplies;
 mod supply;
 mod volumes;
 mod world;

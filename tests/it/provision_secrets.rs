@@ -1,0 +1,178 @@
+//! Secrets of the provisioner: read fresh, missed visibly, used for the deletion too, and shown nowhere.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::driver::{Method, Secrets};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, Secret};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::logs;
+use crate::supplier::{figure, supplier};
+use crate::world::World;
+
+const PASSWORD: &str = "correct-horse-battery";
+
+/// A driver that asks for the password, a class that names the secret by this template, and the template's parameters.
+async fn guarded(name: &str) -> (World, String) {
+    let world = World::supplied(|profile| {
+        profile.provision_secrets = Secrets([("password".to_owned(), PASSWORD.to_owned())].into());
+    })
+    .await;
+    let class = world.class("class", secret_at(&name.replace("ID", &world.name("")), "default")).await;
+    (world, class)
+}
+
+fn secret_at(name: &str, namespace: &str) -> Value {
+    json!({"parameters": {"csi.storage.k8s.io/provisioner-secret-name": name,
+        "csi.storage.k8s.io/provisioner-secret-namespace": namespace}})
+}
+
+impl World {
+    async fn secret(&self, name: &str) {
+        self.create_namespaced::<Secret>(json!({"metadata": {"name": name}, "stringData": {"password": PASSWORD}}))
+            .await;
+    }
+
+    async fn drop_secret(&self, name: &str) {
+        self.namespaced::<Secret>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// All that is logged, as text.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn r44_a_secret_is_used_and_shown_nowhere() {
+    let paper = Paper::default();
+    let writer = paper.clone();
+    let _log = logs::listen(
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish(),
+    );
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.driver().inject(crate::supplier::unanswered().times(2));
+    let daemon = world.supplier(json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.claim_told(&claim, "ProvisioningFailed", &secret).await;
+    assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 0, "never silently without");
+    world.secret(&secret).await;
+    let volume = world.supplied_with(&claim).await;
+    assert!(world.asked(&claim, 3).await.iter().all(|call| call.secrets));
+    let status = world.status(&daemon).await.to_string() + &world.metrics(&daemon).await;
+    world.delete_claim(&claim).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    assert!(world.driver().calls_of(Method::DeleteVolume).iter().all(|call| call.secrets));
+    let events = Api::<Event>::all(world.client()).list(&ListParams::default()).await.unwrap();
+    let log = String::from_utf8_lossy(&paper.0.lock().unwrap()).into_owned();
+    assert!(log.contains("CreateVolume") && log.contains(&claim), "the log is heard");
+    for (what, text) in [
+        ("log", log),
+        ("status page", status),
+        ("volume", serde_json::to_string(&volume).unwrap()),
+        ("events", serde_json::to_string(&events.items).unwrap()),
+    ] {
+        assert!(!text.contains(PASSWORD), "{what}");
+    }
+    world.drop_secret(&secret).await;
+}
+
+#[tokio::test]
+async fn r28_a_volume_is_deleted_with_its_secret_although_its_class_is_gone() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.secret(&secret).await;
+    let _daemon = world.supplier(json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    assert_eq!(volume.annotations()[names::ANNOTATION_DELETION_SECRET_NAME], secret);
+    assert_eq!(volume.annotations()[names::ANNOTATION_DELETION_SECRET_NAMESPACE], "default");
+    world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
+    world.delete_claim(&claim).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    let deletes = world.driver().calls_of(Method::DeleteVolume);
+    assert_eq!((deletes.len(), deletes[0].secrets), (1, true));
+    world.assert_all_gone(&[&claim]).await;
+    world.drop_secret(&secret).await;
+}
+
+#[tokio::test]
+async fn r19_an_annotation_of_the_claim_may_choose_the_secret() {
+    let (world, class) = guarded("ID${pvc.annotations['team']}").await;
+    let secret = world.name("blue");
+    world.secret(&secret).await;
+    let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.claim_told(&claim, "ProvisioningFailed", "team").await;
+    world.patch_claim(&claim, json!({"metadata": {"annotations": {"team": "blue"}}})).await;
+    let volume = world.supplied_with(&claim).await;
+    assert_eq!(volume.annotations()[names::ANNOTATION_DELETION_SECRET_NAME], secret);
+    world.delete_claim(&claim).await;
+    world.assert_all_gone(&[&claim]).await;
+    world.drop_secret(&secret).await;
+}
+
+#[tokio::test]
+async fn a_volume_is_not_deleted_without_its_secret_unless_the_configuration_says_so() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.secret(&secret).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    world.drop_secret(&secret).await;
+    world.delete_claim(&claim).await;
+    let told = |events: &[Event]| events.iter().any(|it| it.reason.as_deref() == Some("VolumeFailedDelete"));
+    world.events_until(&volume.uid().unwrap(), "why it stays", told).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
+    let failed = |metrics: &str| {
+        figure(metrics, "controller_persistentvolume_delete_failed_total", &[&class]).is_some_and(|count| count >= 2.0)
+    };
+    world.metrics_until(&first, "tried again", failed).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
+    first.stop().await.unwrap();
+    // This driver does not need it to delete.
+    world.driver().change_profile(|profile| profile.provision_secrets = Secrets::default());
+    let _second = world.daemon_on("second", supplier(json!({"deleteWithoutSecret": true}))).await;
+    world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_secret_in_a_namespace_that_is_not_allowed_is_not_read_for_a_deletion() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.secret(&secret).await;
+    let first = world.daemon_on("first", supplier(json!({"deletionSecretNamespaces": ["elsewhere"]}))).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    world.delete_claim(&claim).await;
+    let told = |events: &[Event]| {
+        events.iter().any(|it| it.message.as_deref().unwrap_or_default().contains("deletionSecretNamespaces"))
+    };
+    world.events_until(&volume.uid().unwrap(), "why it stays", told).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
+    first.stop().await.unwrap();
+    let _second = world.daemon_on("second", supplier(json!({"deletionSecretNamespaces": ["default"]}))).await;
+    world.assert_all_gone(&[&claim]).await;
+    world.drop_secret(&secret).await;
+}

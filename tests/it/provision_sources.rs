@@ -1,0 +1,242 @@
+//! Volumes made from other claims and from snapshots: what is checked, what is protected meanwhile, and what goes on.
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::driver::{Action, Lie, Method};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::supplier::{create, says, unanswered};
+use crate::world::{World, until_some};
+
+const CLAIM: &str = "PersistentVolumeClaim";
+const SNAPSHOT: &str = "VolumeSnapshot";
+
+/// A world with snapshots, a class, and a claim of it that has its volume once there is a daemon.
+async fn with_source() -> (World, String, String) {
+    let world = World::supplied(|_| {}).await;
+    world.install_snapshots().await;
+    let class = world.class("class", json!({})).await;
+    let source = world.claim("source", &class, json!({})).await;
+    (world, class, source)
+}
+
+fn is_held(claim: &PersistentVolumeClaim) -> bool {
+    claim.finalizers().iter().any(|it| it == names::FINALIZER_CLONING)
+}
+
+fn is_snapshot_held(snapshot: &DynamicObject) -> bool {
+    snapshot.finalizers().iter().any(|it| it == names::FINALIZER_SNAPSHOT_SOURCE)
+}
+
+impl World {
+    async fn snapshot_until(&self, name: &str, what: &str, holds: impl Fn(&DynamicObject) -> bool) {
+        // The daemon's cache looks for the kind now and then only, if it was not there from the start.
+        let api = self.installed_kind(SNAPSHOT);
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(25));
+        let settled = async {
+            loop {
+                looks.tick().await;
+                if api.get_opt(name).await.unwrap().is_some_and(|it| holds(&it)) {
+                    return;
+                }
+            }
+        };
+        crate::world::bounded(what, settled).await;
+    }
+
+    async fn snapshot_gone(&self, name: &str) {
+        let api = self.installed_kind(SNAPSHOT);
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(25));
+        let settled = async {
+            while api.get_opt(name).await.unwrap().is_some() {
+                looks.tick().await;
+            }
+        };
+        crate::world::bounded("the snapshot goes", settled).await;
+    }
+
+    async fn patch_snapshot(&self, kind: &str, name: &str, patch: Value) {
+        self.installed_kind(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn r30_a_clone_of_another_class_of_the_driver_has_the_sources_content() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    let handle = crate::supply::handle_of(&world.supplied_with(&source).await).unwrap().1;
+    let other = world.class("other", json!({"parameters": {"kind": "other"}})).await;
+    assert_ne!(class, other);
+    let clone = world.claim_from("clone", &other, CLAIM, &source).await;
+    let volume = world.supplied_with(&clone).await;
+    let (_, made) = crate::supply::handle_of(&volume).unwrap();
+    let content = world.driver().state().volumes()[&made].source.clone().unwrap();
+    assert!(format!("{content:?}").contains(&handle), "{content:?}");
+    world.claim_until(&source, "let go of", |it| !is_held(it)).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn s0_a_source_deleted_while_it_is_cloned_holds_nobody_up() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    world.driver().inject(unanswered());
+    let clone = world.claim_from("clone", &class, CLAIM, &source).await;
+    let before = world.asked(&clone, 1).await.len();
+    world.delete_claim(&source).await;
+    world.asked(&clone, before + 1).await;
+    world.driver().clear_faults();
+    world.supplied_with(&clone).await;
+    world.claim_gone(&source).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r6_a_snapshot_deleted_while_it_is_restored_is_held_until_the_final_answer() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    let before = world.asked(&restored, 1).await.len();
+    world.installed_kind(SNAPSHOT).delete(&snapshot, &DeleteParams::default()).await.unwrap();
+    world.asked(&restored, before + 1).await;
+    world.snapshot_until(&snapshot, "held", is_snapshot_held).await;
+    world.driver().clear_faults();
+    world.supplied_with(&restored).await;
+    world.snapshot_gone(&snapshot).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn s0_r5_the_first_finished_restore_leaves_the_snapshot_protected_for_the_other() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.driver().inject(unanswered());
+    let late = world.claim_from("late", &class, SNAPSHOT, &snapshot).await;
+    world.asked(&late, 1).await;
+    let name = world.volume_name(&late).await;
+    // At once, so that none of its attempts comes between.
+    world.driver().clear_faults();
+    world.driver().inject(unanswered().volume(&name));
+    for short in ["first", "second"] {
+        let restored = world.claim_from(short, &class, SNAPSHOT, &snapshot).await;
+        world.supplied_with(&restored).await;
+        let held = world.installed_kind(SNAPSHOT).get(&snapshot).await.unwrap();
+        assert!(is_snapshot_held(&held), "{short} has its volume, and {late} has not");
+    }
+    world.driver().clear_faults();
+    world.supplied_with(&late).await;
+    world.snapshot_until(&snapshot, "let go of by the last", |it| !is_snapshot_held(it)).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_source_of_two_clones_is_let_go_of_by_the_last() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    world.driver().inject(unanswered());
+    let late = world.claim_from("late", &class, CLAIM, &source).await;
+    world.asked(&late, 1).await;
+    let name = world.volume_name(&late).await;
+    // At once, so that none of its attempts comes between.
+    world.driver().clear_faults();
+    world.driver().inject(unanswered().volume(&name));
+    for short in ["first", "second"] {
+        let clone = world.claim_from(short, &class, CLAIM, &source).await;
+        world.supplied_with(&clone).await;
+        assert!(is_held(&world.claim_now(&source).await), "{short} has its volume, and {late} has not");
+    }
+    // A clone that is given up counts no more either, once the driver has said its last word.
+    world.delete_claim(&late).await;
+    world.driver().clear_faults();
+    world.claim_gone(&late).await;
+    world.claim_until(&source, "let go of by the last", |it| !is_held(it)).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts() {
+    let (world, class, source) = with_source().await;
+    let first = world.daemon_on("first", crate::supplier::supplier(json!({}))).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    first.stop().await.unwrap();
+    let held = json!({"metadata": {"finalizers": [names::FINALIZER_SNAPSHOT_SOURCE, "example.com/another"]}});
+    world.patch_snapshot(SNAPSHOT, &snapshot, held).await;
+    let _second = world.daemon_on("second", crate::supplier::supplier(json!({}))).await;
+    world.snapshot_until(&snapshot, "let go of", |it| it.finalizers() == ["example.com/another"]).await;
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    world.supplied_with(&restored).await;
+    world.snapshot_until(&snapshot, "let go of", |it| it.finalizers() == ["example.com/another"]).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r21_a_snapshot_becomes_a_volume_of_another_mode_only_with_leave() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    let from = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": SNAPSHOT, "name": snapshot});
+    let raw = world.claim("raw", &class, json!({"spec": {"volumeMode": "Block", "dataSource": from}})).await;
+    world.claim_told(&raw, "ProvisioningFailed", "mode").await;
+    let name = world.volume_name(&raw).await;
+    assert_eq!(world.driver().creates_of(&name).len(), 0);
+    let leave = json!({"metadata": {"annotations": {names::ANNOTATION_ALLOW_MODE_CHANGE: "true"}}});
+    world.patch_snapshot("VolumeSnapshotContent", &snapshot, leave).await;
+    world.supplied_with(&raw).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_source_that_is_not_there_yet_is_waited_for_and_begins_the_work_when_it_comes() {
+    let world = World::supplied(|_| {}).await;
+    world.install_snapshots().await;
+    // Nobody waits for a back-off of five minutes here.
+    let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let class = world.class("class", json!({})).await;
+    let clone = world.claim_from("clone", &class, CLAIM, &world.name("source")).await;
+    world.claim_told(&clone, "ProvisioningFailed", &world.name("source")).await;
+    let source = world.claim("source", &class, json!({})).await;
+    world.supplied_with(&source).await;
+    world.supplied_with(&clone).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r54_a_driver_that_ignores_the_source_has_its_volume_deleted() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    world.driver().inject(create(Action::Lie(Lie::ForgetSource)).once());
+    let clone = world.claim_from("clone", &class, CLAIM, &source).await;
+    world.driver_until("the empty one is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
+    world.supplied_with(&clone).await;
+    world.claim_told(&clone, "ProvisioningFailed", "source").await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r46_r47_a_source_that_only_a_populator_knows_makes_no_empty_volume() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let from = json!({"apiGroup": "example.com", "kind": "Dump", "name": "monday"});
+    let claim = world.claim("claim", &class, json!({"spec": {"dataSourceRef": from}})).await;
+    let events = world.claim_told(&claim, "Provisioning", "populator").await;
+    assert!(!events.iter().any(|event| says(event, "ProvisioningFailed", "")), "{events:#?}");
+    let name = world.volume_name(&claim).await;
+    assert_eq!(world.driver().creates_of(&name).len(), 0);
+    let failed = "controller_persistentvolumeclaim_provision_failed_total";
+    assert_eq!(crate::supplier::figure(&world.metrics(&daemon).await, failed, &[&class]), None);
+    world.delete_claim(&claim).await;
+    until_some(world.namespaced::<PersistentVolumeClaim>(), &claim, "gone", |it| it.is_none()).await;
+}

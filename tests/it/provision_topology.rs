@@ -1,0 +1,189 @@
+//! Where volumes come to be: nodes that are full, gone or elsewhere, and answers that say nowhere.
+
+use std::collections::BTreeMap;
+
+use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::supplier::create;
+use crate::supply::{SELECTED_NODE, ZONE, pool, zoned};
+use crate::world::World;
+
+fn preferred(call: &Call) -> &str {
+    let asked = call.create.as_ref().unwrap().accessibility_requirements.as_ref().unwrap();
+    &asked.preferred[0].segments[ZONE]
+}
+
+fn zone_of(volume: &PersistentVolume) -> Value {
+    let affinity = serde_json::to_value(volume.spec.as_ref().unwrap().node_affinity.as_ref().unwrap()).unwrap();
+    affinity.pointer("/required/nodeSelectorTerms/0/matchExpressions/0/values/0").unwrap().clone()
+}
+
+fn has_no_node(claim: &PersistentVolumeClaim) -> bool {
+    !claim.annotations().contains_key(SELECTED_NODE)
+}
+
+impl World {
+    async fn drop_node(&self, node: &str) {
+        self.all::<Node>().delete(node, &DeleteParams::default()).await.unwrap();
+    }
+
+    async fn drop_csi_node(&self, node: &str) {
+        self.all::<CSINode>().delete(node, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn r51_s0_a_second_node_after_a_full_first_one_gets_a_volume_in_its_own_zone() {
+    let world = World::two_zones().await;
+    let _daemon = world.supplier(json!({})).await;
+    let (first, second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
+    world.select(&claim, Some(&first)).await;
+    world.claim_until(&claim, "given back", |it| has_no_node(it) && !world.is_marked(it)).await;
+    world.select(&claim, Some(&second)).await;
+    let volume = world.supplied_with(&claim).await;
+    let asked = world.asked(&claim, 2).await;
+    assert_eq!(asked.iter().map(preferred).collect::<Vec<_>>(), ["z1", "z2"]);
+    assert_eq!(zone_of(&volume), "z2");
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r51_a_pod_goes_to_another_node_when_the_driver_says_that_the_first_is_full() {
+    // Zones that nobody else has: on a shared cluster there are nodes without this driver, too.
+    let world = World::supplied(zoned([pool("r51-a", 100), pool("r51-b", 100)])).await;
+    let _daemon = world.supplier(json!({"strictTopology": true})).await;
+    let (_first, _second) = (world.node_in("n1", "r51-a").await, world.node_in("n2", "r51-b").await);
+    let allowed = json!([{"matchLabelExpressions": [{"key": ZONE, "values": ["r51-a", "r51-b"]}]}]);
+    let class = world.waiting_class("class", json!({"allowedTopologies": allowed})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
+    let pod = world.pod("pod", &[&claim], None).await;
+    world.supplied_with(&claim).await;
+    world.scheduled(&pod).await;
+    assert!(world.asked(&claim, 2).await.len() >= 2);
+    world.delete_pod(&pod).await;
+    world.all_detached().await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r8_r22_s0_a_claim_for_a_node_that_is_gone_is_given_back_to_the_scheduler() {
+    let world = World::two_zones().await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.waiting_class("class", json!({})).await;
+    let there = world.node_in("there", "z1").await;
+    // All of the node is gone; or its Node alone, which the Go sidecar retries for ever; or its CSINode alone.
+    for (short, node_goes, csi_node_goes) in [("whole", true, true), ("node", true, false), ("csinode", false, true)] {
+        let node = world.node_in(&format!("n-{short}"), "z2").await;
+        if node_goes {
+            world.drop_node(&node).await;
+        }
+        if csi_node_goes {
+            world.drop_csi_node(&node).await;
+        }
+        let claim = world.claim(&format!("c-{short}"), &class, json!({})).await;
+        world.select(&claim, Some(&node)).await;
+        world.claim_until(&claim, &format!("given back: {short}"), |it| has_no_node(it) && !world.is_marked(it)).await;
+        world.select(&claim, Some(&there)).await;
+        let volume = world.supplied_with(&claim).await;
+        assert_eq!(zone_of(&volume), "z1");
+    }
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r3_a_label_that_a_node_gets_late_is_waited_for_and_seen_at_once() {
+    let world = World::two_zones().await;
+    let slow = json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}});
+    let _daemon = world.supplier(slow).await;
+    let node = world.node_in("n1", "z2").await;
+    world.merge_patch::<Node>(&node, json!({"metadata": {"labels": {ZONE: null}}})).await;
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&node)).await;
+    world.claim_told(&claim, "ProvisioningFailed", ZONE).await;
+    world.merge_patch::<Node>(&node, json!({"metadata": {"labels": {ZONE: "z2"}}})).await;
+    assert_eq!(zone_of(&world.supplied_with(&claim).await), "z2");
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn s0_an_answer_of_nothing_but_empty_places_is_deleted_and_asked_again() {
+    let world = World::two_zones().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.node_in("n1", "z1").await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(create(Action::Lie(Lie::Topologies(vec![BTreeMap::new(), BTreeMap::new()]))).once());
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.driver_until("the unreachable one is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
+    let volume = world.supplied_with(&claim).await;
+    // On a shared cluster, the nodes of others are places too.
+    assert!(["z1", "z2"].iter().any(|zone| zone_of(&volume) == *zone));
+    assert_eq!(world.volumes().await.len(), 1);
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r53_r40_allowed_topologies_choose_the_place_with_and_without_a_node() {
+    let world = World::two_zones().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.node_in("n1", "z1").await;
+    let second = world.node_in("n2", "z2").await;
+    let allowed = json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]});
+    let now = world.class("now", allowed.clone()).await;
+    let later = world.waiting_class("later", allowed).await;
+    let immediate = world.claim("immediate", &now, json!({})).await;
+    assert_eq!(zone_of(&world.supplied_with(&immediate).await), "z2");
+    let waiting = world.claim("waiting", &later, json!({})).await;
+    world.select(&waiting, Some(&second)).await;
+    assert_eq!(zone_of(&world.supplied_with(&waiting).await), "z2");
+    for claim in [&immediate, &waiting] {
+        let asked = world.asked(claim, 1).await.remove(0).create.unwrap().accessibility_requirements.unwrap();
+        assert_eq!(asked.requisite.len(), 1, "{asked:?}");
+    }
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn without_topology_in_the_configuration_nothing_is_asked_and_nothing_said_of_places() {
+    let world = World::two_zones().await;
+    let _daemon = world.supplier(json!({"topology": false})).await;
+    world.node_in("n1", "z1").await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    assert!(volume.spec.unwrap().node_affinity.is_none());
+    assert_eq!(world.asked(&claim, 1).await[0].create.as_ref().unwrap().accessibility_requirements, None);
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_for_its_first_consumer_costs_nothing_and_is_no_failure() {
+    let world = World::two_zones().await;
+    let daemon = world.supplier(json!({})).await;
+    let node = world.node_in("n1", "z1").await;
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let other = world.class("other", json!({})).await;
+    let next = world.claim("next", &other, json!({})).await;
+    world.supplied_with(&next).await;
+    let metrics = world.metrics(&daemon).await;
+    let failed = "controller_persistentvolumeclaim_provision_failed_total";
+    assert_eq!(crate::supplier::figure(&metrics, failed, &[&class]), None, "{metrics}");
+    let uid = world.claim_uid(&claim).await;
+    world.events_are_out("fence").await;
+    assert!(!world.events_on(&uid).await.iter().any(|event| event.reason.as_deref() == Some("ProvisioningFailed")));
+    let claims = world.namespaced::<PersistentVolumeClaim>();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {SELECTED_NODE: node}}}));
+    claims.patch(&claim, &PatchParams::default(), &patch).await.unwrap();
+    world.supplied_with(&claim).await;
+    world.assert_nothing_leaked().await;
+}
