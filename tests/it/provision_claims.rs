@@ -2,10 +2,9 @@
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::ResourceExt as _;
-use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -96,7 +95,7 @@ async fn r59_s0_a_stranger_under_the_name_of_the_volume_is_named_and_never_taken
     let after = world.all::<PersistentVolume>().get(&name).await.unwrap();
     assert_eq!((after.uid(), after.spec), (before.uid(), before.spec));
     // Its going is all that the claim waits for.
-    world.delete_volume(&name).await;
+    world.drop_volume(&name).await;
     assert_eq!(world.supplied_with(&claim).await.name_any(), name);
 
     // One that comes while the driver is at it.
@@ -113,7 +112,7 @@ async fn r59_s0_a_stranger_under_the_name_of_the_volume_is_named_and_never_taken
     assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
     assert!(world.driver().volume_named(&name).is_some(), "it stays, and the claim is marked");
     assert!(world.is_marked(&world.claim_now(&claim).await));
-    world.delete_volume(&name).await;
+    world.drop_volume(&name).await;
     assert_eq!(world.supplied_with(&claim).await.name_any(), name);
     world.assert_nothing_leaked().await;
 }
@@ -345,8 +344,19 @@ async fn r57_claims_of_in_tree_plugins_are_left_alone_and_migrated_ones_told_why
     };
     let plain = world.claim("plain", &class, plugin(json!({}))).await;
     let ours = json!({names::ANNOTATION_MIGRATED_TO: world.driver_name()});
-    let migrated = world.claim("migrated", &class, plugin(ours)).await;
-    let events = world.claim_told(&migrated, "ProvisioningFailed", "in-tree").await;
+    let migrated = world.claim("migrated", &class, plugin(ours.clone())).await;
+    // The PV controller has a driver of its own in mind, and writes that: say it as often as it does.
+    let mut again = tokio::time::interval(std::time::Duration::from_millis(100));
+    let saying = async {
+        loop {
+            again.tick().await;
+            world.patch_claim(&migrated, json!({"metadata": {"annotations": ours}})).await;
+        }
+    };
+    let events = tokio::select! {
+        events = world.claim_told(&migrated, "ProvisioningFailed", "in-tree") => events,
+        () = saying => Vec::new(),
+    };
     assert!(events.iter().any(|it| says(it, "ProvisioningFailed", world.driver_name())), "{events:#?}");
     world.events_are_out("fence").await;
     let uid = world.claim_uid(&plain).await;
@@ -378,22 +388,5 @@ async fn r34_r49_a_raw_claim_has_no_file_system_and_no_class_gets_one_that_it_do
         let spec = world.supplied_with(&claim).await.spec.unwrap();
         assert_eq!((spec.volume_mode.as_deref(), spec.csi.unwrap().fs_type), (Some(mode), None));
     }
-    world.assert_nothing_leaked().await;
-}
-
-#[tokio::test]
-async fn a_claim_that_is_deleted_before_anything_was_begun_is_left_alone() {
-    let world = World::supplied(|_| {}).await;
-    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, held).await;
-    world.namespaced::<PersistentVolumeClaim>().delete(&claim, &DeleteParams::default()).await.unwrap();
-    let _daemon = world.supplier(json!({})).await;
-    let next = world.claim("next", &class, json!({})).await;
-    world.supplied_with(&next).await;
-    assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 1);
-    assert!(!world.is_marked(&world.claim_now(&claim).await));
-    world.patch_claim(&claim, json!({"metadata": {"finalizers": null}})).await;
-    world.claim_gone(&claim).await;
     world.assert_nothing_leaked().await;
 }

@@ -150,7 +150,7 @@ async fn r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_
     world.gone::<PersistentVolume>(&volume).await;
     assert_eq!(world.deletes(&world.handle(&volume)).len(), 1);
     assert_eq!(world.deletes(&world.handle(&free)).len(), 0);
-    world.delete_volume(&free).await;
+    world.drop_volume(&free).await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::cable::Line;
 use crate::objects;
-use crate::supplier::{create, figure, supplier, unanswered};
+use crate::supplier::{create, figure, rights, supplier, unanswered};
 use crate::supply::{phase, pool, zoned};
 use crate::world::World;
 
@@ -212,6 +212,28 @@ async fn r58_a_volume_that_cannot_be_saved_while_the_api_is_away_is_saved_later_
 }
 
 #[tokio::test]
+async fn r58_a_volume_that_the_daemon_may_not_save_is_told_and_kept_until_it_may() {
+    let world = World::supplied(|_| {}).await;
+    let (host, config) = (world.name("daemon"), objects::config_with(supplier(json!({}))));
+    let daemon = world.daemon(supplier(json!({}))).await;
+    let class = world.class("class", json!({})).await;
+    let before = world.claim("before", &class, json!({})).await;
+    world.supplied_with(&before).await;
+    world.ground().grant(&host, &rights(&world, &config, Some(("create", "persistentvolumes")))).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let told = world.claim_told(&claim, "ProvisioningFailed", "forbidden").await;
+    assert!(!told.is_empty());
+    let unsaved = |metrics: &str| figure(metrics, "csi_control_plane_unsaved_volumes", &[]) == Some(1.0);
+    world.metrics_until(&daemon, "a volume that is not saved", unsaved).await;
+    assert!(world.is_marked(&world.claim_now(&claim).await));
+    world.ground().grant(&host, &rights(&world, &config, None)).await;
+    world.supplied_with(&claim).await;
+    assert_eq!(world.asked(&claim, 1).await.len(), 1, "made once");
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
 async fn s0_a_crash_with_a_volume_that_is_not_saved_leaves_a_claim_that_leads_to_it() {
     let world = World::supplied(|_| {}).await;
     let (first, cable) =
@@ -253,4 +275,21 @@ async fn without_durable_intent_nothing_is_written_and_the_memory_alone_keeps_tr
     world.delete_claim(&next).await;
     world.gone::<PersistentVolume>(&volume.name_any()).await;
     world.assert_all_gone(&[&next]).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_deleted_before_anything_was_begun_is_left_alone() {
+    let world = World::supplied(|_| {}).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, held).await;
+    world.namespaced::<PersistentVolumeClaim>().delete(&claim, &DeleteParams::default()).await.unwrap();
+    let _daemon = world.supplier(json!({})).await;
+    let next = world.claim("next", &class, json!({})).await;
+    world.supplied_with(&next).await;
+    assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 1);
+    assert!(!world.is_marked(&world.claim_now(&claim).await));
+    world.patch_claim(&claim, json!({"metadata": {"finalizers": null}})).await;
+    world.claim_gone(&claim).await;
+    world.assert_nothing_leaked().await;
 }

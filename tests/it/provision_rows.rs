@@ -358,7 +358,10 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         58,
         "an API that is away while the volume is to be saved",
-        Tests(&["r58_a_volume_that_cannot_be_saved_while_the_api_is_away_is_saved_later_and_never_deleted"]),
+        Tests(&[
+            "r58_a_volume_that_cannot_be_saved_while_the_api_is_away_is_saved_later_and_never_deleted",
+            "r58_a_volume_that_the_daemon_may_not_save_is_told_and_kept_until_it_may",
+        ]),
     ),
     (
         59,

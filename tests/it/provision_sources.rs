@@ -121,8 +121,9 @@ async fn s0_r5_the_first_finished_restore_leaves_the_snapshot_protected_for_the_
     world.driver().inject(unanswered());
     let late = world.claim_from("late", &class, SNAPSHOT, &snapshot).await;
     world.asked(&late, 1).await;
-    world.driver().clear_faults();
     let name = world.volume_name(&late).await;
+    // At once, so that none of its attempts comes between.
+    world.driver().clear_faults();
     world.driver().inject(unanswered().volume(&name));
     for short in ["first", "second"] {
         let restored = world.claim_from(short, &class, SNAPSHOT, &snapshot).await;
@@ -144,8 +145,9 @@ async fn a_source_of_two_clones_is_let_go_of_by_the_last() {
     world.driver().inject(unanswered());
     let late = world.claim_from("late", &class, CLAIM, &source).await;
     world.asked(&late, 1).await;
-    world.driver().clear_faults();
     let name = world.volume_name(&late).await;
+    // At once, so that none of its attempts comes between.
+    world.driver().clear_faults();
     world.driver().inject(unanswered().volume(&name));
     for short in ["first", "second"] {
         let clone = world.claim_from(short, &class, CLAIM, &source).await;

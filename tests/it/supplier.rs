@@ -1,17 +1,21 @@
 //! What the scenarios of the provisioner share beside [`crate::supply`]: a daemon with the role, and looks at its claims.
 
+use csi_control_plane::app::Plan;
 use csi_control_plane::cluster::names;
+use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::roles;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Pool};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::ground::Daemon;
 use crate::objects;
 use crate::supply::{phase, pool, zoned};
-use crate::world::{PATIENCE, World};
+use crate::world::{PATIENCE, World, until_some};
 
 /// Between two looks at what can only be asked, not awaited.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(25);
@@ -85,6 +89,14 @@ impl World {
         self.claim(short, class, json!({"spec": {"dataSource": from}})).await
     }
 
+    /// Deletes a volume that no claim has, and waits until it is gone. Another may have its name at once.
+    pub(crate) async fn drop_volume(&self, name: &str) {
+        let volumes = self.all::<PersistentVolume>();
+        let uid = volumes.get(name).await.unwrap().uid();
+        volumes.delete(name, &DeleteParams::default()).await.unwrap();
+        until_some(volumes, name, "gone", |it: Option<&PersistentVolume>| it.is_none_or(|it| it.uid() != uid)).await;
+    }
+
     /// Whether the claim carries our mark or what we asked.
     pub(crate) fn is_marked(&self, claim: &PersistentVolumeClaim) -> bool {
         claim.finalizers().contains(&names::provisioning_finalizer(self.driver_name()))
@@ -154,6 +166,20 @@ impl World {
         let left: Vec<String> = self.volumes().await.iter().map(kube::ResourceExt::name_any).collect();
         assert_eq!(left, Vec::<String>::new());
     }
+}
+
+/// The rights that `check` prints for this configuration, without one verb on one resource.
+pub(crate) fn rights(world: &World, config: &Value, without: Option<(&str, &str)>) -> Vec<Value> {
+    let file = File { name: "rights.yaml".to_owned(), text: config.to_string() };
+    let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+    let manifests = Plan::of(&loaded, world.driver_name()).unwrap().manifests.replace("NAMESPACE", "kube-system");
+    let documents = serde_yaml::Deserializer::from_str(&manifests);
+    let mut roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
+    let rules = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
+    for rule in rules.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
+        rule["verbs"].as_array_mut().unwrap().retain(|verb| without.is_some_and(|(missing, _)| verb != missing));
+    }
+    roles
 }
 
 /// The value of a figure that has all of these in its line.
