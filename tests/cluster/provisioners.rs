@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::proto::CreateVolumeRequest;
-use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, GIB, Method, Pool};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::ground::NAMESPACE;
 use crate::objects;
 use crate::programs::Program;
-use crate::supply::{ZONE, handle_of, pool, zoned};
+use crate::supply::{handle_of, zoned};
 use crate::world::{World, bounded, brief, until_some};
 
 /// Starts csi-provisioner as an administrator, beside our daemons, with the lease settings of the scenarios.
@@ -126,6 +126,11 @@ async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
     theirs.stop().await;
 }
 
+/// The topology key of the conversation's nodes.
+fn zone_key(world: &World) -> String {
+    format!("{}/zone", world.driver_name())
+}
+
 /// The claims of the conversation: their names and what is special about them.
 async fn kinds_of_claims(world: &World) -> Vec<(&'static str, String, Value)> {
     let secret = world.name("secret");
@@ -138,8 +143,7 @@ async fn kinds_of_claims(world: &World) -> Vec<(&'static str, String, Value)> {
     world.create::<VolumeAttributesClass>(attributes).await;
     let plain = world.class("plain", json!({})).await;
     let waiting = world.waiting_class("waiting", json!({})).await;
-    let bound_by_zone =
-        json!({ "allowedTopologies": [{ "matchLabelExpressions": [{ "key": ZONE, "values": ["z2", "z3"] }] }] });
+    let bound_by_zone = json!({ "allowedTopologies": [{ "matchLabelExpressions": [{ "key": zone_key(world), "values": ["z2", "z3"] }] }] });
     let zonal = world.class("zonal", bound_by_zone.clone()).await;
     let zonal_waiting = world.waiting_class("zonal-waiting", bound_by_zone).await;
     let mut parameters = json!({ "kind": "fast", "csi.storage.k8s.io/fstype": "xfs" });
@@ -273,10 +277,15 @@ const IDENTITY: [&str; 6] = [
 
 #[tokio::test]
 async fn both_ask_the_driver_the_same_and_make_the_same_of_its_answer() {
-    let world = World::supplied(zoned([pool("z1", 100), pool("z2", 100), pool("z3", 100)])).await;
+    let world = World::supplied(zoned([])).await;
     world.install_snapshots().await;
-    for (node, zone) in [("n1", "z1"), ("n2", "z2"), ("n3", "z3")] {
-        world.node_in(node, zone).await;
+    // All nodes with the key count, and others have nodes, too: a key that only this world has.
+    let key = zone_key(&world);
+    let zones = [("n1", "z1"), ("n2", "z2"), ("n3", "z3")];
+    let pools = zones.map(|(_, zone)| Pool::at([(key.as_str(), zone)], 100 * GIB));
+    world.driver().change_profile(|profile| profile.pools = pools.into());
+    for (node, zone) in zones {
+        world.place(node, &[(&key, zone)]).await;
     }
     let claims = kinds_of_claims(&world).await;
 
