@@ -77,3 +77,10 @@ async fn shared_with_controllers() -> Arc<ControlPlane> {
     let start = || async { Arc::new(ControlPlane::start(Extent::Controllers).await) };
     Arc::clone(SHARED.get_or_init(start).await)
 }
+
+/// The same where claims may name sources in other namespaces.
+async fn shared_across_namespaces() -> Arc<ControlPlane> {
+    static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let start = || async { Arc::new(ControlPlane::start(Extent::AcrossNamespaces).await) };
+    Arc::clone(SHARED.get_or_init(start).await)
+}

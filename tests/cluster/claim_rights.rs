@@ -63,8 +63,8 @@ impl Stage {
             )
             .await;
         world.class("bare", json!({})).await;
-        let (stale, wrong) = (capacity(world, &world.name("gone")).await, capacity(world, &class).await);
-        let mut stage = Self { class, claims: Vec::new(), released: world.name("released"), stale, wrong };
+        let (outdated, wrong) = (capacity(world, &world.name("gone")).await, capacity(world, &class).await);
+        let mut stage = Self { class, claims: Vec::new(), released: world.name("released"), stale: outdated, wrong };
         stage.released_volume(world).await;
         source(world, "default", "source", &stage.class).await;
         crate::accounts::namespace(&world.client(), OTHER).await;

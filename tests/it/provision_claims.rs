@@ -40,7 +40,7 @@ async fn r10_s0_the_wait_after_an_infeasible_claim_is_the_configured_one() {
     world.supplied_with(&claim).await;
     let asked = world.asked(&claim, 2).await;
     assert_eq!(asked.len(), 2);
-    let wait = asked[1].started - asked[0].ended.unwrap();
+    let wait = asked[1].started.saturating_sub(asked[0].ended.unwrap());
     assert!(wait >= std::time::Duration::from_millis(1450), "{wait:?}");
 }
 

@@ -175,8 +175,8 @@ pub(crate) fn rights(world: &World, config: &Value, without: Option<(&str, &str)
     let manifests = Plan::of(&loaded, world.driver_name()).unwrap().manifests.replace("NAMESPACE", "kube-system");
     let documents = serde_yaml::Deserializer::from_str(&manifests);
     let mut roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
-    let rules = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
-    for rule in rules.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
+    let every_rule = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
+    for rule in every_rule.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
         rule["verbs"].as_array_mut().unwrap().retain(|verb| without.is_some_and(|(missing, _)| verb != missing));
     }
     roles

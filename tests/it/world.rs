@@ -406,7 +406,8 @@ where
 {
     let mut last = None;
     let wait = async {
-        let mut watch = std::pin::pin!(watch_object(api, name).default_backoff());
+        // Boxed, or it would be a part of every scenario's own state.
+        let mut watch = Box::pin(watch_object(api, name).default_backoff());
         while let Some(seen) = watch.next().await {
             // A broken watch begins again by itself.
             let Ok(object) = seen else { continue };

@@ -21,7 +21,7 @@ use crate::storage::{PROVISION_SECRET, PROVISIONER_LEASE, Storage, claim_name, c
 use crate::world::{DRIVER, LEASE, MARKER, World, is_deleting, node_name, text};
 
 /// One thing that happens around claims. Claims, classes, nodes and snapshots go by their index.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Errand {
     CreateClaim(usize),
     DeleteClaim(usize),
@@ -358,8 +358,12 @@ impl Play {
             let names = claims.iter().map(|it| text(it, "/metadata/name").to_owned()).collect();
             (names, claims.iter().map(|it| text(it, "/metadata/name").replace("data-", "pod-")).collect())
         };
-        pods.iter().for_each(|name| self.delete_pod(name));
-        claims.iter().for_each(|name| self.delete_claim(name));
+        for name in &pods {
+            self.delete_pod(name);
+        }
+        for name in &claims {
+            self.delete_claim(name);
+        }
     }
 
     /// Everything around claims is deleted.
