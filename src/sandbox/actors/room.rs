@@ -1,4 +1,4 @@
-//! Where there is room for a claim, as provisioners tell in CSIStorageCapacity objects: kube-scheduler's look at them. Pure.
+//! Where there is room for a claim, as provisioners tell in `CSIStorageCapacity` objects: kube-scheduler's look at them. Pure.
 
 use std::sync::Arc;
 
