@@ -63,34 +63,34 @@ impl Stage {
             )
             .await;
         world.class("bare", json!({})).await;
-        let (outdated, wrong) = (capacity(world, &world.name("gone")).await, capacity(world, &class).await);
-        let mut stage = Self { class, claims: Vec::new(), released: world.name("released"), stale: outdated, wrong };
-        stage.released_volume(world).await;
-        source(world, "default", "source", &stage.class).await;
+        let (stale, wrong) = (capacity(world, &world.name("gone")).await, capacity(world, &class).await);
+        let mut work = Self { class, claims: Vec::new(), released: world.name("released"), stale, wrong };
+        work.released_volume(world).await;
+        source(world, "default", "source", &work.class).await;
         crate::accounts::namespace(&world.client(), OTHER).await;
-        source(world, OTHER, "elsewhere", &stage.class).await;
+        source(world, OTHER, "elsewhere", &work.class).await;
         grant(world).await;
         let attributes = json!({ "metadata": { "name": world.name("gold") }, "driverName": world.driver_name(),
             "parameters": { "iops": "3000" } });
         world.create::<VolumeAttributesClass>(attributes).await;
         let snapshot = world.snapshot("snapshot", &world.name("source")).await;
-        stage.claim(world, "plain", json!({})).await;
-        stage.claim(world, "attributes", json!({ "spec": { "volumeAttributesClassName": world.name("gold") } })).await;
+        work.claim(world, "plain", json!({})).await;
+        work.claim(world, "attributes", json!({ "spec": { "volumeAttributesClassName": world.name("gold") } })).await;
         // What another has begun, as far as anybody can tell from it.
         let mark = names::provisioning_finalizer(world.driver_name());
         let begun =
             json!({ "metadata": { "finalizers": [mark], "annotations": { names::ANNOTATION_PROVISIONING: "{}" } } });
-        stage.claim(world, "begun", begun).await;
+        work.claim(world, "begun", begun).await;
         let clone = json!({ "kind": "PersistentVolumeClaim", "name": world.name("source") });
-        stage.claim(world, "clone", json!({ "spec": { "dataSource": clone } })).await;
+        work.claim(world, "clone", json!({ "spec": { "dataSource": clone } })).await;
         let far = json!({ "kind": "PersistentVolumeClaim", "name": world.name("elsewhere"), "namespace": OTHER });
-        stage.claim(world, "far", json!({ "spec": { "dataSourceRef": far } })).await;
+        work.claim(world, "far", json!({ "spec": { "dataSourceRef": far } })).await;
         let of = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
-        stage.claim(world, "restored", json!({ "spec": { "dataSource": of } })).await;
+        work.claim(world, "restored", json!({ "spec": { "dataSource": of } })).await;
         // It is refused, which is told by an Event.
         let nowhere = json!({ "kind": "PersistentVolumeClaim", "name": "nowhere" });
-        asked_for(world, "refused", &stage.class, json!({ "spec": { "dataSource": nowhere } })).await;
-        stage
+        asked_for(world, "refused", &work.class, json!({ "spec": { "dataSource": nowhere } })).await;
+        work
     }
 
     async fn claim(&mut self, world: &World, short: &str, change: Value) {

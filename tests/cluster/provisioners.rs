@@ -106,7 +106,7 @@ async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
     world.provisioned(&between).await;
     let us = maker(&world, &between).await;
     assert_ne!(us, them);
-    let deleted = given_up(&world, &first).await;
+    let deleted = Box::pin(given_up(&world, &first)).await;
     assert_eq!(deleted.iter().map(|call| call.connection).collect::<Vec<_>>(), [us], "{:#?}", brief(&deleted));
     // What they had provisioned was not asked for again.
     assert_eq!((maker(&world, &stays).await, maker(&world, &second).await), (them, them));
@@ -115,13 +115,13 @@ async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
     daemon.stop().await.unwrap();
     let theirs = csi_provisioner(&world);
     until_held(&world, "held by csi-provisioner again", |holder| !of_daemon(holder)).await;
-    let deleted = given_up(&world, &between).await;
+    let deleted = Box::pin(given_up(&world, &between)).await;
     // It may ask twice by itself.
     let again: BTreeSet<u64> = deleted.iter().map(|call| call.connection).collect();
     assert_eq!(again.len(), 1, "{:#?}", brief(&deleted));
     assert!(!again.contains(&us));
-    given_up(&world, &stays).await;
-    given_up(&world, &second).await;
+    Box::pin(given_up(&world, &stays)).await;
+    Box::pin(given_up(&world, &second)).await;
     world.assert_nothing_leaked().await;
     theirs.stop().await;
 }
@@ -229,7 +229,7 @@ async fn come_to(
         world.attached(&objects::attachment_name(&handle, world.driver_name(), &node)).await;
     }
     world.delete_pod(&pod).await;
-    world.all_detached().await;
+    Box::pin(world.all_detached()).await;
     for (name, ..) in claims {
         let claim = world.name(name);
         let volume = world.bound(&claim).await.name_any();
@@ -294,10 +294,10 @@ async fn both_ask_the_driver_the_same_and_make_the_same_of_its_answer() {
     world.snapshot("snapshot", &source).await;
     // Whoever attaches for the pod: it waits for nobody, and leaves no attachment behind.
     let attacher = world.daemon_on("attacher", json!({ "roles": { "reconciler": null } })).await;
-    let by_them = come_to(&world, &claims).await;
+    let by_them = Box::pin(come_to(&world, &claims)).await;
     theirs.stop().await;
     let daemon = ours(&world).await;
-    let by_us = come_to(&world, &claims).await;
+    let by_us = Box::pin(come_to(&world, &claims)).await;
 
     for (name, ..) in &claims {
         let (theirs, ours) = (&by_them[name], &by_us[name]);

@@ -230,7 +230,7 @@ async fn play(
 async fn each_role_alone_has_enough_with_its_own_rights() {
     let (log, _guard) = warnings();
     for role in ROLES {
-        play(role.name, None, Arc::clone(&log)).await;
+        Box::pin(play(role.name, None, Arc::clone(&log))).await;
     }
 }
 
@@ -249,7 +249,7 @@ async fn every_right_of_every_role_is_missed_where_a_user_sees_which() {
     let tries = rights.into_iter().map(|(role, (verb, resource))| {
         let log = Arc::clone(&log);
         async move {
-            let place = play(role, Some((verb.clone(), resource.clone())), log).await.unwrap();
+            let place = Box::pin(play(role, Some((verb.clone(), resource.clone())), log)).await.unwrap();
             // Events are the one thing that no status is about.
             let is_seen = place.as_ref().is_ok_and(|place| *place != LOG_ALONE || resource == "events");
             let line = format!("{role}: {verb} {resource}: {}", place.map_or_else(|trouble| trouble, str::to_owned));

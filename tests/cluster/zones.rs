@@ -1,4 +1,5 @@
-//! A `StatefulSet` across three zones with the real scheduler, which knows from our `CSIStorageCapacity` objects where there is room.
+//! A `StatefulSet` across three zones with the real scheduler, which knows from our `CSIStorageCapacity` objects where
+//! there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 

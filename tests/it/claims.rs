@@ -188,9 +188,9 @@ async fn a_pod_waits_for_room_and_goes_where_it_comes() {
     let world = World::supplied(zoned([pool("none", 0)])).await;
     // Zones that no other world has: others' nodes may be as empty.
     let zones = [world.name("z1"), world.name("z2")];
-    let room_of = |second: i64| [pool(&zones[0], 0), pool(&zones[1], second)].into();
-    world.driver().change_profile(|profile| profile.pools = room_of(0));
-    let (_full, wide_node) = (world.node_in("n1", &zones[0]).await, world.node_in("n2", &zones[1]).await);
+    let rooms = |second: i64| [pool(&zones[0], 0), pool(&zones[1], second)].into();
+    world.driver().change_profile(|profile| profile.pools = rooms(0));
+    let (_full, spacious) = (world.node_in("n1", &zones[0]).await, world.node_in("n2", &zones[1]).await);
     let spec = json!({ "attachRequired": true, "storageCapacity": true });
     world.create::<CSIDriver>(json!({ "metadata": { "name": world.driver_name() }, "spec": spec })).await;
     let capacity = json!({ "capacity": { "enabled": true, "pollInterval": "1s", "ownerLevel": -1 } });
@@ -204,8 +204,8 @@ async fn a_pod_waits_for_room_and_goes_where_it_comes() {
     crate::world::bounded("a scheduler that can know", told).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let pod = world.pod("pod", &[&claim], None).await;
-    world.driver().change_profile(|profile| profile.pools = room_of(1));
-    assert_eq!(world.scheduled(&pod).await, wide_node);
+    world.driver().change_profile(|profile| profile.pools = rooms(1));
+    assert_eq!(world.scheduled(&pod).await, spacious);
     let asked = world.driver().calls_of(Method::CreateVolume);
     assert_eq!(asked.len(), 1, "nobody has tried where there is no room");
     let wanted = asked[0].create.clone().unwrap().accessibility_requirements.unwrap();
