@@ -12,7 +12,7 @@ use crate::world::Scope;
 pub(crate) enum Mutant {
     /// Nothing is written down before the driver is asked.
     NoIntent,
-    /// A volume object is now and then believed to be stored.
+    /// Volume objects are believed to be stored, and are not.
     ForgottenVolume,
     /// One daemon names the volumes in another way.
     OtherName,

@@ -1,6 +1,6 @@
 //! What is wanted, what exists, and what the driver said last: all that a pass over one item reads. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -35,14 +35,14 @@ pub struct Book {
     /// What is wanted.
     pub desired: Desired,
     style: Style,
-    objects: HashMap<Item, BTreeMap<ObjectName, Arc<CsiStorageCapacity>>>,
-    readings: HashMap<Item, Reading>,
+    objects: BTreeMap<Item, BTreeMap<ObjectName, Arc<CsiStorageCapacity>>>,
+    readings: BTreeMap<Item, Reading>,
 }
 
 impl Book {
     /// An empty book.
     pub fn new(filter: ClassFilter, style: Style) -> Self {
-        Self { desired: Desired::new(filter), style, objects: HashMap::new(), readings: HashMap::new() }
+        Self { desired: Desired::new(filter), style, objects: BTreeMap::new(), readings: BTreeMap::new() }
     }
 
     /// Where our objects are.

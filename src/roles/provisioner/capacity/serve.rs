@@ -145,6 +145,7 @@ impl Shift {
             }
         });
         tokio::select! {
+            biased;
             () = work => {}
             () = self.poll() => {}
             () = self.hear(hints) => {}

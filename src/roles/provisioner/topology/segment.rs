@@ -1,6 +1,6 @@
 //! Which places the driver's nodes make: one segment for all nodes at the same place. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::term::Term;
@@ -9,7 +9,7 @@ use super::term::Term;
 #[derive(Debug, Clone, Default)]
 pub struct Segments {
     by_node: BTreeMap<String, Arc<Term>>,
-    nodes_at: HashMap<Arc<Term>, usize>,
+    nodes_at: BTreeMap<Arc<Term>, usize>,
 }
 
 /// What became of the segments when one node changed.
@@ -55,7 +55,7 @@ impl Segments {
         Some(place)
     }
 
-    /// Every segment, in no particular order.
+    /// Every segment, in order: what is asked first must not be left to chance.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Term>> {
         self.nodes_at.keys()
     }
