@@ -1,5 +1,7 @@
 //! Service accounts with rights and tokens.
 
+use std::time::Duration;
+
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -11,17 +13,29 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// What the rights of daemons are about.
-const RESOURCES: [(&str, &str); 7] = [
+const RESOURCES: [(&str, &str); 19] = [
     ("", "events"),
+    ("", "nodes"),
+    ("", "persistentvolumeclaims"),
     ("", "persistentvolumes"),
+    ("", "pods"),
     ("", "secrets"),
+    ("apps", "replicasets"),
+    ("coordination.k8s.io", "leases"),
+    ("gateway.networking.k8s.io", "referencegrants"),
+    ("snapshot.storage.k8s.io", "volumesnapshotcontents"),
+    ("snapshot.storage.k8s.io", "volumesnapshots"),
     ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("storage.k8s.io", "storageclasses"),
     ("storage.k8s.io", "volumeattachments"),
     ("storage.k8s.io", "volumeattachments/status"),
-    ("coordination.k8s.io", "leases"),
+    ("storage.k8s.io", "volumeattributesclasses"),
+    ("", "persistentvolumeclaims/status"),
+    ("", "persistentvolumes/status"),
 ];
 /// What they allow.
-const VERBS: [&str; 6] = ["get", "list", "watch", "create", "update", "patch"];
+const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 
 /// Makes a service account with the rights of these manifests (`ClusterRole`, `Role`), and a token for it.
 pub(crate) async fn token(client: &kube::Client, namespace: &str, name: &str, manifests: &str) -> String {
@@ -50,13 +64,14 @@ pub(crate) async fn namespace(client: &kube::Client, name: &str) {
 /// Gives an account the rights of these manifests, and no others.
 pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, manifests: &str) {
     for document in serde_yaml::Deserializer::from_str(manifests) {
-        let role = Value::deserialize(document).unwrap();
-        let role_name = role["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut role = Value::deserialize(document).unwrap();
+        // Daemons of one driver with other roles have roles of the same name: each account has its own.
+        let role_name = format!("{}:{name}", role["metadata"]["name"].as_str().unwrap());
+        role["metadata"]["name"] = role_name.as_str().into();
         let kind = role["kind"].as_str().unwrap().to_owned();
-        // Several accounts may have one role: each has a binding of its own.
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"),
-            "metadata": {"name": format!("{role_name}:{name}")},
+            "metadata": {"name": role_name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role_name},
             "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
         });
@@ -75,9 +90,16 @@ pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, ma
 /// else of what daemons are ever allowed.
 pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, account: &str, granted: &[Value]) {
     let rules = || granted.iter().flat_map(|role| role["rules"].as_array().unwrap());
+    for rule in rules() {
+        let known = |(group, resource): &(&str, &str)| {
+            rule["apiGroups"] == json!([group]) && rule["resources"] == json!([resource])
+        };
+        assert!(RESOURCES.iter().any(known), "nobody waits for {rule}");
+    }
     for (group, resource) in RESOURCES {
         let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        for verb in VERBS {
+        let rules = &rules;
+        let verbs = VERBS.map(|verb| async move {
             let has = |rule: &Value| {
                 rule["apiGroups"] == json!([group])
                     && rule["resources"] == json!([resource])
@@ -94,8 +116,10 @@ pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, accou
                 while reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed != wanted {
                 }
             };
-            crate::world::bounded("an authorizer that has heard of it", enforced).await;
-        }
+            let bound = Duration::from_secs(30);
+            tokio::time::timeout(bound, enforced).await.expect("an authorizer that has heard of it");
+        });
+        futures::future::join_all(verbs).await;
     }
 }
 

@@ -3,7 +3,7 @@
 //! Real TLS everywhere, RBAC, service accounts. Ports are free ones, files are in a folder of its own below `target/tmp`,
 //! where the logs stay. Whoever loses the race for a port starts again with others.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -27,9 +27,18 @@ pub(crate) enum Extent {
     Api,
     /// The API alone, which puts finalizers on new claims and volumes that nobody takes off again.
     Protecting,
+    /// The API alone, which lets claims name sources in other namespaces.
+    AcrossNamespaces,
     /// With kube-controller-manager and kube-scheduler.
     Controllers,
 }
+
+/// Every write of a service account is noted, but for Leases and Events.
+const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+    {"level": "None", "resources": [{"group": "", "resources": ["events"]}, {"group": "events.k8s.io"},
+        {"group": "coordination.k8s.io"}, {"group": "authorization.k8s.io"}]},
+    {"level": "Metadata", "verbs": ["create", "update", "patch", "delete"], "userGroups": ["system:serviceaccounts"]},
+    {"level": "None"}]}"#;
 
 /// A control plane that runs.
 pub(crate) struct ControlPlane {
@@ -78,6 +87,7 @@ impl ControlPlane {
         let janitor = Janitor::watch(&folder);
         let (authority, ports) = (Authority::new(), Ports::free());
         let admin = authority.client("cluster-tests", Some("system:masters"));
+        std::fs::write(folder.join("audit.json"), AUDIT).unwrap();
         write_keys(&folder, &authority);
         let etcd = Program::start(&folder, "etcd", &etcd_arguments(ports));
         let running = Mutex::new(Running { etcd, api: None, controllers: Vec::new() });
@@ -127,11 +137,6 @@ impl ControlPlane {
         file["clusters"][0]["cluster"]["server"] = format!("https://{address}").into();
         std::fs::write(&path, file.to_string()).unwrap();
         path
-    }
-
-    /// The API's address, as a socket has it.
-    pub(crate) fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.ports.api).into()
     }
 
     /// The same kubeconfig for whoever comes by another address.
@@ -192,6 +197,24 @@ impl ControlPlane {
             Program::start(&self.folder, "kube-controller-manager", &manager),
             Program::start(&self.folder, "kube-scheduler", &arguments(&[])),
         ];
+    }
+
+    /// What a service account has written so far, each as `verb resource/subresource name code`: no Leases, no Events.
+    pub(crate) fn writes_of(&self, namespace: &str, account: &str) -> Vec<String> {
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        let log = std::fs::read_to_string(self.folder.join("audit.log")).unwrap_or_default();
+        // A line that is just being written has no end yet.
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let text = |event: &Value, at: &str| event.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        events
+            .filter(|event| event["user"]["username"] == user)
+            .map(|event| {
+                let part = text(&event, "/objectRef/subresource");
+                let part = if part.is_empty() { part } else { format!("/{part}") };
+                let (resource, name) = (text(&event, "/objectRef/resource"), text(&event, "/objectRef/name"));
+                format!("{} {resource}{part} {name} {}", text(&event, "/verb"), event["responseStatus"]["code"])
+            })
+            .collect()
     }
 
     /// Stops the API server and starts it again, on the same port and data.
@@ -295,6 +318,8 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
         "--service-cluster-ip-range=10.0.0.0/24",
         "--cert-dir=certificates",
         "--shutdown-delay-duration=0s",
+        "--audit-policy-file=audit.json",
+        "--audit-log-path=audit.log",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -303,6 +328,10 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
     let without = match extent {
         Extent::Api => "ServiceAccount,StorageObjectInUseProtection",
+        Extent::AcrossNamespaces => {
+            arguments.push("--feature-gates=CrossNamespaceVolumeDataSource=true".to_owned());
+            "ServiceAccount,StorageObjectInUseProtection"
+        }
         Extent::Protecting => "ServiceAccount",
         Extent::Controllers => return arguments,
     };

@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use tokio::time::Instant;
 
-use super::{Bout, PATIENCE, Scenario, percentile};
+use super::{Bout, Scenario, percentile};
 use crate::contender::Contender;
 use crate::stage::Stage;
 use crate::workload::{self, Workload};
@@ -16,6 +16,9 @@ use crate::{Figures, kernel};
 
 /// Long enough for a burst of any contender, where it is not cut.
 const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
+
+/// Nothing that a throttle lets through takes as long to come.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// Many objects at once.
 pub(crate) struct Burst {
@@ -58,7 +61,7 @@ impl Burst {
         let is_whole = self.forth(&bout, forth, &mut figures).await;
         self.duplicates(&bout, forth, 0, &mut figures);
         self.back(&bout, back, is_whole, &mut figures).await;
-        if is_whole {
+        if is_whole && workload.repeats() {
             self.forth(&bout, &format!("{forth}-again"), &mut figures).await;
         }
         let memory = kernel::memory(bout.program.id());
@@ -82,19 +85,17 @@ impl Burst {
 
     /// Deletes all that are done. What is not is deleted before, and does not count.
     async fn back(&self, bout: &Bout<'_>, verb: &str, is_whole: bool, figures: &mut Figures) {
-        let collection = bout.workload.collection();
         if !is_whole {
-            let undone = bout.timeline.names_done(false);
-            bout.stage.delete_all(collection, &undone).await;
-            let gone = undone.len();
-            assert!(bout.timeline.until(PATIENCE, |counts| counts.gone >= gone).await, "what is not done stays");
+            bout.stage.undo_all(bout.workload, &bout.timeline.names_done(false)).await;
+            // What was on its way comes to its end: it is no part of the undoing.
+            bout.timeline.until_quiet(QUIET).await;
         }
         let names = bout.timeline.names_done(true);
         bout.timeline.clear();
         let before = before(bout).await;
         let count = names.len();
         let wait = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.gone >= count);
-        let (_, is_undone) = futures::join!(bout.stage.delete_all(collection, &names), wait);
+        let (_, is_undone) = futures::join!(bout.stage.undo_all(bout.workload, &names), wait);
         tell(bout, verb, &bout.timeline.back(), count, before, is_undone, figures).await;
         if !is_undone {
             // It goes on with what is left; nobody waits for it.
@@ -110,6 +111,9 @@ impl Burst {
         let method = bout.workload.methods()[which];
         let done = figures[&format!("{verb}.done")].max(1.0);
         let duplicates = workload::duplicates(&bout.backend.driver, method) as f64;
+        // Without the warm-up's.
+        let calls = bout.backend.driver.calls_of(method).len().saturating_sub(1) as f64;
+        figures.insert(format!("{verb}.calls_each"), calls / done);
         figures.insert(format!("{verb}.duplicates_percent"), duplicates / done * 100.0);
     }
 }
@@ -152,10 +156,13 @@ async fn tell(
     if !is_whole {
         put("cut_after_s", elapsed.as_secs_f64());
     }
+    let mut each = 0.0;
     for (request, count) in requests {
         let more = count - before.requests.get(&request).copied().unwrap_or_default();
         if more > 0.0 {
+            each += more / done;
             put(&format!("requests {request}"), more / done);
         }
     }
+    put("requests_each", each);
 }
