@@ -116,7 +116,9 @@ async fn play(
             order.reverse();
         }
         for contender in order {
-            let figures = scenario.run(&stage, workload, contender).await;
+            let mut figures = scenario.run(&stage, workload, contender).await;
+            // What was never done has no latency and no cost each, and JSON no word for that.
+            figures.retain(|_, value| value.is_finite());
             let told: Vec<String> = figures.iter().map(|(name, value)| format!("{name}={value:.2}")).collect();
             eprintln!("{name} {round} {}: {}", contender.name(), told.join(" "));
             let (scenario, contender) = (name.to_owned(), contender.name().to_owned());

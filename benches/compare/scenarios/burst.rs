@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use tokio::time::Instant;
 
-use super::{Bout, Scenario, percentile};
+use super::{Bout, PATIENCE, Scenario, percentile};
 use crate::contender::Contender;
 use crate::stage::Stage;
 use crate::workload::{self, Workload};
@@ -19,6 +19,13 @@ const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
 
 /// Nothing that a throttle lets through takes as long to come.
 const QUIET: Duration = Duration::from_secs(3);
+
+/// So many are undone to the end where not all were done within the bound.
+const FEW: usize = 50;
+/// Without a request for so long, a phase is over.
+const PAUSE: Duration = Duration::from_secs(1);
+/// So often it is waited for.
+const PAUSES: usize = 60;
 
 /// Many objects at once.
 pub(crate) struct Burst {
@@ -83,18 +90,24 @@ impl Burst {
         is_whole
     }
 
-    /// Deletes all that are done. What is not is deleted before, and does not count.
+    /// Deletes all that are done, or a few of them if not all were. What is not done is deleted before, and does not count.
     async fn back(&self, bout: &Bout<'_>, verb: &str, is_whole: bool, figures: &mut Figures) {
         if !is_whole {
             bout.stage.undo_all(bout.workload, &bout.timeline.names_done(false)).await;
             // What was on its way comes to its end: it is no part of the undoing.
             bout.timeline.until_quiet(QUIET).await;
         }
-        let names = bout.timeline.names_done(true);
+        let mut names = bout.timeline.names_done(true);
+        let mut bound = self.bound.unwrap_or(FOR_EVER);
+        if !is_whole {
+            // A throttle lets every object wait for a request before any gets its second: cut, it would have undone nothing.
+            names.truncate(FEW);
+            bound = bound.max(PATIENCE);
+        }
         bout.timeline.clear();
         let before = before(bout).await;
         let count = names.len();
-        let wait = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.gone >= count);
+        let wait = bout.timeline.until(bound, |counts| counts.gone >= count);
         let (_, is_undone) = futures::join!(bout.stage.undo_all(bout.workload, &names), wait);
         tell(bout, verb, &bout.timeline.back(), count, before, is_undone, figures).await;
         if !is_undone {
@@ -123,6 +136,20 @@ async fn before(bout: &Bout<'_>) -> Before {
     Before { requests, cpu: bout.cpu(), start: Clock::system().now() }
 }
 
+/// The requests so far, once there are no more for a while.
+async fn settled(bout: &Bout<'_>) -> BTreeMap<String, f64> {
+    let mut requests = bout.stage.requests(bout.workload.resources()).await;
+    for _ in 0..PAUSES {
+        tokio::time::sleep(PAUSE).await;
+        let now = bout.stage.requests(bout.workload.resources()).await;
+        if now == requests {
+            break;
+        }
+        requests = now;
+    }
+    requests
+}
+
 /// What a phase has come to. The rate counts from the first object's beginning to the last one's end.
 async fn tell(
     bout: &Bout<'_>,
@@ -133,9 +160,10 @@ async fn tell(
     is_whole: bool,
     figures: &mut Figures,
 ) {
-    let cpu = bout.cpu() - before.cpu;
     let elapsed = before.start.elapsed();
-    let requests = bout.stage.requests(bout.workload.resources()).await;
+    // Events, and what is tidied up after the answer, belong to the phase whoever's they are.
+    let requests = if is_whole { settled(bout).await } else { bout.stage.requests(bout.workload.resources()).await };
+    let cpu = bout.cpu() - before.cpu;
     let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
     let took = match (first, last) {
         (Some(first), Some(last)) if is_whole => last - first,
