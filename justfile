@@ -84,7 +84,8 @@ image:
     cargo auditable build --locked --release --no-default-features --bin csi-control-plane --target "$target"
     IMAGE_BINARY="$PWD/target/$target/release/csi-control-plane" cargo test --locked --features cluster-tests --test image
 
-# The daemon beside csi-attacher on a real control plane (needs Go): `just compare --help`. Writes `benches/compare/results`.
+# The daemon beside csi-attacher and csi-provisioner on a real control plane (needs Go): `just compare --help`.
+# Writes `benches/compare/results` and the table of the README.
 compare *args:
     cargo build --locked --release --no-default-features
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}

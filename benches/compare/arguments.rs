@@ -7,22 +7,24 @@ use std::time::Duration;
 const USAGE: &str = "\
 Usage: just compare [OPTIONS]
 
+  --workloads LIST   of attach, provision, both (default: all)
   --scenarios LIST   of burst, slow-burst, single, start, failover, cut, idle (default: all)
   --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
   --rounds N         (default 3)
   --bound DURATION   after so long a phase is cut, and its rate so far is told; 0: never (default 60s)
-  --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned (default: all)
+  --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned (default: all)
   --binary PATH      ours (default target/release/csi-control-plane)
   --results FOLDER   where results.json, table.md and chart.svg go (default benches/compare/results)
   --add              keep the results of scenarios that are not run
-  --report           measure nothing: write the table and the chart of results.json again
+  --report           measure nothing: write the table, the chart and the README of results.json again
 
 `--rounds 1 --scenarios burst,single,start --bound 20s` takes three minutes. For the night: `--count 500,5000 --bound 0`.";
 
 /// The program's arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Arguments {
+    pub(crate) workloads: Vec<String>,
     pub(crate) scenarios: Vec<String>,
     pub(crate) counts: Vec<usize>,
     pub(crate) idle: Vec<usize>,
@@ -42,6 +44,7 @@ impl Arguments {
     pub(crate) fn parse(given: impl Iterator<Item = String>) -> Result<Self, String> {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut this = Self {
+            workloads: Vec::new(),
             scenarios: Vec::new(),
             counts: vec![500],
             idle: vec![0, 1000, 10_000],
@@ -49,7 +52,7 @@ impl Arguments {
             bound: Some(Duration::from_secs(60)),
             contenders: Vec::new(),
             binary: root.join("target/release/csi-control-plane"),
-            results: root.join("benches/compare/results"),
+            results: Self::published(),
             add: false,
             only_report: false,
             command: String::new(),
@@ -62,6 +65,7 @@ impl Arguments {
             let mut value = || given.next().ok_or_else(|| format!("{argument} needs a value\n\n{USAGE}"));
             let wrong = |value: &str| format!("{argument} does not take {value:?}\n\n{USAGE}");
             match argument.as_str() {
+                "--workloads" => this.workloads = list(&value()?),
                 "--scenarios" => this.scenarios = list(&value()?),
                 "--contenders" => this.contenders = list(&value()?),
                 "--count" => this.counts = numbers(&value()?).map_err(|text| wrong(&text))?,
@@ -84,6 +88,11 @@ impl Arguments {
             }
         }
         Ok(this)
+    }
+
+    /// Where the results are that the README tells of.
+    pub(crate) fn published() -> PathBuf {
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/compare/results")
     }
 
     /// Whether a list names `name`; an empty one names everything.

@@ -21,6 +21,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) socket: &'a Path,
     /// Two of a kind share the work by a Lease of 15 s, renewed within 10 s, tried every 5 s: everyone's defaults.
     pub(crate) leader_election: bool,
+    /// The sidecars whose work is to be done.
+    pub(crate) sidecars: &'static [&'static str],
     /// Tells two of a kind apart: the host name that it sees.
     pub(crate) host: &'a str,
 }
@@ -56,15 +58,18 @@ pub(crate) trait Contender: Send + Sync {
 
 /// Those that were asked for.
 pub(crate) fn all(arguments: &Arguments) -> Vec<Box<dyn Contender>> {
-    let all: [Box<dyn Contender>; 3] = [
-        Box::new(Attacher { tuned: false }),
+    let go = |program, tuned| -> Box<dyn Contender> { Box::new(Sidecar { program, tuned }) };
+    let all: [Box<dyn Contender>; 5] = [
+        go("csi-attacher", false),
+        go("csi-provisioner", false),
         Box::new(Daemon { binary: arguments.binary.clone() }),
-        Box::new(Attacher { tuned: true }),
+        go("csi-attacher", true),
+        go("csi-provisioner", true),
     ];
     all.into_iter().filter(|one| Arguments::wants(&arguments.contenders, one.name())).collect()
 }
 
-/// The image's binary at its defaults, with the roles that replace csi-attacher. There is nothing to tune.
+/// The image's binary at its defaults, with the roles that replace the sidecars. There is nothing to tune.
 struct Daemon {
     binary: PathBuf,
 }
@@ -74,8 +79,8 @@ impl Contender for Daemon {
         crate::report::US
     }
 
-    fn does(&self, workload: &dyn Workload) -> bool {
-        workload.sidecar() == "csi-attacher"
+    fn does(&self, _workload: &dyn Workload) -> bool {
+        true
     }
 
     fn is_throttled(&self) -> bool {
@@ -94,25 +99,34 @@ impl Contender for Daemon {
         writeln!(yaml, "leaderElection: {{ namespace: {NAMESPACE} }}").unwrap();
         // As in csi-attacher's default there is no fixed port that two processes would fight for.
         writeln!(yaml, "diagnostics: {{ listen: 127.0.0.1:0 }}").unwrap();
-        writeln!(yaml, "roles:\n  attacher:\n  reconciler:").unwrap();
+        writeln!(yaml, "roles:").unwrap();
+        for sidecar in seat.sidecars {
+            let roles = if *sidecar == "csi-attacher" { "  attacher:\n  reconciler:" } else { "  provisioner:" };
+            writeln!(yaml, "{roles}").unwrap();
+        }
         let path = seat.folder.join(format!("{}-{}.yaml", self.name(), seat.host));
         std::fs::write(&path, yaml).unwrap();
         vec!["run".to_owned(), "--config".to_owned(), path.display().to_string()]
     }
 }
 
-/// csi-attacher, at its defaults or tuned.
-struct Attacher {
+/// A Go sidecar, at its defaults or tuned.
+struct Sidecar {
+    program: &'static str,
     tuned: bool,
 }
 
-impl Contender for Attacher {
+impl Contender for Sidecar {
     fn name(&self) -> &'static str {
-        if self.tuned { "csi-attacher-tuned" } else { "csi-attacher" }
+        match (self.program, self.tuned) {
+            ("csi-attacher", true) => "csi-attacher-tuned",
+            ("csi-provisioner", true) => "csi-provisioner-tuned",
+            (program, _) => program,
+        }
     }
 
     fn does(&self, workload: &dyn Workload) -> bool {
-        workload.sidecar() == "csi-attacher"
+        workload.sidecars().contains(&self.program)
     }
 
     fn is_throttled(&self) -> bool {
@@ -120,7 +134,7 @@ impl Contender for Attacher {
     }
 
     fn file(&self) -> PathBuf {
-        programs::find("csi-attacher")
+        programs::find(self.program)
     }
 
     fn arguments(&self, seat: &Seat<'_>) -> Vec<String> {

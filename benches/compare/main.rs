@@ -22,6 +22,7 @@
 )]
 
 #[path = "../../tests/cluster/accounts.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests")]
 mod accounts;
 mod arguments;
 mod contender;
@@ -82,13 +83,15 @@ fn main() {
 }
 
 async fn compare(arguments: &Arguments) -> Vec<Run> {
-    let workload = workload::Attach;
     let contenders = contender::all(arguments);
     let mut runs = if arguments.add { report::read_runs(arguments) } else { Vec::new() };
-    for scenario in scenarios::chosen(arguments) {
-        runs.retain(|run| run.scenario != scenario.name());
-        runs.extend(play(arguments, scenario.as_ref(), &workload, &contenders).await);
-        report::write(arguments, &runs);
+    for workload in workload::chosen(arguments) {
+        for scenario in scenarios::chosen(arguments, workload.as_ref()) {
+            let name = format!("{}{}", workload.prefix(), scenario.name());
+            runs.retain(|run| run.scenario != name);
+            runs.extend(play(arguments, &name, scenario.as_ref(), workload.as_ref(), &contenders).await);
+            report::write(arguments, &runs);
+        }
     }
     runs
 }
@@ -96,6 +99,7 @@ async fn compare(arguments: &Arguments) -> Vec<Run> {
 /// Plays every round of a scenario on one control plane, the contenders in turn.
 async fn play(
     arguments: &Arguments,
+    name: &str,
     scenario: &dyn Scenario,
     workload: &dyn Workload,
     contenders: &[Box<dyn Contender>],
@@ -112,10 +116,12 @@ async fn play(
             order.reverse();
         }
         for contender in order {
-            let figures = scenario.run(&stage, workload, contender).await;
+            let mut figures = scenario.run(&stage, workload, contender).await;
+            // What was never done has no latency and no cost each, and JSON no word for that.
+            figures.retain(|_, value| value.is_finite());
             let told: Vec<String> = figures.iter().map(|(name, value)| format!("{name}={value:.2}")).collect();
-            eprintln!("{} {round} {}: {}", scenario.name(), contender.name(), told.join(" "));
-            let (scenario, contender) = (scenario.name(), contender.name().to_owned());
+            eprintln!("{name} {round} {}: {}", contender.name(), told.join(" "));
+            let (scenario, contender) = (name.to_owned(), contender.name().to_owned());
             runs.push(Run { scenario, contender, round, figures });
         }
     }

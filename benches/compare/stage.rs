@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::accounts;
 use crate::contender::NAMESPACE;
 use crate::control_plane::{ControlPlane, Extent};
-use crate::workload::{Placed, Workload};
+use crate::workload::{Placed, Undo, Workload};
 
 /// Requests of ours at once.
 const AT_ONCE: usize = 16;
@@ -27,9 +27,11 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: { name: contender }
 rules:
-  - { apiGroups: [""], resources: [persistentvolumes], verbs: [get, list, watch, patch] }
-  - { apiGroups: [""], resources: [events], verbs: [create, patch] }
-  - { apiGroups: [storage.k8s.io], resources: [csinodes], verbs: [get, list, watch] }
+  - { apiGroups: [""], resources: [persistentvolumes], verbs: [get, list, watch, create, patch, update, delete] }
+  - { apiGroups: [""], resources: [persistentvolumeclaims], verbs: [get, list, watch, update, patch] }
+  - { apiGroups: [""], resources: [nodes, secrets], verbs: [get, list, watch] }
+  - { apiGroups: [""], resources: [events], verbs: [get, list, watch, create, update, patch] }
+  - { apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattributesclasses], verbs: [get, list, watch] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch] }
 ---
@@ -138,15 +140,46 @@ impl Stage {
         self.send(key("PATCH", collection, sub), request.body(patch.to_string().into_bytes()).unwrap()).await;
     }
 
-    /// Deletes an object.
-    pub(crate) async fn delete(&self, collection: &str, name: &str) {
+    /// Deletes an object, if it is there.
+    async fn delete(&self, collection: &str, name: &str) {
         let request = Request::delete(format!("{collection}/{name}")).body(Vec::new()).unwrap();
-        self.send(key("DELETE", collection, ""), request).await;
+        *self.own.lock().unwrap().entry(key("DELETE", collection, "")).or_default() += 1.0;
+        match self.client.request::<Value>(request).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("{collection}/{name} is not deleted: {error}"),
+        }
     }
 
-    /// Deletes objects, several at once.
-    pub(crate) async fn delete_all(&self, collection: &str, names: &[String]) {
-        at_once(names.iter().map(|name| self.delete(collection, name))).await;
+    /// Asks for an object of the workload to be undone: its name, and that of what was made of it.
+    pub(crate) async fn undo(&self, workload: &dyn Workload, (name, made): &(String, String)) {
+        for undo in workload.undo(name, made) {
+            match undo {
+                Undo::Delete(collection, name) => self.delete(collection, &name).await,
+                Undo::Status(collection, name, status) => {
+                    self.merge(collection, &name, "/status", &json!({ "status": status })).await;
+                }
+            }
+        }
+    }
+
+    /// The same for several at once.
+    pub(crate) async fn undo_all(&self, workload: &dyn Workload, objects: &[(String, String)]) {
+        at_once(objects.iter().map(|object| self.undo(workload, object))).await;
+    }
+
+    /// Creates all that there is once the objects of these numbers are done.
+    pub(crate) async fn settle(&self, workload: &dyn Workload, numbers: std::ops::Range<usize>) {
+        let settled = numbers.flat_map(|number| workload.settled(number));
+        at_once(settled.map(|(placed, status)| async move {
+            let collection = placed.collection;
+            let name = placed.object["metadata"]["name"].as_str().unwrap().to_owned();
+            self.create(placed).await;
+            if let Some(status) = status {
+                self.merge(collection, &name, "/status", &json!({ "status": status })).await;
+            }
+        }))
+        .await;
     }
 
     /// Empties the workload's collections, whoever's finalizers are in the way, and forgets its Lease.
@@ -165,9 +198,10 @@ impl Stage {
             }))
             .await;
         }
-        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{}", workload.lease());
-        // Not everyone has one.
-        let _ = self.client.request_text(Request::delete(lease).body(Vec::new()).unwrap()).await;
+        for lease in workload.leases() {
+            // Not everyone has one.
+            self.delete(&format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"), lease).await;
+        }
     }
 
     /// Everyone's requests but ours so far, by verb and resource, as the server has counted them.

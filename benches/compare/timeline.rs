@@ -12,9 +12,13 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::workload::{Moment, Reading, Workload};
+
 /// The moments of one object.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 struct Moments {
+    /// The name of what tells that it is done.
+    made: String,
     begun: Option<Instant>,
     done: Option<Instant>,
     deleted: Option<Instant>,
@@ -28,7 +32,7 @@ pub(crate) struct Counts {
     pub(crate) gone: usize,
 }
 
-/// The moments of every object of a collection.
+/// The moments of every object of a workload.
 pub(crate) struct Timeline {
     book: Arc<Book>,
     _tasks: Tasks,
@@ -47,28 +51,37 @@ struct List {
 }
 
 impl Timeline {
-    /// Watches a collection from now on.
-    pub(crate) async fn of(client: &kube::Client, collection: &str, is_done: fn(&Value) -> bool) -> Self {
-        let get = |query: &str| http::Request::get(format!("{collection}?{query}")).body(Vec::new()).unwrap();
-        let list: List = client.request(get("limit=1")).await.unwrap();
-        let mut version = list.metadata.resource_version.unwrap();
+    /// Watches a workload's collections from now on.
+    pub(crate) async fn of(client: &kube::Client, workload: &dyn Workload) -> Self {
         let book: Arc<Book> = Arc::default();
         let (tasks, _) = Tasks::new("timeline");
-        let (client, collection, noting) = (client.clone(), collection.to_owned(), Arc::clone(&book));
-        tasks.spawn("watch", async move {
-            // The server ends a watch in a burst that it cannot keep up with: then it goes on where it was.
-            loop {
-                let url = format!("{collection}?watch=true&timeoutSeconds=7200&resourceVersion={version}");
-                let request = http::Request::get(url).body(Vec::new()).unwrap();
-                let mut events = pin!(client.request_events::<Value>(request).await.unwrap());
-                while let Ok(Some(event)) = events.try_next().await {
-                    if let Some(seen) = noting.note(&event, is_done) {
-                        version = seen;
+        let reading = workload.reading();
+        for collection in workload.watched() {
+            let get = |query: &str| http::Request::get(format!("{collection}?{query}")).body(Vec::new()).unwrap();
+            let list: List = client.request(get("limit=1")).await.unwrap();
+            let mut version = list.metadata.resource_version.unwrap();
+            let (client, noting) = (client.clone(), Arc::clone(&book));
+            tasks.spawn("watch", async move {
+                // The server ends a watch in a burst that it cannot keep up with: then it goes on where it was.
+                loop {
+                    let url = format!("{collection}?watch=true&timeoutSeconds=7200&resourceVersion={version}");
+                    let request = http::Request::get(url).body(Vec::new()).unwrap();
+                    let mut events = pin!(client.request_events::<Value>(request).await.unwrap());
+                    while let Ok(Some(event)) = events.try_next().await {
+                        if let Some(seen) = noting.note(&event, reading) {
+                            version = seen;
+                        }
                     }
                 }
-            }
-        });
+            });
+        }
         Self { book, _tasks: tasks }
+    }
+
+    /// Waits until no object has come further for so long.
+    pub(crate) async fn until_quiet(&self, quiet: Duration) {
+        let mut counts = self.book.counts.subscribe();
+        while tokio::time::timeout(quiet, counts.changed()).await.is_ok() {}
     }
 
     /// Forgets every moment.
@@ -98,16 +111,20 @@ impl Timeline {
         self.book.moments.lock().unwrap().values().filter_map(span).collect()
     }
 
-    /// The names of the objects that are done, or of those that are not.
-    pub(crate) fn names_done(&self, done: bool) -> Vec<String> {
+    /// The objects that are done, or those that are not: their names, and the names of what was made of them.
+    pub(crate) fn names_done(&self, done: bool) -> Vec<(String, String)> {
         let moments = self.book.moments.lock().unwrap();
-        moments.iter().filter(|(_, one)| one.done.is_some() == done).map(|(name, _)| name.clone()).collect()
+        moments
+            .iter()
+            .filter(|(_, one)| one.done.is_some() == done)
+            .map(|(name, one)| (name.clone(), one.made.clone()))
+            .collect()
     }
 }
 
 impl Book {
     /// Notes an event, and gives the version that it is of.
-    fn note(&self, event: &WatchEvent<Value>, is_done: fn(&Value) -> bool) -> Option<String> {
+    fn note(&self, event: &WatchEvent<Value>, reading: Reading) -> Option<String> {
         let now = Some(Clock::system().now());
         let (object, is_gone) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
@@ -115,24 +132,26 @@ impl Book {
             WatchEvent::Bookmark(_) => return None,
             WatchEvent::Error(error) => panic!("the bench's own watch was ended: {error}"),
         };
-        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let (name, told) = reading(object, is_gone);
         let mut moments = self.moments.lock().unwrap();
         let moment = moments.entry(name).or_default();
-        if matches!(event, WatchEvent::Added(_)) {
-            *moment = Moments { begun: now, ..Moments::default() };
+        if matches!(event, WatchEvent::Added(_)) && told.contains(&Moment::Begun) && moment.gone.is_some() {
+            *moment = Moments::default();
         }
         let (was_done, was_gone) = (moment.done.is_some(), moment.gone.is_some());
-        let is_deleted = !object["metadata"]["deletionTimestamp"].is_null();
-        if is_done(object) && !is_deleted && !is_gone {
-            moment.done = moment.done.or(now);
+        for told in told {
+            let field = match told {
+                Moment::Begun => &mut moment.begun,
+                Moment::Done => &mut moment.done,
+                Moment::Deleted => &mut moment.deleted,
+                Moment::Gone => &mut moment.gone,
+            };
+            *field = field.or(now);
+            if told == Moment::Done {
+                moment.made = object["metadata"]["name"].as_str().unwrap().to_owned();
+            }
         }
-        if is_deleted || is_gone {
-            moment.deleted = moment.deleted.or(now);
-        }
-        if is_gone {
-            moment.gone = moment.gone.or(now);
-        }
-        let (newly_done, newly_gone) = (!was_done && moment.done.is_some(), !was_gone && is_gone);
+        let (newly_done, newly_gone) = (!was_done && moment.done.is_some(), !was_gone && moment.gone.is_some());
         drop(moments);
         if newly_done || newly_gone {
             self.counts.send_modify(|counts| {

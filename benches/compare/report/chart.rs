@@ -17,10 +17,10 @@ pub(super) fn chart(lines: &[Line]) -> String {
     let height = TOP + ROW * lines.len() as f64 + 10.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<title>csi-control-plane beside csi-attacher</title>\n\
+         font-size=\"12\">\n<title>csi-control-plane beside the Go sidecars</title>\n\
          <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
          <rect x=\"{LABEL}\" y=\"20\" width=\"12\" height=\"12\" fill=\"#9aa5b1\"/>\
-         <text x=\"{}\" y=\"30\" fill=\"#1f2933\">csi-attacher</text>\n\
+         <text x=\"{}\" y=\"30\" fill=\"#1f2933\">Go sidecar</text>\n\
          <rect x=\"{}\" y=\"20\" width=\"12\" height=\"12\" fill=\"#d9480f\"/>\
          <text x=\"{}\" y=\"30\" fill=\"#1f2933\">csi-control-plane</text>\n\
          <text x=\"{LABEL}\" y=\"50\" fill=\"#52606d\">each pair to its own scale</text>\n",

@@ -1,7 +1,7 @@
 //! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
 
 use super::spread::Spread;
-use super::{THEM, THEM_TUNED, US};
+use super::{THEM, THEM_TUNED, US, provision};
 use crate::Run;
 
 /// A unit, and how a value of it is told.
@@ -85,7 +85,16 @@ impl Line {
 }
 
 /// A line before its figures are looked up: name, scenario, their contender and figure, our figure, unit, target.
-struct Wanted<'a>(String, &'a str, &'a str, &'a str, &'a str, Unit, Target);
+/// Several contenders, with a `+` between them, are summed up.
+pub(super) struct Wanted<'a>(
+    pub(super) String,
+    pub(super) &'a str,
+    pub(super) &'a str,
+    pub(super) &'a str,
+    pub(super) &'a str,
+    pub(super) Unit,
+    pub(super) Target,
+);
 
 /// Every line of which both sides were measured.
 pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
@@ -99,6 +108,7 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
     }
     let mut wanted: Vec<Wanted<'_>> = Vec::new();
     for scenario in &scenarios {
+        wanted.extend(provision::wanted(scenario));
         let mut add = |what: String, them, theirs, ours, unit, target| {
             wanted.push(Wanted(what, scenario, them, theirs, ours, unit, target));
         };
@@ -184,7 +194,11 @@ fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
     Some(Line {
         what,
         unit,
-        theirs: Spread::figure(runs, scenario, them, theirs)?,
+        theirs: them
+            .split('+')
+            .map(|one| Spread::figure(runs, scenario, one, theirs))
+            .reduce(|sum, one| Some(sum?.plus(one?)))
+            .flatten()?,
         ours: Spread::figure(runs, scenario, US, ours)?,
         target,
         cut: cut.map(|spread| spread.median),

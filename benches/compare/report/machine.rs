@@ -13,7 +13,7 @@ pub(crate) struct Machine {
     pub(crate) processor: String,
     pub(crate) memory_bytes: u64,
     pub(crate) kernel: String,
-    /// kube-apiserver's and csi-attacher's, as their folders are called.
+    /// kube-apiserver's and the sidecars', as their folders are called.
     pub(crate) programs: Vec<String>,
     /// Runnable tasks of the whole machine when the report was written, ours and everyone else's.
     pub(crate) load: f64,
@@ -27,7 +27,7 @@ impl Machine {
             text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start_matches([':', ' ', '\t']).to_owned()))
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
-        let programs = ["kube-apiserver", "csi-attacher"].map(|program| {
+        let programs = ["kube-apiserver", "csi-attacher", "csi-provisioner"].map(|program| {
             let file = programs::find(program);
             let folder = file.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
             let version = folder.to_string_lossy().into_owned();

@@ -3,6 +3,8 @@
 mod chart;
 mod lines;
 mod machine;
+mod provision;
+mod readme;
 mod spread;
 mod table;
 
@@ -17,6 +19,11 @@ pub(crate) const US: &str = "csi-control-plane";
 const THEM: &str = "csi-attacher";
 /// With whom, tuned.
 const THEM_TUNED: &str = "csi-attacher-tuned";
+
+/// The provisioner's, at its defaults.
+const PROVISIONER: &str = "csi-provisioner";
+/// The provisioner's, tuned.
+const PROVISIONER_TUNED: &str = "csi-provisioner-tuned";
 
 /// The file of all figures.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -47,9 +54,14 @@ pub(crate) fn write(arguments: &Arguments, runs: &[Run]) -> String {
         Document { machine, command, runs: runs.to_vec() }
     };
     let lines = lines::lines(&document.runs);
-    let table = table::table(&document.machine, &document.command, &lines, &document.runs);
+    let figures = table::figures(&document.machine, &document.command, &lines, &document.runs);
+    let table = format!("{figures}{}", table::requests(&document.runs));
     std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(&document).unwrap() + "\n").unwrap();
     std::fs::write(folder.join("table.md"), &table).unwrap();
     std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();
+    // A try elsewhere is nothing to tell the world.
+    if *folder == Arguments::published() {
+        readme::put(&figures);
+    }
     table
 }

@@ -22,6 +22,12 @@ impl Spread {
         Some(Self { median, least, most })
     }
 
+    /// Both together: at least the least of each, at most the most.
+    pub(super) fn plus(self, other: Self) -> Self {
+        let (median, least, most) = (self.median + other.median, self.least + other.least, self.most + other.most);
+        Self { median, least, most }
+    }
+
     /// Of one figure of one contender in one scenario.
     pub(super) fn figure(runs: &[Run], scenario: &str, contender: &str, figure: &str) -> Option<Self> {
         let ours = runs.iter().filter(|run| run.scenario == scenario && run.contender == contender);

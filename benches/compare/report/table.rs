@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use super::lines::{Line, Unit};
 use super::machine::Machine;
 use super::spread::Spread;
-use super::{THEM_TUNED, US};
+use super::{PROVISIONER_TUNED, THEM_TUNED, US};
 use crate::Run;
 
 /// The comparison as Markdown.
-pub(super) fn table(machine: &Machine, command: &str, lines: &[Line], runs: &[Run]) -> String {
+pub(super) fn figures(machine: &Machine, command: &str, lines: &[Line], runs: &[Run]) -> String {
     let mut text = String::new();
     let rounds = runs.iter().map(|run| run.round).max().unwrap_or_default();
     let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
@@ -24,7 +24,7 @@ pub(super) fn table(machine: &Machine, command: &str, lines: &[Line], runs: &[Ru
         machine.programs.join(", "),
         machine.load,
     );
-    let _ = writeln!(text, "| figure | csi-attacher | csi-control-plane | ratio | target | |");
+    let _ = writeln!(text, "| figure | Go sidecar | csi-control-plane | ratio | target | |");
     let _ = writeln!(text, "|---|---:|---:|---:|---:|---|");
     for line in lines {
         let cut = line.cut.map(|after| format!(", cut after {after:.0} s")).unwrap_or_default();
@@ -43,7 +43,6 @@ pub(super) fn table(machine: &Machine, command: &str, lines: &[Line], runs: &[Ru
             line.target.told(line.unit),
         );
     }
-    requests(&mut text, runs);
     text
 }
 
@@ -61,16 +60,23 @@ fn ratio(ratio: f64) -> String {
     }
 }
 
-/// The requests of each operation in the first burst.
-fn requests(text: &mut String, runs: &[Run]) {
-    let Some(scenario) = runs.iter().map(|run| &run.scenario).find(|scenario| scenario.starts_with("burst-")) else {
-        return;
-    };
-    let of_scenario = || runs.iter().filter(|run| &run.scenario == scenario);
+/// The requests of each operation in the first burst of each sidecar's work.
+pub(super) fn requests(runs: &[Run]) -> String {
+    let mut text = String::new();
+    for (burst, them) in [("burst-", THEM_TUNED), ("provision-burst-", PROVISIONER_TUNED)] {
+        if let Some(run) = runs.iter().find(|run| run.scenario.starts_with(burst)) {
+            requests_of(&mut text, runs, &run.scenario, them);
+        }
+    }
+    text
+}
+
+fn requests_of(text: &mut String, runs: &[Run], scenario: &str, them: &str) {
+    let of_scenario = || runs.iter().filter(|run| run.scenario == scenario);
     let names: BTreeSet<&String> =
         of_scenario().flat_map(|run| run.figures.keys()).filter(|name| name.contains(".requests ")).collect();
     let _ = writeln!(text, "\nRequests to the API for each operation, as the API server counted them ({scenario}):\n");
-    let _ = writeln!(text, "| operation | request | csi-attacher, tuned | csi-control-plane |");
+    let _ = writeln!(text, "| operation | request | {them} | {US} |");
     let _ = writeln!(text, "|---|---|---:|---:|");
     for name in names {
         let each = |contender: &str| {
@@ -78,7 +84,7 @@ fn requests(text: &mut String, runs: &[Run]) {
                 .map_or_else(|| "0".to_owned(), |spread| told(Unit::Count, spread))
         };
         if let Some((verb, request)) = name.split_once(".requests ") {
-            let _ = writeln!(text, "| {verb} | {request} | {} | {} |", each(THEM_TUNED), each(US));
+            let _ = writeln!(text, "| {verb} | {request} | {} | {} |", each(them), each(US));
         }
     }
 }

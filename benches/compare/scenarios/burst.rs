@@ -17,6 +17,16 @@ use crate::{Figures, kernel};
 /// Long enough for a burst of any contender, where it is not cut.
 const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
 
+/// Nothing that a throttle lets through takes as long to come.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// So many are undone to the end where not all were done within the bound.
+const FEW: usize = 50;
+/// Without a request for so long, a phase is over.
+const PAUSE: Duration = Duration::from_secs(1);
+/// So often it is waited for.
+const PAUSES: usize = 60;
+
 /// Many objects at once.
 pub(crate) struct Burst {
     pub(crate) count: usize,
@@ -58,7 +68,7 @@ impl Burst {
         let is_whole = self.forth(&bout, forth, &mut figures).await;
         self.duplicates(&bout, forth, 0, &mut figures);
         self.back(&bout, back, is_whole, &mut figures).await;
-        if is_whole {
+        if is_whole && workload.repeats() {
             self.forth(&bout, &format!("{forth}-again"), &mut figures).await;
         }
         let memory = kernel::memory(bout.program.id());
@@ -80,21 +90,25 @@ impl Burst {
         is_whole
     }
 
-    /// Deletes all that are done. What is not is deleted before, and does not count.
+    /// Deletes all that are done, or a few of them if not all were. What is not done is deleted before, and does not count.
     async fn back(&self, bout: &Bout<'_>, verb: &str, is_whole: bool, figures: &mut Figures) {
-        let collection = bout.workload.collection();
         if !is_whole {
-            let undone = bout.timeline.names_done(false);
-            bout.stage.delete_all(collection, &undone).await;
-            let gone = undone.len();
-            assert!(bout.timeline.until(PATIENCE, |counts| counts.gone >= gone).await, "what is not done stays");
+            bout.stage.undo_all(bout.workload, &bout.timeline.names_done(false)).await;
+            // What was on its way comes to its end: it is no part of the undoing.
+            bout.timeline.until_quiet(QUIET).await;
         }
-        let names = bout.timeline.names_done(true);
+        let mut names = bout.timeline.names_done(true);
+        let mut bound = self.bound.unwrap_or(FOR_EVER);
+        if !is_whole {
+            // A throttle lets every object wait for a request before any gets its second: cut, it would have undone nothing.
+            names.truncate(FEW);
+            bound = bound.max(PATIENCE);
+        }
         bout.timeline.clear();
         let before = before(bout).await;
         let count = names.len();
-        let wait = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.gone >= count);
-        let (_, is_undone) = futures::join!(bout.stage.delete_all(collection, &names), wait);
+        let wait = bout.timeline.until(bound, |counts| counts.gone >= count);
+        let (_, is_undone) = futures::join!(bout.stage.undo_all(bout.workload, &names), wait);
         tell(bout, verb, &bout.timeline.back(), count, before, is_undone, figures).await;
         if !is_undone {
             // It goes on with what is left; nobody waits for it.
@@ -110,6 +124,9 @@ impl Burst {
         let method = bout.workload.methods()[which];
         let done = figures[&format!("{verb}.done")].max(1.0);
         let duplicates = workload::duplicates(&bout.backend.driver, method) as f64;
+        // Without the warm-up's.
+        let calls = bout.backend.driver.calls_of(method).len().saturating_sub(1) as f64;
+        figures.insert(format!("{verb}.calls_each"), calls / done);
         figures.insert(format!("{verb}.duplicates_percent"), duplicates / done * 100.0);
     }
 }
@@ -117,6 +134,20 @@ impl Burst {
 async fn before(bout: &Bout<'_>) -> Before {
     let requests = bout.stage.requests(bout.workload.resources()).await;
     Before { requests, cpu: bout.cpu(), start: Clock::system().now() }
+}
+
+/// The requests so far, once there are no more for a while.
+async fn settled(bout: &Bout<'_>) -> BTreeMap<String, f64> {
+    let mut requests = bout.stage.requests(bout.workload.resources()).await;
+    for _ in 0..PAUSES {
+        tokio::time::sleep(PAUSE).await;
+        let now = bout.stage.requests(bout.workload.resources()).await;
+        if now == requests {
+            break;
+        }
+        requests = now;
+    }
+    requests
 }
 
 /// What a phase has come to. The rate counts from the first object's beginning to the last one's end.
@@ -129,9 +160,10 @@ async fn tell(
     is_whole: bool,
     figures: &mut Figures,
 ) {
-    let cpu = bout.cpu() - before.cpu;
     let elapsed = before.start.elapsed();
-    let requests = bout.stage.requests(bout.workload.resources()).await;
+    // Events, and what is tidied up after the answer, belong to the phase whoever's they are.
+    let requests = if is_whole { settled(bout).await } else { bout.stage.requests(bout.workload.resources()).await };
+    let cpu = bout.cpu() - before.cpu;
     let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
     let took = match (first, last) {
         (Some(first), Some(last)) if is_whole => last - first,
@@ -152,10 +184,13 @@ async fn tell(
     if !is_whole {
         put("cut_after_s", elapsed.as_secs_f64());
     }
+    let mut each = 0.0;
     for (request, count) in requests {
         let more = count - before.requests.get(&request).copied().unwrap_or_default();
         if more > 0.0 {
+            each += more / done;
             put(&format!("requests {request}"), more / done);
         }
     }
+    put("requests_each", each);
 }

@@ -45,7 +45,7 @@ impl Cut {
         workload.seed(&backend.driver, 0..count + 1);
         let timeline = timeline(stage, workload).await;
         let kubeconfig = stage.kubeconfig_through(wire.address);
-        let program = contender.start(&Seat { kubeconfig: &kubeconfig, ..seat(stage, &backend) });
+        let program = contender.start(&Seat { kubeconfig: &kubeconfig, ..seat(stage, &backend, workload) });
         let bout = Bout { stage, workload, program, backend, timeline };
         bout.warm_up(count).await;
 
@@ -71,7 +71,7 @@ impl Cut {
                 wire.cut();
             }
         };
-        futures::join!(stage.delete_all(workload.collection(), &names), cuts);
+        futures::join!(stage.undo_all(workload, &names), cuts);
         bout.timeline.until(PATIENCE, |counts| counts.gone >= names.len()).await;
         let (detached, gone) = (start.elapsed(), bout.timeline.back().len());
         bout.end().await;

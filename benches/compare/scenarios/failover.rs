@@ -42,7 +42,7 @@ impl Scenario for Failover {
             let backend = stage.driver(workload, Duration::ZERO).await;
             workload.seed(&backend.driver, 0..2);
             let timeline = timeline(stage, workload).await;
-            let alone = seat(stage, &backend);
+            let alone = seat(stage, &backend, workload);
             // The first to come leads, as its first work shows.
             let leader = contender.start(&Seat { leader_election: true, host: "first", ..alone.clone() });
             stage.begin(workload, 0..1).await;

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use futures::{FutureExt as _, StreamExt as _};
-use serde_json::json;
 use tokio::time::sleep;
 
 use super::{Scenario, seat};
@@ -31,19 +30,7 @@ impl Scenario for Idle {
     }
 
     fn prepare<'a>(&'a self, stage: &'a Stage, workload: &'a dyn Workload) -> LocalBoxFuture<'a, ()> {
-        async move {
-            stage.before(workload, 0..self.count).await;
-            stage.begin(workload, 0..self.count).await;
-            let merge = |number| async move {
-                let (metadata, status) = workload.done(number);
-                let name = workload.object(number)["metadata"]["name"].as_str().unwrap().to_owned();
-                let collection = workload.collection();
-                stage.merge(collection, &name, "", &json!({ "metadata": metadata })).await;
-                stage.merge(collection, &name, "/status", &json!({ "status": status })).await;
-            };
-            futures::stream::iter(0..self.count).map(merge).buffer_unordered(16).for_each(|()| async {}).await;
-        }
-        .boxed_local()
+        stage.settle(workload, 0..self.count).boxed_local()
     }
 
     fn run<'a>(
@@ -56,7 +43,7 @@ impl Scenario for Idle {
             let backend = stage.driver(workload, Duration::ZERO).await;
             workload.seed_done(&backend.driver, 0..self.count);
             let before = stage.watches().await;
-            let program = contender.start(&seat(stage, &backend));
+            let program = contender.start(&seat(stage, &backend, workload));
             sleep(SETTLE).await;
             let memory = kernel::memory(program.id());
             let watches = stage.watches().await - before;

@@ -48,8 +48,8 @@ pub(crate) trait Scenario {
 }
 
 /// Those that were asked for, in their order.
-pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Scenario>> {
-    let wants = |name| Arguments::wants(&arguments.scenarios, name);
+pub(crate) fn chosen(arguments: &Arguments, workload: &dyn Workload) -> Vec<Box<dyn Scenario>> {
+    let wants = |name| Arguments::wants(&arguments.scenarios, name) && workload.suits(name);
     let mut all: Vec<Box<dyn Scenario>> = Vec::new();
     let bursts = [("burst", Duration::ZERO), ("slow-burst", Duration::from_millis(200))];
     for count in &arguments.counts {
@@ -94,7 +94,7 @@ impl<'a> Bout<'a> {
     ) -> Self {
         let backend = stage.driver(workload, latency).await;
         let timeline = timeline(stage, workload).await;
-        let seat = seat(stage, &backend);
+        let seat = seat(stage, &backend, workload);
         let program = contender.start(&seat);
         Self { stage, workload, program, backend, timeline }
     }
@@ -111,8 +111,9 @@ impl<'a> Bout<'a> {
         self.stage.begin(self.workload, number..number + 1).await;
         assert!(self.timeline.until(PATIENCE, |counts| counts.done > before).await, "it does not work at all");
         let name = self.workload.object(number)["metadata"]["name"].as_str().unwrap().to_owned();
+        let done = self.timeline.names_done(true).into_iter().find(|(one, _)| *one == name).unwrap();
         let before = self.timeline.back().len();
-        self.stage.delete(self.workload.collection(), &name).await;
+        self.stage.undo(self.workload, &done).await;
         assert!(self.timeline.until(PATIENCE, |counts| counts.gone > before).await, "nothing is undone");
     }
 
@@ -131,13 +132,13 @@ impl<'a> Bout<'a> {
 
 /// The clock on the workload's objects.
 pub(crate) async fn timeline(stage: &Stage, workload: &dyn Workload) -> Timeline {
-    Timeline::of(&stage.client, workload.collection(), workload.done_test()).await
+    Timeline::of(&stage.client, workload).await
 }
 
 /// A seat at the stage, alone.
-pub(crate) fn seat<'a>(stage: &'a Stage, backend: &'a Backend) -> Seat<'a> {
+pub(crate) fn seat<'a>(stage: &'a Stage, backend: &'a Backend, workload: &dyn Workload) -> Seat<'a> {
     let (folder, kubeconfig, socket) = (stage.folder(), stage.kubeconfig(), backend.socket.as_path());
-    Seat { folder, kubeconfig, socket, leader_election: false, host: "only" }
+    Seat { folder, kubeconfig, socket, leader_election: false, host: "only", sidecars: workload.sidecars() }
 }
 
 /// The value below which `percent` of the sorted values are.

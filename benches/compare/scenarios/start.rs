@@ -37,7 +37,7 @@ impl Scenario for Start {
                 workload.seed(&backend.driver, number..number + 1);
                 let timeline = timeline(stage, workload).await;
                 let start = Clock::system().now();
-                let program = contender.start(&seat(stage, &backend));
+                let program = contender.start(&seat(stage, &backend, workload));
                 assert!(timeline.until(PATIENCE, |counts| counts.done > 0).await, "it does not start");
                 took.push(start.elapsed().as_secs_f64() * 1000.0);
                 program.stop().await;

@@ -1,0 +1,136 @@
+//! Volumes that are there are attached to nodes and detached: csi-attacher's work.
+
+use std::ops::Range;
+
+use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
+use serde_json::{Value, json};
+
+use super::{Moment, Placed, Reading, Undo, Workload};
+use crate::support;
+
+/// Volumes that are there are attached to nodes and detached.
+pub(crate) struct Attach;
+
+pub(super) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+pub(super) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
+pub(super) const VOLUMES: &str = "/api/v1/persistentvolumes";
+
+impl Workload for Attach {
+    fn name(&self) -> &'static str {
+        "attach"
+    }
+
+    fn prefix(&self) -> &'static str {
+        // The first workload that there was: its scenarios have the plain names.
+        ""
+    }
+
+    fn sidecars(&self) -> &'static [&'static str] {
+        &["csi-attacher"]
+    }
+
+    fn suits(&self, _kind: &str) -> bool {
+        true
+    }
+
+    fn repeats(&self) -> bool {
+        // The volume has the attacher's finalizer by then.
+        true
+    }
+
+    fn watched(&self) -> &'static [&'static str] {
+        &[ATTACHMENTS]
+    }
+
+    fn reading(&self) -> Reading {
+        |object, is_gone| {
+            let is_deleted = !object["metadata"]["deletionTimestamp"].is_null();
+            let mut moments = vec![Moment::Begun];
+            if object["status"]["attached"] == true && !is_deleted && !is_gone {
+                moments.push(Moment::Done);
+            }
+            if is_deleted || is_gone {
+                moments.push(Moment::Deleted);
+            }
+            if is_gone {
+                moments.push(Moment::Gone);
+            }
+            (object["metadata"]["name"].as_str().unwrap().to_owned(), moments)
+        }
+    }
+
+    fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
+        vec![Undo::Delete(ATTACHMENTS, name.to_owned())]
+    }
+
+    fn verbs(&self) -> [&'static str; 2] {
+        ["attach", "detach"]
+    }
+
+    fn collection(&self) -> &'static str {
+        ATTACHMENTS
+    }
+
+    fn collections(&self) -> Vec<&'static str> {
+        vec![ATTACHMENTS, VOLUMES]
+    }
+
+    fn resources(&self) -> &'static [&'static str] {
+        &["volumeattachments", "persistentvolumes", "csinodes", "events", "secrets"]
+    }
+
+    fn leases(&self) -> &'static [&'static str] {
+        &["external-attacher-leader-demo-csi-example-com"]
+    }
+
+    fn ground(&self) -> Vec<Placed> {
+        (0..support::NODES).map(|number| Placed { collection: NODES, object: support::node(number) }).collect()
+    }
+
+    fn before(&self, number: usize) -> Vec<Placed> {
+        let mut object = support::volume(number);
+        // As a provisioner leaves it: not yet protected by the attacher.
+        object["metadata"] = json!({
+            "name": object["metadata"]["name"], "annotations": object["metadata"]["annotations"],
+            "finalizers": ["kubernetes.io/pv-protection"],
+        });
+        vec![Placed { collection: VOLUMES, object }]
+    }
+
+    fn object(&self, number: usize) -> Value {
+        support::new_attachment(number)
+    }
+
+    fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)> {
+        let whole = support::attachment(number, 1);
+        let mut object = support::new_attachment(number);
+        object["metadata"]["finalizers"] = whole["metadata"]["finalizers"].clone();
+        object["metadata"]["annotations"] = whole["metadata"]["annotations"].clone();
+        let mut settled: Vec<(Placed, Option<Value>)> =
+            self.before(number).into_iter().map(|placed| (placed, None)).collect();
+        settled.push((Placed { collection: ATTACHMENTS, object }, Some(whole["status"].clone())));
+        settled
+    }
+
+    fn profile(&self) -> Profile {
+        let ids: Vec<String> = (0..support::NODES).map(support::node_id).collect();
+        Profile::with_nodes(ids.iter().map(String::as_str))
+    }
+
+    fn methods(&self) -> [Method; 2] {
+        [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume]
+    }
+
+    fn seed(&self, driver: &Driver, numbers: Range<usize>) {
+        let handles: Vec<String> = numbers.map(support::handle).collect();
+        driver.seed(handles.iter().map(String::as_str));
+    }
+
+    fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {
+        driver.change_state(|state| {
+            for number in numbers {
+                state.attach_behind(&support::handle(number), &support::node_id(number));
+            }
+        });
+    }
+}

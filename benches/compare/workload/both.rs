@@ -1,0 +1,101 @@
+//! Volumes that are provisioned and attached, among which there is nothing to do: what the sidecars of a driver hold in memory
+//! together, each in a process of its own, beside one process with the roles of both.
+
+use std::ops::Range;
+
+use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
+use serde_json::Value;
+
+use super::attach::ATTACHMENTS;
+use super::provision::{class, profile, settled};
+use super::{Attach, Placed, Provision, Reading, Undo, Workload};
+
+/// Volumes that are provisioned and attached.
+pub(crate) struct Both;
+
+impl Workload for Both {
+    fn name(&self) -> &'static str {
+        "both"
+    }
+
+    fn prefix(&self) -> &'static str {
+        "both-"
+    }
+
+    fn sidecars(&self) -> &'static [&'static str] {
+        &["csi-attacher", "csi-provisioner"]
+    }
+
+    fn suits(&self, kind: &str) -> bool {
+        kind == "idle"
+    }
+
+    fn verbs(&self) -> [&'static str; 2] {
+        Attach.verbs()
+    }
+
+    fn collection(&self) -> &'static str {
+        Attach.collection()
+    }
+
+    fn watched(&self) -> &'static [&'static str] {
+        Attach.watched()
+    }
+
+    fn reading(&self) -> Reading {
+        Attach.reading()
+    }
+
+    fn undo(&self, name: &str, made: &str) -> Vec<Undo> {
+        Attach.undo(name, made)
+    }
+
+    fn collections(&self) -> Vec<&'static str> {
+        [Attach.collections(), Provision.collections()].concat()
+    }
+
+    fn resources(&self) -> &'static [&'static str] {
+        Provision.resources()
+    }
+
+    fn leases(&self) -> &'static [&'static str] {
+        &["external-attacher-leader-demo-csi-example-com", "demo-csi-example-com"]
+    }
+
+    fn ground(&self) -> Vec<Placed> {
+        let mut ground = Attach.ground();
+        ground.push(class());
+        ground
+    }
+
+    fn before(&self, number: usize) -> Vec<Placed> {
+        Attach.before(number)
+    }
+
+    fn object(&self, number: usize) -> Value {
+        Attach.object(number)
+    }
+
+    fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)> {
+        let mut all = settled(number);
+        all.extend(Attach.settled(number).into_iter().filter(|(placed, _)| placed.collection == ATTACHMENTS));
+        all
+    }
+
+    fn profile(&self) -> Profile {
+        profile(Attach.profile())
+    }
+
+    fn methods(&self) -> [Method; 2] {
+        Attach.methods()
+    }
+
+    fn seed(&self, driver: &Driver, numbers: Range<usize>) {
+        Attach.seed(driver, numbers);
+    }
+
+    fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {
+        Provision.seed_done(driver, numbers.clone());
+        Attach.seed_done(driver, numbers);
+    }
+}

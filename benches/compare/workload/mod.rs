@@ -1,0 +1,112 @@
+//! What is to be done, many times over: the objects, when one is done, and what the driver was asked.
+
+mod attach;
+mod both;
+mod provision;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
+use serde_json::Value;
+
+pub(crate) use attach::Attach;
+pub(crate) use both::Both;
+pub(crate) use provision::Provision;
+
+use crate::arguments::Arguments;
+
+/// An object and the URL of its collection.
+pub(crate) struct Placed {
+    pub(crate) collection: &'static str,
+    pub(crate) object: Value,
+}
+
+/// What an event says of the work on an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// It is wanted, from now on.
+    Begun,
+    /// It is done.
+    Done,
+    /// It is to be undone.
+    Deleted,
+    /// It is undone.
+    Gone,
+}
+
+/// What an event says: of which object, by its name, and what. The flag: it was the event of a deletion.
+pub(crate) type Reading = fn(&Value, bool) -> (String, Vec<Moment>);
+
+/// A request to have something undone.
+pub(crate) enum Undo {
+    /// An object is deleted.
+    Delete(&'static str, String),
+    /// This is merged into an object's status.
+    Status(&'static str, String, Value),
+}
+
+/// What is to be done, many times over.
+pub(crate) trait Workload: Send + Sync {
+    /// What it is called on the command line.
+    fn name(&self) -> &'static str;
+    /// What its scenarios' names begin with.
+    fn prefix(&self) -> &'static str;
+    /// The sidecars whose work it is.
+    fn sidecars(&self) -> &'static [&'static str];
+    /// Whether a scenario of this kind says something about it.
+    fn suits(&self, kind: &str) -> bool;
+    /// What doing and undoing it is called.
+    fn verbs(&self) -> [&'static str; 2];
+    /// Whether doing it again, after it was undone, is other work.
+    fn repeats(&self) -> bool {
+        false
+    }
+    /// Where an object is created to have it done.
+    fn collection(&self) -> &'static str;
+    /// The collections whose events tell how far an object is.
+    fn watched(&self) -> &'static [&'static str];
+    /// What they tell.
+    fn reading(&self) -> Reading;
+    /// What is asked for to have an object undone: its name, and that of what was made of it.
+    fn undo(&self, name: &str, made: &str) -> Vec<Undo>;
+    /// Every collection that holds objects of one time. They are emptied before the next.
+    fn collections(&self) -> Vec<&'static str>;
+    /// The resources that a contender's requests for it are about.
+    fn resources(&self) -> &'static [&'static str];
+    /// The Leases of its contenders.
+    fn leases(&self) -> &'static [&'static str];
+
+    /// What is there before everything else.
+    fn ground(&self) -> Vec<Placed>;
+    /// What is there before the object of this number.
+    fn before(&self, number: usize) -> Vec<Placed>;
+    /// The object of this number.
+    fn object(&self, number: usize) -> Value;
+    /// All that there is once it is done, each with its status if it has one.
+    fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)>;
+
+    /// The driver.
+    fn profile(&self) -> Profile;
+    /// The RPCs that do and undo it.
+    fn methods(&self) -> [Method; 2];
+    /// What the driver has to know before.
+    fn seed(&self, driver: &Driver, numbers: Range<usize>);
+    /// What it would know if all of these were done.
+    fn seed_done(&self, driver: &Driver, numbers: Range<usize>);
+}
+
+/// Those that were asked for.
+pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
+    let all: [Box<dyn Workload>; 3] = [Box::new(Attach), Box::new(Provision), Box::new(Both)];
+    all.into_iter().filter(|one| Arguments::wants(&arguments.workloads, one.name())).collect()
+}
+
+/// How many calls of this method came beyond one for each volume.
+pub(crate) fn duplicates(driver: &Driver, method: Method) -> usize {
+    let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+    for call in driver.calls_of(method) {
+        *calls.entry(call.name.or(call.volume).unwrap_or_default()).or_default() += 1;
+    }
+    calls.values().map(|count| count - 1).sum()
+}
