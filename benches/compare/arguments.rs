@@ -59,7 +59,7 @@ impl Arguments {
         };
         // Cargo adds `--bench`.
         let given: Vec<String> = given.filter(|argument| argument != "--bench").collect();
-        this.command = format!("just compare {}", given.join(" ")).trim_end().to_owned();
+        format!("just compare {}", given.join(" ")).trim_end().clone_into(&mut this.command);
         let mut given = given.into_iter();
         while let Some(argument) = given.next() {
             let mut value = || given.next().ok_or_else(|| format!("{argument} needs a value\n\n{USAGE}"));

@@ -138,7 +138,7 @@ impl Book {
         if matches!(event, WatchEvent::Added(_)) && told.contains(&Moment::Begun) && moment.gone.is_some() {
             *moment = Moments::default();
         }
-        let (was_done, was_gone) = (moment.done.is_some(), moment.gone.is_some());
+        let before = (moment.done.is_some(), moment.gone.is_some());
         for told in told {
             let field = match told {
                 Moment::Begun => &mut moment.begun,
@@ -148,15 +148,15 @@ impl Book {
             };
             *field = field.or(now);
             if told == Moment::Done {
-                moment.made = object["metadata"]["name"].as_str().unwrap().to_owned();
+                object["metadata"]["name"].as_str().unwrap().clone_into(&mut moment.made);
             }
         }
-        let (newly_done, newly_gone) = (!was_done && moment.done.is_some(), !was_gone && moment.gone.is_some());
+        let after = (moment.done.is_some(), moment.gone.is_some());
         drop(moments);
-        if newly_done || newly_gone {
+        if before != after {
             self.counts.send_modify(|counts| {
-                counts.done += usize::from(newly_done);
-                counts.gone += usize::from(newly_gone);
+                counts.done += usize::from(!before.0 && after.0);
+                counts.gone += usize::from(!before.1 && after.1);
             });
         }
         object["metadata"]["resourceVersion"].as_str().map(str::to_owned)

@@ -66,7 +66,7 @@ impl Burst {
 
         let mut figures = Figures::new();
         let is_whole = self.forth(&bout, forth, &mut figures).await;
-        self.duplicates(&bout, forth, 0, &mut figures);
+        Self::duplicates(&bout, forth, 0, &mut figures);
         self.back(&bout, back, is_whole, &mut figures).await;
         if is_whole && workload.repeats() {
             self.forth(&bout, &format!("{forth}-again"), &mut figures).await;
@@ -84,7 +84,7 @@ impl Burst {
         let before = before(bout).await;
         let count = self.count;
         let wait = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.done >= count);
-        let (_, is_whole) = futures::join!(bout.stage.begin(bout.workload, 0..count), wait);
+        let ((), is_whole) = futures::join!(bout.stage.begin(bout.workload, 0..count), wait);
         let spans = bout.timeline.forth();
         tell(bout, verb, &spans, count, before, is_whole, figures).await;
         is_whole
@@ -108,7 +108,7 @@ impl Burst {
         let before = before(bout).await;
         let count = names.len();
         let wait = bout.timeline.until(bound, |counts| counts.gone >= count);
-        let (_, is_undone) = futures::join!(bout.stage.undo_all(bout.workload, &names), wait);
+        let ((), is_undone) = futures::join!(bout.stage.undo_all(bout.workload, &names), wait);
         tell(bout, verb, &bout.timeline.back(), count, before, is_undone, figures).await;
         if !is_undone {
             // It goes on with what is left; nobody waits for it.
@@ -120,7 +120,7 @@ impl Burst {
         figures.insert(format!("{verb}.calls_each"), (calls as f64 - 1.0) / count as f64);
     }
 
-    fn duplicates(&self, bout: &Bout<'_>, verb: &str, which: usize, figures: &mut Figures) {
+    fn duplicates(bout: &Bout<'_>, verb: &str, which: usize, figures: &mut Figures) {
         let method = bout.workload.methods()[which];
         let done = figures[&format!("{verb}.done")].max(1.0);
         let duplicates = workload::duplicates(&bout.backend.driver, method) as f64;
