@@ -1,9 +1,12 @@
 //! Probes, metrics and the status of a daemon that has lived through something.
 
+use csi_control_plane::cluster::names::ANNOTATION_STORAGE_PROVISIONER;
+use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Matching, WatchEnd};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::telemetry::names::{self, Kind, Metric};
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::exposition::{Family, parse};
@@ -13,10 +16,20 @@ use crate::theatre::{DRIVER, Theatre, node_id};
 /// Only a fault of ours would make them appear.
 const ACCIDENTS: [&Metric; 2] = [&names::ROLE_RESTARTS, &names::TASK_FAILURES];
 
-/// A daemon that attached, failed, recovered, detached, listed, found drift and lost a watch.
+/// A daemon that attached, failed, recovered, detached, listed, found drift and lost a watch; and that provisioned, deleted,
+/// failed at both, and found a claim that another had begun and nobody wants any more.
 async fn experienced(theatre: &Theatre) -> Program {
-    let daemon = theatre.daemon_with("daemon", |config| config["roles"]["reconciler"]["interval"] = "100ms".into());
+    theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"},
+        "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}));
+    theatre.put(claim("begun", &["provisioning.csi-control-plane.io/demo-csi-example-com"]));
+    theatre.stage.api.delete::<PersistentVolumeClaim>("default", "begun").unwrap();
+    let daemon = theatre.daemon_with("daemon", |config| {
+        config["roles"]["reconciler"]["interval"] = "100ms".into();
+        config["roles"]["provisioner"] =
+            json!({"retry": {"initial": "100ms", "max": "1s"}, "capacity": {"enabled": true, "ownerLevel": -1}});
+    });
     daemon.is("serving").await;
+    provisioned_and_deleted(theatre).await;
     let publish = Method::ControllerPublishVolume;
     theatre.driver().inject(Fault::on(publish, Action::fail(Code::Internal, "no luck")).volume("failing").times(2));
     for volume in ["failing", "drifting", "leaving"] {
@@ -30,6 +43,32 @@ async fn experienced(theatre: &Theatre) -> Program {
         .await;
     theatre.stage.api.faults().drop_watches(Matching::any().resource("persistentvolumes"), WatchEnd::Cut);
     daemon
+}
+
+fn claim(name: &str, finalizers: &[&str]) -> Value {
+    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default", "finalizers": finalizers,
+            "annotations": {ANNOTATION_STORAGE_PROVISIONER: DRIVER}},
+        "spec": {"storageClassName": "gold", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+/// A claim becomes a volume and the volume is deleted, each at the second try.
+async fn provisioned_and_deleted(theatre: &Theatre) {
+    let api = &theatre.stage.api;
+    let gone = async || api.get::<PersistentVolumeClaim>("default", "begun").is_err().then_some(());
+    eventually("what nobody wants is let go", gone).await;
+    for method in [Method::CreateVolume, Method::DeleteVolume] {
+        theatre.driver().inject(Fault::on(method, Action::fail(Code::Internal, "no luck")).times(1));
+    }
+    theatre.put(claim("data", &[]));
+    let name = eventually("a volume for the claim", async || {
+        let volumes: Vec<PersistentVolume> = api.list("").unwrap();
+        volumes.iter().filter_map(|it| it.metadata.name.clone()).find(|name| name.starts_with("pvc-"))
+    });
+    let name = name.await;
+    let released = PatchBody::Merge(json!({"status": {"phase": "Released"}}));
+    api.patch_status::<PersistentVolume>("", &name, released).unwrap();
+    eventually("the volume is deleted", async || api.get::<PersistentVolume>("", &name).is_err().then_some(())).await;
 }
 
 #[tokio::test]
@@ -120,7 +159,7 @@ async fn probes_and_status_tell_of_a_daemon_at_work() {
         .await;
     assert_eq!(status["overall"], "degraded");
     assert_eq!(status["driver"]["name"], DRIVER);
-    assert_eq!(status["caches"].as_array().unwrap().len(), 3);
+    assert_eq!(status["caches"].as_array().unwrap().len(), 8);
     assert_eq!(role(&status, "reconciler")["state"], "serving");
     assert_eq!(status["taskFailuresTotal"], 0);
     assert!(
