@@ -34,7 +34,7 @@ story:
     cargo run --locked --quiet -- sandbox
 
 # The deterministic simulation over many seeds: `just simulate 10000`.
-simulate seeds="2000":
+simulate seeds="200":
     SIMULATION_SEEDS={{ seeds }} cargo test --locked --profile simulation --test simulation -- --nocapture
 
 # One seed of the simulation, step by step.

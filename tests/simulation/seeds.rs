@@ -24,4 +24,10 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
     (991, Scope::Attach, "a new leader whose watch was late released a volume that an attachment still named (I4)"),
     (2400, Scope::Attach, "the same, by another way"),
     (428, Scope::Attach, "a consequence of the same: the volume was gone when its attachment was to be detached"),
+    (
+        250,
+        Scope::Claims,
+        "a driver that made a volume without telling its id, and then failed for good, left it behind (I12)",
+    ),
+    (431, Scope::Claims, "a capacity object that a write met in conflict was taken for gone, and got a twin (I13)"),
 ];

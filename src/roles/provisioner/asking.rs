@@ -156,20 +156,22 @@ impl Attempt<'_> {
                     self.failure = Some(error.into());
                     Ok(())
                 }
-                Err(error) => Err(error.into()),
+                Err(error) => {
+                    // It said that the volume exists, and not which it is: no error is its last word on that any more.
+                    self.progress.doubtful = true;
+                    self.note();
+                    Err(error.into())
+                }
             },
             Err(error) => self.refused_by_driver(error),
         }
     }
 
     fn refused_by_driver(&mut self, error: RpcError) -> Result<(), Stop> {
-        let node_known = self.progress.node.is_some();
-        let topology = self.desk.asking.topology;
-        let state = if self.progress.doubtful {
-            state::after_altered_create(error.code, topology, node_known)
-        } else {
-            state::after_create(error.code, topology, node_known)
-        };
+        if self.progress.doubtful {
+            return Err(error.into());
+        }
+        let state = state::after_create(error.code, self.desk.asking.topology, self.progress.node.is_some());
         match state {
             State::Finished | State::Reschedule => {
                 self.tell_resumed(state.label());

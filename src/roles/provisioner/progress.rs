@@ -32,8 +32,8 @@ pub struct Progress {
     pub written: Option<Arc<str>>,
     /// The node that the scheduler had chosen when the request was made.
     pub node: Option<String>,
-    /// What we derive is not what was written down before the driver was asked. `AlreadyExists` is then no answer: a
-    /// volume exists, and it is this claim's.
+    /// A volume may exist whatever error the driver answers: what we ask now is not what was written down before it was
+    /// asked, or it has said once that there is a volume, and not which. Only a volume that can be used ends this.
     pub doubtful: bool,
     /// The API itself has said, in this term, that no volume of the claim's name exists.
     pub confirmed: bool,

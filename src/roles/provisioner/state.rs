@@ -61,12 +61,6 @@ pub fn after_create(code: Code, topology: bool, node_known: bool) -> State {
     }
 }
 
-/// As [`after_create`], for a request that may differ from the one an earlier attempt sent: its class or a source was
-/// replaced meanwhile. `AlreadyExists` then says that the volume of the earlier one is there: that is not final.
-pub fn after_altered_create(code: Code, topology: bool, node_known: bool) -> State {
-    if code == Code::AlreadyExists { State::InBackground } else { after_create(code, topology, node_known) }
-}
-
 /// Whether the driver says that this request can never succeed as it is: such a claim is tried again rarely, and at once when
 /// something that the request is made of changes.
 pub fn is_infeasible(code: Code) -> bool {
@@ -132,16 +126,6 @@ mod tests {
     fn row_10_only_an_invalid_argument_is_infeasible() {
         for (number, _, _) in TABLE {
             assert_eq!(is_infeasible(Code::from_i32(number)), number == 3);
-        }
-    }
-
-    #[test]
-    fn a_volume_that_exists_from_another_request_is_not_final() {
-        for (number, plain, with_node) in TABLE {
-            let code = Code::from_i32(number);
-            let (plain, with_node) = if number == 6 { (InBackground, InBackground) } else { (plain, with_node) };
-            assert_eq!(after_altered_create(code, false, false), plain);
-            assert_eq!(after_altered_create(code, true, true), with_node);
         }
     }
 

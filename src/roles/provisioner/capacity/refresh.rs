@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use tracing::{debug, warn};
 
-use super::book::Book;
 use super::desired::Item;
 use super::desk::Shared;
 use super::diff::{Room, Write};
@@ -143,7 +142,7 @@ async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
             let name = ObjectName::of(object.as_ref());
             match api.patch::<CsiStorageCapacity>(&name, &patch).await {
                 Ok(written) => written_over(shared, written),
-                Err(error) => gone(&mut shared.book(), &object, error)?,
+                Err(error) => look_again(shared, &object, error).await?,
             }
         }
         Write::Delete(object) => {
@@ -153,7 +152,7 @@ async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
                 // Held by a finalizer of somebody's: it is on its way, and counts no more.
                 Ok(Some(going)) => written_over(shared, going),
                 Ok(None) => shared.book().lose(&object),
-                Err(error) => gone(&mut shared.book(), &object, error)?,
+                Err(error) => look_again(shared, &object, error).await?,
             }
         }
     }
@@ -165,15 +164,24 @@ fn written_over(shared: &Shared, object: CsiStorageCapacity) {
     shared.desk.known.capacities.absorb(object);
 }
 
-/// The object is not there any more, or is another's of its name: then it is planned anew.
-fn gone(book: &mut Book, object: &CsiStorageCapacity, error: ApiError) -> Result<(), Stop> {
+/// What was planned no longer fits: the object has changed, is another's of its name, or is gone. Only the API can say which;
+/// an object that is taken for gone and is there would get a twin.
+async fn look_again(shared: &Shared, object: &CsiStorageCapacity, error: ApiError) -> Result<(), Stop> {
     match error.kind() {
-        ApiErrorKind::NotFound | ApiErrorKind::Conflict | ApiErrorKind::PreconditionFailed => {
-            book.lose(object);
-            Ok(())
+        ApiErrorKind::NotFound => {
+            shared.book().lose(object);
+            return Ok(());
         }
-        _ => Err(RefreshError::Write(error).into()),
+        ApiErrorKind::Conflict | ApiErrorKind::PreconditionFailed => {}
+        _ => return Err(RefreshError::Write(error).into()),
     }
+    match shared.desk.api.use_now()?.get::<CsiStorageCapacity>(&ObjectName::of(object)).await {
+        Ok(found) if found.metadata.uid == object.metadata.uid => written_over(shared, found),
+        Ok(_) => shared.book().lose(object),
+        Err(error) if error.kind() == ApiErrorKind::NotFound => shared.book().lose(object),
+        Err(error) => return Err(RefreshError::Look(error).into()),
+    }
+    Ok(())
 }
 
 impl RefreshError {
