@@ -104,7 +104,7 @@ pub struct MetaChange<'a> {
     pub set_annotations: &'a BTreeMap<String, String>,
     /// Annotations that must not be there. Those that a cache has dropped are not seen, so they stay.
     pub remove_annotations: &'a [&'a str],
-    /// Further operations that test what the change was decided from: [`test`].
+    /// Further operations that test what the change was decided from: [`test()`].
     pub require: Vec<Value>,
 }
 
