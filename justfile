@@ -33,7 +33,7 @@ dependencies:
 story:
     cargo run --locked --quiet -- sandbox
 
-# The deterministic simulation over many seeds: `just simulate 10000`.
+# The deterministic simulation over many seeds: `just simulate 100`. More than 200 meet seeds that do not end yet (296 is the first).
 simulate seeds="200":
     SIMULATION_SEEDS={{ seeds }} cargo test --locked --profile simulation --test simulation -- --nocapture
 
