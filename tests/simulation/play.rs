@@ -45,7 +45,11 @@ pub(crate) fn play(seed: u64, scope: Scope, mutant: Option<Mutant>, listen: logs
         let trace = Trace::new();
         let _listening = logs::listen(listen, &trace);
         let mut play = Play::set(seed, World::of(seed, scope, mutant), trace.clone()).await;
-        play.run().await;
+        // Timers alone could not end a run in which time stands still.
+        tokio::select! {
+            () = play.run() => {}
+            () = trace.restless() => {}
+        }
         let simulated = trace.age();
         let (claims, volumes) = play.model().supply.counts();
         Report {

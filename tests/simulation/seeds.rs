@@ -30,4 +30,5 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
         "a driver that made a volume without telling its id, and then failed for good, left it behind (I12)",
     ),
     (431, Scope::Claims, "a capacity object that a write met in conflict was taken for gone, and got a twin (I13)"),
+    (296, Scope::Claims, "a claim went round between the scheduler's stand-in and the daemon, and time stood still (I11)"),
 ];

@@ -5,25 +5,32 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// More lines than these at one moment are no progress: somebody answers somebody at once, for ever.
+const RESTLESS: usize = 20_000;
 
 /// The record of one run. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Trace {
     start: Instant,
     lines: Arc<Mutex<Lines>>,
+    restless: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct Lines {
     all: Vec<String>,
     violations: Vec<String>,
+    /// The moment of the last line, and how many lines it has.
+    moment: (Duration, usize),
 }
 
 impl Trace {
     /// An empty record that begins now.
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), lines: Arc::default() }
+        Self { start: Instant::now(), lines: Arc::default(), restless: Arc::default() }
     }
 
     /// How long the run has lasted.
@@ -33,8 +40,21 @@ impl Trace {
 
     /// Writes one line.
     pub(crate) fn note(&self, who: &str, what: Arguments<'_>) {
-        let line = format!("{:>10.3}s {who:<9} {what}", self.age().as_secs_f64());
-        self.lines().all.push(line);
+        let age = self.age();
+        let mut lines = self.lines();
+        lines.all.push(format!("{:>10.3}s {who:<9} {what}", age.as_secs_f64()));
+        let (moment, count) = lines.moment;
+        lines.moment = (age, if moment == age { count + 1 } else { 1 });
+        if lines.moment.1 == RESTLESS {
+            drop(lines);
+            self.violate("I11", format_args!("{RESTLESS} things happened at one moment, and there is no end to them"));
+            self.restless.notify_one();
+        }
+    }
+
+    /// When too much has happened at one moment: time would never go on.
+    pub(crate) async fn restless(&self) {
+        self.restless.notified().await;
     }
 
     /// Writes down that an invariant does not hold.

@@ -25,6 +25,7 @@ mod tests;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
 
 use super::api::pure::resources;
 use super::api::{Api, PatchBody};
@@ -67,17 +68,27 @@ impl Actors {
         tracing::error!("the sandbox's controllers find no rest");
     }
 
-    /// Goes on doing so after every change, in a task of `tasks`.
+    /// Goes on doing so after every change, and when something has rested long enough, in a task of `tasks`.
     pub fn start(mut self, tasks: &Tasks) {
         let mut versions = self.cluster.0.versions();
         tasks.spawn("actors", async move {
             loop {
                 self.settle();
-                if versions.changed().await.is_err() {
-                    return;
+                let next = self.scheduler.next(Instant::now());
+                tokio::select! {
+                    changed = versions.changed() => if changed.is_err() { return },
+                    () = until(next) => {}
                 }
             }
         });
+    }
+}
+
+/// Until a moment; for ever, if there is none.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

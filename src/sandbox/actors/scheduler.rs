@@ -1,13 +1,16 @@
 //! The scheduler: a node for each pod, and before that for its claims that wait for their first consumer.
 //!
 //! A pod says where it wants to go by its `nodeSelector`, as it would to the real one. Of the nodes that fit, the first by name
-//! is taken; if a claim came back from it without a volume, the next. Where a driver tells how much room there is, a node
-//! without room for the pod's claims does not fit.
+//! is taken; if a claim came back from it without a volume, the next, after a while that doubles from one to ten seconds as the
+//! real one's back-off does: without it, a claim that no node can have goes round at the speed of the machine. Where a driver
+//! tells how much room there is, a node without room for the pod's claims does not fit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     CAPACITIES, CLAIMS, CLASSES, Cluster, DRIVERS, NODES, PODS, VOLUMES, annotation, claims_of, class_of, has_ended,
@@ -16,13 +19,31 @@ use super::{
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Remembers the node that was last tried for a pod, by its uid.
+/// `podInitialBackoffSeconds` and `podMaxBackoffSeconds` of kube-scheduler, at their defaults.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// Remembers what was last tried for a pod, by its uid.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
-    tried: BTreeMap<String, String>,
+    tried: BTreeMap<String, Tried>,
+}
+
+/// The node that a pod's claims were sent to last.
+#[derive(Debug)]
+struct Tried {
+    node: String,
+    /// How long the pod rests if they come back from there.
+    wait: Duration,
+    /// When the pod may be looked at again.
+    again: Instant,
 }
 
 impl Scheduler {
+    /// When the next of the pods that rest may be looked at again.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        self.tried.values().map(|tried| tried.again).filter(|again| *again > now).min()
+    }
+
     /// Looks at each pod that has no node once.
     pub(super) fn pass(&mut self, cluster: &Cluster) {
         let pods = cluster.all(PODS);
@@ -58,7 +79,8 @@ impl Scheduler {
             classes.push(class);
         }
         let selected: Vec<Option<&str>> = unbound.iter().map(|claim| annotation(claim, SELECTED_NODE)).collect();
-        if !unbound.is_empty() && selected.iter().all(Option::is_some) {
+        let rests = self.tried.get(uid(pod)).is_some_and(|tried| tried.again > Instant::now());
+        if !unbound.is_empty() && (rests || selected.iter().all(Option::is_some)) {
             return None;
         }
         let nodes = cluster.all(NODES);
@@ -90,10 +112,13 @@ impl Scheduler {
             }
         }
         .to_owned();
-        self.tried.insert(uid(pod).to_owned(), chosen.clone());
         if unbound.is_empty() {
             cluster.change(PODS, pod, json!({"spec": {"nodeName": chosen}}));
+            return Some(());
         }
+        let (first, most) = BACK_OFF;
+        let wait = self.tried.get(uid(pod)).map_or(first, |tried| most.min(2 * tried.wait));
+        self.tried.insert(uid(pod).to_owned(), Tried { node: chosen.clone(), wait, again: Instant::now() + wait });
         for (claim, selected) in unbound.iter().zip(selected) {
             if selected.is_none() {
                 cluster.change(CLAIMS, claim, json!({"metadata": {"annotations": {SELECTED_NODE: chosen}}}));
@@ -103,7 +128,7 @@ impl Scheduler {
     }
 
     fn last(&self, pod: &Value) -> Option<&str> {
-        self.tried.get(uid(pod)).map(String::as_str)
+        self.tried.get(uid(pod)).map(|tried| tried.node.as_str())
     }
 }
 

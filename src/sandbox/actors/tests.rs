@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::*;
 use crate::process::{Clock, Entropy};
 use crate::sandbox::api::ApiOptions;
@@ -43,6 +47,14 @@ impl Scene {
         self.make(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
             "containers": [{"name": "c", "image": "i"}],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}));
+    }
+
+    /// What a provisioner does with a claim that it can't have a volume for on the selected node.
+    fn send_back(&mut self, claim: &str) {
+        let seen = self.look(CLAIMS, claim);
+        let back = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}});
+        assert!(self.actors.cluster.change(CLAIMS, &seen, back));
+        self.actors.settle();
     }
 
     /// What a provisioner does for a claim.
@@ -109,6 +121,27 @@ fn a_claim_whose_volume_goes_is_lost_and_a_bound_volume_is_held() {
     assert_eq!(text(&scene.look(CLAIMS, "a"), "/status/phase"), "Lost");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_comes_back_from_every_node_goes_round_ever_more_slowly() {
+    let mut scene = Scene::new();
+    scene.class("WaitForFirstConsumer");
+    scene.claim("a");
+    scene.node("n1");
+    scene.pod("pod", "a");
+    for wait in [1, 2, 4, 8, 10, 10] {
+        assert_eq!(annotation(&scene.look(CLAIMS, "a"), "volume.kubernetes.io/selected-node"), Some("n1"));
+        scene.send_back("a");
+        let now = Instant::now();
+        let next = scene.actors.scheduler.next(now).unwrap();
+        assert_eq!(next - now, Duration::from_secs(wait));
+        sleep_until(next - Duration::from_millis(1)).await;
+        scene.actors.settle();
+        assert_eq!(annotation(&scene.look(CLAIMS, "a"), "volume.kubernetes.io/selected-node"), None);
+        sleep_until(next).await;
+        scene.actors.settle();
+    }
+}
+
 #[test]
 fn a_volume_of_an_earlier_namesake_is_released() {
     let mut scene = Scene::new();
@@ -121,8 +154,8 @@ fn a_volume_of_an_earlier_namesake_is_released() {
     assert_eq!(text(&scene.look(CLAIMS, "a"), "/status/phase"), "Pending");
 }
 
-#[test]
-fn a_waiting_claim_gets_a_node_and_its_pod_follows_and_is_attached() {
+#[tokio::test(start_paused = true)]
+async fn a_waiting_claim_gets_a_node_and_its_pod_follows_and_is_attached() {
     let mut scene = Scene::new();
     scene.class("WaitForFirstConsumer");
     let claim = scene.claim("a");
@@ -133,9 +166,10 @@ fn a_waiting_claim_gets_a_node_and_its_pod_follows_and_is_attached() {
     let seen = scene.look(CLAIMS, "a");
     assert_eq!(annotation(&seen, "volume.kubernetes.io/selected-node"), Some("n1"));
     assert_eq!(annotation(&seen, "volume.kubernetes.io/storage-provisioner"), Some(DRIVER));
-    // It came back without a volume: the next node is tried.
-    let back = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}});
-    assert!(scene.actors.cluster.change(CLAIMS, &seen, back));
+    // It came back without a volume: the next node is tried, after a rest.
+    scene.send_back("a");
+    assert_eq!(annotation(&scene.look(CLAIMS, "a"), "volume.kubernetes.io/selected-node"), None);
+    sleep(Duration::from_secs(1)).await;
     scene.actors.settle();
     assert_eq!(annotation(&scene.look(CLAIMS, "a"), "volume.kubernetes.io/selected-node"), Some("n2"));
     assert_eq!(text(&scene.look(PODS, "pod"), "/spec/nodeName"), "");
