@@ -30,5 +30,11 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
         "a driver that made a volume without telling its id, and then failed for good, left it behind (I12)",
     ),
     (431, Scope::Claims, "a capacity object that a write met in conflict was taken for gone, and got a twin (I13)"),
-    (296, Scope::Claims, "a claim went round between the scheduler's stand-in and the daemon, and time stood still (I11)"),
+    (
+        296,
+        Scope::Claims,
+        "a claim went round between the scheduler's stand-in and the daemon, and time stood still (I11)",
+    ),
+    (98, Scope::Claims, "the same as 250, with a new leader between the two answers"),
+    (1409, Scope::Claims, "the same, by another way"),
 ];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume};
 use crate::csi::RpcError;
@@ -14,7 +14,7 @@ use super::decide::Place;
 use super::desk::Awaited;
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
-use super::perform::{during_term, read_volume, take_claim};
+use super::perform::{during_term, read_volume, save_intent, take_claim};
 use super::progress::{Made, Phase};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
@@ -38,9 +38,9 @@ impl Attempt<'_> {
             Err(error) => return Err(error.clone().into()),
         };
         let intent = self.written_intent(now);
-        let (node, digest) = match &intent {
-            Some(intent) => (intent.node.clone(), Some(intent.digest.clone())),
-            None => (now.claim.selected_node.clone(), None),
+        let (node, digest, doubted) = match &intent {
+            Some(intent) => (intent.node.clone(), Some(intent.digest.clone()), intent.doubtful),
+            None => (now.claim.selected_node.clone(), None, false),
         };
         let rules = &desk.asking;
         let attributes_class = self.attributes_class.as_ref();
@@ -49,9 +49,10 @@ impl Attempt<'_> {
         build(&input)?;
         let (requirement, is_as_written) = self.requirement(now, intent)?;
         let request = build(&RequestInput { requirement, ..input })?;
-        self.progress.doubtful =
-            self.progress.phase == Phase::Outstanding && !(is_as_written && digest == Some(request.digest()));
-        if self.progress.doubtful {
+        let is_begun = self.progress.phase == Phase::Outstanding;
+        let is_other = is_begun && !(is_as_written && digest == Some(request.digest()));
+        self.progress.doubtful = is_other || is_begun && doubted;
+        if is_other {
             warn!("what is derived from claim and class is not what was written down before the driver was asked");
         }
         let written = Intent {
@@ -61,6 +62,7 @@ impl Attempt<'_> {
             node: node.clone(),
             requirement: request.requirement.clone(),
             digest: request.digest(),
+            doubtful: self.progress.doubtful,
         };
         self.progress.written = Some(written.encode().into());
         self.progress.node = node;
@@ -117,7 +119,7 @@ impl Attempt<'_> {
     }
 
     /// Asks the driver for the volume.
-    pub(super) async fn create(&mut self) -> Result<(), Stop> {
+    pub(super) async fn create(&mut self, now: &Now) -> Result<(), Stop> {
         let Some(request) = self.progress.request.clone() else { return Ok(()) };
         if !self.holds(&request.volume_name).await {
             return Ok(());
@@ -157,14 +159,29 @@ impl Attempt<'_> {
                     Ok(())
                 }
                 Err(error) => {
-                    // It said that the volume exists, and not which it is: no error is its last word on that any more.
-                    self.progress.doubtful = true;
-                    self.note();
+                    self.doubt(now).await;
                     Err(error.into())
                 }
             },
             Err(error) => self.refused_by_driver(error),
         }
+    }
+
+    /// The driver has said that a volume exists, and not which it is: no error is its last word on that any more, in this
+    /// term and in those after it.
+    async fn doubt(&mut self, now: &Now) {
+        self.progress.doubtful = true;
+        let written = self.progress.written.as_deref().map(Intent::parse);
+        let Some(Ok(intent)) = written else { return self.note() };
+        let text = Intent { doubtful: true, ..intent }.encode();
+        if self.desk.rules.durable && now.present {
+            // What is not written now is written before the driver is asked again.
+            if let Err(Stop::Failed(error)) = save_intent(self.desk, &now.claim, &text).await {
+                debug!(error = error.message(), "could not write down yet that the volume may exist");
+            }
+        }
+        self.progress.written = Some(text.into());
+        self.note();
     }
 
     fn refused_by_driver(&mut self, error: RpcError) -> Result<(), Stop> {

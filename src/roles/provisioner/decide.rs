@@ -222,7 +222,11 @@ pub fn next_step(view: &View<'_>) -> Step {
         Phase::Outstanding if !progress.confirmed && claim.guarded => Step::ConfirmVolume,
         Phase::Outstanding => match view.volume {
             Place::Taken(what) => Step::Refuse(Refusal::NameTaken(what.clone())),
-            Place::Free | Place::Ours => prepare(view).unwrap_or(Step::Create),
+            Place::Free | Place::Ours => prepare(view).unwrap_or_else(|| {
+                // Whoever comes after us must not take an error for the driver's last word either.
+                let is_unwritten = view.rules.durable && progress.doubtful && !is_marked(view);
+                if view.present && claim.guarded && is_unwritten { Step::SaveIntent } else { Step::Create }
+            }),
         },
     }
 }

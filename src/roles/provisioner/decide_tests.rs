@@ -284,6 +284,24 @@ fn a_volume_that_cannot_be_used_is_deleted_with_its_secret() {
 }
 
 #[test]
+fn a_doubt_is_written_down_before_the_driver_is_asked_again() {
+    let doubting = |edit| {
+        World::fresh().planned().claimed(edit).in_phase(Phase::Outstanding).with(|w| {
+            w.progress.doubtful = true;
+            w.progress.written = Some("what was written, doubtful".into());
+        })
+    };
+    assert_eq!(doubting(marked()).next(), Step::SaveIntent);
+    assert_eq!(doubting(both(marked(), deleting())).next(), Step::SaveIntent, "its volume may exist all the same");
+    assert_eq!(doubting(marked()).with(|w| w.progress.doubtful = false).next(), Step::Create, "asked as it was before");
+    assert_eq!(doubting(marked()).with(|w| w.rules.durable = false).next(), Step::Create);
+    assert_eq!(doubting(marked()).with(|w| w.present = false).next(), Step::Create, "there is nothing to write on");
+    let told =
+        json!({ "metadata": { "annotations": { names::ANNOTATION_PROVISIONING: "what was written, doubtful" } } });
+    assert_eq!(doubting(both(marked(), told)).next(), Step::Create);
+}
+
+#[test]
 fn a_final_answer_takes_the_mark_off_and_with_it_the_node_that_is_full() {
     let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-1" } } });
     let cases = [

@@ -9,7 +9,8 @@
 //! claim and its class. Taken from here is only what the cluster may have forgotten, the topology and its node, and that only
 //! as far as the class allows it ([`Intent::verify`]). The digest tells whether what is derived now is what was sent then.
 //!
-//! Terms stand in the order sent, each with a value for each key, `null` where it has none.
+//! Terms stand in the order sent, each with a value for each key, `null` where it has none. `"doubtful":true` is added where
+//! no error of the driver may be taken for its last word any more ([`Progress::doubtful`](super::progress::Progress)).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -41,6 +42,8 @@ pub struct Intent {
     pub requirement: Option<Requirement>,
     /// Of the request: `Request::digest`.
     pub digest: String,
+    /// A volume may exist whatever error the driver answers.
+    pub doubtful: bool,
 }
 
 /// Why an intent can't be used. The claim still stands as one for which a volume may exist.
@@ -98,6 +101,8 @@ struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     preferred: Option<Vec<usize>>,
     digest: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    doubtful: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -182,7 +187,8 @@ impl Intent {
         }
         let class = WireClass { name: self.class.clone(), uid: self.class_uid.clone() };
         let (driver, node, digest) = (self.driver.clone(), self.node.clone(), self.digest.clone());
-        let wire = Wire { v: VERSION, driver, class, node, keys, terms, preferred, digest };
+        let doubtful = self.doubtful;
+        let wire = Wire { v: VERSION, driver, class, node, keys, terms, preferred, digest, doubtful };
         // Texts and numbers alone: there is nothing that could not be written.
         serde_json::to_string(&wire).unwrap_or_default()
     }
@@ -210,6 +216,7 @@ impl Intent {
             node: wire.node,
             requirement,
             digest: wire.digest,
+            doubtful: wire.doubtful,
         })
     }
 

@@ -40,13 +40,14 @@ pub(super) async fn read_secret(desk: &Desk, reference: &SecretReference) -> Res
 }
 
 /// Puts our mark on the claim, and what is about to be asked: all of it, or nothing if the claim got a volume meanwhile.
-/// A claim that is being deleted takes no new finalizer: then nothing is begun.
+/// A claim that is being deleted takes no new finalizer: then nothing is begun. One that carries the mark already is only
+/// told more, whatever became of it.
 pub(super) async fn save_intent(desk: &Desk, claim: &Claim, text: &str) -> Result<(), Stop> {
     let annotations = BTreeMap::from([(names::ANNOTATION_PROVISIONING.to_owned(), text.to_owned())]);
     let change = MetaChange {
         add_finalizers: &[&desk.rules.mark],
         set_annotations: &annotations,
-        require: vec![patch::test("/spec/volumeName", &Value::Null)],
+        require: if claim.guarded { Vec::new() } else { vec![patch::test("/spec/volumeName", &Value::Null)] },
         ..MetaChange::default()
     };
     patch_claim(desk, claim, &change, AttemptError::SaveIntent).await

@@ -286,7 +286,7 @@ impl Attempt<'_> {
                 let saved = perform::save_intent(self.desk, &now.claim, &text).await;
                 self.refresh_after(saved, now).await
             }
-            Step::Create => self.create().await,
+            Step::Create => self.create(now).await,
             Step::DeleteCreated(volume_id) => self.delete_created(&volume_id).await,
             Step::SaveVolume { bound } => self.save_volume(bound).await,
             Step::Release { reschedule } => {
