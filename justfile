@@ -21,6 +21,10 @@ lint:
     cargo clippy --locked --all-targets --all-features -- -D warnings
     cargo clippy --locked --no-default-features --bins -- -D warnings
 
+# Writes docs/configuration.md, which is made of config/reference.yaml and the schema.
+docs-update:
+    DOCS_UPDATE=1 cargo test --locked --test reference
+
 # The documentation builds without a warning.
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
