@@ -37,4 +37,10 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
     ),
     (98, Scope::Claims, "the same as 250, with a new leader between the two answers"),
     (1409, Scope::Claims, "the same, by another way"),
+    (
+        2231,
+        Scope::Claims,
+        "a new leader whose watch was late asked for the volume of a claim that the last leader had let go (P4)",
+    ),
+    (2108, Scope::Claims, "the same, by another way"),
 ];

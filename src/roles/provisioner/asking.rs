@@ -1,20 +1,22 @@
 //! What is asked of the driver for a claim, and what becomes of its answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tracing::{debug, error, warn};
 
-use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume};
+use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume, PersistentVolumeClaim};
 use crate::csi::RpcError;
 use crate::proto::{DeleteVolumeRequest, GetCapacityRequest};
 
+use super::claim::Claim;
 use super::competition::{Holder, has_room};
 use super::decide::Place;
 use super::desk::Awaited;
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
-use super::perform::{during_term, read_volume, save_intent, take_claim};
+use super::perform::{during_term, read, save_intent, take_claim};
 use super::progress::{Made, Phase};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
@@ -25,6 +27,8 @@ use super::volume::{check_response, persistent_volume};
 
 /// An attempt that takes longer is worth an Event that says that it is under way.
 const LONG: Duration = Duration::from_secs(1);
+/// When to look again for a claim that is gone, and not yet for the watch. Its event comes first, as a rule.
+const BEHIND: Duration = Duration::from_secs(1);
 
 impl Attempt<'_> {
     /// Works out what to ask, and pins it: while an answer is outstanding the driver is asked the same, byte by byte.
@@ -222,16 +226,14 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Asks the API itself whether the claim's volume exists, before the driver is asked again for a claim that somebody
+    /// Asks the API itself whether the claim's volume exists, and whether the claim still waits for it, before the driver is asked again for a claim that somebody
     /// else has begun.
     pub(super) async fn confirm_volume(&mut self, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;
         let name = desk.asking.names.volume_name(&now.claim.key.uid).map_err(AttemptError::from)?;
-        self.seen = read_volume(desk, &ObjectName::cluster(name), AttemptError::Confirm).await?;
+        self.seen = read(desk, &ObjectName::cluster(name), AttemptError::Confirm).await?;
         if self.seen.is_none() {
-            self.progress.confirmed = true;
-            self.note();
-            return Ok(());
+            return self.confirm_mark(now).await;
         }
         match desk.place(&now.claim, self.seen.as_ref()) {
             Place::Taken(what) => {
@@ -241,6 +243,29 @@ impl Attempt<'_> {
             // The next look sees it.
             Place::Ours | Place::Free => Ok(()),
         }
+    }
+
+    /// And whether the claim still carries our mark: an old view shows one that its last leader has brought to an end.
+    async fn confirm_mark(&mut self, now: &Now) -> Result<(), Stop> {
+        let (desk, key) = (self.desk, &now.claim.key);
+        let found: Option<PersistentVolumeClaim> = read(desk, &key.name, AttemptError::Confirm).await?;
+        let parse = |object: &_| {
+            Claim::parse(Arc::new(PersistentVolumeClaim::clone(object)), &desk.rules.driver, &desk.rules.mark)
+        };
+        match found.map(|object| (parse(&object), object)) {
+            Some((claim, object)) if claim.key.uid == key.uid => {
+                desk.known.claims.absorb(object);
+                self.progress.confirmed = claim.guarded;
+                if !claim.guarded {
+                    self.progress.end(false);
+                }
+            }
+            // The watch will say so: nothing is taken out of the cache on hearsay.
+            _ if now.present => return Err(Stop::Later(BEHIND)),
+            _ => self.progress.end(false),
+        }
+        self.note();
+        Ok(())
     }
 
     /// Stores the volume object. From here on, whatever the answer, only the volume's own life cycle deletes the volume,
@@ -264,7 +289,7 @@ impl Attempt<'_> {
                 Ok(())
             }
             Err(error) if error.kind() == ApiErrorKind::Conflict => {
-                let found = read_volume(desk, &name, AttemptError::Save).await?;
+                let found = read(desk, &name, AttemptError::Save).await?;
                 self.compare_saved(found, &made, error)
             }
             Err(error) => {

@@ -219,7 +219,7 @@ pub fn next_step(view: &View<'_>) -> Step {
             (None, _) => Step::TakeClaim,
         },
         Phase::Outstanding if *view.volume == Place::Ours => owed(view, false).unwrap_or(Step::Settled),
-        Phase::Outstanding if !progress.confirmed && claim.guarded => Step::ConfirmVolume,
+        Phase::Outstanding if !progress.confirmed => Step::ConfirmVolume,
         Phase::Outstanding => match view.volume {
             Place::Taken(what) => Step::Refuse(Refusal::NameTaken(what.clone())),
             Place::Free | Place::Ours => prepare(view).unwrap_or_else(|| {

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{
-    ApiErrorKind, Cache, Cached, ObjectName, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, names,
-};
+use crate::cluster::{ApiErrorKind, Cache, Cached, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
 use crate::csi::RpcError;
 use crate::election::Term;
 
@@ -123,16 +123,16 @@ pub(super) async fn during_term<T>(
 }
 
 /// Reads what may not be there.
-async fn read<K: Cached>(desk: &Desk, name: &ObjectName) -> Result<Option<K>, Stop> {
+pub(super) async fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(
+    desk: &Desk,
+    name: &ObjectName,
+    failed: fn(crate::cluster::ApiError) -> AttemptError,
+) -> Result<Option<K>, Stop> {
     let api = desk.api.use_now()?;
-    found(api.get::<K>(name).await).map_err(Into::into)
-}
-
-fn found<K>(answer: Result<K, crate::cluster::ApiError>) -> Result<Option<K>, AttemptError> {
-    match answer {
+    match api.get::<K>(name).await {
         Ok(object) => Ok(Some(object)),
         Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
-        Err(error) => Err(AttemptError::Source(error)),
+        Err(error) => Err(failed(error).into()),
     }
 }
 
@@ -140,27 +140,29 @@ impl Attempt<'_> {
     /// One request about the content source.
     pub(super) async fn source_step(&mut self, step: SourceStep, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;
-        let api = desk.api.use_now()?;
         match step {
             SourceStep::ListGrants(namespace) => {
+                let api = desk.api.use_now()?;
                 let grants = api.list::<ReferenceGrant>(Some(&namespace), None).await;
                 self.found.grants = Some(grants.map_err(AttemptError::Source)?);
             }
             SourceStep::GetSnapshot => {
                 if let Ok(Source::Snapshot { namespace, name }) = &now.source {
-                    self.found.snapshot = Some(read(desk, &ObjectName::namespaced(namespace, name)).await?);
+                    self.found.snapshot =
+                        Some(read(desk, &ObjectName::namespaced(namespace, name), AttemptError::Source).await?);
                 }
             }
             SourceStep::GetContent(name) => {
-                self.found.content = Some(found(api.get(&ObjectName::cluster(name)).await)?);
+                self.found.content = Some(read(desk, &ObjectName::cluster(name), AttemptError::Source).await?);
             }
             SourceStep::GetClaim => {
                 if let Ok(Source::Claim { namespace, name }) = &now.source {
-                    self.found.claim = Some(read(desk, &ObjectName::namespaced(namespace, name)).await?);
+                    self.found.claim =
+                        Some(read(desk, &ObjectName::namespaced(namespace, name), AttemptError::Source).await?);
                 }
             }
             SourceStep::GetVolume(name) => {
-                self.found.volume = Some(found(api.get(&ObjectName::cluster(name)).await)?);
+                self.found.volume = Some(read(desk, &ObjectName::cluster(name), AttemptError::Source).await?);
             }
             SourceStep::Protect => return self.protect_source(now).await,
         }
@@ -219,18 +221,4 @@ async fn protect<K: Cached>(desk: &Desk, cache: &Cache<K>, seen: &K, finalizer: 
         }
     }
     Ok(())
-}
-
-/// What the API has under the name of a volume.
-pub(super) async fn read_volume(
-    desk: &Desk,
-    name: &ObjectName,
-    failed: fn(crate::cluster::ApiError) -> AttemptError,
-) -> Result<Option<PersistentVolume>, Stop> {
-    let api = desk.api.use_now()?;
-    match api.get::<PersistentVolume>(name).await {
-        Ok(volume) => Ok(Some(volume)),
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error).into()),
-    }
 }

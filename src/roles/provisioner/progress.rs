@@ -35,7 +35,7 @@ pub struct Progress {
     /// A volume may exist whatever error the driver answers: what we ask now is not what was written down before it was
     /// asked, or it has said once that there is a volume, and not which. Only a volume that can be used ends this.
     pub doubtful: bool,
-    /// The API itself has said, in this term, that no volume of the claim's name exists.
+    /// The API itself has said, in this term, that no volume of the claim's name exists and that the claim carries our mark.
     pub confirmed: bool,
     /// It was found marked: another process, or an earlier term, has begun it.
     pub resumed: bool,
