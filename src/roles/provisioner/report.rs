@@ -261,7 +261,7 @@ impl Desk {
             kind: "PersistentVolume".into(),
             namespace: None,
             name: ObjectName::of(volume).name().to_owned(),
-            uid: volume.metadata.uid.clone().unwrap_or_default(),
+            uid: volume.metadata.uid.as_deref().unwrap_or_default().to_owned(),
         };
         self.events.record(&target, EventKind::Warning, reason, note, self.permit());
     }
