@@ -130,7 +130,8 @@ impl Attempt<'_> {
         let desk = self.desk;
         let claim = self.progress.claim.clone();
         desk.sources_may_be_free(&claim);
-        if !self.created {
+        // Once, though the claim may still have to be released.
+        if !std::mem::take(&mut self.created) {
             return;
         }
         info!("provisioned");
