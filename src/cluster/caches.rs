@@ -29,12 +29,15 @@ struct State {
     start: Option<Start>,
 }
 
+/// The way to one namespace.
+type InNamespace<K> = fn(kube::Client, &str) -> kube::Api<Watched<K>>;
+
 /// A kind that somebody asked for.
 struct Wanted<K: Cached> {
     cache: Cache<K>,
     asked: Asked,
     /// The way to one namespace, known if the kind has them.
-    in_namespace: Option<fn(kube::Client, &str) -> kube::Api<Watched<K>>>,
+    in_namespace: Option<InNamespace<K>>,
 }
 
 /// What a watch needs to run.
@@ -104,7 +107,7 @@ impl Caches {
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
         self.enter(|wanted: &mut Wanted<K>| {
-            wanted.in_namespace = Some(|client, namespace| kube::Api::namespaced(client, namespace));
+            wanted.in_namespace = Some(kube::Api::namespaced);
             wanted.asked.part(Arc::new(scope));
         })
     }

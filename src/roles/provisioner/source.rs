@@ -241,7 +241,7 @@ pub fn check_snapshot(
     let (from, to) = (content.source_volume_mode.as_deref(), mode(wanted.claim.spec.volume_mode.as_deref()));
     if let Some(from) = from.filter(|from| wanted.prevent_mode_conversion && *from != to) {
         let leave = content.metadata.annotation(ANNOTATION_ALLOW_MODE_CHANGE);
-        if !leave.is_some_and(|leave| is_true(leave)) {
+        if !leave.is_some_and(is_true) {
             return Err(at_content(Problem::ModeChange { from: from.to_owned(), to: to.to_owned() }));
         }
     }
