@@ -73,6 +73,7 @@ const PURE: &[&str] = &[
     "cluster/quantity.rs",
     "cluster/rbac.rs",
     "cluster/scope.rs",
+    "cluster/texts.rs",
     "csi/capabilities.rs",
     "csi/error.rs",
     "csi/redact.rs",

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use csi_control_plane::cluster::VolumeAttachment;
 use csi_control_plane::process::{Clock, Entropy};
 use csi_control_plane::sandbox::api::{Committed, PatchBody};
 use csi_control_plane::sandbox::driver::{Method, Profile};
 use csi_control_plane::sandbox::stage::{Ground, Stage};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;

@@ -25,6 +25,7 @@ use tracing::{Instrument as _, Span, field, info_span};
 use super::clients::NoAnswer;
 use super::error::{ApiError, ApiErrorKind, Cause, Verb};
 use super::names::{ObjectName, PROGRAM};
+use super::objects::Object;
 use super::patch::Patch;
 use crate::telemetry::{Meter, names as metric};
 
@@ -94,7 +95,7 @@ struct WireList<K> {
 /// there, with the object as it was last. So only finalizers tell that it still is.
 struct Deleted<K>(Option<K>);
 
-impl<'de, K: Resource<DynamicType = ()> + DeserializeOwned> Deserialize<'de> for Deleted<K> {
+impl<'de, K: Object> Deserialize<'de> for Deleted<K> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let answer = Value::deserialize(from)?;
         let held =
@@ -129,15 +130,12 @@ impl Api {
     }
 
     /// Reads an object as it is now.
-    pub async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
-        &self,
-        name: &ObjectName,
-    ) -> Result<K, ApiError> {
+    pub async fn get<K: Object>(&self, name: &ObjectName) -> Result<K, ApiError> {
         self.call(Call {
             verb: Verb::Get,
-            resource: K::plural(&()).into_owned(),
+            resource: K::Kind::plural(&()).into_owned(),
             object: name,
-            url: object_url::<K>(name),
+            url: object_url::<K::Kind>(name),
             content: None,
         })
         .await
@@ -148,15 +146,15 @@ impl Api {
     /// For kinds of which there are few. What there is much of has a cache.
     pub async fn list<K>(&self, namespace: Option<&str>, labels: Option<&str>) -> Result<Vec<K>, ApiError>
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
+        K: Object,
     {
         let name = namespace.map_or_else(|| ObjectName::cluster(""), |namespace| ObjectName::namespaced(namespace, ""));
         let params = ListParams { label_selector: labels.map(str::to_owned), ..ListParams::default() };
-        let url = kube::core::Request::new(K::url_path(&(), namespace)).list(&params);
+        let url = kube::core::Request::new(K::Kind::url_path(&(), namespace)).list(&params);
         let list: WireList<K> = self
             .call(Call {
                 verb: Verb::List,
-                resource: K::plural(&()).into_owned(),
+                resource: K::Kind::plural(&()).into_owned(),
                 object: &name,
                 url: url.map(|request| request.uri().to_string()).unwrap_or_default(),
                 content: None,
@@ -171,13 +169,13 @@ impl Api {
     /// `generateName`.
     pub async fn create<K>(&self, name: &ObjectName, body: &Value) -> Result<K, ApiError>
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
+        K: Object,
     {
         self.call(Call {
             verb: Verb::Create,
-            resource: K::plural(&()).into_owned(),
+            resource: K::Kind::plural(&()).into_owned(),
             object: name,
-            url: format!("{}?fieldManager={PROGRAM}", K::url_path(&(), name.namespace())),
+            url: format!("{}?fieldManager={PROGRAM}", K::Kind::url_path(&(), name.namespace())),
             content: Some(("application/json", body.to_string().into_bytes())),
         })
         .await
@@ -188,15 +186,15 @@ impl Api {
     /// The answer is what is left of it: `None` if it is gone, the object if finalizers still hold it.
     pub async fn delete<K>(&self, name: &ObjectName, uid: &str) -> Result<Option<K>, ApiError>
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
+        K: Object,
     {
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
         let answer: Deleted<K> = self
             .call(Call {
                 verb: Verb::Delete,
-                resource: K::plural(&()).into_owned(),
+                resource: K::Kind::plural(&()).into_owned(),
                 object: name,
-                url: object_url::<K>(name),
+                url: object_url::<K::Kind>(name),
                 content: Some(("application/json", options.to_string().into_bytes())),
             })
             .await?;
@@ -206,17 +204,17 @@ impl Api {
     /// Changes an object. The answer is the object as it is now.
     pub async fn patch<K>(&self, name: &ObjectName, patch: &Patch) -> Result<K, ApiError>
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
+        K: Object,
     {
-        self.call(patching::<K>(name, "", patch)).await
+        self.call(patching::<K::Kind>(name, "", patch)).await
     }
 
     /// Changes an object's status. The answer is the object as it is now.
     pub async fn patch_status<K>(&self, name: &ObjectName, patch: &Patch) -> Result<K, ApiError>
     where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
+        K: Object,
     {
-        self.call(patching::<K>(name, "/status", patch)).await
+        self.call(patching::<K::Kind>(name, "/status", patch)).await
     }
 
     /// Reads a Secret's content. Never cached, never logged.

@@ -15,7 +15,7 @@ use super::clients::Clients;
 use super::objects::Cached;
 use super::rbac::Rule;
 use super::scope::{Asked, Viewpoint, WatchScope};
-use super::watch;
+use super::watch::{self, Watched};
 use crate::process::{Clock, Entropy, Tasks};
 use crate::telemetry::Meter;
 
@@ -29,12 +29,15 @@ struct State {
     start: Option<Start>,
 }
 
+/// The way to one namespace.
+type InNamespace<K> = fn(kube::Client, &str) -> kube::Api<Watched<K>>;
+
 /// A kind that somebody asked for.
 struct Wanted<K: Cached> {
     cache: Cache<K>,
     asked: Asked,
     /// The way to one namespace, known if the kind has them.
-    in_namespace: Option<fn(kube::Client, &str) -> kube::Api<K>>,
+    in_namespace: Option<InNamespace<K>>,
 }
 
 /// What a watch needs to run.
@@ -69,7 +72,7 @@ impl<K: Cached> AnyWanted for Wanted<K> {
             _ => kube::Api::all(start.client.clone()),
         };
         let future = watch::run(self.cache.clone(), api, scope.labels, start.clock, start.entropy.clone());
-        start.tasks.spawn(format_args!("watch.{}", K::plural(&())), future);
+        start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
 
     fn status(&self) -> CacheStatus {
@@ -79,7 +82,7 @@ impl<K: Cached> AnyWanted for Wanted<K> {
     fn rule(&self, view: &Viewpoint<'_>) -> Rule {
         let of = if self.asked.scope(view).namespace.is_some() { Rule::namespaced } else { Rule::cluster };
         let reason = if K::OPTIONAL { "shared cache, if the cluster has the kind" } else { "shared cache" };
-        of(&K::group(&()), &K::plural(&()), &["list", "watch"], reason)
+        of(&K::Kind::group(&()), &K::Kind::plural(&()), &["list", "watch"], reason)
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -101,10 +104,10 @@ impl Caches {
     /// The cache of a kind, which need not hold more of it than `scope`. A watch that runs keeps the scope that it has.
     pub fn want_in<K>(&self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
     where
-        K: Cached + Resource<Scope = NamespaceResourceScope>,
+        K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
         self.enter(|wanted: &mut Wanted<K>| {
-            wanted.in_namespace = Some(|client, namespace| kube::Api::namespaced(client, namespace));
+            wanted.in_namespace = Some(kube::Api::namespaced);
             wanted.asked.part(Arc::new(scope));
         })
     }

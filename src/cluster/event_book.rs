@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Resource;
+use kube::Resource as _;
+
+use super::objects::Object;
 
 use super::names::{NAMESPACE_OF_CLUSTER_EVENTS, ObjectName};
 
@@ -43,14 +45,14 @@ pub struct EventTarget {
 
 impl EventTarget {
     /// Of an object that was read or written, in its own namespace if it has one.
-    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+    pub fn of<K: Object>(object: &K) -> Self {
         let meta = object.meta();
         Self {
-            api_version: K::api_version(&()).into_owned(),
-            kind: K::kind(&()).into_owned(),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            api_version: K::Kind::api_version(&()).into_owned(),
+            kind: K::Kind::kind(&()).into_owned(),
+            namespace: meta.namespace.as_deref().map(str::to_owned),
+            name: meta.name.as_deref().unwrap_or_default().to_owned(),
+            uid: meta.uid.as_deref().unwrap_or_default().to_owned(),
         }
     }
 }

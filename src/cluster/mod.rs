@@ -13,8 +13,8 @@
 //! - **Deletes are delivered**, also those that happened while no watch was open.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
-//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `names`, `objects`, `patch`, `quantity`,
-//! `rbac`, `scope` and `event_book` are pure: no async, no clock, no client.
+//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `meta`, `names`, `objects`, `patch`, `quantity`,
+//! `rbac`, `scope`, `texts` and `event_book` are pure: no async, no clock, no client.
 
 mod api;
 mod cache;
@@ -34,6 +34,7 @@ pub mod rbac;
 mod scope;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod watch;
 
 pub use api::{Api, ApiOptions, SecretData};
@@ -45,14 +46,16 @@ pub use error::{ApiError, ApiErrorKind, Verb};
 pub use event_book::{EventKind, EventTarget};
 pub use events::{EventRecorder, EventSource, Permit};
 pub use fanout::{Change, Fanout, News, Origin};
+pub use meta::Meta;
 pub use names::ObjectName;
 pub use objects::{
     BY_CLAIM, BY_CLASS, BY_NODE, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, ClaimRef, ClaimSpec, ClaimStatus,
     CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, GrantFrom, GrantTo, InTree,
-    IndexName, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, SecretRef, StorageClass,
-    TopologyExpression, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
-    VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeSnapshot, VolumeSnapshotContent,
-    VolumeSnapshotStatus, VolumeSpec, source_key,
+    IndexName, Node, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, SecretRef,
+    StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,
+    VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeSnapshot,
+    VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, source_key,
 };
 pub use patch::Patch;
 pub use scope::{Viewpoint, WatchScope};
+pub use texts::Texts;

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kube::Resource;
+use super::objects::Object;
 
 /// The name that our requests carry as user agent and field manager.
 pub const PROGRAM: &str = "csi-control-plane";
@@ -161,10 +161,9 @@ impl ObjectName {
     }
 
     /// The name that `object` carries; empty if it has none, which no server sends.
-    pub fn of(object: &impl Resource) -> Self {
+    pub fn of(object: &impl Object) -> Self {
         let meta = object.meta();
-        let name = meta.name.as_deref().unwrap_or_default().into();
-        Self { namespace: meta.namespace.as_deref().map(Arc::from), name }
+        Self { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }
     }
 
     /// The namespace, if the kind has them.

@@ -10,8 +10,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
+
+use super::meta::Meta;
 
 /// What a PATCH request carries.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,12 +51,12 @@ pub enum Guard {
 }
 
 /// Adds `finalizer` and sets `annotations` in one all-or-nothing patch. `None` if all of it is there already.
-pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str, annotations: &BTreeMap<String, String>) -> Option<Patch> {
+pub fn add_finalizer(meta: &Meta, finalizer: &str, annotations: &BTreeMap<String, String>) -> Option<Patch> {
     const LIST: &str = "/metadata/finalizers";
     const ANNOTATIONS: &str = "/metadata/annotations";
     let mut operations = Vec::new();
     match meta.finalizers.as_deref() {
-        Some(list) if list.iter().any(|held| held == finalizer) => {}
+        Some(list) if list.iter().any(|held| **held == *finalizer) => {}
         // A server passes `test null` on a missing member.
         None => operations.extend([test(LIST, &Value::Null), add(LIST, &json!([finalizer]))]),
         Some([]) => {
@@ -69,7 +70,7 @@ pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str, annotations: &BTreeMap<
         Some(held) => operations.extend(
             annotations
                 .iter()
-                .filter(|(key, value)| held.get(*key) != Some(value))
+                .filter(|(key, value)| held.get(key) != Some(value.as_str()))
                 .map(|(key, value)| add(&format!("{ANNOTATIONS}/{}", escaped(key)), &json!(value))),
         ),
         None if annotations.is_empty() => {}
@@ -82,11 +83,11 @@ pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str, annotations: &BTreeMap<
 ///
 /// Only its own places in the list are tested: another controller that removes its own at the same time and shifts
 /// ours makes this patch fail, never remove a wrong one.
-pub fn remove_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<Patch> {
+pub fn remove_finalizer(meta: &Meta, finalizer: &str) -> Option<Patch> {
     let list = meta.finalizers.as_deref().unwrap_or_default();
     let mut operations = Vec::new();
     // From the end, so that one removal does not shift the next.
-    for (index, _) in list.iter().enumerate().rev().filter(|(_, held)| *held == finalizer) {
+    for (index, _) in list.iter().enumerate().rev().filter(|(_, held)| ***held == *finalizer) {
         let path = format!("/metadata/finalizers/{index}");
         operations.extend([test(&path, &json!(finalizer)), json!({ "op": "remove", "path": path })]);
     }
@@ -125,10 +126,10 @@ impl Default for MetaChange<'_> {
 ///
 /// Tested is the object's uid, each value that is removed, and of the finalizers as much as the change needs: additions test
 /// the whole list, a mere removal only its own places.
-pub fn change_meta(meta: &ObjectMeta, change: &MetaChange<'_>) -> Option<Patch> {
+pub fn change_meta(meta: &Meta, change: &MetaChange<'_>) -> Option<Patch> {
     const LIST: &str = "/metadata/finalizers";
     let held = meta.finalizers.as_deref().unwrap_or_default();
-    let missing = |wanted: &&&str| !held.iter().any(|finalizer| finalizer == **wanted);
+    let missing = |wanted: &&&str| !held.iter().any(|finalizer| **finalizer == ***wanted);
     let mut added: Vec<&str> = change.add_finalizers.iter().filter(missing).copied().collect();
     added.dedup();
     let mut operations = Vec::new();
@@ -160,7 +161,7 @@ pub fn change_meta(meta: &ObjectMeta, change: &MetaChange<'_>) -> Option<Patch> 
     guarded(meta, operations)
 }
 
-fn annotation_operations(meta: &ObjectMeta, change: &MetaChange<'_>) -> Vec<Value> {
+fn annotation_operations(meta: &Meta, change: &MetaChange<'_>) -> Vec<Value> {
     const ANNOTATIONS: &str = "/metadata/annotations";
     let path = |key: &str| format!("{ANNOTATIONS}/{}", escaped(key));
     let Some(held) = &meta.annotations else {
@@ -171,12 +172,12 @@ fn annotation_operations(meta: &ObjectMeta, change: &MetaChange<'_>) -> Vec<Valu
     };
     let mut operations = Vec::new();
     for key in change.remove_annotations.iter().filter(|key| !change.set_annotations.contains_key(**key)) {
-        if let Some(value) = held.get(*key) {
+        if let Some(value) = held.get(key) {
             operations.extend([test(&path(key), &json!(value)), json!({ "op": "remove", "path": path(key) })]);
         }
     }
     // The cache drops the annotations that nobody reads, but keeps an empty map where there were some.
-    let changed = change.set_annotations.iter().filter(|(key, value)| held.get(*key) != Some(value));
+    let changed = change.set_annotations.iter().filter(|(key, value)| held.get(key) != Some(value.as_str()));
     operations.extend(changed.map(|(key, value)| add(&path(key), &json!(value))));
     operations
 }
@@ -185,7 +186,7 @@ fn annotation_operations(meta: &ObjectMeta, change: &MetaChange<'_>) -> Vec<Valu
 ///
 /// The changes are what *we* want written, never a difference to what a cache holds: a stale cache must not leave out
 /// what it has not seen yet (external-attacher ends with `attached: true` beside an old error that way).
-pub fn status_changes(meta: &ObjectMeta, guard: Guard, changes: &Value) -> Patch {
+pub fn status_changes(meta: &Meta, guard: Guard, changes: &Value) -> Patch {
     let mut metadata = Map::new();
     if let Some(uid) = &meta.uid {
         metadata.insert("uid".into(), json!(uid));
@@ -223,7 +224,7 @@ fn boundary(text: &str, limit: usize) -> usize {
     (0..=limit.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-fn guarded(meta: &ObjectMeta, mut operations: Vec<Value>) -> Option<Patch> {
+fn guarded(meta: &Meta, mut operations: Vec<Value>) -> Option<Patch> {
     if operations.is_empty() {
         return None;
     }
@@ -250,16 +251,17 @@ fn escaped(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::texts::Texts;
     use proptest::prelude::*;
 
     const FIN: &str = "external-attacher/demo";
 
-    fn meta(finalizers: Option<&[&str]>) -> ObjectMeta {
-        ObjectMeta {
+    fn meta(finalizers: Option<&[&str]>) -> Meta {
+        Meta {
             uid: Some("u1".into()),
             resource_version: Some("7".into()),
-            finalizers: finalizers.map(|list| list.iter().map(|&f| f.to_owned()).collect()),
-            ..ObjectMeta::default()
+            finalizers: finalizers.map(|list| list.iter().map(|&f| f.into()).collect()),
+            ..Meta::default()
         }
     }
 
@@ -295,8 +297,8 @@ mod tests {
     #[test]
     fn an_annotation_goes_into_the_same_patch() {
         let node = &BTreeMap::from([("csi.alpha.kubernetes.io/node-id".to_owned(), "i-1".to_owned())]);
-        let with = |annotations: Option<&[(&str, &str)]>| ObjectMeta {
-            annotations: annotations.map(|a| a.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()),
+        let with = |annotations: Option<&[(&str, &str)]>| Meta {
+            annotations: annotations.map(|a| a.iter().copied().collect()),
             ..meta(Some(&[FIN]))
         };
         let uid = json!({ "op": "test", "path": "/metadata/uid", "value": "u1" });
@@ -334,8 +336,8 @@ mod tests {
     #[test]
     fn one_patch_changes_finalizers_and_annotations_as_they_were_seen() {
         let (intent, note) = (BTreeMap::from([("note".to_owned(), "v2".to_owned())]), "example.io/node");
-        let held = ObjectMeta {
-            annotations: Some([("note".to_owned(), "v1".to_owned()), (note.to_owned(), "n1".to_owned())].into()),
+        let held = Meta {
+            annotations: Some([("note", "v1"), (note, "n1")].into_iter().collect()),
             ..meta(Some(&["a", "old", "b"]))
         };
         let uid = json!({ "op": "test", "path": "/metadata/uid", "value": "u1" });
@@ -383,7 +385,7 @@ mod tests {
             remove_annotations: &["y"],
             require: vec![test("/spec/volumeName", &Value::Null)],
         };
-        let done = ObjectMeta { annotations: Some(intent.clone()), ..meta(Some(&["second", FIN])) };
+        let done = Meta { annotations: Some(Texts::from(&intent)), ..meta(Some(&["second", FIN])) };
         assert_eq!(change_meta(&done, &change), None, "what is only required is no change");
         assert_eq!(
             operations(change_meta(&meta(None), &MetaChange { require: Vec::new(), ..change })),

@@ -12,11 +12,15 @@
 //! Lists are always consistent reads, a page at a time. kube's streaming lists start at version 0, which may be older
 //! than what is held: then "not in the list" would not mean "gone", and a volume could be released while it is attached.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use kube::runtime::watcher::{self, Event, watcher};
+use serde::{Deserialize, Deserializer};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -54,9 +58,57 @@ enum Restart {
     Absent,
 }
 
+/// An object as kube's watcher wants it: it asks for nothing but the version.
+#[derive(Debug, Clone)]
+pub(super) struct Watched<K> {
+    version: ObjectMeta,
+    object: K,
+}
+
+impl<'de, K: Cached> Deserialize<'de> for Watched<K> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let object = K::deserialize(from)?;
+        let resource_version = object.meta().resource_version.as_deref().map(str::to_owned);
+        Ok(Self { version: ObjectMeta { resource_version, ..ObjectMeta::default() }, object })
+    }
+}
+
+impl<K: Cached> Resource for Watched<K> {
+    type DynamicType = ();
+    type Scope = <K::Kind as Resource>::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::Kind::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::Kind::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::Kind::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::Kind::plural(&())
+    }
+
+    fn metadata_api() -> bool {
+        K::Kind::metadata_api()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.version
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.version
+    }
+}
+
 pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
-    api: kube::Api<K>,
+    api: kube::Api<Watched<K>>,
     labels: Option<String>,
     clock: Clock,
     entropy: Entropy,
@@ -84,7 +136,7 @@ pub(super) async fn run<K: Cached>(
 
 async fn follow<K: Cached>(
     cache: &Cache<K>,
-    api: &kube::Api<K>,
+    api: &kube::Api<Watched<K>>,
     config: &watcher::Config,
     clock: Clock,
     backoff: &mut Backoff,
@@ -123,7 +175,7 @@ async fn follow<K: Cached>(
                 listing = true;
                 cache.feed(News::RestartList);
             }
-            Ok(Event::InitApply(object)) => cache.feed(News::Listed(object)),
+            Ok(Event::InitApply(object)) => cache.feed(News::Listed(object.object)),
             Ok(Event::InitDone) => {
                 (listing, failing) = (false, false);
                 if after != Some(Restart::Expired) {
@@ -134,11 +186,11 @@ async fn follow<K: Cached>(
             }
             Ok(Event::Apply(object)) => {
                 (failing, backoff.failures) = (false, 0);
-                cache.feed(News::Applied(object));
+                cache.feed(News::Applied(object.object));
             }
             Ok(Event::Delete(object)) => {
                 (failing, backoff.failures) = (false, 0);
-                cache.feed(News::Deleted(object));
+                cache.feed(News::Deleted(object.object));
             }
             Err(error) if K::OPTIONAL && is_absent(&error, cache.is_synced() && !cache.is_absent()) => {
                 if listing {

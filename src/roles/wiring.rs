@@ -40,7 +40,7 @@ impl<'a> Wiring<'a> {
     /// The shared cache of a kind of which this role needs only a part. Who else wants more makes it hold more.
     pub fn cache_in<K>(&mut self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
     where
-        K: Cached + Resource<Scope = NamespaceResourceScope>,
+        K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
         self.caches.want_in::<K>(scope)
     }

@@ -1,23 +1,20 @@
 //! VolumeAttachments. A foreign one keeps its name, uid, version, deletion, attacher and volume: it must be known, because
 //! it keeps its volume from being released.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use super::{BY_NODE, BY_VOLUME, Cached, IndexName, VolumeSpec, or_default, trim_meta};
-use crate::cluster::{meta, names};
+use crate::cluster::meta::Meta;
+use crate::cluster::names;
+use crate::cluster::texts::Texts;
 
 /// The wish that a volume be attached to a node.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::storage::v1::VolumeAttachment)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachment {
     /// Name, uid, version, finalizers, deletion, and the node id annotation.
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// What is wished.
     pub spec: VolumeAttachmentSpec,
     /// What was done; empty for a foreign attachment.
@@ -58,7 +55,7 @@ pub struct VolumeAttachmentStatus {
     pub attached: bool,
     /// The driver's answer to the publish call, for the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attachment_metadata: Option<BTreeMap<String, String>>,
+    pub attachment_metadata: Option<Texts>,
     /// Why the last attempt to attach failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_error: Option<Box<VolumeError>>,

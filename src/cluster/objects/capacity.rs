@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-use crate::cluster::meta;
+use crate::cluster::meta::Meta;
 
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
 /// How much room there is for volumes of a class in a segment of the topology.
-#[derive(Debug, Clone, Default, PartialEq, Resource)]
-#[resource(inherit = k8s_openapi::api::storage::v1::CSIStorageCapacity)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CsiStorageCapacity {
     /// Name, uid, version, deletion, labels and owners.
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// The class.
     pub storage_class_name: String,
     /// The segment by the labels of its nodes: `None` if the object has none, which means "nowhere".
@@ -31,8 +28,7 @@ pub struct CsiStorageCapacity {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire {
-    #[serde(deserialize_with = "meta::lean")]
-    metadata: ObjectMeta,
+    metadata: Meta,
     #[serde(default, deserialize_with = "or_default")]
     storage_class_name: String,
     node_topology: Option<WireSelector>,

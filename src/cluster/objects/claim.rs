@@ -4,23 +4,20 @@
 //! that carry our intent. Of another's claim stays what a clone of it must know: size, mode, volume, phase.
 //! Annotations are all kept while a volume is to be made for the claim: a class may ask for any of them.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::Deserialize;
 
 use super::{
     BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, IndexName, or_default, quantity, trim_meta, trim_unread,
     unless_empty,
 };
-use crate::cluster::{meta, names};
+use crate::cluster::meta::Meta;
+use crate::cluster::names;
 
 /// The wish to have a volume.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::core::v1::PersistentVolumeClaim)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct PersistentVolumeClaim {
     /// Name, uid, version, finalizers, deletion; the annotations as the file's head says.
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// What is wished.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: ClaimSpec,
@@ -155,12 +152,11 @@ impl PersistentVolumeClaim {
 
     /// Whether `driver`'s intent to make a volume is on the claim.
     pub fn has_intent(&self, driver: &str) -> bool {
-        let ours = names::provisioning_finalizer(driver);
-        self.metadata.finalizers.as_ref().is_some_and(|held| held.contains(&ours))
+        self.metadata.has_finalizer(&names::provisioning_finalizer(driver))
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+        self.metadata.annotation(key)
     }
 }
 

@@ -2,22 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::Deserialize;
 
-use crate::cluster::meta;
+use crate::cluster::meta::Meta;
 
 use super::{Cached, IndexName, or_default, trim_meta};
 
 /// How volumes of a kind are made.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::storage::v1::StorageClass)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageClass {
     /// Name, uid, version and deletion.
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// The driver that makes them.
     #[serde(default, deserialize_with = "or_default")]
     pub provisioner: String,
@@ -79,13 +75,11 @@ impl Cached for StorageClass {
 }
 
 /// A volume's attributes that can be changed while it is used. Read when needed, never cached.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::storage::v1::VolumeAttributesClass)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttributesClass {
     /// The object's metadata.
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// The driver that understands the parameters.
     #[serde(default, deserialize_with = "or_default")]
     pub driver_name: String,

@@ -1,9 +1,8 @@
 //! What a namespace allows others to refer to, by the Gateway API's CRD. Listed when needed, never cached.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
-use crate::cluster::meta;
+use crate::cluster::meta::Meta;
 
 use super::or_default;
 
@@ -11,7 +10,7 @@ use super::or_default;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReferenceGrant {
     /// The object's metadata; its namespace is that of the objects referred to.
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// Who may refer.
     pub from: Vec<GrantFrom>,
     /// To what.
@@ -47,8 +46,7 @@ pub struct GrantTo {
 
 #[derive(Deserialize)]
 struct Wire {
-    #[serde(deserialize_with = "meta::lean")]
-    metadata: ObjectMeta,
+    metadata: Meta,
     #[serde(default, deserialize_with = "or_default")]
     spec: WireSpec,
 }

@@ -17,10 +17,15 @@ mod volume;
 use std::borrow::Cow;
 use std::fmt::Debug;
 
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
+
+use super::meta::Meta;
 
 pub use attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeError,
@@ -50,10 +55,17 @@ pub const BY_CLASS: IndexName = IndexName("by-class");
 /// Claims without a volume by the node that the scheduler chose.
 pub const BY_SELECTED_NODE: IndexName = IndexName("by-selected-node");
 
+/// What an object of the API is read into.
+pub trait Object: DeserializeOwned + 'static {
+    /// Where the API has such objects: the URL is made of it.
+    type Kind: Resource<DynamicType = ()>;
+
+    /// Who it is.
+    fn meta(&self) -> &Meta;
+}
+
 /// A kind that can be held in a cache.
-pub trait Cached:
-    Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + PartialEq + Send + Sync + 'static
-{
+pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
     /// The kind's name on metrics and on the status page.
     const KIND: &'static str;
 
@@ -69,21 +81,16 @@ pub trait Cached:
 }
 
 /// Drops what no role reads of any kind. Labels and owners that a role does read are put back by the kind.
-fn trim_meta(meta: &mut ObjectMeta, annotations: &[&str]) {
+fn trim_meta(meta: &mut Meta, annotations: &[&str]) {
     trim_unread(meta);
     if let Some(held) = &mut meta.annotations {
-        held.retain(|key, _| annotations.contains(&key.as_str()));
+        held.retain(|key| annotations.contains(&key));
     }
 }
 
-fn trim_unread(meta: &mut ObjectMeta) {
-    meta.managed_fields = None;
+fn trim_unread(meta: &mut Meta) {
     meta.labels = None;
     meta.owner_references = None;
-    meta.generate_name = None;
-    meta.generation = None;
-    meta.self_link = None;
-    meta.deletion_grace_period_seconds = None;
 }
 
 /// A member that may be missing or null. Go writes an empty list that has no `omitempty` as null: the `CSINode` of a node
@@ -111,67 +118,72 @@ fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Err
     }))
 }
 
-/// What the URL of a kind is made of, where no type of k8s-openapi says it; and whether the server is asked for the
-/// metadata alone, because no role reads more.
-macro_rules! resource {
-    ($type:ident, $scope:ident, $group:literal, $version:literal, $plural:literal, metadata only: $metadata:literal) => {
-        impl Resource for $type {
-            type DynamicType = ();
-            type Scope = kube::core::$scope;
+/// Says which kind of k8s-openapi a type is read from.
+macro_rules! object {
+    ($type:ty, $kind:ty) => {
+        impl Object for $type {
+            type Kind = $kind;
 
-            fn kind((): &()) -> Cow<'_, str> {
-                stringify!($type).into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                $group.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                $version.into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn metadata_api() -> bool {
-                $metadata
-            }
-
-            fn meta(&self) -> &ObjectMeta {
+            fn meta(&self) -> &Meta {
                 &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
             }
         }
     };
 }
 
-resource!(
-    VolumeSnapshot,
-    NamespaceResourceScope,
-    "snapshot.storage.k8s.io",
-    "v1",
-    "volumesnapshots",
-    metadata only: false
-);
-resource!(
-    VolumeSnapshotContent,
-    ClusterResourceScope,
-    "snapshot.storage.k8s.io",
-    "v1",
-    "volumesnapshotcontents",
-    metadata only: false
-);
-resource!(
-    ReferenceGrant,
-    NamespaceResourceScope,
-    "gateway.networking.k8s.io",
-    "v1beta1",
-    "referencegrants",
-    metadata only: false
-);
-resource!(Node, ClusterResourceScope, "", "v1", "nodes", metadata only: true);
+object!(VolumeAttachment, storage::VolumeAttachment);
+object!(PersistentVolume, core::PersistentVolume);
+object!(PersistentVolumeClaim, core::PersistentVolumeClaim);
+object!(StorageClass, storage::StorageClass);
+object!(VolumeAttributesClass, storage::VolumeAttributesClass);
+object!(CsiNode, storage::CSINode);
+object!(CsiStorageCapacity, storage::CSIStorageCapacity);
+// The server is asked for the metadata alone, because no role reads more.
+object!(Node, PartialObjectMeta<core::Node>);
+object!(VolumeSnapshot, kinds::VolumeSnapshot);
+object!(VolumeSnapshotContent, kinds::VolumeSnapshotContent);
+object!(ReferenceGrant, kinds::ReferenceGrant);
+
+/// Kinds of CRDs, where no type of k8s-openapi says what the URL is made of. There is nothing of these types.
+mod kinds {
+    use super::{Cow, ObjectMeta, Resource};
+
+    macro_rules! kind {
+        ($kind:ident, $scope:ident, $group:literal, $version:literal, $plural:literal) => {
+            pub enum $kind {}
+
+            impl Resource for $kind {
+                type DynamicType = ();
+                type Scope = kube::core::$scope;
+
+                fn kind((): &()) -> Cow<'_, str> {
+                    stringify!($kind).into()
+                }
+
+                fn group((): &()) -> Cow<'_, str> {
+                    $group.into()
+                }
+
+                fn version((): &()) -> Cow<'_, str> {
+                    $version.into()
+                }
+
+                fn plural((): &()) -> Cow<'_, str> {
+                    $plural.into()
+                }
+
+                fn meta(&self) -> &ObjectMeta {
+                    match *self {}
+                }
+
+                fn meta_mut(&mut self) -> &mut ObjectMeta {
+                    match *self {}
+                }
+            }
+        };
+    }
+
+    kind!(VolumeSnapshot, NamespaceResourceScope, "snapshot.storage.k8s.io", "v1", "volumesnapshots");
+    kind!(VolumeSnapshotContent, ClusterResourceScope, "snapshot.storage.k8s.io", "v1", "volumesnapshotcontents");
+    kind!(ReferenceGrant, NamespaceResourceScope, "gateway.networking.k8s.io", "v1beta1", "referencegrants");
+}

@@ -1,20 +1,16 @@
 //! Nodes: of a `CSINode` only our driver's entry, of a `Node` only its labels.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::Deserialize;
 
-use crate::cluster::meta;
+use crate::cluster::meta::Meta;
 
 use super::{Cached, IndexName, or_default, trim_meta};
 
 /// Which CSI drivers run on a node, and how they call it.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::storage::v1::CSINode)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct CsiNode {
     /// Name, uid and version.
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// The drivers.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: CsiNodeSpec,
@@ -71,8 +67,7 @@ impl Cached for CsiNode {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Node {
     /// Name, uid, version, deletion and labels.
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
 }
 
 impl Node {

@@ -1,9 +1,8 @@
 //! Snapshots, which a cluster has only if the snapshot CRDs are installed.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
-use crate::cluster::meta;
+use crate::cluster::meta::Meta;
 
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
@@ -11,8 +10,7 @@ use super::{Cached, IndexName, or_default, quantity, trim_meta};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct VolumeSnapshot {
     /// Name, uid, version, finalizers and deletion.
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// What became of it.
     #[serde(default, deserialize_with = "or_default")]
     pub status: VolumeSnapshotStatus,
@@ -48,7 +46,7 @@ impl Cached for VolumeSnapshot {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeSnapshotContent {
     /// The object's metadata, with all annotations.
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// The driver that holds it.
     pub driver: String,
     /// The `VolumeSnapshot` that it belongs to.
@@ -75,8 +73,7 @@ pub struct ObjectReference {
 
 #[derive(Deserialize)]
 struct Wire {
-    #[serde(deserialize_with = "meta::lean")]
-    metadata: ObjectMeta,
+    metadata: Meta,
     #[serde(default, deserialize_with = "or_default")]
     spec: WireSpec,
     #[serde(default, deserialize_with = "or_default")]

@@ -3,21 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::{BY_CLAIM, Cached, IndexName, or_default, trim_meta};
-use crate::cluster::{meta, names};
+use crate::cluster::meta::Meta;
+use crate::cluster::names;
+use crate::cluster::texts::Texts;
 
 /// A volume of the cluster.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::core::v1::PersistentVolume)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct PersistentVolume {
     /// Name, uid, version, finalizers, deletion, and the annotations of [`names::PERSISTENT_VOLUME_ANNOTATIONS`].
-    #[serde(deserialize_with = "meta::lean")]
-    pub metadata: ObjectMeta,
+    pub metadata: Meta,
     /// What the volume is.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: VolumeSpec,
@@ -76,7 +74,7 @@ pub struct CsiSource {
     pub fs_type: Option<String>,
     /// What the driver wants to be told with each call.
     #[serde(default, deserialize_with = "or_default")]
-    pub volume_attributes: BTreeMap<String, String>,
+    pub volume_attributes: Texts,
     /// The Secret for publish and unpublish calls.
     pub controller_publish_secret_ref: Option<Box<SecretRef>>,
 }
@@ -249,7 +247,7 @@ impl VolumeSpec {
 impl PersistentVolume {
     /// The CSI driver that has taken over this in-tree volume.
     pub fn migrated_to(&self) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(names::ANNOTATION_MIGRATED_TO).map(String::as_str)
+        self.metadata.annotation(names::ANNOTATION_MIGRATED_TO)
     }
 }
 

@@ -1,10 +1,9 @@
 //! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::cluster::names;
-use crate::cluster::{SecretRef, VolumeAttachment, VolumeError, VolumeSpec};
+use crate::cluster::{SecretRef, Texts, VolumeAttachment, VolumeError, VolumeSpec};
 
 use super::refusal::Refusal;
 
@@ -21,8 +20,8 @@ pub struct Attachment {
     pub source: Result<Source, Refusal>,
     /// Which way it goes.
     pub direction: Direction,
-    /// Every finalizer, in the API's order.
-    pub finalizers: Vec<String>,
+    /// Whether it has a finalizer, whoever's.
+    pub held: bool,
     /// Whether ours is among them.
     pub guarded: bool,
     /// What was recorded on the object before it was first published.
@@ -30,7 +29,7 @@ pub struct Attachment {
     /// `status.attached`.
     pub attached: bool,
     /// `status.attachmentMetadata`.
-    pub metadata: BTreeMap<String, String>,
+    pub metadata: Texts,
     /// `status.attachError`.
     pub attach_error: Option<Box<VolumeError>>,
     /// `status.detachError`.
@@ -96,16 +95,15 @@ impl Attachment {
     /// Parses what the API holds. `finalizer` is ours.
     pub fn parse(object: &VolumeAttachment, finalizer: &str) -> Self {
         let metadata = &object.metadata;
-        let finalizers = metadata.finalizers.clone().unwrap_or_default();
         let status = object.status.clone();
         Self {
-            name: metadata.name.clone().unwrap_or_default(),
-            uid: metadata.uid.clone().unwrap_or_default(),
+            name: metadata.name.as_deref().unwrap_or_default().to_owned(),
+            uid: metadata.uid.as_deref().unwrap_or_default().to_owned(),
             node: object.spec.node_name.clone(),
             source: Self::source_of(object),
             direction: direction_of(object),
-            guarded: finalizers.iter().any(|f| f == finalizer),
-            finalizers,
+            guarded: metadata.has_finalizer(finalizer),
+            held: !metadata.finalizers().is_empty(),
             recorded: Recorded::of(object),
             attached: status.attached,
             metadata: status.attachment_metadata.unwrap_or_default(),
@@ -127,7 +125,7 @@ impl Attachment {
 
 impl Recorded {
     fn of(object: &VolumeAttachment) -> Self {
-        let annotation = |name: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        let annotation = |name: &str| object.metadata.annotation(name).map(str::to_owned);
         Self {
             node_id: annotation(names::ANNOTATION_NODE_ID),
             volume_handle: annotation(names::ANNOTATION_VOLUME_HANDLE),

@@ -208,7 +208,7 @@ fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
         node_id: node_id.to_owned(),
         capability,
         readonly: view.rules.publish_readonly && csi.read_only,
-        volume_context: csi.volume_attributes.clone(),
+        volume_context: csi.volume_attributes.to_map(),
     })))
 }
 
@@ -251,7 +251,7 @@ fn detach_step(view: &View<'_>) -> Result<Step, Refusal> {
             Step::Settled
         } else if attachment.guarded {
             Step::Release
-        } else if !attachment.finalizers.is_empty() && shows_attached(attachment) {
+        } else if attachment.held && shows_attached(attachment) {
             Step::RecordDetached
         } else {
             Step::Settled
@@ -337,7 +337,7 @@ fn fs_type<'a>(csi: &'a CsiSource, rules: &'a Rules) -> &'a str {
 
 /// Whether the status already says what an attach would write: then nothing is sent.
 fn is_recorded(attachment: &Attachment, context: &BTreeMap<String, String>) -> bool {
-    attachment.attached && attachment.attach_error.is_none() && &attachment.metadata == context
+    attachment.attached && attachment.attach_error.is_none() && attachment.metadata == *context
 }
 
 /// Whether the status still tells of an attachment that is no more.
@@ -347,7 +347,7 @@ fn shows_attached(attachment: &Attachment) -> bool {
 
 /// Whether a volume carries our finalizer.
 pub fn has_finalizer(volume: &PersistentVolume, finalizer: &str) -> bool {
-    volume.metadata.finalizers.iter().flatten().any(|f| f == finalizer)
+    volume.metadata.has_finalizer(finalizer)
 }
 
 /// Whether our finalizer should leave a volume now (spec 2.11): the volume is going, or its CSI migration was rolled back,

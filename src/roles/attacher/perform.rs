@@ -135,7 +135,7 @@ pub(super) async fn record_attached(
     let mut metadata: serde_json::Map<String, Value> =
         context.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))).collect();
     for gone in now.attachment.metadata.keys().filter(|key| !context.contains_key(*key)) {
-        metadata.insert(gone.clone(), Value::Null);
+        metadata.insert(gone.to_owned(), Value::Null);
     }
     let metadata = if context.is_empty() { Value::Null } else { Value::Object(metadata) };
     let status = json!({ "attached": true, "attachmentMetadata": metadata, "attachError": null });
@@ -151,7 +151,7 @@ pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     match api.patch::<VolumeAttachment>(&name, &patch).await {
         Ok(written) => {
             let is_deleting = written.metadata.deletion_timestamp.is_some();
-            let is_gone = is_deleting && written.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+            let is_gone = is_deleting && written.metadata.finalizers().is_empty();
             desk.confirmed.forget(&now.attachment.uid);
             desk.known.attachments.absorb(written);
             Ok(is_gone)

@@ -174,7 +174,7 @@ impl Shift {
             let shift = self.clone();
             move |change| {
                 if let Some(object) = change.new.as_deref().or(change.old.as_deref()) {
-                    let name = object.metadata.name.clone().unwrap_or_default();
+                    let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
                     match interest::attachment_wake(change, &shift.desk.rules.driver) {
                         Wake::Now => shift.wake(object, Cause::Changed),
                         Wake::Forget => {
@@ -193,7 +193,7 @@ impl Shift {
             let (shift, attachments) = (self.clone(), known.attachments.clone());
             move |change| {
                 let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
-                let name = object.metadata.name.clone().unwrap_or_default();
+                let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
                 match interest::volume_wake(change, &shift.desk.rules) {
                     Wake::Now => shift.wake_volume(name.clone(), Cause::Changed),
                     Wake::Forget => shift.volumes.forget(&name),
@@ -218,7 +218,7 @@ impl Shift {
 
     fn wake(&self, object: &VolumeAttachment, cause: Cause) {
         let activation = Activation { cause, lane: direction_of(object).lane(), epoch: epoch_of(object) };
-        self.attachments.add(object.metadata.name.clone().unwrap_or_default(), activation);
+        self.attachments.add(object.metadata.name.as_deref().unwrap_or_default().to_owned(), activation);
     }
 
     fn wake_volume(&self, name: String, cause: Cause) {
@@ -256,7 +256,7 @@ impl Shift {
             }
             for volume in self.desk.known.volumes.all() {
                 if super::decide::wants_release(&volume, &self.desk.rules) {
-                    self.wake_volume(volume.metadata.name.clone().unwrap_or_default(), Cause::Resync);
+                    self.wake_volume(volume.metadata.name.as_deref().unwrap_or_default().to_owned(), Cause::Resync);
                 }
             }
         }
@@ -308,7 +308,7 @@ impl Shift {
         let (volume_handle, node_id) = objects.published_as(&self.desk.rules.driver)?;
         let Attachment { name, uid, direction, attached, .. } = objects.attachment;
         let busy = active.contains(&name) || self.desk.operations.touched_since(&volume_handle, snapshot.started);
-        let version = (uid, objects.object.metadata.resource_version.clone().unwrap_or_default());
+        let version = (uid, objects.object.metadata.resource_version.as_deref().unwrap_or_default().to_owned());
         Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
     }
 }

@@ -62,7 +62,7 @@ impl Attempt<'_> {
         let written = Intent {
             driver: desk.rules.driver.clone(),
             class: request.plan.class.clone(),
-            class_uid: class.metadata.uid.clone().unwrap_or_default(),
+            class_uid: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
             node: node.clone(),
             requirement: request.requirement.clone(),
             digest: request.digest(),

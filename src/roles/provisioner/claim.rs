@@ -1,6 +1,5 @@
 //! A claim, parsed once at the border: nobody re-reads its annotations later.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -67,7 +66,6 @@ impl Claim {
     pub fn parse(object: Arc<PersistentVolumeClaim>, driver: &str, finalizer: &str) -> Self {
         let metadata = &object.metadata;
         let filled = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
-        let annotations: Option<&BTreeMap<String, String>> = metadata.annotations.as_ref();
         Self {
             key: ClaimKey::of(&object),
             owner: owner_of(&object, driver),
@@ -76,7 +74,7 @@ impl Claim {
             volume_name: filled(object.spec.volume_name.as_deref()),
             deleting: metadata.deletion_timestamp.is_some(),
             guarded: is_guarded(&object, finalizer),
-            intent: annotations.and_then(|all| all.get(names::ANNOTATION_PROVISIONING)).cloned(),
+            intent: metadata.annotation(names::ANNOTATION_PROVISIONING).map(str::to_owned),
             object,
         }
     }
@@ -95,5 +93,5 @@ pub fn owner_of(object: &PersistentVolumeClaim, driver: &str) -> Owner {
 
 /// Whether our finalizer is on the claim.
 pub fn is_guarded(object: &PersistentVolumeClaim, finalizer: &str) -> bool {
-    object.metadata.finalizers.iter().flatten().any(|held| held == finalizer)
+    object.metadata.has_finalizer(finalizer)
 }

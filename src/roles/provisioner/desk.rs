@@ -17,6 +17,7 @@ use super::claim::{Claim, ClaimKey};
 use super::config::ProvisionerSection;
 use super::decide::{Place, Rules};
 use super::deletion;
+use super::haste::Haste;
 use super::progress::{Phase, Progress};
 use super::protection::decide::SourceKey;
 use super::report::Reporter;
@@ -81,6 +82,8 @@ pub struct Desk {
     pub hints: CapacityHints,
     /// What was begun.
     pub progress: ProgressBook,
+    /// Which claims go first.
+    pub haste: Arc<Haste>,
     /// Which claims wait for what no look-up of the caches finds them by.
     pub waits: Waits,
     /// Which volumes wait until they are detached.

@@ -148,7 +148,7 @@ impl Shift {
     fn volume_changed(&self, change: &Change<PersistentVolume>) {
         let desk = &self.desk;
         let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
-        let name = object.metadata.name.clone().unwrap_or_default();
+        let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
         match interest::volume_wake(change, &desk.deletion) {
             Wake::Now => self.wake_volume(object, Cause::Changed),
             Wake::Forget => {
@@ -166,7 +166,7 @@ impl Shift {
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {
         let mut hasher = DefaultHasher::new();
         object.metadata.uid.hash(&mut hasher);
-        let name = object.metadata.name.clone().unwrap_or_default();
+        let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
         self.volumes.add(name, Activation { cause, lane: 0, epoch: hasher.finish() });
     }
 

@@ -4,10 +4,8 @@
 //! and the node that we take off the claim wake nobody, so that back-off really backs off. A claim that waits for
 //! something is woken by that: its class, its node, its source.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
 use crate::cluster::{
-    Change, CsiNode, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
+    Change, CsiNode, Meta, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass, Texts, VolumeAttachment,
     VolumeSnapshot, names,
 };
 
@@ -65,10 +63,10 @@ fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
 }
 
 /// The annotations that we never write. Any of them may be in a template of the class.
-fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&String, &String)> {
+fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&str, &str)> {
     const OURS: [&str; 3] =
         [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
-    object.metadata.annotations.iter().flatten().filter(|(key, _)| !OURS.contains(&key.as_str()))
+    object.metadata.annotations.iter().flat_map(Texts::iter).filter(|(key, _)| !OURS.contains(key))
 }
 
 /// Whether claims of a class that could not be provisioned should be tried now: it appeared, or says something else.
@@ -78,7 +76,7 @@ pub fn class_unblocks(change: &Change<StorageClass>) -> bool {
         (None, Some(_)) => true,
         (Some(old), Some(new)) => {
             let said = |class: &StorageClass| StorageClass {
-                metadata: ObjectMeta { uid: class.metadata.uid.clone(), ..Default::default() },
+                metadata: Meta { uid: class.metadata.uid.clone(), ..Default::default() },
                 ..class.clone()
             };
             said(old) != said(new)

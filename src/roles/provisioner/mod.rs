@@ -14,8 +14,9 @@
 //!
 //! A volume that may exist at the driver can always be found from Kubernetes. Before the driver is asked, our mark (a
 //! finalizer) and what is asked (an annotation) stand on the claim; they leave once the volume object exists, or once the
-//! driver has said for good that there is nothing. So a claim costs three writes, and whoever leads next, after a crash at
-//! any point, asks the same again until the answer is final, and then stores the volume or deletes it.
+//! driver has said for good that there is nothing. So a claim costs three writes, of which the last gives way to other
+//! claims' first two ([`haste`]), and whoever leads next, after a crash at any point, asks the same again until the answer is
+//! final, and then stores the volume or deletes it.
 
 mod asking;
 pub mod capacity;
@@ -28,6 +29,7 @@ pub mod desk;
 mod feed;
 #[cfg(test)]
 mod fixtures;
+pub mod haste;
 pub mod intent;
 pub mod interest;
 pub mod origin;

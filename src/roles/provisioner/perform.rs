@@ -5,12 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use kube::Resource;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{ApiErrorKind, Cache, Cached, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
+use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
 use crate::csi::RpcError;
 use crate::election::Term;
 
@@ -123,7 +121,7 @@ pub(super) async fn during_term<T>(
 }
 
 /// Reads what may not be there.
-pub(super) async fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(
+pub(super) async fn read<K: Object>(
     desk: &Desk,
     name: &ObjectName,
     failed: fn(crate::cluster::ApiError) -> AttemptError,

@@ -19,6 +19,7 @@ use super::claim::{Claim, ClaimKey};
 use super::competition::Holder;
 use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, next_step};
 use super::desk::{Awaited, Desk};
+use super::haste::OnItsWay;
 use super::origin::{Findings, origin};
 use super::perform;
 use super::progress::{Phase, Progress};
@@ -31,6 +32,9 @@ use super::topology::Term;
 /// How often one attempt reads the claim again because a write's precondition failed. More would be a fight with another
 /// writer, which back-off settles better.
 const MAX_REFRESHES: u32 = 3;
+/// How long the release of a claim whose volume object was just stored gives way to claims that have none yet. Somebody who
+/// deletes the claim would have to wait as long.
+const GIVES_WAY: Duration = Duration::from_secs(2);
 /// More steps than any attempt needs, with every refresh used up.
 const MAX_STEPS: u32 = 40;
 
@@ -80,6 +84,8 @@ pub(super) struct Attempt<'a> {
     /// Whether the driver made a volume in this attempt.
     pub(super) created: bool,
     pub(super) begun: Instant,
+    /// Until the volume object is stored.
+    pub(super) on_its_way: Option<OnItsWay>,
     refreshes: u32,
 }
 
@@ -110,6 +116,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
     progress.begin();
     let mut attempt = Attempt {
         begun: desk.clock.now(),
+        on_its_way: Some(desk.haste.begin()),
         desk: &desk,
         ticket: &mut ticket,
         progress,
@@ -174,6 +181,27 @@ impl Attempt<'_> {
             self.progress.phase = Phase::Saved;
             self.note();
         }
+    }
+
+    /// Whether nobody waits for the claim's release: it just got its volume object, and is wanted.
+    fn has_time(&self) -> bool {
+        let is_stored = self.progress.phase == Phase::Saved && self.created;
+        self.on_its_way.is_some() && is_stored && !self.progress.claim.deleting
+    }
+
+    /// Lets the claims that have no volume object yet go first, once.
+    async fn give_way(&mut self) {
+        self.on_its_way = None;
+        self.tell_success();
+        let desk = self.desk;
+        let others = async {
+            tokio::select! {
+                biased;
+                () = desk.term.over() => {}
+                () = desk.haste.is_over(GIVES_WAY) => {}
+            }
+        };
+        self.ticket.park(others).await;
     }
 
     fn has_answer(&self) -> bool {
@@ -289,6 +317,11 @@ impl Attempt<'_> {
             Step::Create => self.create(now).await,
             Step::DeleteCreated(volume_id) => self.delete_created(&volume_id).await,
             Step::SaveVolume { bound } => self.save_volume(bound).await,
+            // The next look decides anew.
+            Step::Release { .. } if self.has_time() => {
+                self.give_way().await;
+                Ok(())
+            }
             Step::Release { reschedule } => {
                 let released = perform::release(self.desk, &now.claim, reschedule).await;
                 self.refresh_after(released, now).await

@@ -130,7 +130,8 @@ impl Attempt<'_> {
         let desk = self.desk;
         let claim = self.progress.claim.clone();
         desk.sources_may_be_free(&claim);
-        if !self.created {
+        // Once, though the claim may still have to be released.
+        if !std::mem::take(&mut self.created) {
             return;
         }
         info!("provisioned");
@@ -261,7 +262,7 @@ impl Desk {
             kind: "PersistentVolume".into(),
             namespace: None,
             name: ObjectName::of(volume).name().to_owned(),
-            uid: volume.metadata.uid.clone().unwrap_or_default(),
+            uid: volume.metadata.uid.as_deref().unwrap_or_default().to_owned(),
         };
         self.events.record(&target, EventKind::Warning, reason, note, self.permit());
     }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::cluster::{PersistentVolumeClaim, StorageClass, VolumeAttributesClass, quantity};
+use crate::cluster::{PersistentVolumeClaim, StorageClass, Texts, VolumeAttributesClass, quantity};
 use crate::csi::capabilities::{Capabilities, ControllerRpc};
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -187,7 +187,7 @@ pub fn capabilities(modes: &[Mode], fs_type: Option<&str>, mount_options: &[Stri
 pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
     let RequestInput { claim, class, rules, .. } = input;
     let (meta, spec) = (&claim.metadata, &claim.spec);
-    let class_name = class.metadata.name.clone().unwrap_or_default();
+    let class_name = class.metadata.name.as_deref().unwrap_or_default().to_owned();
     if class.provisioner != rules.driver {
         let (provisioner, driver) = (class.provisioner.clone(), rules.driver.clone());
         return Err(RequestError::ForeignClass { class: class_name, provisioner, driver });
@@ -204,7 +204,7 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
     let mut parameters = parameters::for_driver(&class.parameters)?;
     let mutable_parameters = mutable_parameters(input)?;
 
-    let none = BTreeMap::new();
+    let none = Texts::default();
     let owner = SecretOwner {
         volume: &volume_name,
         namespace: &identity.namespace,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 use crate::cluster::names::{ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE};
-use crate::cluster::{ClaimRef, PersistentVolume};
+use crate::cluster::{ClaimRef, PersistentVolume, Texts};
 
 use super::parameters::{ParameterError, SecretUse, Template, template};
 use super::state::State;
@@ -115,7 +115,7 @@ pub struct SecretOwner<'a> {
     /// The claim's name.
     pub claim: &'a str,
     /// The claim's annotations; none where only a volume's `claimRef` is left of it.
-    pub annotations: Option<&'a BTreeMap<String, String>>,
+    pub annotations: Option<&'a Texts>,
 }
 
 impl<'a> SecretOwner<'a> {
@@ -130,7 +130,7 @@ impl<'a> SecretOwner<'a> {
             "pvc.name" if field == NAME => Some(self.claim),
             _ if field == NAME => {
                 let key = token.strip_prefix("pvc.annotations['")?.strip_suffix("']")?;
-                self.annotations?.get(key).map(String::as_str)
+                self.annotations?.get(key)
             }
             _ => None,
         }
@@ -184,7 +184,7 @@ pub fn for_deletion(
     class: Option<&BTreeMap<String, String>>,
     namespaces: &[String],
 ) -> Result<DeletionSecret, SecretError> {
-    let annotation = |key: &str| volume.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let annotation = |key: &str| volume.metadata.annotation(key);
     let noted = annotation(ANNOTATION_DELETION_SECRET_NAME).zip(annotation(ANNOTATION_DELETION_SECRET_NAMESPACE));
     if let Some((name, namespace)) = noted {
         // One of them empty is nobody's writing but an editor's, and names no Secret.

@@ -1,8 +1,7 @@
 use super::*;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 
-use crate::cluster::VolumeSpec;
+use crate::cluster::{Meta, VolumeSpec};
 
 /// What Go 1.26's `os.Expand` makes of each, with every name in angle brackets.
 #[rustfmt::skip]
@@ -152,7 +151,7 @@ proptest! {
 
     #[test]
     fn what_a_claim_says_never_chooses_the_namespace(name in "[a-z.-]{1,20}", annotation in "[a-z.-]{1,20}") {
-        let annotations = BTreeMap::from([("k".to_owned(), annotation)]);
+        let annotations = Texts::from_iter([("k", annotation)]);
         let owner = SecretOwner { volume: "pv", namespace: "ns", claim: &name, annotations: Some(&annotations) };
         for namespace in ["${pvc.name}", "${pvc.annotations['k']}", "x${pvc.name}"] {
             let parameters = class("n", namespace);
@@ -176,7 +175,7 @@ fn at(namespace: &str, name: &str) -> SecretReference {
 
 fn of_claim(name: &str, namespace: &str) -> Result<Option<SecretReference>, SecretError> {
     let annotations = [("team", "blue"), ("x/y", "slash"), ("bad", "Not Valid"), ("empty", "")];
-    let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let annotations = annotations.into_iter().collect();
     let owner = SecretOwner { volume: "pvc-1", namespace: "shop", claim: "data", annotations: Some(&annotations) };
     resolve(&class(name, namespace), SecretUse::Provisioner, owner)
 }
@@ -205,7 +204,7 @@ fn row_19_annotations_may_name_the_provisioners_secret_and_every_other() {
             ("csi.storage.k8s.io/secret-name".to_owned(), "${pvc.annotations['a']}".to_owned()),
             ("csi.storage.k8s.io/secret-namespace".to_owned(), "ns".to_owned()),
         ]);
-        let annotations = BTreeMap::from([("a".to_owned(), "value".to_owned())]);
+        let annotations = Texts::from_iter([("a", "value")]);
         let owner = SecretOwner { volume: "pv", namespace: "shop", claim: "data", annotations: Some(&annotations) };
         assert_eq!(resolve(&parameters, secret, owner), Ok(Some(at("ns", "value"))));
     }
@@ -279,10 +278,10 @@ fn names_follow_rfc_1123() {
 }
 
 fn volume(annotations: &[(&str, &str)], class: Option<&str>, claim: bool) -> PersistentVolume {
-    let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let annotations = annotations.iter().copied().collect();
     let of = ClaimRef { namespace: "shop".into(), name: "data".into(), uid: None };
     PersistentVolume {
-        metadata: ObjectMeta { name: Some("pvc-1".into()), annotations: Some(annotations), ..ObjectMeta::default() },
+        metadata: Meta { name: Some("pvc-1".into()), annotations: Some(annotations), ..Meta::default() },
         spec: VolumeSpec {
             storage_class_name: class.map(str::to_owned),
             claim_ref: claim.then(|| Box::new(of)),

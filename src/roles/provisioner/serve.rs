@@ -279,6 +279,7 @@ impl Provisioner {
             identity: identity(cx),
             attacher_finalizer: (self.beside_attacher && attaches).then(|| names::finalizer(&driver.name)),
             progress: ProgressBook::default(),
+            haste: Arc::default(),
             waits: Waits::default(),
             detaching: Detaching::default(),
             deleted: Uids::default(),

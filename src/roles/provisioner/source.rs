@@ -193,10 +193,6 @@ fn equal(field: &'static str, found: impl fmt::Display, expected: impl fmt::Disp
     if found == expected { Ok(()) } else { Err(Problem::Differs { field, found, expected }) }
 }
 
-fn has_finalizer(held: Option<&Vec<String>>, finalizer: &str) -> bool {
-    held.is_some_and(|held| held.iter().any(|one| one == finalizer))
-}
-
 fn is_true(text: &str) -> bool {
     // What Go's strconv.ParseBool takes.
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
@@ -216,7 +212,7 @@ pub fn check_snapshot(
     };
     let snapshot = snapshot.ok_or_else(|| at_snapshot(Problem::Missing))?;
     let (meta, status) = (&snapshot.metadata, &snapshot.status);
-    if meta.deletion_timestamp.is_some() && !has_finalizer(meta.finalizers.as_ref(), FINALIZER_SNAPSHOT_SOURCE) {
+    if meta.deletion_timestamp.is_some() && !meta.has_finalizer(FINALIZER_SNAPSHOT_SOURCE) {
         return Err(at_snapshot(Problem::Deleting));
     }
     let bound =
@@ -244,8 +240,8 @@ pub fn check_snapshot(
     wanted.fits("status.restoreSize", status.restore_size.as_deref()).map_err(at_snapshot)?;
     let (from, to) = (content.source_volume_mode.as_deref(), mode(wanted.claim.spec.volume_mode.as_deref()));
     if let Some(from) = from.filter(|from| wanted.prevent_mode_conversion && *from != to) {
-        let leave = content.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_ALLOW_MODE_CHANGE));
-        if !leave.is_some_and(|leave| is_true(leave)) {
+        let leave = content.metadata.annotation(ANNOTATION_ALLOW_MODE_CHANGE);
+        if !leave.is_some_and(is_true) {
             return Err(at_content(Problem::ModeChange { from: from.to_owned(), to: to.to_owned() }));
         }
     }
@@ -270,7 +266,7 @@ pub fn check_clone(
     };
     let source = source.ok_or_else(|| at_source(Problem::Missing))?;
     let (meta, spec) = (&source.metadata, &source.spec);
-    if meta.deletion_timestamp.is_some() && !has_finalizer(meta.finalizers.as_ref(), FINALIZER_CLONING) {
+    if meta.deletion_timestamp.is_some() && !meta.has_finalizer(FINALIZER_CLONING) {
         return Err(at_source(Problem::Deleting));
     }
     equal("status.phase", source.status.phase.as_deref().unwrap_or("unset"), "Bound").map_err(at_source)?;

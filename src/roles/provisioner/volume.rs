@@ -44,12 +44,12 @@ pub struct ClaimIdentity {
 impl ClaimIdentity {
     /// Of this claim.
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
-        let meta = &claim.metadata;
+        let (meta, text) = (&claim.metadata, |text: Option<&str>| text.unwrap_or_default().to_owned());
         Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            namespace: text(meta.namespace.as_deref()),
+            name: text(meta.name.as_deref()),
+            uid: text(meta.uid.as_deref()),
+            resource_version: text(meta.resource_version.as_deref()),
         }
     }
 }

@@ -49,10 +49,10 @@ fn keys(object: &impl Cached) -> Vec<(&'static str, String)> {
 fn our_attachment_keeps_what_a_role_reads_and_nothing_else() {
     let own = attachment("demo");
     let meta = &own.metadata;
-    assert!(meta.labels.is_none() && meta.managed_fields.is_none() && meta.owner_references.is_none());
+    assert!(meta.labels.is_none() && meta.owner_references.is_none());
     let annotations = meta.annotations.as_ref().unwrap();
-    assert_eq!(annotations.iter().collect::<Vec<_>>(), [(&"csi.alpha.kubernetes.io/node-id".into(), &"i-1".into())]);
-    assert_eq!(meta.finalizers.as_deref(), Some(&["external-attacher/demo".to_owned()][..]));
+    assert_eq!(annotations.iter().collect::<Vec<_>>(), [("csi.alpha.kubernetes.io/node-id", "i-1")]);
+    assert_eq!(meta.finalizers.as_deref(), Some(&["external-attacher/demo".into()][..]));
     let error = own.status.detach_error.as_ref().unwrap();
     assert_eq!((error.message.as_deref(), error.error_code), (Some("busy"), Some(8)));
     assert_eq!(keys(&own), [(BY_VOLUME.0, "pv-1".into()), (BY_NODE.0, "node-1".into())]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{full_meta, keys};
 use crate::cluster::event_book::EventTarget;
 use crate::cluster::objects::{
-    BY_CLAIM, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource, Node,
+    BY_CLAIM, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource, Node, Object,
     PersistentVolume, PersistentVolumeClaim, ReferenceGrant, StorageClass, VolumeAttributesClass, VolumeSnapshot,
     VolumeSnapshotContent,
 };
@@ -36,6 +36,10 @@ fn claim(provisioner: &str, finalizers: &[&str], volume: &str) -> PersistentVolu
             "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "old" } },
         "status": { "phase": "Pending", "accessModes": ["ReadWriteOnce"] },
     }))
+}
+
+fn url<K: Object>(namespace: Option<&str>) -> String {
+    K::Kind::url_path(&(), namespace)
 }
 
 #[test]
@@ -169,8 +173,8 @@ fn a_node_keeps_its_labels_and_tells_our_topology() {
     let node: Node = trimmed(json!({ "metadata": full_meta("n"), "status": { "images": [{}] } }));
     assert_eq!((node.label("a"), node.label("b")), (Some("b"), None));
     assert!(node.metadata.annotations.is_none() && node.metadata.owner_references.is_none());
-    assert!(Node::metadata_api() && !CsiNode::metadata_api());
-    assert_eq!(Node::url_path(&(), None), "/api/v1/nodes");
+    assert!(<Node as Object>::Kind::metadata_api() && !<CsiNode as Object>::Kind::metadata_api());
+    assert_eq!(url::<Node>(None), "/api/v1/nodes");
 
     let drivers =
         json!([{ "name": "demo", "nodeID": "i", "topologyKeys": ["zone"] }, { "name": "other", "nodeID": "o" }]);
@@ -229,20 +233,14 @@ fn snapshots_and_grants_are_read_at_any_stage() {
 #[test]
 fn kinds_that_kubernetes_does_not_bring_along_have_the_urls_of_their_crds() {
     for (url, expected) in [
+        (url::<VolumeSnapshot>(Some("shop")), "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots"),
+        (url::<VolumeSnapshotContent>(None), "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"),
         (
-            VolumeSnapshot::url_path(&(), Some("shop")),
-            "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots",
-        ),
-        (VolumeSnapshotContent::url_path(&(), None), "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"),
-        (
-            ReferenceGrant::url_path(&(), Some("shop")),
+            url::<ReferenceGrant>(Some("shop")),
             "/apis/gateway.networking.k8s.io/v1beta1/namespaces/shop/referencegrants",
         ),
-        (VolumeAttributesClass::url_path(&(), None), "/apis/storage.k8s.io/v1/volumeattributesclasses"),
-        (
-            CsiStorageCapacity::url_path(&(), Some("kube")),
-            "/apis/storage.k8s.io/v1/namespaces/kube/csistoragecapacities",
-        ),
+        (url::<VolumeAttributesClass>(None), "/apis/storage.k8s.io/v1/volumeattributesclasses"),
+        (url::<CsiStorageCapacity>(Some("kube")), "/apis/storage.k8s.io/v1/namespaces/kube/csistoragecapacities"),
     ] {
         assert_eq!(url, expected);
     }

@@ -3,25 +3,39 @@
 //! The owner is looked up, not configured: `ownerLevel` counts the steps from the pod upwards. What is missing is said,
 //! and looked for again: the Go sidecar ends the process.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
+use k8s_openapi::api::{apps, core};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::cluster::{Api, ApiError, ObjectName};
+use crate::cluster::{Api, ApiError, Meta, Object, ObjectName};
 
 /// A pod, of which only its metadata is read.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 struct Pod {
-    metadata: ObjectMeta,
+    metadata: Meta,
+}
+
+impl Object for Pod {
+    type Kind = core::v1::Pod;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 }
 
 /// What makes a Deployment's pods.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::apps::v1::ReplicaSet)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 struct ReplicaSet {
-    metadata: ObjectMeta,
+    metadata: Meta,
+}
+
+impl Object for ReplicaSet {
+    type Kind = apps::v1::ReplicaSet;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 }
 
 /// Why no owner is known.
@@ -93,25 +107,25 @@ pub(super) async fn find(
         return Err(OwnerError::UnknownKind { kind: parent.kind, name });
     }
     let set: ReplicaSet = api.get(&name).await?;
-    let found = set.metadata.uid.clone().unwrap_or_default();
+    let found = set.metadata.uid.as_deref().unwrap_or_default().to_owned();
     if found != parent.uid {
         return Err(OwnerError::Replaced { kind: parent.kind, name, expected: parent.uid, found });
     }
     controller(&set.metadata).map(Some).ok_or(OwnerError::NoController { kind: parent.kind, name })
 }
 
-fn controller(meta: &ObjectMeta) -> Option<OwnerReference> {
+fn controller(meta: &Meta) -> Option<OwnerReference> {
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
     // Whether our objects hold up their owner's deletion is not for the pod's entry to say.
     Some(OwnerReference { block_owner_deletion: None, ..owner.clone() })
 }
 
-fn owner(api_version: &str, kind: &str, meta: &ObjectMeta) -> OwnerReference {
+fn owner(api_version: &str, kind: &str, meta: &Meta) -> OwnerReference {
     OwnerReference {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
+        name: meta.name.as_deref().unwrap_or_default().to_owned(),
+        uid: meta.uid.as_deref().unwrap_or_default().to_owned(),
         controller: Some(true),
         block_owner_deletion: None,
     }

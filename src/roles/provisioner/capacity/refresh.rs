@@ -134,7 +134,7 @@ async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
         Write::Create(body) => {
             let place = ObjectName::namespaced(shared.book().namespace(), "");
             let object = api.create::<CsiStorageCapacity>(&place, &body).await.map_err(RefreshError::Write)?;
-            debug!(object = object.metadata.name, "made a csistoragecapacity");
+            debug!(object = object.metadata.name.as_deref(), "made a csistoragecapacity");
             // Before the watch shows it: the next pass must not make a second one.
             shared.book().hold(&Arc::new(object));
         }

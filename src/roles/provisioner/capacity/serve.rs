@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Resource;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, info_span, warn};
@@ -18,7 +17,7 @@ use super::desk::{CapacityDesk, Places, Shared};
 use super::diff::Style;
 use super::hints::{CapacityHintReceiver, Hint};
 use super::{labels, owner, refresh};
-use crate::cluster::{Change, Subscription, names};
+use crate::cluster::{Change, Object, Subscription, names};
 use crate::diagnostics::Registered;
 use crate::process::chain;
 use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue};
@@ -194,7 +193,7 @@ impl Shift {
 
     /// A node or what it says of drivers has changed: the two are looked up together, under the book, so that of two
     /// changes at once the later look sees both.
-    fn tell_node<K: Resource>(&self, change: &Change<K>) {
+    fn tell_node<K: Object>(&self, change: &Change<K>) {
         let object = change.new.as_ref().or(change.old.as_ref());
         let Some(node) = object.and_then(|object| object.meta().name.as_deref()) else { return };
         let items = {

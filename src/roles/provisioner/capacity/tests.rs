@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::cluster::{
-    Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, CsiStorageCapacity, StorageClass, Viewpoint,
-};
+use crate::cluster::{Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, CsiStorageCapacity, Viewpoint};
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
 use crate::election::Term;
@@ -116,7 +114,8 @@ impl World {
     }
 
     fn objects(&self) -> Vec<CsiStorageCapacity> {
-        self.stage.api.list(SPACE).unwrap()
+        let all = self.stage.api.list::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE).unwrap();
+        all.iter().map(|object| serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap()).collect()
     }
 
     /// Class, zone and capacity of each object.
@@ -237,7 +236,7 @@ async fn r36_nodes_labels_and_classes_are_followed_at_once() {
     let moved = crate::sandbox::api::PatchBody::Merge(json!({ "metadata": { "labels": { "zone": "z2" } } }));
     world.stage.api.patch::<k8s_openapi::api::core::v1::Node>("", "n1", moved).unwrap();
     world.until("z2", |world| world.told() == [at("fast", "z2", "10Ti")]).await;
-    world.stage.api.delete::<StorageClass>("", "fast").unwrap();
+    world.stage.api.delete::<k8s_openapi::api::storage::v1::StorageClass>("", "fast").unwrap();
     world.until("nothing", |world| world.told().is_empty()).await;
     world.stage.api.create_value(class("fast", &json!({}))).unwrap();
     world.until("again", |world| world.told() == [at("fast", "z2", "10Ti")]).await;
@@ -310,7 +309,7 @@ async fn r41_objects_of_the_one_before_are_adopted_and_those_that_nobody_wants_g
     world.until("one of ours and the foreign one", |world| world.objects().len() == 2).await;
     world.until("it is up to date", |world| world.told().contains(&at("fast", "z1", "10Ti"))).await;
     let names: Vec<_> = world.objects().into_iter().filter_map(|object| object.metadata.name).collect();
-    assert_eq!(names, ["csisc-a", "csisc-foreign"]);
+    assert_eq!(names, ["csisc-a".into(), "csisc-foreign".into()] as [std::sync::Arc<str>; 2]);
     assert_eq!(world.writes(), [0, 1, 3]);
     world.strike().await;
 }

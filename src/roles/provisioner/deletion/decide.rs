@@ -130,12 +130,12 @@ pub fn is_ours(volume: &PersistentVolume, driver: &str) -> bool {
 
 /// Which provisioner made it, if one did.
 pub fn provisioned_by(volume: &PersistentVolume) -> Option<&str> {
-    volume.metadata.annotations.as_ref()?.get(names::ANNOTATION_PROVISIONED_BY).map(String::as_str)
+    volume.metadata.annotation(names::ANNOTATION_PROVISIONED_BY)
 }
 
 /// Whether our finalizer is on it.
 pub fn is_protected(volume: &PersistentVolume, rules: &Rules) -> bool {
-    volume.metadata.finalizers.iter().flatten().any(|held| held == rules.finalizer)
+    volume.metadata.has_finalizer(rules.finalizer)
 }
 
 /// Whether the volume goes with its claim.

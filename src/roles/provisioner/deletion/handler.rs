@@ -299,7 +299,7 @@ impl Attempt<'_> {
         match api.patch::<PersistentVolume>(&self.name, &patch).await {
             Ok(written) => {
                 let is_deleting = written.metadata.deletion_timestamp.is_some();
-                self.gone = is_deleting && written.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+                self.gone = is_deleting && written.metadata.finalizers().is_empty();
                 desk.known.volumes.absorb(written);
                 Ok(())
             }

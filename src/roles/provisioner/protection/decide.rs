@@ -74,8 +74,8 @@ pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, driver: &str, mark: &
 }
 
 /// Whether our finalizer should leave a source now. Users are counted only where there is one.
-pub fn is_releasable(finalizers: &[String], finalizer: &str, users: impl FnOnce() -> usize) -> bool {
-    finalizers.iter().any(|held| held == finalizer) && users() == 0
+pub fn is_releasable(finalizers: &[Box<str>], finalizer: &str, users: impl FnOnce() -> usize) -> bool {
+    finalizers.iter().any(|held| **held == *finalizer) && users() == 0
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_finalizer_goes_with_the_last_user_and_only_where_it_is() {
-        let held = ["x".to_owned()];
+        let held = ["x".into()];
         assert!(is_releasable(&held, "x", || 0));
         assert!(!is_releasable(&held, "x", || 1));
         assert!(!is_releasable(&held, "y", || panic!("users are not counted for nothing")));

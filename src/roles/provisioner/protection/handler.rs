@@ -86,7 +86,7 @@ async fn release<K: Cached>(desk: &Desk, key: &SourceKey, cache: &Cache<K>, fina
 }
 
 fn is_free<K: Cached>(desk: &Desk, key: &SourceKey, source: &K, finalizer: &str) -> bool {
-    let held = source.meta().finalizers.as_deref().unwrap_or_default();
+    let held = source.meta().finalizers();
     is_releasable(held, finalizer, || users(desk, key))
 }
 
