@@ -171,7 +171,7 @@ const WELL: [(&str, &str); 11] = [
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 13] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 14] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -210,6 +210,7 @@ const TROUBLE: [(&str, &[(&str, &str)]); 13] = [
             "_x150 1+0x30",
         )],
     ),
+    ("CsiControlPlaneConfigRefused", &[("csi_control_plane_config_last_reload_successful{POD0}", "1+0x75 0+0x105")]),
     ("CsiControlPlaneRoleRestarting", &[(WELL[10].0, "0+0x75 0+1x105")]),
 ];
 
