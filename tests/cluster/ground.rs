@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use csi_control_plane::app::{self, AppError, Configuration, ConfigurationHandle, Environment, Plan};
+use csi_control_plane::app::{self, AppError, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::process::{Clock, Dial, Entropy};
@@ -174,7 +174,6 @@ impl Ground {
         let loaded = load(host, yaml);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let diagnostics = listener.local_addr().unwrap();
-        let configuration = Configuration::told(yaml);
         let environment = Environment {
             clock: Clock::system(),
             entropy: Entropy::system(),
@@ -189,12 +188,11 @@ impl Ground {
                 ..Instance::default()
             },
             diagnostics: Some(listener),
-            configuration: Some(configuration.clone()),
+            configuration: None,
         };
-        let configuration = configuration.handle();
         let stop = CancellationToken::new();
         let running = spawn(app::serve(loaded, environment, stop.clone()));
-        Daemon { diagnostics: Some(diagnostics), configuration, stop, running }
+        Daemon { diagnostics: Some(diagnostics), stop, running }
     }
 }
 
@@ -207,17 +205,11 @@ fn load(host: &str, yaml: &str) -> Loaded {
 pub(crate) struct Daemon {
     /// Where its diagnostics are.
     pub(crate) diagnostics: Option<SocketAddr>,
-    configuration: ConfigurationHandle,
     stop: CancellationToken,
     running: JoinHandle<Result<(), AppError>>,
 }
 
 impl Daemon {
-    /// Gives it another configuration while it runs.
-    pub(crate) fn configure(&self, yaml: &str) {
-        self.configuration.tell(yaml);
-    }
-
     /// Asks it to stop, and waits until it has.
     pub(crate) async fn stop(self) -> Result<(), AppError> {
         self.stop.cancel();
