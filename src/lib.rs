@@ -42,6 +42,8 @@
 //! - **Handlers return an outcome, the queue acts.** A dropped ticket is a retry, a cause is cleared by success alone.
 //! - **Wire in two phases.** `load` declares and does no I/O, so `check` works offline; `serve` runs.
 //! - **Our own writes go into the cache at once** and wake nobody, so that the next look sees them and back-off backs off.
+//! - **The configuration is followed while it runs**, as a whole or not at all: a role that it touches begins anew within its
+//!   term, and the others notice nothing.
 //! - **Fake the wire, never the types.** Tests run against the sandbox's API over HTTP and its driver over gRPC; the
 //!   simulation runs the same daemon on a simulated network and clock.
 

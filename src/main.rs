@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use csi_control_plane::app::{self, Environment, Plan};
+use csi_control_plane::app::{self, Configuration, ConfigurationHandle, Environment, Plan};
 use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, Loaded, Sources};
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         }
     };
     let done = match command {
-        Command::Run { config } => load(&config, &variables).map(|loaded| run(loaded, &variables)),
+        Command::Run { config } => load(&config, &variables).map(|loaded| run(&config, loaded, &variables)),
         Command::Check { config, driver_name, output } => {
             check(&config, &variables, driver_name.as_deref(), output).map(|()| Ok(Exit::Success))
         }
@@ -166,7 +166,7 @@ fn write_new(folder: &Path, files: &Files) -> anyhow::Result<()> {
 }
 
 /// Serves. An error that the log has told is an exit code only: whoever collects the log's JSON reads nothing but JSON.
-fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<Exit> {
+fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<Exit> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(loaded.config.runtime.threads(cores))
@@ -175,16 +175,17 @@ fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<E
         .context("cannot start the runtime")?;
     runtime.block_on(async {
         let host = Environment::host_name(variables);
-        let silent = loaded.config.telemetry.logs.level.trim().eq_ignore_ascii_case("off");
         let settings = app::telemetry_settings(&loaded.config.telemetry, &host);
         let telemetry =
             Telemetry::install(&settings, variables, Clock::system()).context("cannot set up logs and traces")?;
         for warning in &loaded.warnings {
             tracing::warn!(warning, "configuration");
         }
-        let result = serve(loaded, variables).await.map(|()| Exit::Success);
+        let level = telemetry.level().clone();
+        let configuration = Configuration::file(file.to_owned(), variables.clone(), level.clone());
+        let result = serve(loaded, configuration, variables).await.map(|()| Exit::Success);
         let result = match result {
-            Err(error) if !silent => {
+            Err(error) if !level.is_silent() => {
                 tracing::error!(error = chain(error.as_ref()), "ended by an error");
                 Ok(Exit::Failure)
             }
@@ -195,7 +196,11 @@ fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<E
     })
 }
 
-async fn serve(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<()> {
+async fn serve(
+    loaded: Loaded,
+    configuration: Configuration,
+    variables: &BTreeMap<String, String>,
+) -> anyhow::Result<()> {
     let endpoint = Endpoint::parse(&loaded.config.csi.endpoint)?;
     let diagnostics = match loaded.config.diagnostics.listen {
         None => None,
@@ -205,6 +210,7 @@ async fn serve(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::
                 .with_context(|| format!("cannot listen on {address} (diagnostics.listen)"))?,
         ),
     };
+    let handle = configuration.handle();
     let environment = Environment {
         clock: Clock::system(),
         entropy: Entropy::system(),
@@ -214,19 +220,34 @@ async fn serve(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::
         endpoint: loaded.config.csi.endpoint.clone(),
         instance: Environment::instance(variables),
         diagnostics,
+        configuration: Some(configuration),
     };
     let stop = CancellationToken::new();
     let signals = stop_on_signal(stop.clone())?;
+    let hang_ups = look_on_hang_up(handle)?;
     let served = app::serve(loaded, environment, stop);
     tokio::pin!(served);
     tokio::select! {
         biased;
         result = &mut served => Ok(result?),
+        () = hang_ups => Ok(()),
         () = signals => {
             // The second signal, or a first one that the daemon has answered: see `stop_on_signal`.
             anyhow::bail!("stopped at once by a second signal; leases were not handed back")
         }
     }
+}
+
+/// Has the daemon look at its configuration at each SIGHUP. Never resolves.
+fn look_on_hang_up(configuration: ConfigurationHandle) -> anyhow::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hang_up = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    Ok(async move {
+        while hang_up.recv().await.is_some() {
+            configuration.nudge();
+        }
+        std::future::pending::<()>().await;
+    })
 }
 
 /// Cancels `stop` at the first SIGTERM or SIGINT. Resolves at the second: whoever sends it does not want to wait.

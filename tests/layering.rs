@@ -55,6 +55,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 
 /// Files whose decisions depend on their arguments alone.
 const PURE: &[&str] = &[
+    "app/reload/decide.rs",
+    "app/reload/keys.rs",
     "cluster/error.rs",
     "cluster/event_book.rs",
     "cluster/fanout.rs",
@@ -78,6 +80,7 @@ const PURE: &[&str] = &[
     "csi/error.rs",
     "csi/redact.rs",
     "csi/volume.rs",
+    "diagnostics/configuration.rs",
     "diagnostics/health.rs",
     "diagnostics/report.rs",
     "election/decide.rs",

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::Caches;
+use crate::config::Loaded;
 use crate::csi::{Csi, DriverState};
-use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, RoleReport, RoleStatus};
+use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, Registered, RoleReport, RoleStatus};
 use crate::election::ElectionView;
 use crate::process::Clock;
 
+use super::reload::Standing;
 use super::role_states::{Phase, RoleStates};
 
 /// The electors of the campaigns in progress, by Lease.
@@ -33,6 +35,13 @@ impl Leases {
     }
 }
 
+/// What is on the board of a configuration, until the next.
+#[derive(Debug, Default)]
+pub(super) struct Faces {
+    roles: BTreeMap<&'static str, Registered>,
+    warnings: Option<Registered>,
+}
+
 /// What is shown of the services.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
@@ -44,8 +53,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Shows the driver, the Leases and the roles.
-    pub(super) fn register(&self, board: &Board, warnings: &[String], roles: &[&'static str]) {
+    /// Shows the driver, the Leases and how it stands with the configuration.
+    pub(super) fn register(&self, board: &Board, standing: Standing) {
         let shown = self.clone();
         board.driver(move || shown.driver_report()).forever();
         let states = self.csi.state();
@@ -60,13 +69,20 @@ impl Shown {
             .forever();
         let leases = self.leases.clone();
         board.lease("leases", move || leases.health()).forever();
-        for &role in roles {
-            let shown = self.clone();
-            board.role(move || shown.role_report(role)).forever();
+        let clock = self.clock;
+        board.configuration(move || standing.report(clock.now())).forever();
+    }
+
+    /// Shows the roles of a configuration and what is odd about it, instead of the one before.
+    pub(super) fn configured(&self, board: &Board, faces: &mut Faces, loaded: &Loaded) {
+        faces.roles.retain(|role, _| loaded.roles.contains_key(role));
+        for &role in loaded.roles.keys() {
+            faces.roles.entry(role).or_insert_with(|| {
+                let shown = self.clone();
+                board.role(move || shown.role_report(role))
+            });
         }
-        if !warnings.is_empty() {
-            board.warnings(warnings.to_vec()).forever();
-        }
+        faces.warnings = (!loaded.warnings.is_empty()).then(|| board.warnings(loaded.warnings.clone()));
     }
 
     /// Shows the caches, and has `/readyz` wait for them.

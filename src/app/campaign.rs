@@ -3,7 +3,11 @@
 //! A campaign waits for the driver, runs for the Lease, and serves the roles while it leads. It hands the Lease back when the
 //! daemon stops, when the driver came back with other capabilities (the roles must be served anew), and when the driver
 //! has been gone for so long that a replica with a living driver should lead instead.
+//!
+//! Each role has a seat in the campaign, and the roster says who sits there. A role that was configured anew takes its seat
+//! when its predecessor has ended what was in flight: the term, the Lease and the other seats notice nothing.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +18,11 @@ use futures::future::{join, join_all};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error, info, info_span, warn};
 
+use crate::cluster::Claim;
 use crate::csi::{Driver, DriverState};
 use crate::election::{Elector, Gate, LeaseSettings, Term};
 use crate::process::{Chain, Clock, chain};
-use crate::roles::{Role, RoleContext, RoleError};
+use crate::roles::{ROLES, Role, RoleContext, RoleError};
 use crate::telemetry::names;
 
 use super::role_states::{Phase, RoleStates};
@@ -34,14 +39,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) struct Hosted {
     pub(super) name: &'static str,
     pub(super) role: Box<dyn Role>,
+    /// The roles that it must be loaded anew for when they come or go.
+    pub(super) minds: BTreeSet<&'static str>,
+    /// Its caches: they may go when it has, which is when its last work in flight has ended.
+    pub(super) _claims: Vec<Claim>,
 }
+
+/// Who is to be served in a campaign.
+pub(super) type Roster = Vec<Arc<Hosted>>;
 
 /// What a campaign works with.
 pub(super) struct Campaign {
     /// The Lease to run for; `None`: election is switched off.
     pub(super) lease: Option<LeaseSettings>,
     pub(super) election: kube::Client,
-    pub(super) roles: Vec<Hosted>,
+    pub(super) roster: watch::Receiver<Roster>,
     pub(super) states: RoleStates,
     pub(super) leases: super::board::Leases,
     /// The context but for the driver, which each campaign takes as it is.
@@ -68,15 +80,17 @@ impl Campaign {
                 () = until_changed => {}
             }
         }
-        for hosted in &self.roles {
-            self.states.enter(hosted.name, Phase::Stopped, self.context.clock.now());
+        self.all_enter(Phase::Stopped);
+    }
+
+    fn all_enter(&self, phase: Phase) {
+        for hosted in self.roster.borrow().iter() {
+            self.states.enter(hosted.name, phase, self.context.clock.now());
         }
     }
 
     async fn ready_driver(&self, driver: &mut watch::Receiver<DriverState>) -> Option<Arc<Driver>> {
-        for hosted in &self.roles {
-            self.states.enter(hosted.name, Phase::WaitingForDriver, self.context.clock.now());
-        }
+        self.all_enter(Phase::WaitingForDriver);
         loop {
             if self.stop.is_cancelled() {
                 return None;
@@ -95,9 +109,8 @@ impl Campaign {
     /// Runs for the Lease once, and serves the roles for as many terms as are won until `stop`.
     async fn campaign(&self, context: &Arc<RoleContext>, stop: &CancellationToken) {
         let Some(settings) = &self.lease else {
-            let term = Term::permanent(stop, self.context.clock);
-            join_all(self.roles.iter().map(|hosted| self.serve(hosted, context, &term))).await;
-            return;
+            let gate = || Gate::permanent(stop, self.context.clock);
+            return self.seats(context, gate, stop).await;
         };
         let meter = &self.context.meter;
         let elector = Elector::new(
@@ -116,21 +129,54 @@ impl Campaign {
             }
         };
         self.leases.show(settings.name.clone(), elector.view());
-        let gates = join_all(
-            self.roles.iter().map(|hosted| self.serve_terms(hosted, context, Gate::new(elector.leadership()))),
-        );
+        let closed = CancellationToken::new();
+        let leadership = elector.leadership();
+        let seats = self.seats(context, || Gate::new(leadership.clone()), &closed);
         let span = info_span!("election", lease = settings.name);
-        let (result, _) = join(elector.run(stop.clone()).instrument(span), gates).await;
+        let election = async {
+            let result = elector.run(stop.clone()).instrument(span).await;
+            closed.cancel();
+            result
+        };
+        let (result, ()) = join(election, seats).await;
         if let Err(error) = result {
             warn!(lease = settings.name, error = %Chain(&error), "could not release the lease; it will expire");
         }
     }
 
-    async fn serve_terms(&self, hosted: &Hosted, context: &Arc<RoleContext>, mut gate: Gate) {
+    /// A seat for every role that there could be, until `closed`: most are empty.
+    async fn seats(&self, context: &Arc<RoleContext>, gate: impl Fn() -> Gate, closed: &CancellationToken) {
+        join_all(ROLES.iter().map(|role| self.seat(role.name, context, gate(), closed))).await;
+    }
+
+    /// Serves whoever sits in the seat, term after term, until the gate closes.
+    async fn seat(&self, name: &'static str, context: &Arc<RoleContext>, mut gate: Gate, closed: &CancellationToken) {
+        let mut roster = self.roster.clone();
         loop {
-            self.states.enter(hosted.name, Phase::Standby, self.context.clock.now());
-            let Some(guard) = gate.next().await else { return };
-            self.serve(hosted, context, guard.term()).await;
+            let hosted = tokio::select! {
+                biased;
+                hosted = occupant(&mut roster, name) => hosted,
+                () = closed.cancelled() => return,
+            };
+            self.states.enter(name, Phase::Standby, self.context.clock.now());
+            let guard = tokio::select! {
+                biased;
+                () = replaced(&mut roster, &hosted) => continue,
+                guard = gate.next() => guard,
+            };
+            let Some(guard) = guard else { return };
+            let (part, leave) = guard.term().part();
+            let until_replaced = async {
+                replaced(&mut roster, &hosted).await;
+                info!(role = name, "configured anew: letting what is in flight end");
+                leave.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                () = self.serve(&hosted, context, &part) => {}
+                () = until_replaced => {}
+            }
             // Only now may the Lease be handed back: what was in flight has ended.
             drop(guard);
         }
@@ -162,6 +208,28 @@ impl Campaign {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         info!(role, term = term.id(), "term served");
+    }
+}
+
+/// Waits until somebody sits in the seat of that name.
+async fn occupant(roster: &mut watch::Receiver<Roster>, name: &str) -> Arc<Hosted> {
+    loop {
+        let found = roster.borrow_and_update().iter().find(|hosted| hosted.name == name).cloned();
+        if let Some(hosted) = found {
+            return hosted;
+        }
+        if roster.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Waits until another is to sit in this one's seat, or nobody.
+async fn replaced(roster: &mut watch::Receiver<Roster>, hosted: &Arc<Hosted>) {
+    while roster.borrow_and_update().iter().any(|other| Arc::ptr_eq(other, hosted)) {
+        if roster.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 

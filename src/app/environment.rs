@@ -9,6 +9,8 @@ use crate::process::{Clock, Dial, Entropy};
 use crate::roles::Instance;
 use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TraceSettings};
 
+use super::reload::Configuration;
+
 /// Everything outside the process that the daemon uses, as values.
 #[derive(Debug)]
 pub struct Environment {
@@ -28,6 +30,8 @@ pub struct Environment {
     pub instance: Instance,
     /// Where diagnostics are served, if anywhere.
     pub diagnostics: Option<TcpListener>,
+    /// Where the configuration comes from, if the daemon is to follow its changes.
+    pub configuration: Option<Configuration>,
 }
 
 impl Environment {

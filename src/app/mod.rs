@@ -3,15 +3,19 @@
 //! ```text
 //! serve:    diagnostics ─> driver (wait) ─> cluster caches ─> campaigns, one per Lease ─> stop
 //! campaign: driver ready ─> elector ∥ (gate ─> term ─> role.serve ─> again) ─> hand back ─> again
+//! reload:   file changed ─> judged ─> log, calls, campaigns follow ─> roles that it touches begin anew, in their terms
 //! ```
 
 mod board;
 mod campaign;
+mod campaigns;
 mod environment;
 mod plan;
+mod reload;
 mod role_states;
 mod run;
 
 pub use environment::{Environment, telemetry_settings};
 pub use plan::Plan;
+pub use reload::{Configuration, ConfigurationHandle, needs_restart};
 pub use run::{AppError, serve};

@@ -9,9 +9,12 @@ use serde_json::Value;
 use crate::cluster::rbac::{Rule, Rules};
 use crate::cluster::{Caches, Viewpoint, names};
 use crate::config::Loaded;
-use crate::roles::{LeasePolicy, LoadError, ROLES, Wiring};
+use crate::roles::{LeasePolicy, LoadError, ROLES, Wired, Wiring};
 
 use super::campaign::Hosted;
+
+/// The sections of the enabled roles.
+pub(super) type Sections = BTreeMap<&'static str, Value>;
 
 /// What will run, and what it needs.
 #[derive(Debug, Clone, Serialize)]
@@ -51,23 +54,27 @@ impl Lease {
     }
 }
 
-/// The enabled roles, loaded.
-pub(super) struct LoadedRoles {
-    pub(super) roles: Vec<(Lease, Hosted)>,
+/// An enabled role, loaded.
+pub(super) struct LoadedRole {
+    pub(super) lease: Lease,
+    pub(super) hosted: Hosted,
     pub(super) rules: Vec<Rule>,
 }
 
 /// Loads the enabled roles, in the order of [`ROLES`].
-pub(super) fn load(sections: &BTreeMap<&'static str, Value>, caches: &Caches) -> Result<LoadedRoles, LoadError> {
+pub(super) fn load(sections: &Sections, caches: &Caches) -> Result<Vec<LoadedRole>, LoadError> {
+    ROLES.iter().filter_map(|role| load_one(role.name, sections, caches).transpose()).collect()
+}
+
+/// Loads one role, if it is enabled.
+pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Result<Option<LoadedRole>, LoadError> {
+    let registration = ROLES.iter().find(|role| role.name == name);
+    let (Some(registration), Some(section)) = (registration, sections.get(name)) else { return Ok(None) };
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
-    let mut roles = Vec::new();
-    for registration in ROLES {
-        if let Some(section) = sections.get(registration.name) {
-            let role = (registration.load)(section, &mut wiring)?;
-            roles.push((Lease((registration.lease)(section)), Hosted { name: registration.name, role }));
-        }
-    }
-    Ok(LoadedRoles { roles, rules: wiring.into_rules() })
+    let role = (registration.load)(section, &mut wiring)?;
+    let Wired { rules, claims, minds } = wiring.into_wired();
+    let hosted = Hosted { name: registration.name, role, minds, _claims: claims };
+    Ok(Some(LoadedRole { lease: Lease((registration.lease)(section)), hosted, rules }))
 }
 
 impl Plan {
@@ -75,16 +82,16 @@ impl Plan {
     pub fn of(loaded: &Loaded, driver: &str) -> Result<Self, LoadError> {
         let election = &loaded.config.leader_election;
         let caches = Caches::new();
-        let LoadedRoles { roles, rules } = load(&loaded.roles, &caches)?;
+        let roles = load(&loaded.roles, &caches)?;
         let namespace = election.namespace.clone().unwrap_or_else(|| "NAMESPACE".to_owned());
         let mut all = Rules::default();
         all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespace), node: None }));
-        all.extend(rules);
+        all.extend(roles.iter().flat_map(|role| role.rules.iter().cloned()));
         let planned: Vec<PlannedRole> = roles
             .iter()
-            .map(|(lease, hosted)| PlannedRole {
-                name: hosted.name,
-                lease: lease.name(driver).filter(|_| election.enabled),
+            .map(|role| PlannedRole {
+                name: role.hosted.name,
+                lease: role.lease.name(driver).filter(|_| election.enabled),
             })
             .collect();
         if planned.iter().any(|role| role.lease.is_some()) {

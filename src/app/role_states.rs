@@ -54,6 +54,11 @@ impl RoleStates {
         self.change(role, |state| state.lease = lease.map(str::to_owned));
     }
 
+    /// The role is served no more, and shown no more.
+    pub(super) fn forget(&self, role: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(role);
+    }
+
     pub(super) fn failed(&self, role: &'static str, error: String) {
         self.change(role, |state| {
             state.restarts += 1;

@@ -1,6 +1,5 @@
 //! Starts everything in order, waits, and stops it in order: on one screen.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use thiserror::Error;
@@ -13,15 +12,15 @@ use crate::cluster::{
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, CsiOptions, Driver, DriverState};
 use crate::diagnostics::{self, Board};
-use crate::election::LeaseSettings;
-use crate::process::{Chain, Entropy, TaskEnd, TaskEnds, TaskFate, Tasks};
-use crate::roles::{Instance, LoadError, ROLES, RoleContext};
+use crate::process::{Chain, TaskEnd, TaskEnds, Tasks};
+use crate::roles::{LoadError, RoleContext};
 use crate::telemetry::{Meter, names};
 
-use super::board::{Leases, Shown};
-use super::campaign::{Campaign, Hosted};
+use super::board::{Faces, Leases, Shown};
+use super::campaigns::{Campaigns, LeaseFactory};
 use super::environment::Environment;
-use super::plan::{self, LoadedRoles};
+use super::plan::{self, LoadedRole};
+use super::reload::{Change, Minds, Reloader};
 use super::role_states::RoleStates;
 
 /// The daemon could not start, or could not go on.
@@ -67,30 +66,43 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
         leases: Leases::default(),
         clock,
     };
-    let enabled: Vec<&'static str> =
-        ROLES.iter().map(|role| role.name).filter(|name| loaded.roles.contains_key(name)).collect();
-    shown.register(&board, &loaded.warnings, &enabled);
-    let clients = Clients::connect(&environment.cluster, &client_options(config)).await.map_err(AppError::Cluster)?;
+    let (api_options, client_options) = (api_options(config), client_options(config));
+    let mut daemon = Daemon {
+        reloader: Reloader::new(environment.configuration, loaded, clock, meter.clone()),
+        csi: csi.clone(),
+        shown: shown.clone(),
+        board: board.clone(),
+        faces: Faces::default(),
+        caches: Caches::new(),
+        campaigns: None,
+    };
+    shown.register(&board, daemon.reloader.standing());
+    shown.configured(&board, &mut daemon.faces, daemon.reloader.current());
+    let clients = Clients::connect(&environment.cluster, &client_options).await.map_err(AppError::Cluster)?;
 
     info!(endpoint = shown.endpoint, "waiting for the driver");
     tasks.spawn("csi", csi.clone().run());
-    let driver = tokio::select! {
-        biased;
-        () = stop.cancelled() => return Ok(()),
-        ready = ready(&csi) => ready?,
-        end = essential_end(&mut ends, &board, meter) => return Err(AppError::TaskEnded(end)),
+    let ready = ready(&csi);
+    tokio::pin!(ready);
+    let driver = loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            ready = &mut ready => break ready?,
+            end = essential_end(&mut ends, &board, meter) => return Err(AppError::TaskEnded(end)),
+            (loaded, change) = daemon.reloader.next(Minds::new) => daemon.apply(loaded, change),
+        }
     };
     info!(driver = driver.name, version = driver.vendor_version(), capabilities = ?driver.capabilities.names(), "driver ready");
 
-    let caches = Caches::new();
-    let LoadedRoles { roles, .. } = plan::load(&loaded.roles, &caches)?;
+    let roles = plan::load(&daemon.reloader.current().roles, &daemon.caches)?;
     let mut instance = environment.instance;
     instance.namespace.get_or_insert_with(|| clients.namespace.clone());
     let view =
         Viewpoint { driver: &driver.name, namespace: instance.namespace.as_deref(), node: instance.node.as_deref() };
-    caches.start(&clients, &view, &tasks, meter, clock, entropy.clone());
-    shown.register_caches(&board, &caches);
-    let api = Api::new(clients.work.clone(), &api_options(config), meter.clone());
+    daemon.caches.start(&clients, &view, &tasks, meter, clock, entropy.clone());
+    shown.register_caches(&board, &daemon.caches);
+    let api = Api::new(clients.work.clone(), &api_options, meter.clone());
     let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
     let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone());
     tasks.spawn("events", events.clone().run());
@@ -106,86 +118,94 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
         entropy: entropy.clone(),
         instance,
     };
-    let leases = LeaseFactory::new(config, &context.instance, entropy);
-    let running = start_campaigns(roles, &driver, &leases, &shown, &context, &clients.election, &stop);
-    let result = supervise(running, &csi, &mut ends, &board, meter, &stop).await;
+    let election = daemon.reloader.current().config.leader_election.clone();
+    let leases = LeaseFactory::new(&election, &context.instance, entropy);
+    let mut campaigns = Campaigns::new(leases, shown, context, clients.election.clone(), stop.clone());
+    campaigns.change([], roles, &election);
+    daemon.campaigns = Some(campaigns);
+    let result = daemon.supervise(&csi, &mut ends, meter, &stop).await;
     diagnostics_stop.cancel();
     info!("stopped");
     result
 }
 
-/// The campaigns in progress.
-struct Running {
-    /// Holds the campaigns' tasks.
-    _tasks: Tasks,
-    ends: TaskEnds,
-    count: usize,
+/// What a changed configuration changes.
+struct Daemon {
+    reloader: Reloader,
+    csi: Csi,
+    shown: Shown,
+    board: Board,
+    faces: Faces,
+    caches: Caches,
+    /// `None`: the driver is not ready yet, and no role is loaded.
+    campaigns: Option<Campaigns>,
 }
 
-/// One campaign per Lease, with the roles that are led together.
-fn start_campaigns(
-    roles: Vec<(plan::Lease, Hosted)>,
-    driver: &Driver,
-    leases: &LeaseFactory<'_>,
-    shown: &Shown,
-    context: &RoleContext,
-    election: &kube::Client,
-    stop: &CancellationToken,
-) -> Running {
-    let (tasks, ends) = Tasks::new("campaign");
-    let mut count = 0;
-    for (lease, roles) in by_lease(roles, driver) {
-        let settings = lease.clone().and_then(|name| leases.settings(name));
-        for hosted in &roles {
-            shown.states.lease(hosted.name, settings.as_ref().map(|settings| settings.name.as_str()));
-        }
-        let campaign = Campaign {
-            lease: settings,
-            election: election.clone(),
-            roles,
-            states: shown.states.clone(),
-            leases: shown.leases.clone(),
-            context: context.clone(),
-            stop: stop.clone(),
-        };
-        tasks.spawn(lease.unwrap_or_else(|| "without-lease".to_owned()), campaign.run());
-        count += 1;
-    }
-    Running { _tasks: tasks, ends, count }
-}
-
-/// Waits for the campaigns to end, or for something that the daemon cannot go on from.
-async fn supervise(
-    mut running: Running,
-    csi: &Csi,
-    ends: &mut TaskEnds,
-    board: &Board,
-    meter: &Meter,
-    stop: &CancellationToken,
-) -> Result<(), AppError> {
-    let result = loop {
-        tokio::select! {
-            biased;
-            Some(end) = running.ends.next(), if running.count > 0 => {
-                running.count -= 1;
-                if end.fate != TaskFate::Returned || !stop.is_cancelled() {
+impl Daemon {
+    /// Waits for the campaigns to end, or for something that the daemon cannot go on from.
+    async fn supervise(
+        mut self,
+        csi: &Csi,
+        ends: &mut TaskEnds,
+        meter: &Meter,
+        stop: &CancellationToken,
+    ) -> Result<(), AppError> {
+        let result = loop {
+            let Some(campaigns) = &mut self.campaigns else { return Ok(()) };
+            let (idle, minds) = (campaigns.is_idle(), campaigns.minds());
+            tokio::select! {
+                biased;
+                ended = campaigns.ended(), if !idle => if let Err(end) = ended {
                     break Err(AppError::TaskEnded(end));
+                },
+                () = stop.cancelled(), if idle => break Ok(()),
+                reason = fatal(csi) => break Err(AppError::Driver(reason)),
+                end = essential_end(ends, &self.board, meter) => break Err(AppError::TaskEnded(end)),
+                (loaded, change) = self.reloader.next(|| minds.clone()), if !stop.is_cancelled() => {
+                    self.apply(loaded, change);
                 }
             }
-            () = stop.cancelled(), if running.count == 0 => break Ok(()),
-            reason = fatal(csi) => break Err(AppError::Driver(reason)),
-            end = essential_end(ends, board, meter) => break Err(AppError::TaskEnded(end)),
+        };
+        if let Err(error) = &result {
+            error!(error = %Chain(error), "stopping");
+            // The other campaigns still hand their Leases back.
+            stop.cancel();
+            while let Some(campaigns) = self.campaigns.as_mut().filter(|campaigns| !campaigns.is_idle()) {
+                let _ = campaigns.ended().await;
+            }
         }
-    };
-    if let Err(error) = &result {
-        error!(error = %Chain(error), "stopping");
-        // The other campaigns still hand their Leases back.
-        stop.cancel();
-        while running.count > 0 && running.ends.next().await.is_some() {
-            running.count -= 1;
-        }
+        result
     }
-    result
+
+    /// Brings a configuration into effect that was found fit for it. All that could fail comes first.
+    fn apply(&mut self, loaded: Loaded, change: Change) {
+        let anew = change.added.iter().chain(&change.restarted).filter(|_| self.campaigns.is_some());
+        let roles: Result<Vec<LoadedRole>, LoadError> =
+            anew.filter_map(|name| plan::load_one(name, &loaded.roles, &self.caches).transpose()).collect();
+        let roles = match roles {
+            Ok(roles) => roles,
+            Err(error) => return self.reloader.failed(&error),
+        };
+        if let Some(log) = self.reloader.level().filter(|_| change.log) {
+            let level = &loaded.config.telemetry.logs.level;
+            // Before, for the new level may not show it.
+            info!(level, "the log's level changes");
+            if let Err(error) = log.set(level) {
+                error!(error = %Chain(&error), "the log's level stays");
+            }
+        }
+        if change.calls {
+            self.csi.set_options(csi_options(&loaded.config));
+        }
+        if let Some(campaigns) = &mut self.campaigns {
+            campaigns.change(change.removed.iter().copied(), roles, &loaded.config.leader_election);
+        }
+        for role in &change.removed {
+            self.shown.states.forget(role);
+        }
+        self.shown.configured(&self.board, &mut self.faces, &loaded);
+        self.reloader.applied(loaded, change);
+    }
 }
 
 /// Waits for the driver to be ready for the first time.
@@ -222,44 +242,6 @@ async fn essential_end(ends: &mut TaskEnds, board: &Board, meter: &Meter) -> Tas
     meter.counter(&names::TASK_FAILURES, &[("task", &end.task)]).increment(1);
     board.task_failed(&end);
     end
-}
-
-fn by_lease(roles: Vec<(plan::Lease, Hosted)>, driver: &Driver) -> BTreeMap<Option<String>, Vec<Hosted>> {
-    let mut grouped: BTreeMap<Option<String>, Vec<Hosted>> = BTreeMap::new();
-    for (lease, hosted) in roles {
-        grouped.entry(lease.name(&driver.name)).or_default().push(hosted);
-    }
-    grouped
-}
-
-/// Makes each Lease's settings.
-struct LeaseFactory<'a> {
-    config: &'a Config,
-    namespace: String,
-    identity: String,
-}
-
-impl<'a> LeaseFactory<'a> {
-    /// The namespace is the configured one, else the pod's, else the kubeconfig's.
-    fn new(config: &'a Config, instance: &Instance, entropy: &Entropy) -> Self {
-        let configured = config.leader_election.namespace.clone();
-        let namespace = configured.or_else(|| instance.namespace.clone()).unwrap_or_default();
-        Self { config, namespace, identity: crate::election::identity(&instance.host, entropy) }
-    }
-
-    /// `None` if election is switched off.
-    fn settings(&self, name: String) -> Option<LeaseSettings> {
-        let section = &self.config.leader_election;
-        section.enabled.then(|| LeaseSettings {
-            namespace: self.namespace.clone(),
-            name,
-            identity: self.identity.clone(),
-            lease_duration: section.lease_duration,
-            renew_deadline: section.renew_deadline,
-            retry_period: section.retry_period,
-            labels: section.labels.clone(),
-        })
-    }
 }
 
 fn csi_options(config: &Config) -> CsiOptions {

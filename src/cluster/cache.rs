@@ -269,6 +269,21 @@ impl<K: Cached> Cache<K> {
         }
     }
 
+    /// What is held is not what is wanted from now on: nothing may be decided before the next list.
+    pub(super) fn unsync(&self) {
+        self.0.synced.send_replace(false);
+    }
+
+    /// Forgets everything, for nobody wants it any more: what is held would grow old.
+    pub(super) fn vacate(&self) {
+        self.unsync();
+        *self.0.store.write().unwrap_or_else(PoisonError::into_inner) = Fanout::default();
+        locked(&self.0.progress).last_error = None;
+        if let Some(setup) = self.0.setup.get() {
+            setup.objects.set(0.0);
+        }
+    }
+
     /// Records that a list or a watch failed.
     pub(super) fn failed(&self, error: String) {
         if let Some(setup) = self.0.setup.get() {

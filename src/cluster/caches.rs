@@ -1,11 +1,12 @@
 //! Each kind once, whoever asks.
 //!
 //! Roles say what they want while they load, offline: that makes the handles and the RBAC rules. The watches start when
-//! the driver's name is known; a kind that is wanted later starts at once.
+//! the driver's name is known; a kind that is wanted later starts at once. Who may go before the daemon does holds a
+//! [`Claim`]: a kind that nobody claims any more is neither watched nor held, for the right to read it may be gone, too.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -14,8 +15,9 @@ use super::cache::{Cache, CacheStatus};
 use super::clients::Clients;
 use super::objects::Cached;
 use super::rbac::Rule;
-use super::scope::{Asked, Viewpoint, WatchScope};
+use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope};
 use super::watch::{self, Watched};
+use crate::process::watch as value;
 use crate::process::{Clock, Entropy, Tasks};
 use crate::telemetry::Meter;
 
@@ -38,6 +40,33 @@ struct Wanted<K: Cached> {
     asked: Asked,
     /// The way to one namespace, known if the kind has them.
     in_namespace: Option<InNamespace<K>>,
+    /// What its watch is to hold, once it runs.
+    scope: value::Sender<Option<WatchScope>>,
+}
+
+/// Keeps a kind wanted. Dropped, it is one less who wants it.
+#[must_use = "dropping it withdraws the claim"]
+pub struct Claim {
+    caches: Weak<Mutex<State>>,
+    kind: TypeId,
+    ask: u64,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Some(caches) = self.caches.upgrade() else { return };
+        let mut state = caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { wanted, start } = &mut *state;
+        for wanted in wanted.iter_mut().filter(|wanted| wanted.kind() == self.kind) {
+            wanted.withdraw(self.ask, start.as_ref());
+        }
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&self.ask).finish()
+    }
 }
 
 /// What a watch needs to run.
@@ -56,6 +85,9 @@ struct Start {
 /// A wanted kind when it no longer matters which.
 trait AnyWanted: Send + Sync {
     fn start(&self, start: &Start);
+    fn withdraw(&mut self, ask: u64, start: Option<&Start>);
+    fn is_wanted(&self) -> bool;
+    fn kind(&self) -> TypeId;
     fn status(&self) -> CacheStatus;
     fn rule(&self, view: &Viewpoint<'_>) -> Rule;
     fn as_any(&mut self) -> &mut dyn Any;
@@ -64,15 +96,27 @@ trait AnyWanted: Send + Sync {
 impl<K: Cached> AnyWanted for Wanted<K> {
     fn start(&self, start: &Start) {
         self.cache.set_up(&start.driver, &start.meter, start.clock);
-        let view =
-            Viewpoint { driver: &start.driver, namespace: start.namespace.as_deref(), node: start.node.as_deref() };
-        let scope = self.asked.scope(&view);
-        let api = match (self.in_namespace, &scope.namespace) {
-            (Some(within), Some(namespace)) => within(start.client.clone(), namespace),
-            _ => kube::Api::all(start.client.clone()),
+        self.scope.send_replace(self.asked.scope(&start.view()));
+        let (client, in_namespace) = (start.client.clone(), self.in_namespace);
+        let api = move |namespace: Option<&str>| match (in_namespace, namespace) {
+            (Some(within), Some(namespace)) => within(client.clone(), namespace),
+            _ => kube::Api::all(client.clone()),
         };
-        let future = watch::run(self.cache.clone(), api, scope.labels, start.clock, start.entropy.clone());
+        let future = watch::run(self.cache.clone(), api, self.scope.subscribe(), start.clock, start.entropy.clone());
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
+    }
+
+    fn withdraw(&mut self, ask: u64, start: Option<&Start>) {
+        self.asked.withdraw(ask);
+        self.turn(start);
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    fn kind(&self) -> TypeId {
+        TypeId::of::<K>()
     }
 
     fn status(&self) -> CacheStatus {
@@ -80,7 +124,11 @@ impl<K: Cached> AnyWanted for Wanted<K> {
     }
 
     fn rule(&self, view: &Viewpoint<'_>) -> Rule {
-        let of = if self.asked.scope(view).namespace.is_some() { Rule::namespaced } else { Rule::cluster };
+        let of = if self.asked.scope(view).is_some_and(|scope| scope.namespace.is_some()) {
+            Rule::namespaced
+        } else {
+            Rule::cluster
+        };
         let reason = if K::OPTIONAL { "shared cache, if the cluster has the kind" } else { "shared cache" };
         of(&K::Kind::group(&()), &K::Kind::plural(&()), &["list", "watch"], reason)
     }
@@ -90,42 +138,93 @@ impl<K: Cached> AnyWanted for Wanted<K> {
     }
 }
 
+impl<K: Cached> Wanted<K> {
+    /// Turns the watch that runs to what is asked for now.
+    fn turn(&self, start: Option<&Start>) {
+        let Some(start) = start else { return };
+        let scope = self.asked.scope(&start.view());
+        self.scope.send_if_modified(|current| {
+            let differs = *current != scope;
+            if differs {
+                self.cache.unsync();
+                *current = scope;
+            }
+            differs
+        });
+    }
+}
+
+impl Start {
+    fn view(&self) -> Viewpoint<'_> {
+        Viewpoint { driver: &self.driver, namespace: self.namespace.as_deref(), node: self.node.as_deref() }
+    }
+}
+
 impl Caches {
     /// No caches yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The cache of a kind: the same one for whoever asks.
+    /// The cache of a kind, for as long as the daemon runs: the same one for whoever asks.
     pub fn want<K: Cached>(&self) -> Cache<K> {
-        self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole())
+        self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole()).0
     }
 
-    /// The cache of a kind, which need not hold more of it than `scope`. A watch that runs keeps the scope that it has.
+    /// The same for as long as the claim is held.
+    pub fn claim<K: Cached>(&self) -> (Cache<K>, Claim) {
+        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole());
+        (cache, self.claimed::<K>(ask))
+    }
+
+    /// The cache of a kind, which need not hold more of it than `scope`, for as long as the daemon runs.
     pub fn want_in<K>(&self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
+    where
+        K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
+    {
+        self.enter_in(Arc::new(scope)).0
+    }
+
+    /// The same for as long as the claim is held.
+    pub fn claim_in<K>(&self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> (Cache<K>, Claim)
+    where
+        K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
+    {
+        let (cache, ask) = self.enter_in(Arc::new(scope));
+        (cache, self.claimed::<K>(ask))
+    }
+
+    fn enter_in<K>(&self, scope: ScopeOf) -> (Cache<K>, u64)
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
         self.enter(|wanted: &mut Wanted<K>| {
             wanted.in_namespace = Some(kube::Api::namespaced);
-            wanted.asked.part(Arc::new(scope));
+            wanted.asked.part(scope)
         })
     }
 
-    fn enter<K: Cached>(&self, ask: impl FnOnce(&mut Wanted<K>)) -> Cache<K> {
+    fn enter<K: Cached>(&self, ask: impl FnOnce(&mut Wanted<K>) -> u64) -> (Cache<K>, u64) {
         let mut state = self.state();
-        if let Some(held) = state.wanted.iter_mut().find_map(|wanted| wanted.as_any().downcast_mut::<Wanted<K>>()) {
-            ask(held);
-            return held.cache.clone();
+        let State { wanted, start } = &mut *state;
+        if let Some(held) = wanted.iter_mut().find_map(|wanted| wanted.as_any().downcast_mut::<Wanted<K>>()) {
+            let ask = ask(held);
+            held.turn(start.as_ref());
+            return (held.cache.clone(), ask);
         }
-        let mut wanted = Wanted { cache: Cache::<K>::new(), asked: Asked::default(), in_namespace: None };
-        ask(&mut wanted);
-        if let Some(start) = &state.start {
-            wanted.start(start);
+        let scope = value::Sender::new(None);
+        let mut new = Wanted { cache: Cache::<K>::new(), asked: Asked::default(), in_namespace: None, scope };
+        let ask = ask(&mut new);
+        if let Some(start) = start {
+            new.start(start);
         }
-        let cache = wanted.cache.clone();
-        state.wanted.push(Box::new(wanted));
-        cache
+        let cache = new.cache.clone();
+        wanted.push(Box::new(new));
+        (cache, ask)
+    }
+
+    fn claimed<K: Cached>(&self, ask: u64) -> Claim {
+        Claim { caches: Arc::downgrade(&self.0), kind: TypeId::of::<K>(), ask }
     }
 
     /// Starts the watch of every wanted kind, each a task of `tasks`, seen from `view`. Only the first call counts.
@@ -160,17 +259,17 @@ impl Caches {
 
     /// The rights that the wanted caches need.
     pub fn rules(&self, view: &Viewpoint<'_>) -> Vec<Rule> {
-        self.state().wanted.iter().map(|wanted| wanted.rule(view)).collect()
+        self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).map(|wanted| wanted.rule(view)).collect()
     }
 
-    /// How each cache is doing, in the order in which they were wanted.
+    /// How each cache that is wanted is doing, in the order in which they first were.
     pub fn status(&self) -> Vec<CacheStatus> {
-        self.state().wanted.iter().map(|wanted| wanted.status()).collect()
+        self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).map(|wanted| wanted.status()).collect()
     }
 
     /// Whether every wanted cache completed a list.
     pub fn all_synced(&self) -> bool {
-        self.state().wanted.iter().all(|wanted| wanted.status().synced)
+        self.status().iter().all(|status| status.synced)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -180,6 +279,6 @@ impl Caches {
 
 impl fmt::Debug for Caches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.state().wanted.iter().map(|wanted| wanted.status().kind)).finish()
+        f.debug_list().entries(self.status().iter().map(|status| status.kind)).finish()
     }
 }

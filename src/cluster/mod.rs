@@ -39,7 +39,7 @@ mod watch;
 
 pub use api::{Api, ApiOptions, SecretData};
 pub use cache::{Cache, CacheStatus, Subscription};
-pub use caches::Caches;
+pub use caches::{Caches, Claim};
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
 pub use config::KubernetesSection;
 pub use error::{ApiError, ApiErrorKind, Verb};

@@ -3,6 +3,7 @@
 //! Most kinds are watched whole. Of a kind whose objects each daemon makes for itself, a role asks for its own: that is
 //! said as a function of where the daemon runs, because roles load before anybody knows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// From where a daemon looks at the cluster.
@@ -35,31 +36,55 @@ pub struct WatchScope {
 /// A scope that depends on the viewpoint.
 pub(super) type ScopeOf = Arc<dyn Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync>;
 
-/// What was asked for, by all who asked.
+/// What was asked for, by all who asked and still do.
 #[derive(Clone, Default)]
 pub(super) struct Asked {
-    whole: bool,
-    scopes: Vec<ScopeOf>,
+    next: u64,
+    asks: BTreeMap<u64, Ask>,
+}
+
+/// What one of them asked for.
+#[derive(Clone)]
+enum Ask {
+    Whole,
+    Part(ScopeOf),
 }
 
 impl Asked {
-    /// Somebody wants all objects.
-    pub(super) fn whole(&mut self) {
-        self.whole = true;
+    /// Somebody wants all objects. Returns the number to [`withdraw`](Self::withdraw) it by.
+    pub(super) fn whole(&mut self) -> u64 {
+        self.note(Ask::Whole)
     }
 
     /// Somebody wants those of a scope.
-    pub(super) fn part(&mut self, scope: ScopeOf) {
-        self.scopes.push(scope);
+    pub(super) fn part(&mut self, scope: ScopeOf) -> u64 {
+        self.note(Ask::Part(scope))
     }
 
-    /// The one scope that serves all: theirs if they agree, everything if they do not.
-    pub(super) fn scope(&self, view: &Viewpoint<'_>) -> WatchScope {
-        let mut scopes = self.scopes.iter().map(|scope| scope(view));
-        match scopes.next() {
-            Some(first) if !self.whole && scopes.all(|scope| scope == first) => first,
-            _ => WatchScope::default(),
-        }
+    fn note(&mut self, ask: Ask) -> u64 {
+        self.next += 1;
+        self.asks.insert(self.next, ask);
+        self.next
+    }
+
+    /// Somebody wants nothing any more.
+    pub(super) fn withdraw(&mut self, ask: u64) {
+        self.asks.remove(&ask);
+    }
+
+    /// Whether anybody wants anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.asks.is_empty()
+    }
+
+    /// The one scope that serves all: theirs if they agree, everything if they do not. `None`: nobody asks.
+    pub(super) fn scope(&self, view: &Viewpoint<'_>) -> Option<WatchScope> {
+        let mut scopes = self.asks.values().map(|ask| match ask {
+            Ask::Whole => WatchScope::default(),
+            Ask::Part(scope) => scope(view),
+        });
+        let first = scopes.next()?;
+        Some(if scopes.all(|scope| scope == first) { first } else { WatchScope::default() })
     }
 }
 
@@ -77,14 +102,22 @@ mod tests {
         };
         let view = Viewpoint { namespace: Some("kube"), ..Viewpoint::of("demo") };
         let mut asked = Asked::default();
-        assert_eq!(asked.scope(&view), WatchScope::default());
-        asked.part(part("a"));
-        asked.part(part("a"));
-        assert_eq!(asked.scope(&view), WatchScope { namespace: Some("kube".into()), labels: Some("a=demo".into()) });
+        let narrow = WatchScope { namespace: Some("kube".into()), labels: Some("a=demo".into()) };
+        assert_eq!(asked.scope(&view), None);
+        let first = asked.part(part("a"));
+        let second = asked.part(part("a"));
+        assert_eq!(asked.scope(&view), Some(narrow.clone()));
         let mut differing = asked.clone();
         differing.part(part("b"));
-        assert_eq!(differing.scope(&view), WatchScope::default());
-        asked.whole();
-        assert_eq!(asked.scope(&view), WatchScope::default());
+        assert_eq!(differing.scope(&view), Some(WatchScope::default()));
+        let whole = asked.whole();
+        assert_eq!(asked.scope(&view), Some(WatchScope::default()));
+        // Who goes takes nothing from the others.
+        asked.withdraw(whole);
+        asked.withdraw(first);
+        assert_eq!(asked.scope(&view), Some(narrow));
+        asked.withdraw(second);
+        assert_eq!(asked.scope(&view), None);
+        assert!(asked.is_empty());
     }
 }

@@ -27,7 +27,8 @@ use tracing::{debug, warn};
 use super::cache::Cache;
 use super::fanout::News;
 use super::objects::Cached;
-use crate::process::{Clock, Entropy, chain};
+use super::scope::WatchScope;
+use crate::process::{Clock, Entropy, chain, watch};
 
 /// How long the server may keep one watch open. Short, because a connection that died silently is noticed only when this
 /// is over; asking again costs one request.
@@ -106,9 +107,40 @@ impl<K: Cached> Resource for Watched<K> {
     }
 }
 
+/// Watches what the scope says, as it changes. While it says nothing, nothing is watched and nothing held.
 pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
-    api: kube::Api<Watched<K>>,
+    api: impl Fn(Option<&str>) -> kube::Api<Watched<K>>,
+    mut scope: watch::Receiver<Option<WatchScope>>,
+    clock: Clock,
+    entropy: Entropy,
+) {
+    loop {
+        let wanted = scope.borrow_and_update().clone();
+        let changed = async {
+            if scope.changed().await.is_err() {
+                // The caches are gone, and whoever reads this one keeps it: on as it is.
+                std::future::pending::<()>().await;
+            }
+        };
+        if let Some(WatchScope { namespace, labels }) = wanted {
+            let api = api(namespace.as_deref());
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = keep(&cache, &api, labels, clock, entropy.clone()) => {}
+            }
+        } else {
+            cache.vacate();
+            changed.await;
+        }
+    }
+}
+
+/// Feeds the cache from one scope, for ever.
+async fn keep<K: Cached>(
+    cache: &Cache<K>,
+    api: &kube::Api<Watched<K>>,
     labels: Option<String>,
     clock: Clock,
     entropy: Entropy,
@@ -118,7 +150,7 @@ pub(super) async fn run<K: Cached>(
     config.label_selector = labels;
     let mut after = None;
     loop {
-        let restart = follow(&cache, &api, &config, clock, &mut backoff, after).await;
+        let restart = follow(cache, api, &config, clock, &mut backoff, after).await;
         debug!(kind = K::KIND, because = ?restart, "listing again");
         after = Some(restart);
         if restart == Restart::Asked {

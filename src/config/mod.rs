@@ -188,11 +188,27 @@ pub fn load(sources: &Sources, roles: &[RoleSection]) -> Result<Loaded, Rejected
     }
     faults.extend(checked.into_vec().into_iter().map(|fault| merged.trace(fault)));
     if !faults.is_empty() {
+        for fault in &mut faults {
+            fault.found = without_credentials(&fault.found);
+        }
         faults.sort_by(|a, b| a.key.cmp(&b.key));
         return Err(Rejected { faults });
     }
     let warnings = warnings(&config, &enabled, roles);
     Ok(Loaded { config, roles: enabled, warnings })
+}
+
+/// A fault is shown in logs and on the status page: what stands before the @ of an address may be a password.
+fn without_credentials(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '`')).unwrap_or(part.len());
+        let host = part[..end].rfind('@').map_or(0, |at| at + 1);
+        shown.push_str("://");
+        shown.push_str(&part[host..]);
+    }
+    shown
 }
 
 fn section<T: Section>(key: &str, merged: &mut layers::Merged, faults: &mut Faults) -> T {

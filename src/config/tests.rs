@@ -212,6 +212,21 @@ fn a_fault_in_the_file_is_found_even_where_a_variable_hides_it() {
 }
 
 #[test]
+fn a_password_in_an_address_is_not_told_with_the_fault() {
+    for text in [
+        "telemetry: {traces: {endpoint: 'http://user:hunter2@collector:4317'}}",
+        "telemetry: {traces: {endpoint: {a: 'http://user:hunter2@collector'}}}",
+        "telemetry:\n  traces:\n    endpoint: http://user:hunter2@collector\n   x: 1\n",
+        "telemetry:\n  traces: {endpoint: \"http://user:hunter2@collector\n",
+        "csi: {timeout: 'http://user:hunter2@collector/a b@c'}",
+    ] {
+        let told = faults(text, &[]).join("\n");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    assert_eq!(without_credentials("see http://a:b@c/d@e, ftp://x and y@z"), "see http://c/d@e, ftp://x and y@z");
+}
+
+#[test]
 fn all_faults_are_reported_at_once() {
     let text = "\
 csi:

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -31,7 +31,7 @@ use crate::process::Clock;
 use crate::telemetry::{Meter, names};
 
 /// How calls are made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CsiOptions {
     /// The deadline of each call.
     pub timeout: Duration,
@@ -71,12 +71,14 @@ impl<T: prost::Message + fmt::Debug + Default + 'static> Response for T {}
 pub struct Client {
     route: Arc<Route>,
     caller: Arc<Caller>,
-    timeout: Duration,
+    /// A deadline of this client's own, instead of the configured one.
+    timeout: Option<Duration>,
 }
 
 /// What all clients of one process share.
 pub(super) struct Caller {
-    pub(super) options: CsiOptions,
+    /// As they are now: a call goes by those that it began with.
+    options: RwLock<CsiOptions>,
     driver_name: Mutex<Arc<str>>,
     pub(super) meter: Meter,
     pub(super) clock: Clock,
@@ -91,7 +93,17 @@ const DEADLINE_MESSAGE: &str = "context deadline exceeded";
 impl Caller {
     pub(super) fn new(options: CsiOptions, meter: Meter, clock: Clock) -> Self {
         let propagator = TraceContextPropagator::new();
-        Self { options, driver_name: Mutex::new(UNKNOWN_DRIVER.into()), meter, clock, propagator }
+        Self { options: RwLock::new(options), driver_name: Mutex::new(UNKNOWN_DRIVER.into()), meter, clock, propagator }
+    }
+
+    /// How calls that begin now are made.
+    pub(super) fn options(&self) -> CsiOptions {
+        *self.options.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How calls are made from here on.
+    pub(super) fn set_options(&self, options: CsiOptions) {
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
     /// What the metric says from here on.
@@ -106,8 +118,7 @@ impl Caller {
 
 impl Client {
     pub(super) fn new(route: Arc<Route>, caller: Arc<Caller>) -> Self {
-        let timeout = caller.options.timeout;
-        Self { route, caller, timeout }
+        Self { route, caller, timeout: None }
     }
 
     pub(super) fn route(&self) -> &Arc<Route> {
@@ -117,7 +128,7 @@ impl Client {
     /// The same client with another deadline for each call.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { timeout, ..self.clone() }
+        Self { timeout: Some(timeout), ..self.clone() }
     }
 
     pub(super) async fn call<Q: Request, R: Response>(&self, method: Method, request: Q) -> Result<R, RpcError> {
@@ -133,15 +144,17 @@ impl Client {
             rpc.grpc.status_code = Empty,
         );
         let mut observation = Observation::begin(&self.caller, method, span.clone());
+        let mut options = self.caller.options();
+        options.timeout = self.timeout.unwrap_or(options.timeout);
         async {
             debug!(method = method.path, request = %Line::whole(&request), "rpc request");
             let secrets = Secrets::of(request.secrets());
             let answer: Result<R, RpcError> = self
-                .send(method, request, &observation)
+                .send(method, request, options, &observation)
                 .await
                 .map_err(|(code, message)| RpcError { method: method.path, code, message: secrets.strip(&message) });
             observation.end(&answer);
-            let limit = self.caller.options.max_log_length;
+            let limit = options.max_log_length;
             match &answer {
                 Ok(response) => {
                     debug!(method = method.path, code = "OK", response = %Line::cut(response, limit), "rpc response");
@@ -161,35 +174,36 @@ impl Client {
         &self,
         method: Method,
         request: Q,
+        options: CsiOptions,
         observation: &Observation,
     ) -> Result<R, (Code, String)> {
         let channel = self.route.channel().map_err(|why| (Code::Unavailable, why.to_string()))?;
         let mut request = tonic::Request::new(request);
-        request.set_timeout(self.timeout);
+        request.set_timeout(options.timeout);
         self.caller.propagator.inject_context(&observation.span.context(), &mut Headers(request.metadata_mut()));
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.caller.options.max_message_bytes);
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(options.max_message_bytes);
         let exchange = async {
             grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
             grpc.unary(request, PathAndQuery::from_static(method.path), ProstCodec::<Q, R>::default()).await
         };
-        match timeout(self.timeout, exchange).await {
+        match timeout(options.timeout, exchange).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(self.refusal(&status, observation.elapsed())),
+            Ok(Err(status)) => Err(refusal(&status, observation.elapsed(), options.timeout)),
             Err(_) => Err((Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned())),
         }
     }
+}
 
-    /// What a status means: the driver's word as it stands, or what became of the connection.
-    fn refusal(&self, status: &Status, elapsed: Duration) -> (Code, String) {
-        // Both ends count the same deadline, and the driver's server may be the first to say so.
-        if status.code() == Code::Cancelled && elapsed >= self.timeout {
-            return (Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned());
-        }
-        match status.source() {
-            // Only a status that was made on this side has a cause.
-            Some(cause) => (Code::Unavailable, format!("call broken off: {}", root(cause))),
-            None => (status.code(), status.message().to_owned()),
-        }
+/// What a status means: the driver's word as it stands, or what became of the connection.
+fn refusal(status: &Status, elapsed: Duration, limit: Duration) -> (Code, String) {
+    // Both ends count the same deadline, and the driver's server may be the first to say so.
+    if status.code() == Code::Cancelled && elapsed >= limit {
+        return (Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned());
+    }
+    match status.source() {
+        // Only a status that was made on this side has a cause.
+        Some(cause) => (Code::Unavailable, format!("call broken off: {}", root(cause))),
+        None => (status.code(), status.message().to_owned()),
     }
 }
 

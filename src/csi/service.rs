@@ -68,6 +68,11 @@ impl Csi {
         }
     }
 
+    /// Makes calls like this from now on. One that is under way goes by what it began with.
+    pub fn set_options(&self, options: CsiOptions) {
+        self.caller.set_options(options);
+    }
+
     /// How many connections led to a ready driver.
     pub fn connections(&self) -> u64 {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).0
@@ -124,7 +129,7 @@ impl Csi {
     async fn meet(&self, known: Option<&Arc<Driver>>, pace: &mut Pace) -> Result<Met, HandshakeError> {
         let mut trouble = Trouble::default();
         loop {
-            match Connection::open(&self.dial, self.caller.options.timeout).await {
+            match Connection::open(&self.dial, self.caller.options().timeout).await {
                 Err(error) => self.tell(&error.into(), &mut trouble),
                 Ok(connection) => {
                     self.caller.meter.counter(&names::DRIVER_CONNECTIONS, &[]).increment(1);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::configuration::ConfigurationReport;
 use super::health::Check;
 use super::report::{
     Age, CacheReport, ConditionReport, DriverReport, Overall, QueueReport, RoleReport, StatusReport, TableReport,
@@ -51,6 +52,7 @@ enum Entry {
     Caches(Source<Vec<CacheReport>>),
     Queue(Source<QueueReport>, Source<Vec<WorkReport>>),
     Tasks(Source<Vec<String>>),
+    Configuration(Source<ConfigurationReport>),
     Warnings(Vec<String>),
     Readiness(Condition),
     Liveness(Condition),
@@ -145,6 +147,11 @@ impl Board {
     /// Shows the running tasks of a scope.
     pub fn tasks(&self, source: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Registered {
         self.register(Entry::Tasks(Arc::new(source)))
+    }
+
+    /// Shows the configuration. The last one registered counts.
+    pub fn configuration(&self, source: impl Fn() -> ConfigurationReport + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Configuration(Arc::new(source)))
     }
 
     /// Shows what is odd about the configuration.
@@ -259,6 +266,7 @@ impl Board {
             tasks: Vec::new(),
             task_failures,
             task_failures_total,
+            configuration: None,
             warnings: Vec::new(),
             tables: Vec::new(),
         };
@@ -274,6 +282,7 @@ impl Board {
                 }
                 Entry::Tasks(source) => report.tasks.extend(source()),
                 Entry::Table(source) => report.tables.push(source()),
+                Entry::Configuration(source) => report.configuration = Some(source()),
                 Entry::Warnings(warnings) => report.warnings.extend(warnings),
                 Entry::Readiness(_) | Entry::Liveness(_) | Entry::Lease(_) => {}
             }

@@ -21,6 +21,7 @@
 
 mod board;
 mod config;
+mod configuration;
 mod health;
 mod page;
 mod report;
@@ -28,6 +29,7 @@ mod server;
 
 pub use board::{Board, Registered};
 pub use config::DiagnosticsSection;
+pub use configuration::{ConfigurationReport, FaultReport, RefusedBecause, RefusedReport};
 pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{

@@ -4,6 +4,9 @@
 //! saved to a file. It reloads itself. Every value goes through [`Text`], because driver names and errors are a driver's
 //! words, not ours. Colour never speaks alone: each badge says its state.
 
+#[path = "page_configuration.rs"]
+mod configuration;
+
 use std::fmt::{self, Display, Write as _};
 
 use jiff::Timestamp;
@@ -132,6 +135,9 @@ pub fn render(report: &StatusReport) -> String {
     caches(&mut out, &report.caches);
     queues(&mut out, &report.queues);
     out.push_str("</div>\n");
+    if let Some(shown) = &report.configuration {
+        configuration::section(&mut out, shown);
+    }
     health(&mut out, report);
     out.push_str(
         "</main>\n<footer>Reloads every 5 s. <a href=\"/status.json\">status.json</a> <a href=\"/metrics\">metrics</a> \
@@ -165,6 +171,13 @@ fn notices(out: &mut String, report: &StatusReport) {
     }
     for (name, reason) in failed(&report.readiness) {
         notice(Tone::Busy, &format_args!("Not ready: {name}."), &reason);
+    }
+    if let Some(refused) = report.configuration.as_ref().and_then(|it| it.refused.as_ref()) {
+        notice(
+            Tone::Bad,
+            &format_args!("Configuration refused for {}; the old one stays.", refused.since),
+            &refused.summary,
+        );
     }
     for warning in &report.warnings {
         notice(Tone::Calm, &"Note.", warning);

@@ -11,7 +11,7 @@ fn hostile() -> StatusReport {
             serde_json::Value::Array(items) => items.iter_mut().for_each(poison),
             serde_json::Value::Object(fields) => {
                 // What is not free text: points in time and states.
-                let typed = ["started", "now", "at", "overall", "state"];
+                let typed = ["started", "now", "at", "overall", "state", "because"];
                 fields
                     .iter_mut()
                     .filter(|(name, _)| !typed.contains(&name.as_str()))

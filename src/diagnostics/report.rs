@@ -10,6 +10,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::configuration::ConfigurationReport;
+
 /// An amount of time: seconds in JSON, words on the page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(pub Duration);
@@ -87,6 +89,8 @@ pub struct StatusReport {
     pub task_failures: Vec<TaskFailureReport>,
     /// How many tasks ended unexpectedly since the start.
     pub task_failures_total: u64,
+    /// How it stands with the configuration file.
+    pub configuration: Option<ConfigurationReport>,
     /// What is odd about the configuration or the environment.
     pub warnings: Vec<String>,
     /// What roles show of their own.
@@ -364,6 +368,7 @@ impl StatusReport {
         } else if driver == Some(DriverStatus::Lost)
             || role(RoleStatus::Restarting)
             || broken_cache
+            || self.configuration.as_ref().is_some_and(|configuration| configuration.refused.is_some())
             || self.work_failing > 0
         {
             Overall::Degraded

@@ -1,4 +1,5 @@
 use super::*;
+use crate::diagnostics::{FaultReport, RefusedBecause, RefusedReport};
 use proptest::prelude::*;
 
 /// A report of a daemon in the middle of some trouble: everything that can be shown is there.
@@ -137,6 +138,23 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
             fate: "failed: the driver's capabilities changed".to_owned(),
         }],
         task_failures_total: 1,
+        configuration: Some(ConfigurationReport {
+            source: "/etc/csi-control-plane/config.yaml".to_owned(),
+            since: age(3_600_000),
+            changes: 1,
+            last_changed: vec!["telemetry.logs.level".to_owned()],
+            refused: Some(RefusedReport {
+                because: RefusedBecause::Faults,
+                summary: "it has 1 fault".to_owned(),
+                since: age(65_000),
+                faults: vec![FaultReport {
+                    key: "csi.timeout".to_owned(),
+                    found: "15".to_owned(),
+                    allowed: "a number with its unit".to_owned(),
+                    origin: text("/etc/csi-control-plane/config.yaml:3"),
+                }],
+            }),
+        }),
         warnings: vec!["OTEL_PROPAGATORS: b3 is not supported (tracecontext, baggage, none)".to_owned()],
         tables: vec![TableReport::new(
             "provisioner",
@@ -214,7 +232,9 @@ fn the_whole_is_as_well_as_its_parts() {
     calm.take_work(Vec::new(), 1);
     calm.caches.clear();
     calm.roles.truncate(1);
-    let cases: [(Change, Overall); 11] = [
+    let refused = calm.configuration.as_mut().unwrap().refused.take();
+    assert!(refused.is_some());
+    let cases: [(Change, Overall); 12] = [
         (|_| (), Overall::Healthy),
         (|r| r.driver = None, Overall::Starting),
         (|r| r.liveness[0].failure = Some("stuck".to_owned()), Overall::Failing),
@@ -222,6 +242,7 @@ fn the_whole_is_as_well_as_its_parts() {
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Lost, Overall::Degraded),
         (|r| r.roles[0].state = RoleStatus::Restarting, Overall::Degraded),
         (|r| r.work_failing = 1, Overall::Degraded),
+        (|r| r.configuration = demo().configuration, Overall::Degraded),
         (|r| r.readiness[0].failure = Some("not synced".to_owned()), Overall::Starting),
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Connecting, Overall::Starting),
         (|r| r.roles[0].state = RoleStatus::WaitingForDriver, Overall::Starting),

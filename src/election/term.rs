@@ -14,7 +14,11 @@ use crate::process::Clock;
 /// It knows two ends. It is *over* when it should be wound down: it was lost, or handing back was asked for. It is *lost*
 /// when nothing may be written any more. In between, work in flight ends in good order.
 #[derive(Clone)]
-pub struct Term(Arc<Inner>);
+pub struct Term {
+    inner: Arc<Inner>,
+    /// When to wind down: the whole term, or this part of it.
+    over: CancellationToken,
+}
 
 struct Inner {
     id: u64,
@@ -60,49 +64,58 @@ impl Term {
     }
 
     fn make(id: u64, valid_until: Option<Instant>, stop: &CancellationToken, clock: Clock) -> Self {
-        Self(Arc::new(Inner {
+        let over = stop.child_token();
+        let inner = Inner {
             id,
             clock,
-            over: stop.child_token(),
+            over: over.clone(),
             lost: CancellationToken::new(),
             state: Mutex::new(State { valid_until, guards: 0 }),
             vacated: Notify::new(),
-        }))
+        };
+        Self { inner: Arc::new(inner), over }
+    }
+
+    /// The same term for somebody who may be asked to leave before it ends: by cancelling the token. The right to write is
+    /// the whole term's, so that what is in flight ends in good order while the term goes on for the others.
+    pub fn part(&self) -> (Self, CancellationToken) {
+        let over = self.over.child_token();
+        (Self { inner: Arc::clone(&self.inner), over: over.clone() }, over)
     }
 
     /// Counts this process's terms of one Lease from 1; 0 without an election.
     pub fn id(&self) -> u64 {
-        self.0.id
+        self.inner.id
     }
 
     /// Waits until the term should be wound down: it was lost, or handing back was asked for.
     pub async fn over(&self) {
-        self.0.over.cancelled().await;
+        self.over.cancelled().await;
     }
 
     /// Whether the term should be wound down. Work in flight may still go on, see [`may_write`](Self::may_write).
     pub fn is_over(&self) -> bool {
-        self.0.over.is_cancelled() || !self.may_write()
+        self.over.is_cancelled() || !self.may_write()
     }
 
     /// Cancelled when the term should be wound down.
     pub fn stopping(&self) -> CancellationToken {
-        self.0.over.clone()
+        self.over.clone()
     }
 
     /// Waits until nothing may be written any more.
     pub async fn lost(&self) {
-        self.0.lost.cancelled().await;
+        self.inner.lost.cancelled().await;
     }
 
     /// Whether the right to write is ours at this very moment, by the local clock: a process that was frozen past its
     /// deadline finds out here, before its elector has run.
     pub fn may_write(&self) -> bool {
-        if self.0.lost.is_cancelled() {
+        if self.inner.lost.is_cancelled() {
             return false;
         }
         let valid_until = self.lock().valid_until;
-        valid_until.is_none_or(|until| self.0.clock.now() < until)
+        valid_until.is_none_or(|until| self.inner.clock.now() < until)
     }
 
     /// Ties a client to this term.
@@ -115,7 +128,7 @@ impl Term {
         let in_time = self.may_write();
         let mut state = self.lock();
         // Checked under the lock: once the elector has seen "over" and no guard, there will be none.
-        if !in_time || self.0.over.is_cancelled() {
+        if !in_time || self.over.is_cancelled() {
             return None;
         }
         state.guards += 1;
@@ -132,8 +145,8 @@ impl Term {
     }
 
     pub(super) fn lose(&self) {
-        self.0.lost.cancel();
-        self.0.over.cancel();
+        self.inner.lost.cancel();
+        self.inner.over.cancel();
     }
 
     pub(super) fn is_vacant(&self) -> bool {
@@ -143,18 +156,18 @@ impl Term {
     /// Waits until nobody serves the term.
     pub(super) async fn vacated(&self) {
         while !self.is_vacant() {
-            self.0.vacated.notified().await;
+            self.inner.vacated.notified().await;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Term").field("id", &self.0.id).field("over", &self.is_over()).finish_non_exhaustive()
+        f.debug_struct("Term").field("id", &self.inner.id).field("over", &self.is_over()).finish_non_exhaustive()
     }
 }
 
@@ -173,7 +186,7 @@ impl Drop for TermGuard {
     fn drop(&mut self) {
         self.0.lock().guards -= 1;
         // One waiter at most, the elector; the permit is kept for it.
-        self.0.0.vacated.notify_one();
+        self.0.inner.vacated.notify_one();
     }
 }
 
@@ -241,6 +254,22 @@ mod tests {
         assert!(!term.is_over());
         stop.cancel();
         assert!(term.is_over() && term.may_write());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_is_over_may_end_its_work_and_the_rest_goes_on() {
+        let clock = Clock::system();
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
+        let ((part, leave), (other, _stay)) = (term.part(), term.part());
+        let fenced = part.fence("client");
+        leave.cancel();
+        part.over().await;
+        assert!(part.is_over() && part.enter().is_none());
+        assert_eq!(fenced.use_now(), Ok(&"client"), "what is in flight may write to its end");
+        assert!(!term.is_over() && !other.is_over() && term.enter().is_some());
+        term.lose();
+        assert!(other.is_over());
+        assert_eq!(fenced.use_now(), Err(TermOver), "a lost term is lost for all its parts");
     }
 
     #[tokio::test(start_paused = true)]

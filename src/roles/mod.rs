@@ -13,7 +13,7 @@ pub mod wiring;
 use crate::config::RoleSection;
 
 pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
-pub use wiring::Wiring;
+pub use wiring::{Wired, Wiring};
 
 /// What each role's block in the configuration may hold.
 pub fn sections() -> Vec<RoleSection> {

@@ -1,23 +1,36 @@
 //! What a role may ask for while it loads: declarations only, no I/O.
 
+use std::collections::BTreeSet;
+
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, Cached, Caches, Viewpoint, WatchScope};
+use crate::cluster::{Cache, Cached, Caches, Claim, Viewpoint, WatchScope};
 
-/// Collects what the enabled roles need before anything is started.
+/// Collects what a role needs before anything of it is started.
 #[derive(Debug)]
 pub struct Wiring<'a> {
     caches: &'a Caches,
     hosted: Vec<&'a str>,
-    rules: Vec<Rule>,
+    wired: Wired,
+}
+
+/// What a role asked for.
+#[derive(Debug, Default)]
+pub struct Wired {
+    /// The rights that it needs beyond its caches'.
+    pub rules: Vec<Rule>,
+    /// Its caches, held for as long as this is.
+    pub claims: Vec<Claim>,
+    /// The roles whose presence it asked about. When one of them comes or goes, this one must be loaded anew.
+    pub minds: BTreeSet<&'static str>,
 }
 
 impl<'a> Wiring<'a> {
     /// Declarations go into `caches`.
     pub fn new(caches: &'a Caches) -> Self {
-        Self { caches, hosted: Vec::new(), rules: Vec::new() }
+        Self { caches, hosted: Vec::new(), wired: Wired::default() }
     }
 
     /// Says which roles this daemon serves, those still to be loaded among them.
@@ -28,13 +41,16 @@ impl<'a> Wiring<'a> {
     }
 
     /// Whether this daemon serves `role` too.
-    pub fn hosts(&self, role: &str) -> bool {
+    pub fn hosts(&mut self, role: &'static str) -> bool {
+        self.wired.minds.insert(role);
         self.hosted.contains(&role)
     }
 
     /// The shared cache of a kind: one watch, whoever asks.
     pub fn cache<K: Cached>(&mut self) -> Cache<K> {
-        self.caches.want::<K>()
+        let (cache, claim) = self.caches.claim::<K>();
+        self.wired.claims.push(claim);
+        cache
     }
 
     /// The shared cache of a kind of which this role needs only a part. Who else wants more makes it hold more.
@@ -42,17 +58,19 @@ impl<'a> Wiring<'a> {
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
-        self.caches.want_in::<K>(scope)
+        let (cache, claim) = self.caches.claim_in::<K>(scope);
+        self.wired.claims.push(claim);
+        cache
     }
 
     /// A right that the role needs beyond its caches'.
     pub fn needs(&mut self, rule: Rule) {
-        self.rules.push(rule);
+        self.wired.rules.push(rule);
     }
 
-    /// The rights declared beyond the caches'.
-    pub fn into_rules(self) -> Vec<Rule> {
-        self.rules
+    /// What was asked for.
+    pub fn into_wired(self) -> Wired {
+        self.wired
     }
 }
 
@@ -65,8 +83,9 @@ mod tests {
     #[test]
     fn a_role_hears_who_is_served_beside_it() {
         let caches = Caches::new();
-        let wiring = Wiring::new(&caches).hosting(["attacher", "provisioner"]);
+        let mut wiring = Wiring::new(&caches).hosting(["attacher", "provisioner"]);
         assert!(wiring.hosts("attacher") && !wiring.hosts("resizer"));
+        assert!(wiring.into_wired().minds.into_iter().eq(["attacher", "resizer"]));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::app::{self, AppError, Environment};
+use crate::app::{self, AppError, Configuration, ConfigurationHandle, Environment};
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
 use crate::process::{Clock, Dial, Entropy, Tasks};
@@ -85,6 +85,7 @@ pub struct Daemon {
     pub meter: Meter,
     /// Where its diagnostics are.
     pub diagnostics: Option<SocketAddr>,
+    configuration: ConfigurationHandle,
     stop: CancellationToken,
     running: JoinHandle<Result<(), AppError>>,
     network: Option<Network>,
@@ -192,7 +193,7 @@ impl Stage {
             Ground::Network(network) => (None, Some(network.clone())),
             Ground::Sockets { .. } => (Some(TcpListener::bind(("127.0.0.1", 0)).await?), None),
         };
-        let (meter, stop) = (Meter::new(), CancellationToken::new());
+        let (meter, stop, configuration) = (Meter::new(), CancellationToken::new(), Configuration::told(yaml));
         let address = diagnostics.as_ref().and_then(|listener| listener.local_addr().ok());
         let environment = Environment {
             clock: self.clock,
@@ -208,9 +209,11 @@ impl Stage {
                 node: None,
             },
             diagnostics,
+            configuration: Some(configuration.clone()),
         };
+        let configuration = configuration.handle();
         let running = spawn(app::serve(loaded, environment, stop.clone()));
-        Ok(Daemon { name: name.to_owned(), meter, diagnostics: address, stop, running, network })
+        Ok(Daemon { name: name.to_owned(), meter, diagnostics: address, configuration, stop, running, network })
     }
 
     /// Takes the stage down.
@@ -222,6 +225,11 @@ impl Stage {
 }
 
 impl Daemon {
+    /// Gives it another configuration while it runs.
+    pub fn configure(&self, yaml: &str) {
+        self.configuration.tell(yaml);
+    }
+
     /// Asks it to stop, as SIGTERM does.
     pub fn terminate(&self) {
         self.stop.cancel();

@@ -1,6 +1,8 @@
 //! Log lines on stderr: JSON for machines, text for people, and a level that can change while running.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::Level;
 use tracing_subscriber::filter::{Directive, EnvFilter, FilterExt as _, LevelFilter, filter_fn};
@@ -57,12 +59,22 @@ pub(super) type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Changes the log's level while the process runs.
 #[derive(Clone)]
-pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
+pub struct LogLevel {
+    filter: reload::Handle<EnvFilter, Registry>,
+    silent: Arc<AtomicBool>,
+}
 
 impl LogLevel {
     /// Shows from now on what `level` asks for. On an error nothing changes.
     pub fn set(&self, level: &str) -> Result<(), LogError> {
-        self.0.reload(parse_level(level)?).map_err(LogError::Gone)
+        self.filter.reload(parse_level(level)?).map_err(LogError::Gone)?;
+        self.silent.store(is_off(level), Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether nothing at all is shown: whoever has something to say then must say it elsewhere.
+    pub fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
     }
 }
 
@@ -124,7 +136,12 @@ where
             .with_filter(filter)
             .boxed(),
     };
-    Ok((layer, LogLevel(handle)))
+    let silent = Arc::new(AtomicBool::new(is_off(&settings.level)));
+    Ok((layer, LogLevel { filter: handle, silent }))
+}
+
+fn is_off(level: &str) -> bool {
+    level.trim().eq_ignore_ascii_case("off")
 }
 
 /// Whether a target is a module of this crate.

@@ -150,6 +150,15 @@ metrics! {
     TASK_FAILURES = "csi_control_plane_task_failures_total", Kind::Counter, ["task"], "Tasks that ended although they should have gone on.";
     /// Kubernetes Events.
     EVENTS = "csi_control_plane_events_total", Kind::Counter, ["reason", "result"], "Kubernetes Events written, deduplicated (counted up) or dropped, by reason.";
+    /// Changes of the configuration file.
+    CONFIG_RELOADS = "csi_control_plane_config_reloads_total", Kind::Counter, ["result"],
+        "Changes of the configuration file while running: applied, or refused (faults, needsRestart, noRole, unreadable).";
+    /// Whether the file is in effect.
+    CONFIG_LAST_SUCCESSFUL = "csi_control_plane_config_last_reload_successful", Kind::Gauge, [],
+        "1 while the configuration file as it is now is in effect, 0 while it is refused and an older one stays.";
+    /// When the file was last found good.
+    CONFIG_LAST_SUCCESS = "csi_control_plane_config_last_reload_success_timestamp_seconds", Kind::Gauge, [],
+        "When the configuration file was last found to be in effect or came into effect, at the start or after a change, in seconds since 1970.";
     /// What runs.
     BUILD_INFO = "csi_control_plane_build_info", Kind::Gauge, ["version"], "Always 1; the label says which version runs.";
 }

@@ -173,7 +173,7 @@ const WELL: [(&str, &str); 13] = [
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 15] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 16] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -214,6 +214,7 @@ const TROUBLE: [(&str, &[(&str, &str)]); 15] = [
             "_x150 1+0x30",
         )],
     ),
+    ("CsiControlPlaneConfigRefused", &[("csi_control_plane_config_last_reload_successful{POD0}", "1+0x75 0+0x105")]),
     ("CsiControlPlaneRoleRestarting", &[(WELL[10].0, "0+0x75 0+1x105")]),
 ];
 

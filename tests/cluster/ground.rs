@@ -188,6 +188,7 @@ impl Ground {
                 ..Instance::default()
             },
             diagnostics: Some(listener),
+            configuration: None,
         };
         let stop = CancellationToken::new();
         let running = spawn(app::serve(loaded, environment, stop.clone()));

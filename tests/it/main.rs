@@ -12,6 +12,7 @@
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision`] | claims that become volumes, and volumes that go with them |
 //! | [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | the same on any control plane, by what could go wrong |
+//! | [`reload`] | another configuration while the daemon works |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
@@ -46,6 +47,7 @@ mod provision_secrets;
 mod provision_seen;
 mod provision_sources;
 mod provision_topology;
+mod reload;
 mod rows;
 mod sandbox_only;
 mod secrets;

@@ -15,6 +15,7 @@
 //! - for [`crate::supply`]: `with_controllers(Profile)`, `install_snapshots()`;
 //! - for [`crate::failures`]: `start_wired(host, yaml) -> (Daemon, Cable)`, `restart_api()`, `forget()`, `grant(host, roles)`,
 //!   and `OUTAGE`, how long an outage lasts;
+//! - for [`crate::reload`]: `Daemon` with `configure(&str)`;
 //! - its daemons keep their Leases in `kube-system`, and its driver's restarts keep the backend's state;
 //! - `Daemon` with `diagnostics: Option<SocketAddr>`, `has_ended()`, `kill()` and `async stop() -> Result<(), impl Debug>`.
 //!

@@ -75,6 +75,12 @@ async fn provisioned_and_deleted(theatre: &Theatre) {
 async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus_can_read_it() {
     let theatre = Theatre::open().await;
     let daemon = experienced(&theatre).await;
+    // And followed its file.
+    let mut config: Value =
+        serde_json::from_str(&std::fs::read_to_string(theatre.path("daemon.yaml")).unwrap()).unwrap();
+    config["csi"]["maxLogLength"] = 100.into();
+    theatre.file("daemon.yaml", &config.to_string());
+    daemon.signal("HUP").await;
     let expected: Vec<&Metric> =
         names::ALL.iter().filter(|metric| ACCIDENTS.iter().all(|other| other.name != metric.name)).collect();
     let mut missing = Vec::new();

@@ -23,6 +23,7 @@ mod logs;
 mod outages;
 mod program;
 mod rbac;
+mod reload;
 mod sandbox;
 mod schema;
 mod signals;

@@ -124,9 +124,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Annotations of a pod that has the container: it is replaced when the configuration changes. */}}
+{{/* What of the configuration a daemon reads only when it starts. Everything else it follows while it runs. */}}
+{{- define "csi-control-plane.fixed" -}}
+{{- $config := include "csi-control-plane.config" . | fromYaml -}}
+{{- $csi := get $config "csi" | default dict -}}
+{{- $telemetry := get $config "telemetry" | default dict -}}
+{{- $logs := get $telemetry "logs" | default dict -}}
+{{- $provisioner := get $config.roles "provisioner" | default dict -}}
+{{- $perNode := get $provisioner "nodeDeployment" | default dict -}}
+{{- dict "endpoint" $csi.endpoint "kubernetes" $config.kubernetes "diagnostics" $config.diagnostics "format" $logs.format "traces" $telemetry.traces "runtime" $config.runtime "perNode" $perNode.enabled | toJson -}}
+{{- end -}}
+
+{{/* Annotations of a pod that has the container: by them it is replaced when the configuration changes. */}}
 {{- define "csi-control-plane.podAnnotations" -}}
+{{- if eq .Values.rolloutOnConfigChange "always" -}}
 checksum/csi-control-plane: {{ include "csi-control-plane.config" . | sha256sum }}
+{{- else if eq .Values.rolloutOnConfigChange "whenNeeded" -}}
+checksum/csi-control-plane: {{ include "csi-control-plane.fixed" . | sha256sum }}
+{{- end -}}
 {{- end -}}
 
 {{/* The daemon's container, for any pod. */}}

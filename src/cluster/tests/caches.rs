@@ -288,6 +288,39 @@ async fn a_kind_is_watched_once_whoever_asks_and_also_if_asked_late() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_nobody_claims_any_more_is_neither_watched_nor_held_until_somebody_does() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    let lists = || server.seen().iter().filter(|seen| !seen.is_watch() && seen.path.ends_with("csinodes")).count();
+
+    let (nodes, first) = held.caches.claim::<CsiNode>();
+    let (_, second) = held.caches.claim::<CsiNode>();
+    nodes.synced().await;
+    drop(first);
+    pass(MOMENT).await;
+    assert!(nodes.is_synced() && nodes.len() == 1, "one claims it still");
+    drop(second);
+    pass(MOMENT).await;
+    assert!(!nodes.is_synced() && nodes.is_empty());
+    assert_eq!(held.caches.status().len(), 1, "and it is not shown");
+    assert_eq!(held.caches.rules(&Viewpoint::of("demo")).len(), 1);
+    pass(Duration::from_secs(3600)).await;
+    assert_eq!(lists(), 1, "nothing is asked for nobody");
+
+    let (again, claim) = held.caches.claim::<CsiNode>();
+    assert!(!again.is_synced(), "what it knew is an hour old");
+    again.synced().await;
+    assert_eq!((lists(), again.len(), nodes.len()), (2, 1, 1));
+    // Who wants it within the same moment finds it as it was left.
+    drop(claim);
+    let (_, _last) = held.caches.claim::<CsiNode>();
+    again.synced().await;
+    assert_eq!(again.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_runs_with_one_seed_ask_at_the_same_times() {
     async fn times() -> Vec<u128> {
         let start_at = Instant::now();

@@ -1,0 +1,218 @@
+//! All campaigns of a daemon: one per Lease, and which roles are led together.
+//!
+//! What is wanted is said whenever the configuration changes; what runs follows, step by step:
+//!
+//! ```text
+//!   wanted: Lease -> settings, roster        a campaign goes on         its roster changes, its Lease and its term do not
+//!   running: Lease -> campaign         ───>  nobody wants it            it ends what is in flight and hands its Lease back
+//!                                            its Lease's settings differ  the same, and it begins anew when it has ended
+//!                                            a new one                  it begins when nobody else serves one of its roles
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::election::{LeaderElectionSection, LeaseSettings};
+use crate::process::{Entropy, TaskEnd, TaskEnds, TaskFate, Tasks, watch};
+use crate::roles::{Instance, RoleContext};
+use crate::telemetry::names;
+
+use super::board::Shown;
+use super::campaign::{Campaign, Hosted, Roster};
+use super::plan::LoadedRole;
+use super::reload::Minds;
+
+/// The name of the campaign of roles that every replica serves.
+const WITHOUT_LEASE: &str = "without-lease";
+
+/// The scope of the campaigns' tasks.
+const SCOPE: &str = "campaign";
+
+/// The Lease's name; `None`: every replica serves.
+type Key = Option<String>;
+
+/// The campaigns in progress, and those that are wanted.
+pub(super) struct Campaigns {
+    leases: LeaseFactory,
+    shown: Shown,
+    context: RoleContext,
+    election: kube::Client,
+    stop: CancellationToken,
+    roles: BTreeMap<&'static str, (Key, Arc<Hosted>)>,
+    running: BTreeMap<Key, Running>,
+    /// Every Lease that was ever run for.
+    known: BTreeSet<String>,
+    tasks: Tasks,
+    ends: TaskEnds,
+}
+
+/// One campaign in progress.
+struct Running {
+    settings: Option<LeaseSettings>,
+    roster: watch::Sender<Roster>,
+    stop: CancellationToken,
+}
+
+impl Campaigns {
+    /// None yet.
+    pub(super) fn new(
+        leases: LeaseFactory,
+        shown: Shown,
+        context: RoleContext,
+        election: kube::Client,
+        stop: CancellationToken,
+    ) -> Self {
+        let (tasks, ends) = Tasks::new(SCOPE);
+        let (roles, running, known) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { leases, shown, context, election, stop, roles, running, known, tasks, ends }
+    }
+
+    /// The roles that each role asked about.
+    pub(super) fn minds(&self) -> Minds {
+        self.roles.iter().map(|(name, (_, hosted))| (*name, hosted.minds.clone())).collect()
+    }
+
+    /// Wants no longer `without`, but these, under Leases that are held like this.
+    pub(super) fn change(
+        &mut self,
+        without: impl IntoIterator<Item = &'static str>,
+        with: Vec<LoadedRole>,
+        election: &LeaderElectionSection,
+    ) {
+        self.leases.section = election.clone();
+        for name in without {
+            self.roles.remove(name);
+        }
+        for LoadedRole { lease, hosted, .. } in with {
+            self.roles.insert(hosted.name, (lease.name(&self.context.driver.name), Arc::new(hosted)));
+        }
+        self.follow();
+    }
+
+    /// Waits for a campaign to end. `Err`: one that should have gone on.
+    pub(super) async fn ended(&mut self) -> Result<(), TaskEnd> {
+        let Some(end) = self.ends.next().await else { return std::future::pending().await };
+        let asked = self.running.keys().find(|key| task(key) == end.task).cloned();
+        let asked = asked.and_then(|key| self.running.remove(&key)).is_some_and(|ended| ended.stop.is_cancelled());
+        if !asked || end.fate != TaskFate::Returned {
+            return Err(end);
+        }
+        self.follow();
+        self.retire();
+        Ok(())
+    }
+
+    /// A Lease that this daemon no longer runs for has no leader here, and lacks none either: 0 would be an alarm.
+    fn retire(&self) {
+        let held: BTreeSet<&String> =
+            self.running.values().filter_map(|running| Some(&running.settings.as_ref()?.name)).collect();
+        for name in self.known.iter().filter(|name| !held.contains(name)) {
+            self.context.meter.gauge(&names::LEADER_STATUS, &[("name", name)]).set(f64::NAN);
+        }
+    }
+
+    /// Whether none is in progress.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Turns what runs to what is wanted.
+    fn follow(&mut self) {
+        if self.stop.is_cancelled() {
+            return;
+        }
+        let mut wanted: BTreeMap<Key, Roster> = BTreeMap::new();
+        for (key, hosted) in self.roles.values() {
+            wanted.entry(key.clone()).or_default().push(Arc::clone(hosted));
+        }
+        for (key, running) in &self.running {
+            let goes_on = wanted.contains_key(key) && running.settings == self.leases.settings(key.as_deref());
+            if !goes_on {
+                running.stop.cancel();
+            }
+        }
+        for (key, roster) in wanted {
+            let settings = self.leases.settings(key.as_deref());
+            for hosted in &roster {
+                self.shown.states.lease(hosted.name, settings.as_ref().map(|settings| settings.name.as_str()));
+            }
+            match self.running.get(&key) {
+                Some(running) if !running.stop.is_cancelled() => {
+                    running.roster.send_if_modified(|current| {
+                        let differs = !current.iter().map(Arc::as_ptr).eq(roster.iter().map(Arc::as_ptr));
+                        if differs {
+                            current.clone_from(&roster);
+                        }
+                        differs
+                    });
+                }
+                // It is looked at again when that one has ended.
+                Some(_) => {}
+                None if self.is_elsewhere(&roster) => {}
+                None => self.begin(key, settings, roster),
+            }
+        }
+    }
+
+    /// Whether a campaign that ends may still serve one of these roles: two must never serve one.
+    fn is_elsewhere(&self, roster: &Roster) -> bool {
+        let ending = self.running.values().filter(|running| running.stop.is_cancelled());
+        ending
+            .flat_map(|running| running.roster.borrow().clone())
+            .any(|old| roster.iter().any(|new| new.name == old.name))
+    }
+
+    fn begin(&mut self, key: Key, settings: Option<LeaseSettings>, roster: Roster) {
+        let (roster, seats) = watch::channel(roster);
+        let stop = self.stop.child_token();
+        let campaign = Campaign {
+            lease: settings.clone(),
+            election: self.election.clone(),
+            roster: seats,
+            states: self.shown.states.clone(),
+            leases: self.shown.leases.clone(),
+            context: self.context.clone(),
+            stop: stop.clone(),
+        };
+        self.known.extend(settings.as_ref().map(|settings| settings.name.clone()));
+        self.tasks.spawn(key.as_deref().unwrap_or(WITHOUT_LEASE), campaign.run());
+        self.running.insert(key, Running { settings, roster, stop });
+    }
+}
+
+/// The name of a campaign's task.
+fn task(key: &Key) -> String {
+    format!("{SCOPE}.{}", key.as_deref().unwrap_or(WITHOUT_LEASE))
+}
+
+/// Makes each Lease's settings.
+pub(super) struct LeaseFactory {
+    section: LeaderElectionSection,
+    instance: Option<String>,
+    identity: String,
+}
+
+impl LeaseFactory {
+    /// The namespace is the configured one, else the pod's, else the kubeconfig's.
+    pub(super) fn new(section: &LeaderElectionSection, instance: &Instance, entropy: &Entropy) -> Self {
+        let identity = crate::election::identity(&instance.host, entropy);
+        Self { section: section.clone(), instance: instance.namespace.clone(), identity }
+    }
+
+    /// `None` if there is no Lease or election is switched off.
+    fn settings(&self, name: Option<&str>) -> Option<LeaseSettings> {
+        let section = &self.section;
+        let namespace = section.namespace.clone().or_else(|| self.instance.clone()).unwrap_or_default();
+        name.filter(|_| section.enabled).map(|name| LeaseSettings {
+            namespace,
+            name: name.to_owned(),
+            identity: self.identity.clone(),
+            lease_duration: section.lease_duration,
+            renew_deadline: section.renew_deadline,
+            retry_period: section.retry_period,
+            labels: section.labels.clone(),
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! What another configuration means for a daemon that runs. Pure.
+//!
+//! All or nothing: a file that changes one key which can't be changed is refused with everything else that it changes.
+//! What is in effect is then always one file as it stood, and never a mixture that no file says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::config::Loaded;
+
+use super::keys::{self, Reach};
+
+/// What is to be done about a valid configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::app) enum Verdict {
+    /// Nothing: it says the same in other words.
+    Same,
+    /// This.
+    Apply(Change),
+    /// It can't come into effect in this process.
+    Refuse(Refusal),
+}
+
+/// A change that can be applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::app) struct Change {
+    /// The keys that differ.
+    pub(in crate::app) keys: BTreeSet<String>,
+    /// Whether the log is to show something else.
+    pub(in crate::app) log: bool,
+    /// Whether calls to the driver are made otherwise.
+    pub(in crate::app) calls: bool,
+    /// Whether every Lease is handed back and run for anew.
+    pub(in crate::app) leases: bool,
+    /// Roles that begin.
+    pub(in crate::app) added: BTreeSet<&'static str>,
+    /// Roles that end.
+    pub(in crate::app) removed: BTreeSet<&'static str>,
+    /// Roles that end what is in flight and begin anew.
+    pub(in crate::app) restarted: BTreeSet<&'static str>,
+}
+
+/// Why a valid configuration is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::app) enum Refusal {
+    /// These keys are read when the process starts.
+    NeedsRestart(BTreeSet<String>),
+    /// No role would be left. A file that was cut off or emptied by accident looks like this; whoever means it stops the
+    /// daemon.
+    NoRole,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeedsRestart(keys) => {
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                write!(
+                    f,
+                    "a change of {} needs a restart of the process; nothing of the file was applied",
+                    keys.join(", ")
+                )
+            }
+            Self::NoRole => f.write_str("no role would be left; nothing of the file was applied"),
+        }
+    }
+}
+
+/// The roles that each role asked about when it was loaded.
+pub(in crate::app) type Minds = BTreeMap<&'static str, BTreeSet<&'static str>>;
+
+/// Compares what is in effect with what the file says now.
+pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, minds: &Minds) -> Verdict {
+    let mut keys = BTreeSet::new();
+    differences(&old.effective(), &new.effective(), &mut String::new(), &mut keys);
+    if keys.is_empty() {
+        return Verdict::Same;
+    }
+    let reached = |reach| keys.iter().filter(move |key| keys::reach(key) == reach);
+    let fixed: BTreeSet<String> = reached(Reach::Process).cloned().collect();
+    if !fixed.is_empty() {
+        return Verdict::Refuse(Refusal::NeedsRestart(fixed));
+    }
+    if new.roles.is_empty() {
+        return Verdict::Refuse(Refusal::NoRole);
+    }
+    let names = |of: &Loaded| of.roles.keys().copied().collect::<BTreeSet<&'static str>>();
+    let (before, after) = (names(old), names(new));
+    let added: BTreeSet<_> = after.difference(&before).copied().collect();
+    let removed: BTreeSet<_> = before.difference(&after).copied().collect();
+    let moved = |role: &&&'static str| {
+        let minded = minds.get(**role).into_iter().flatten();
+        minded.into_iter().any(|other| added.contains(other) || removed.contains(other))
+    };
+    let changed = |role: &str| reached(Reach::Role).any(|key| keys::role(key) == Some(role));
+    let stay = before.intersection(&after);
+    let restarted = stay.filter(|role| changed(role) || moved(role)).copied().collect();
+    let (log, calls, leases) = (
+        reached(Reach::Log).next().is_some(),
+        reached(Reach::Calls).next().is_some(),
+        reached(Reach::Leases).next().is_some(),
+    );
+    Verdict::Apply(Change { log, calls, leases, added, removed, restarted, keys: keys.clone() })
+}
+
+/// Notes the path of every value that is not the same in both. A block that only one has is one path.
+fn differences(old: &Value, new: &Value, path: &mut String, found: &mut BTreeSet<String>) {
+    if old == new {
+        return;
+    }
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        found.insert(path.clone());
+        return;
+    };
+    let length = path.len();
+    for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(key);
+        match (old.get(key), new.get(key)) {
+            (Some(old), Some(new)) => differences(old, new, path, found),
+            _ => {
+                found.insert(path.clone());
+            }
+        }
+        path.truncate(length);
+    }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,126 @@
+//! What each key of the configuration reaches, and so what must begin anew when it changes. Pure.
+//!
+//! Every key that is not a role's stands in [`KEYS`] by its full name: a test walks the schema, so that a new key can't be
+//! forgotten. A role's keys reach that role, unless they stand there too.
+
+/// How far a changed key reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    /// The log: at once, nothing begins anew.
+    Log,
+    /// The calls to the driver that begin from now on; nothing begins anew.
+    Calls,
+    /// One role, which ends what is in flight and begins anew. Its Lease and its term go on.
+    Role,
+    /// Every Lease: work in flight ends, the Lease is handed back, and is run for anew.
+    Leases,
+    /// What the process is built on when it starts. Not to be changed while it runs.
+    Process,
+}
+
+use Reach::{Calls, Leases, Log, Process};
+
+/// Every key outside the roles, and those of roles that reach further.
+///
+/// Why a key needs a new process: the endpoint, the API and the diagnostics port are what everything else holds on to; the
+/// form of the log and the exporter of traces are set up once for a process, and so are its threads.
+pub(super) const KEYS: &[(&str, Reach)] = &[
+    ("csi.endpoint", Process),
+    ("csi.timeout", Calls),
+    ("csi.maxMessageBytes", Calls),
+    ("csi.maxLogLength", Calls),
+    ("kubernetes.kubeconfig", Process),
+    ("kubernetes.maxInFlight", Process),
+    ("kubernetes.requestTimeout", Process),
+    ("leaderElection.enabled", Leases),
+    ("leaderElection.namespace", Leases),
+    ("leaderElection.leaseDuration", Leases),
+    ("leaderElection.renewDeadline", Leases),
+    ("leaderElection.retryPeriod", Leases),
+    ("leaderElection.labels", Leases),
+    ("diagnostics.listen", Process),
+    ("telemetry.logs.level", Log),
+    ("telemetry.logs.format", Process),
+    ("telemetry.traces.endpoint", Process),
+    ("telemetry.traces.sampleRatio", Process),
+    ("runtime.workerThreads", Process),
+    // One daemon per node instead of one for the cluster: another deployment, with another account.
+    ("roles.provisioner.nodeDeployment.enabled", Process),
+];
+
+/// What a key reaches. A key that nobody knows is taken for the worst.
+pub(super) fn reach(key: &str) -> Reach {
+    let known = KEYS.iter().find(|(known, _)| {
+        // Below a key of ours stand the user's own, such as labels.
+        key.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    });
+    match known {
+        Some((_, reach)) => *reach,
+        None if role(key).is_some() => Reach::Role,
+        None => Process,
+    }
+}
+
+/// Whether a changed key is refused by a daemon that runs: it is read only when a process starts.
+pub fn needs_restart(key: &str) -> bool {
+    reach(key) == Process
+}
+
+/// The role that a key belongs to.
+pub(super) fn role(key: &str) -> Option<&str> {
+    key.strip_prefix("roles.")?.split('.').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::roles::{ROLES, sections};
+
+    /// The paths of all keys that hold a value and no further keys of ours.
+    fn leaves(schema: &Value) -> Vec<String> {
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        properties
+            .flat_map(|(name, child)| match leaves(child) {
+                below if below.is_empty() => vec![name.clone()],
+                below => below.into_iter().map(|key| format!("{name}.{key}")).collect(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_key_of_the_schema_has_its_reach_and_no_other_key_has_one() {
+        let keys: BTreeSet<String> = leaves(&Config::schema(&sections())).into_iter().collect();
+        assert!(keys.len() > 40, "{keys:?}");
+        for key in &keys {
+            let listed = KEYS.iter().filter(|(known, _)| known == key).count();
+            let hosted = role(key).is_some_and(|name| ROLES.iter().any(|role| role.name == name));
+            assert!(listed == 1 || (listed == 0 && hosted), "say in KEYS what {key} reaches ({listed} times there)");
+        }
+        for (known, _) in KEYS {
+            assert!(keys.contains(*known), "{known} is no key");
+        }
+    }
+
+    #[test]
+    fn the_users_own_keys_reach_what_the_key_above_them_does() {
+        for (key, expected) in [
+            ("leaderElection.labels.team", Leases),
+            ("leaderElection.labels.example.com/team", Leases),
+            ("leaderElection.labelsX", Process),
+            ("telemetry.logs", Process),
+            ("unheard.of", Process),
+            ("roles", Process),
+            ("roles.attacher", Reach::Role),
+            ("roles.attacher.retry.max", Reach::Role),
+            ("roles.provisioner.nodeDeployment.enabled", Process),
+            ("roles.provisioner.nodeDeployment.baseDelay", Reach::Role),
+        ] {
+            assert_eq!(reach(key), expected, "{key}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The configuration file while the daemon runs: looked at, judged, and applied or refused as a whole.
+//!
+//! ```text
+//!   file, every few seconds ─┐                        ┌─ faults ──────────> log, status page, metric; the old one stays
+//!   SIGHUP, at once ─────────┴─> the same twice? ─> load ─> decide [pure] ─┬─ needs a restart ──> the same
+//!                                                                          └─ Change ──> run: log, calls, campaigns
+//! ```
+//!
+//! Decisions:
+//! - **The content is polled**, not the file watched. A ConfigMap is mounted as a symlink to a symlink to a folder that
+//!   kubelet replaces: what inotify tells of that is about names that nobody opened. Reading a few kilobytes every other
+//!   second costs nothing, works on any file system, and kubelet itself takes up to a minute to bring a change.
+//! - **What was read must be read twice.** Kubelet swaps whole files, an editor may not: half a file can be valid YAML, and
+//!   would take the roles away that stand in its other half.
+//! - **The log's level has no other door than the file.** The diagnostics port is open to whoever reaches the pod, without
+//!   a password, and changes nothing; who may edit the file may change what it says. SIGHUP says "now".
+//! - The environment stands over the file as it did at the start: a process's environment does not change.
+
+mod decide;
+mod keys;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::{error, info};
+
+use crate::config::{self, File, Loaded, Rejected, Sources};
+use crate::diagnostics::{Age, ConfigurationReport, FaultReport, RefusedBecause, RefusedReport};
+use crate::process::{Clock, Fault, chain};
+use crate::roles::{LoadError, sections};
+use crate::telemetry::{LogLevel, Meter, names};
+
+pub use keys::needs_restart;
+
+pub(super) use decide::{Change, Minds};
+use decide::{Refusal, Verdict, decide};
+
+/// Between two looks at the file.
+const LOOK: Duration = Duration::from_secs(2);
+/// Between the two readings that must agree: longer than an editor takes between emptying a file and filling it.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// Where the configuration comes from, for a daemon that follows its changes.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    source: Source,
+    variables: BTreeMap<String, String>,
+    nudge: Arc<Notify>,
+    level: Option<LogLevel>,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    /// Looked at every few seconds.
+    File(PathBuf),
+    /// Told by whoever has the handle.
+    Told(Arc<Mutex<String>>),
+    /// What the readings of a file are, one after another; the last one again and again.
+    #[cfg(test)]
+    Played(Arc<Mutex<std::collections::VecDeque<Read>>>),
+}
+
+impl Configuration {
+    /// A file, with these variables on top, of a process whose log has this level.
+    pub fn file(path: PathBuf, variables: BTreeMap<String, String>, level: LogLevel) -> Self {
+        Self { source: Source::File(path), variables, nudge: Arc::default(), level: Some(level) }
+    }
+
+    /// A text in memory that [`ConfigurationHandle::tell`] replaces, for daemons that share a process and its log.
+    pub fn told(text: &str) -> Self {
+        let source = Source::Told(Arc::new(Mutex::new(text.to_owned())));
+        Self { source, variables: BTreeMap::new(), nudge: Arc::default(), level: None }
+    }
+
+    /// To be kept by who knows when to look.
+    pub fn handle(&self) -> ConfigurationHandle {
+        ConfigurationHandle(self.clone())
+    }
+
+    /// How messages call it.
+    fn name(&self) -> String {
+        match &self.source {
+            Source::File(path) => path.display().to_string(),
+            Source::Told(_) => "configuration".to_owned(),
+            #[cfg(test)]
+            Source::Played(_) => "played.yaml".to_owned(),
+        }
+    }
+
+    async fn read(&self) -> Read {
+        match &self.source {
+            Source::Told(text) => Ok(text.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            #[cfg(test)]
+            Source::Played(readings) => {
+                let mut readings = readings.lock().unwrap();
+                if readings.len() > 1 { readings.pop_front().unwrap() } else { readings[0].clone() }
+            }
+            Source::File(path) => {
+                let path = path.clone();
+                // A file may be on a volume whose server is away: that must not hold up a thread that others need.
+                let read = tokio::task::spawn_blocking(move || File::read(&path)).await;
+                read.map_err(|panic| panic.to_string())?.map(|file| file.text).map_err(|error| chain(&error))
+            }
+        }
+    }
+
+    fn load(&self, text: String) -> Result<Loaded, Rejected> {
+        let file = Some(File { name: self.name(), text });
+        config::load(&Sources { file, environment: self.variables.clone() }, &sections())
+    }
+}
+
+/// Has a daemon look at its configuration now.
+#[derive(Debug, Clone)]
+pub struct ConfigurationHandle(Configuration);
+
+impl ConfigurationHandle {
+    /// Has the daemon look at once.
+    pub fn nudge(&self) {
+        self.0.nudge.notify_one();
+    }
+
+    /// Replaces a text in memory, and has the daemon look. A file is changed by whoever writes it.
+    pub fn tell(&self, text: &str) {
+        if let Source::Told(told) = &self.0.source {
+            text.clone_into(&mut told.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.nudge();
+    }
+}
+
+/// A text, or why there is none.
+type Read = Result<String, String>;
+
+/// Follows the configuration of one daemon.
+pub(super) struct Reloader {
+    configuration: Option<Configuration>,
+    current: Loaded,
+    clock: Clock,
+    meter: Meter,
+    standing: Standing,
+    /// What was judged last: it is not judged again, unless somebody asks.
+    judged: Option<Read>,
+    look_at: Instant,
+    /// A look is under way, and whether somebody asked for it. Kept here because [`next`](Self::next) may be dropped.
+    due: bool,
+    asked: bool,
+}
+
+/// How it stands with the configuration, for the status page. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Standing(Arc<Mutex<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    source: String,
+    since: Instant,
+    changes: u64,
+    keys: Vec<String>,
+    refused: Option<(Instant, RefusedReport)>,
+}
+
+impl Standing {
+    /// What is shown.
+    pub(super) fn report(&self, now: Instant) -> ConfigurationReport {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let age = |at: Instant| Age(now.saturating_duration_since(at));
+        ConfigurationReport {
+            source: known.source.clone(),
+            since: age(known.since),
+            changes: known.changes,
+            last_changed: known.keys.clone(),
+            refused: known.refused.clone().map(|(at, report)| RefusedReport { since: age(at), ..report }),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Reloader {
+    /// With `current` in effect. Without a configuration to follow, nothing ever changes.
+    pub(super) fn new(configuration: Option<Configuration>, current: Loaded, clock: Clock, meter: Meter) -> Self {
+        let source = configuration.as_ref().map_or_else(|| "fixed".to_owned(), Configuration::name);
+        let known = Known { source, since: clock.now(), changes: 0, keys: Vec::new(), refused: None };
+        let standing = Standing(Arc::new(Mutex::new(known)));
+        let look_at = clock.now() + LOOK;
+        let reloader =
+            Self { configuration, current, clock, meter, standing, judged: None, look_at, due: false, asked: false };
+        reloader.succeeded();
+        reloader
+    }
+
+    /// What is in effect.
+    pub(super) fn current(&self) -> &Loaded {
+        &self.current
+    }
+
+    /// How it stands.
+    pub(super) fn standing(&self) -> Standing {
+        self.standing.clone()
+    }
+
+    /// The log's level, if it is this daemon's to change.
+    pub(super) fn level(&self) -> Option<&LogLevel> {
+        self.configuration.as_ref()?.level.as_ref()
+    }
+
+    /// Waits for a configuration that can be applied; what can't is told here. May be dropped and called again.
+    pub(super) async fn next(&mut self, minds: impl Fn() -> Minds) -> (Loaded, Change) {
+        let Some(configuration) = self.configuration.clone() else { return std::future::pending().await };
+        loop {
+            if !self.due {
+                let polled = !matches!(configuration.source, Source::Told(_));
+                tokio::select! {
+                    biased;
+                    () = configuration.nudge.notified() => self.asked = true,
+                    () = tokio::time::sleep_until(self.look_at), if polled => {}
+                }
+                self.due = true;
+            }
+            let read = self.settled(&configuration).await;
+            self.due = false;
+            self.look_at = self.clock.now() + LOOK;
+            let asked = std::mem::take(&mut self.asked);
+            if self.judged.as_ref() == Some(&read) && !asked {
+                continue;
+            }
+            self.judged = Some(read.clone());
+            if let Some(accepted) = self.judge(&configuration, read, asked, &minds()) {
+                return accepted;
+            }
+        }
+    }
+
+    /// Reads until two readings agree.
+    async fn settled(&self, configuration: &Configuration) -> Read {
+        let mut read = configuration.read().await;
+        if self.judged.as_ref() == Some(&read) || matches!(configuration.source, Source::Told(_)) {
+            return read;
+        }
+        loop {
+            tokio::time::sleep(SETTLE).await;
+            let again = configuration.read().await;
+            if again == read {
+                return again;
+            }
+            read = again;
+        }
+    }
+
+    fn judge(&self, configuration: &Configuration, read: Read, asked: bool, minds: &Minds) -> Option<(Loaded, Change)> {
+        let text = match read {
+            Ok(text) => text,
+            Err(error) => {
+                self.refuse(RefusedBecause::Unreadable, error, Vec::new());
+                return None;
+            }
+        };
+        let loaded = match configuration.load(text) {
+            Ok(loaded) => loaded,
+            Err(rejected) => {
+                let count = rejected.faults.len();
+                let summary = format!("it has {count} fault{}", if count == 1 { "" } else { "s" });
+                self.refuse(RefusedBecause::Faults, summary, rejected.faults);
+                return None;
+            }
+        };
+        match decide(&self.current, &loaded, minds) {
+            Verdict::Same => {
+                if self.is_refused() {
+                    info!(source = configuration.name(), "the configuration says again what is in effect");
+                } else if asked {
+                    info!(source = configuration.name(), "the configuration has not changed");
+                }
+                self.standing.change(|known| known.refused = None);
+                self.succeeded();
+                None
+            }
+            Verdict::Refuse(refusal) => {
+                let because = match &refusal {
+                    Refusal::NeedsRestart(_) => RefusedBecause::NeedsRestart,
+                    Refusal::NoRole => RefusedBecause::NoRole,
+                };
+                self.refuse(because, refusal.to_string(), Vec::new());
+                None
+            }
+            Verdict::Apply(change) => Some((loaded, change)),
+        }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.standing.0.lock().unwrap_or_else(PoisonError::into_inner).refused.is_some()
+    }
+
+    /// It is in effect from now on.
+    pub(super) fn applied(&mut self, loaded: Loaded, change: Change) {
+        info!(
+            source = self.configuration.as_ref().map(Configuration::name),
+            keys = ?change.keys,
+            restarted = ?change.restarted,
+            added = ?change.added,
+            removed = ?change.removed,
+            "the configuration has changed"
+        );
+        for warning in loaded.warnings.iter().filter(|warning| !self.current.warnings.contains(warning)) {
+            tracing::warn!(warning, "configuration");
+        }
+        self.current = loaded;
+        let now = self.clock.now();
+        self.standing.change(|known| {
+            (known.since, known.refused) = (now, None);
+            known.changes += 1;
+            known.keys = change.keys.into_iter().collect();
+        });
+        self.meter.counter(&names::CONFIG_RELOADS, &[("result", "applied")]).increment(1);
+        self.succeeded();
+    }
+
+    /// It was checked, and a role can't read its section all the same: a check is missing.
+    pub(super) fn failed(&self, error: &LoadError) {
+        self.refuse(RefusedBecause::Faults, chain(error), Vec::new());
+    }
+
+    /// Says why the file is not in effect, once for each content that it has.
+    fn refuse(&self, because: RefusedBecause, summary: String, faults: Vec<Fault>) {
+        let source = self.configuration.as_ref().map(Configuration::name);
+        error!(source, because = because.label(), summary, "the new configuration is refused, the old one stays");
+        for Fault { key, found, allowed, origin } in &faults {
+            error!(key, found, allowed, origin, "a fault of the new configuration");
+        }
+        let faults =
+            faults.into_iter().map(|Fault { key, found, allowed, origin }| FaultReport { key, found, allowed, origin });
+        let report = RefusedReport { because, summary, since: Age::default(), faults: faults.collect() };
+        let now = self.clock.now();
+        self.standing.change(|known| known.refused = Some((now, report)));
+        self.meter.counter(&names::CONFIG_RELOADS, &[("result", because.label())]).increment(1);
+        self.meter.gauge(&names::CONFIG_LAST_SUCCESSFUL, &[]).set(0.0);
+    }
+
+    fn succeeded(&self) {
+        self.meter.gauge(&names::CONFIG_LAST_SUCCESSFUL, &[]).set(1.0);
+        let now = self.clock.wall();
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a gauge is a float; seconds fit it for longer than calendars do"
+        )]
+        self.meter.gauge(&names::CONFIG_LAST_SUCCESS, &[]).set(now.as_second() as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests;
