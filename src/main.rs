@@ -177,12 +177,13 @@ fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<E
         let host = Environment::host_name(variables);
         let silent = loaded.config.telemetry.logs.level.trim().eq_ignore_ascii_case("off");
         let settings = app::telemetry_settings(&loaded.config.telemetry, &host);
-        let telemetry =
-            Telemetry::install(&settings, variables, Clock::system()).context("cannot set up logs and traces")?;
+        let meter = Meter::new();
+        let telemetry = Telemetry::install(&settings, variables, Clock::system(), &meter)
+            .context("cannot set up logs and traces")?;
         for warning in &loaded.warnings {
             tracing::warn!(warning, "configuration");
         }
-        let result = serve(loaded, variables).await.map(|()| Exit::Success);
+        let result = serve(loaded, variables, meter).await.map(|()| Exit::Success);
         let result = match result {
             Err(error) if !silent => {
                 tracing::error!(error = chain(error.as_ref()), "ended by an error");
@@ -195,7 +196,7 @@ fn run(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<E
     })
 }
 
-async fn serve(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<()> {
+async fn serve(loaded: Loaded, variables: &BTreeMap<String, String>, meter: Meter) -> anyhow::Result<()> {
     let endpoint = Endpoint::parse(&loaded.config.csi.endpoint)?;
     let diagnostics = match loaded.config.diagnostics.listen {
         None => None,
@@ -208,7 +209,7 @@ async fn serve(loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::
     let environment = Environment {
         clock: Clock::system(),
         entropy: Entropy::system(),
-        meter: Meter::new(),
+        meter,
         cluster: loaded.config.kubernetes.kubeconfig.clone().map_or(ClusterAccess::Inferred, ClusterAccess::Kubeconfig),
         driver: endpoint.dial(),
         endpoint: loaded.config.csi.endpoint.clone(),
