@@ -8,6 +8,7 @@
 //! values     what is refused, and that the schema of `config` is the daemon's own
 //! promql     reads the expressions of alerts and dashboard
 //! watching   every metric and label in them exists; promtool checks the alerts and plays them
+//! scraping   a real Prometheus scrapes a living daemon; promtool checks the scrape
 //! kept       deploy/ is what the chart renders
 //! cluster    a server-side dry run of everything, and the daemon under the rendered account
 //! lint       BuildKit's checks of the Dockerfile
@@ -51,6 +52,7 @@ mod pods;
 mod programs;
 mod promql;
 mod rights;
+mod scraping;
 #[path = "../cluster/tls.rs"]
 mod tls;
 mod values;
