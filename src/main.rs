@@ -176,14 +176,15 @@ fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> any
     runtime.block_on(async {
         let host = Environment::host_name(variables);
         let settings = app::telemetry_settings(&loaded.config.telemetry, &host);
-        let telemetry =
-            Telemetry::install(&settings, variables, Clock::system()).context("cannot set up logs and traces")?;
+        let meter = Meter::new();
+        let telemetry = Telemetry::install(&settings, variables, Clock::system(), &meter)
+            .context("cannot set up logs and traces")?;
         for warning in &loaded.warnings {
             tracing::warn!(warning, "configuration");
         }
         let level = telemetry.level().clone();
         let configuration = Configuration::file(file.to_owned(), variables.clone(), level.clone());
-        let result = serve(loaded, configuration, variables).await.map(|()| Exit::Success);
+        let result = serve(loaded, configuration, variables, meter).await.map(|()| Exit::Success);
         let result = match result {
             Err(error) if !level.is_silent() => {
                 tracing::error!(error = chain(error.as_ref()), "ended by an error");
@@ -200,6 +201,7 @@ async fn serve(
     loaded: Loaded,
     configuration: Configuration,
     variables: &BTreeMap<String, String>,
+    meter: Meter,
 ) -> anyhow::Result<()> {
     let endpoint = Endpoint::parse(&loaded.config.csi.endpoint)?;
     let diagnostics = match loaded.config.diagnostics.listen {
@@ -214,7 +216,7 @@ async fn serve(
     let environment = Environment {
         clock: Clock::system(),
         entropy: Entropy::system(),
-        meter: Meter::new(),
+        meter,
         cluster: loaded.config.kubernetes.kubeconfig.clone().map_or(ClusterAccess::Inferred, ClusterAccess::Kubeconfig),
         driver: endpoint.dial(),
         endpoint: loaded.config.csi.endpoint.clone(),

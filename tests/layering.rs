@@ -106,6 +106,7 @@ const PURE: &[&str] = &[
     "roles/attacher/decide.rs",
     "roles/attacher/drift.rs",
     "roles/attacher/interest.rs",
+    "roles/attacher/lineage.rs",
     "roles/attacher/migration.rs",
     "roles/attacher/refusal.rs",
     "roles/provisioner/capacity/book.rs",

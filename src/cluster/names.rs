@@ -31,6 +31,10 @@ pub const ANNOTATION_MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller
 /// On a PersistentVolume: the namespace of that Secret.
 pub const ANNOTATION_MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
 
+/// On a PersistentVolume that was made while traces were on: the `traceparent` of its claim's trace. Ours alone; nothing
+/// but a trace depends on it.
+pub const ANNOTATION_TRACEPARENT: &str = "csi-control-plane.io/traceparent";
+
 /// On a claim: the driver that must make its volume.
 pub const ANNOTATION_STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// The same, before Kubernetes 1.23; read only if the other is absent.
@@ -89,6 +93,7 @@ pub const PERSISTENT_VOLUME_ANNOTATIONS: &[&str] = &[
     ANNOTATION_PROVISIONED_BY,
     ANNOTATION_DELETION_SECRET_NAME,
     ANNOTATION_DELETION_SECRET_NAMESPACE,
+    ANNOTATION_TRACEPARENT,
 ];
 /// The annotations that some role reads on a claim for which no volume is to be made by us.
 pub const CLAIM_ANNOTATIONS: &[&str] = &[

@@ -16,7 +16,7 @@ use super::stage::{ADMIN_TOKEN, Ground, Stage, StageError};
 use super::story::{Backend, BackendError, Narrator, Own, Story, StoryError};
 use crate::csi::{Endpoint, EndpointError};
 use crate::process::{Clock, Entropy};
-use crate::telemetry::{LogFormat, LogSettings, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
+use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
 
 /// The daemon's configuration in the sandbox: everything happens sooner than in a cluster.
 const CONFIGURATION: &str = "
@@ -87,7 +87,7 @@ pub struct Wanted {
 pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), SandboxError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(SandboxError::Runtime)?;
     runtime.block_on(async {
-        let telemetry = Telemetry::install(&telemetry_settings(variables), variables, Clock::system())?;
+        let telemetry = Telemetry::install(&telemetry_settings(variables), variables, Clock::system(), &Meter::new())?;
         let folder = Folder::make()?;
         let result = play(wanted, &folder.0).await;
         telemetry.shutdown(Duration::from_secs(1)).await;

@@ -9,8 +9,7 @@
 //! Imports nothing of ours but `process`. A [`Meter`] is a value that is passed in, not a global: two daemons in one
 //! process (a hand-over test, the simulation) keep their figures apart. Logs and traces are the process's: `main` calls
 //! [`Telemetry::install`] once, and nothing else ever asks where they go. The process's environment is an input there, not
-//! something that is read on the way. (The OTLP exporter itself reads the variables for headers, timeouts and batch
-//! sizes; every variable that changes *whether* and *what* is exported is decided in `trace_plan`.)
+//! something that is read on the way: `trace_plan` decides whether, where and what is traced, `trace_sending` how it is sent.
 
 mod config;
 mod json;
@@ -19,7 +18,10 @@ mod meter;
 pub mod names;
 mod process;
 mod setup;
+mod span_queue;
+mod trace_context;
 mod trace_plan;
+mod trace_sending;
 mod traces;
 
 pub use config::{LogFormat, LogsSection, TelemetrySection, TracesSection};
@@ -27,4 +29,5 @@ pub use logs::{LogError, LogLevel, LogSettings, parse_level};
 pub use meter::Meter;
 pub use process::{ProcessFigures, exposition};
 pub use setup::{Environment, Telemetry, TelemetryError, TelemetrySettings};
+pub use trace_context::TraceContext;
 pub use trace_plan::{TraceError, TraceSettings};

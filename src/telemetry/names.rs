@@ -13,6 +13,31 @@ pub struct Metric {
     pub help: &'static str,
 }
 
+impl Metric {
+    /// What it is measured in, as its name says.
+    pub fn unit(&self) -> &'static str {
+        if self.name.ends_with("_seconds") {
+            "seconds"
+        } else if self.name.ends_with("_bytes") {
+            "bytes"
+        } else {
+            ""
+        }
+    }
+
+    /// The Go sidecars that have a metric of this name, with these labels and the same meaning.
+    pub fn of_go_sidecars(&self) -> Option<&'static str> {
+        let families = [
+            ("csi_sidecar_", "all (csi-lib-utils)"),
+            ("workqueue_", "all (client-go)"),
+            ("leader_election_", "all (client-go)"),
+            ("controller_persistentvolume", "csi-provisioner"),
+            ("csistoragecapacities_", "csi-provisioner"),
+        ];
+        families.into_iter().find(|(prefix, _)| self.name.starts_with(prefix)).map(|(_, sidecars)| sidecars)
+    }
+}
+
 /// What a metric records.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
@@ -159,6 +184,9 @@ metrics! {
     /// When the file was last found good.
     CONFIG_LAST_SUCCESS = "csi_control_plane_config_last_reload_success_timestamp_seconds", Kind::Gauge, [],
         "When the configuration file was last found to be in effect or came into effect, at the start or after a change, in seconds since 1970.";
+    /// Spans on their way to the collector.
+    TRACE_SPANS = "csi_control_plane_trace_spans_total", Kind::Counter, ["outcome"],
+        "Spans that reached the collector (exported), that it refused or did not answer for (failed), and that found the queue full (dropped).";
     /// What runs.
     BUILD_INFO = "csi_control_plane_build_info", Kind::Gauge, ["version"], "Always 1; the label says which version runs.";
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::Subscriber;
 use tracing_subscriber::Registry;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
+use super::Meter;
 use super::config::LogFormat;
 use super::logs::{self, LogError, LogLevel, LogSettings};
 use super::trace_plan::{self, Export, TraceError, TraceSettings};
@@ -47,7 +47,7 @@ pub enum TelemetryError {
 #[must_use = "without a shutdown the last spans are lost"]
 pub struct Telemetry {
     level: LogLevel,
-    provider: Option<SdkTracerProvider>,
+    provider: Option<traces::Provider>,
     warnings: Vec<String>,
 }
 
@@ -57,10 +57,11 @@ impl Telemetry {
         settings: &TelemetrySettings,
         environment: &Environment,
         clock: Clock,
+        meter: &Meter,
     ) -> Result<Self, TelemetryError> {
         let no_colour = environment.get("NO_COLOR").is_some_and(|value| !value.is_empty());
         let ansi = settings.logs.format == LogFormat::Text && !no_colour && std::io::stderr().is_terminal();
-        let (subscriber, telemetry, export) = build(settings, environment, clock, ansi, std::io::stderr)?;
+        let (subscriber, telemetry, export) = build(settings, environment, (clock, meter), ansi, std::io::stderr)?;
         tracing::subscriber::set_global_default(subscriber).map_err(TelemetryError::Installed)?;
         if let Some(export) = export {
             traces::install_propagators(&export.propagators);
@@ -101,7 +102,7 @@ type Built<S> = (S, Telemetry, Option<Export>);
 fn build<W>(
     settings: &TelemetrySettings,
     environment: &Environment,
-    clock: Clock,
+    (clock, meter): (Clock, &Meter),
     ansi: bool,
     writer: W,
 ) -> Result<Built<impl Subscriber + Send + Sync + use<W>>, TelemetryError>
@@ -112,12 +113,12 @@ where
     let (log, level) = logs::layer(&settings.logs, clock, ansi, writer).map_err(TelemetryError::Logs)?;
     let mut telemetry = Telemetry { level, provider: None, warnings: plan.warnings };
     let mut export = plan.export;
-    match export.as_ref().map(traces::provider) {
+    match export.as_ref().map(|export| traces::provider(export, meter)) {
         None => {}
         Some(Ok(provider)) => {
             telemetry.provider = Some(provider);
         }
-        // A variable that only the exporter reads (compression, certificates) must not keep the daemon down.
+        // A certificate that cannot be read, say, must not keep the daemon down.
         Some(Err(error)) => {
             telemetry.warnings.push(format!("no traces are sent: {}", chain(&error)));
             export = None;

@@ -90,7 +90,7 @@ async fn our_spans_reach_a_collector_as_one_trace_and_the_librarys_do_not() {
     let sink = paper.clone();
     let settings = settings(format!("http://{address}"));
     let (subscriber, telemetry, _) =
-        build(&settings, &environment, Clock::system(), false, move || sink.clone()).unwrap();
+        build(&settings, &environment, (Clock::system(), &Meter::new()), false, move || sink.clone()).unwrap();
     assert!(telemetry.traces() && telemetry.warnings().is_empty());
 
     let trace = tracing::subscriber::with_default(subscriber, || {
@@ -141,7 +141,7 @@ async fn a_dead_collector_costs_nothing_but_its_spans() {
     let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let settings = settings(format!("http://{address}"));
     let (subscriber, telemetry, _) =
-        build(&settings, &Environment::new(), Clock::system(), false, std::io::sink).unwrap();
+        build(&settings, &Environment::new(), (Clock::system(), &Meter::new()), false, std::io::sink).unwrap();
     let done = tracing::subscriber::with_default(subscriber, || {
         (0..5000).filter(|number| info_span!("attach", number).in_scope(|| true)).count()
     });
@@ -153,7 +153,8 @@ async fn a_dead_collector_costs_nothing_but_its_spans() {
 #[test]
 fn traces_without_a_runtime_are_a_warning() {
     let settings = settings("http://127.0.0.1:1".to_owned());
-    let (_, telemetry, export) = build(&settings, &Environment::new(), Clock::system(), false, std::io::sink).unwrap();
+    let (_, telemetry, export) =
+        build(&settings, &Environment::new(), (Clock::system(), &Meter::new()), false, std::io::sink).unwrap();
     assert!(!telemetry.traces() && export.is_none());
     assert_eq!(telemetry.warnings(), ["no traces are sent: the OTLP exporter needs a running tokio runtime"]);
 }

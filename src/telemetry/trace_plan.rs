@@ -18,6 +18,7 @@ use http::Uri;
 use opentelemetry_sdk::trace::Sampler;
 
 use super::Environment;
+use super::trace_sending::{Sending, sending};
 
 /// What to trace and where to send it.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +47,14 @@ pub enum TraceError {
     /// The exporter refused its settings.
     #[error("the OTLP exporter cannot be built")]
     Exporter(#[source] opentelemetry_otlp::ExporterBuildError),
+    /// A file of a certificate or a key.
+    #[error("cannot read {path}, which a variable of the OTLP exporter names")]
+    Certificate {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// Called before there was a runtime.
     #[error("the OTLP exporter needs a running tokio runtime")]
     NoRuntime,
@@ -65,6 +74,7 @@ pub(super) struct Export {
     pub(super) sampler: Sampler,
     pub(super) resource: BTreeMap<String, String>,
     pub(super) propagators: Vec<Propagator>,
+    pub(super) sending: Sending,
 }
 
 /// The decision and what was odd about its inputs.
@@ -129,10 +139,11 @@ pub(super) fn plan(settings: &TraceSettings, environment: &Environment) -> Resul
         .unwrap_or_else(|| Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample_ratio))));
     let propagators = propagators(var("OTEL_PROPAGATORS"), &mut warnings);
     let resource = resource(settings, var("OTEL_SERVICE_NAME"), var("OTEL_RESOURCE_ATTRIBUTES"), &mut warnings);
-    Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagators }), warnings })
+    let sending = sending(var, &mut warnings);
+    Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagators, sending }), warnings })
 }
 
-fn list(value: Option<&str>) -> impl Iterator<Item = &str> {
+pub(super) fn list(value: Option<&str>) -> impl Iterator<Item = &str> {
     value.unwrap_or_default().split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 
@@ -235,7 +246,7 @@ fn resource(
 }
 
 /// Decodes `%20`; what is not an escape stays as it is.
-fn percent_decoded(text: &str) -> String {
+pub(super) fn percent_decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -3,50 +3,115 @@
 //! Only spans and events of our own modules are exported: the exporter's own transport would otherwise trace itself. A
 //! dead collector costs dropped spans and one warning, never work: spans wait in a bounded queue of the SDK's own thread.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{KeyValue, global};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
-use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
-use tracing::{Level, Subscriber, info, warn};
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
+use tonic::metadata::KeyAndValueRef;
+use tonic::service::Interceptor;
+use tracing::{Level, Subscriber, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::Meter;
 use super::logs::is_ours;
+use super::span_queue::{Account, Counted, Watched};
 use super::trace_plan::{Export, Propagator, TraceError};
+use super::trace_sending::{Headers, TlsFiles};
+use crate::process::Tasks;
+
+/// What exports, and the account of what it was given.
+#[derive(Debug)]
+pub(super) struct Provider {
+    pub(super) sdk: SdkTracerProvider,
+    account: Account,
+    /// Holds the task that tells of drops.
+    _tasks: Tasks,
+}
 
 /// Builds the exporter and its provider. Needs a runtime, on which the connection lives.
-pub(super) fn provider(export: &Export) -> Result<SdkTracerProvider, TraceError> {
-    if tokio::runtime::Handle::try_current().is_err() {
-        return Err(TraceError::NoRuntime);
-    }
-    let exporter = SpanExporter::builder()
+pub(super) fn provider(export: &Export, meter: &Meter) -> Result<Provider, TraceError> {
+    let runtime = tokio::runtime::Handle::try_current().map_err(|_| TraceError::NoRuntime)?;
+    let sending = &export.sending;
+    let mut builder = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(export.endpoint.clone())
-        .build()
-        .map_err(TraceError::Exporter)?;
+        .with_timeout(sending.request_timeout)
+        .with_interceptor(carrying(sending.headers.clone()));
+    if export.endpoint.starts_with("https://") {
+        builder = builder.with_tls_config(tls(&sending.tls)?);
+    }
+    let exporter = builder.build().map_err(TraceError::Exporter)?;
+    let account = Account::new(sending.queue, meter);
+    let watched = Watched {
+        exporter,
+        endpoint: export.endpoint.clone(),
+        account: account.clone(),
+        timeout: sending.batch_timeout,
+        runtime,
+        failing: AtomicBool::new(false),
+    };
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(sending.queue)
+        .with_max_export_batch_size(sending.batch)
+        .with_scheduled_delay(sending.delay)
+        .build();
+    let inner = BatchSpanProcessor::new(watched, batches);
     let attributes = export.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     let resource = Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_attributes(attributes)
         .build();
-    Ok(SdkTracerProvider::builder()
-        .with_batch_exporter(Watched { exporter, endpoint: export.endpoint.clone(), failing: AtomicBool::new(false) })
+    let sdk = SdkTracerProvider::builder()
+        .with_span_processor(Counted { inner, account: account.clone() })
         .with_sampler(export.sampler.clone())
         .with_resource(resource)
-        .build())
+        .build();
+    let (tasks, _) = Tasks::new("traces");
+    tasks.spawn("drops", account.clone().tell_drops());
+    Ok(Provider { sdk, account, _tasks: tasks })
+}
+
+/// Puts the headers on each request. The exporter reads the variable too, and does not mark the values as secrets: whatever
+/// logs requests would show them.
+fn carrying(headers: Headers) -> impl Interceptor + Clone + Send + Sync + 'static {
+    move |mut request: tonic::Request<()>| {
+        for header in headers.0.iter() {
+            if let KeyAndValueRef::Ascii(key, value) = header {
+                request.metadata_mut().insert(key.clone(), value.clone());
+            }
+        }
+        Ok(request)
+    }
+}
+
+/// Trusts the given certificates alone, or else the public roots: by itself the exporter trusts nobody.
+fn tls(files: &TlsFiles) -> Result<ClientTlsConfig, TraceError> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|source| TraceError::Certificate { path: path.display().to_string(), source })
+    };
+    let mut config = match &files.roots {
+        Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
+        None => ClientTlsConfig::new().with_enabled_roots(),
+    };
+    if let (Some(certificate), Some(key)) = (&files.certificate, &files.key) {
+        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    Ok(config)
 }
 
 /// The layer that turns our spans into exported ones.
-pub(super) fn layer<S>(provider: &SdkTracerProvider) -> impl Layer<S> + Send + Sync + use<S>
+pub(super) fn layer<S>(provider: &Provider) -> impl Layer<S> + Send + Sync + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
@@ -56,10 +121,13 @@ where
         is_ours(metadata.target()) && *metadata.level() <= level
     });
     tracing_opentelemetry::layer()
-        .with_tracer(provider.tracer(env!("CARGO_PKG_NAME")))
+        .with_tracer(provider.sdk.tracer(env!("CARGO_PKG_NAME")))
         .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
+        // A span begins with what is said of it, not when it is entered: until then it can be given the trace of another
+        // process. Nothing here asks OpenTelemetry for its own idea of the current span.
+        .with_context_activation(false)
         .with_filter(ours.with_max_level_hint(LevelFilter::DEBUG))
 }
 
@@ -75,50 +143,15 @@ pub(super) fn install_propagators(propagators: &[Propagator]) {
 }
 
 /// Sends what waits and ends the exporter, within `limit`. What could not be sent by then is lost, and said to be.
-pub(super) async fn shutdown(provider: SdkTracerProvider, limit: Duration) {
+pub(super) async fn shutdown(provider: Provider, limit: Duration) {
+    let Provider { sdk, account, _tasks } = provider;
     // The call blocks, and the runtime must go on meanwhile: the exporter's connection lives on it.
-    let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(limit));
+    let ended = tokio::task::spawn_blocking(move || sdk.shutdown_with_timeout(limit));
     let reason = match tokio::time::timeout(limit, ended).await {
         Ok(Ok(Ok(()))) => return,
         Ok(Ok(Err(error))) => error.to_string(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("not done within {limit:?}"),
     };
-    warn!(error = reason, "the last spans may not have reached the collector");
-}
-
-/// An exporter whose failure is told once, and its recovery once: a batch goes out every few seconds.
-#[derive(Debug)]
-struct Watched {
-    exporter: SpanExporter,
-    endpoint: String,
-    failing: AtomicBool,
-}
-
-impl opentelemetry_sdk::trace::SpanExporter for Watched {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let result = self.exporter.export(batch).await;
-        let failing = result.is_err();
-        if failing != self.failing.swap(failing, Ordering::Relaxed) {
-            match &result {
-                Ok(()) => info!(endpoint = self.endpoint, "traces reach the collector again"),
-                Err(error) => {
-                    warn!(endpoint = self.endpoint, %error, "traces do not reach the collector: spans are lost");
-                }
-            }
-        }
-        result
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.exporter.shutdown_with_timeout(timeout)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.force_flush()
-    }
-
-    fn set_resource(&mut self, resource: &Resource) {
-        self.exporter.set_resource(resource);
-    }
+    warn!(error = reason, waiting = account.waiting(), "the last spans may not have reached the collector");
 }

@@ -9,6 +9,7 @@
 //! promql     reads the expressions of alerts and dashboard
 //! watching   every metric and label in them exists; promtool checks the alerts and plays them
 //! runbook    each alert is explained in docs/operations.md
+//! scraping   a real Prometheus scrapes a living daemon; promtool checks the scrape
 //! kept       deploy/ is what the chart renders
 //! cluster    a server-side dry run of everything, and the daemon under the rendered account
 //! lint       BuildKit's checks of the Dockerfile
@@ -53,6 +54,7 @@ mod programs;
 mod promql;
 mod rights;
 mod runbook;
+mod scraping;
 #[path = "../cluster/tls.rs"]
 mod tls;
 mod values;

@@ -73,7 +73,7 @@ fn alerts(rules: &Value) -> Vec<&Value> {
 }
 
 /// The dashboard's expressions.
-fn shown() -> Vec<String> {
+pub(crate) fn shown() -> Vec<String> {
     let text = std::fs::read_to_string(helm::chart().join("files/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -132,7 +132,7 @@ fn promtool(arguments: &[&str]) -> (bool, String) {
 }
 
 /// The rules of `everything` as a rule file, in this folder.
-fn rule_file(folder: &TempDir) -> String {
+pub(crate) fn rule_file(folder: &TempDir) -> String {
     let rendered = matrix::case("everything").rendered();
     let file = folder.path().join("rules.yaml");
     std::fs::write(&file, json!({"groups": rendered.one("PrometheusRule")["spec"]["groups"]}).to_string()).unwrap();

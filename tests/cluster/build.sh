@@ -6,6 +6,7 @@
 #   go/provisioner  csi-provisioner
 #   go/helm         helm
 #   go/promtool     promtool
+#   go/prometheus   prometheus, without its user interface and the clouds that it can discover targets in
 #   go/dockerfile   dockerfile-lint, ours around BuildKit's checks
 #
 # Not here: livenessprobe and csi-driver-host-path. The module proxy answers 403 ("This module version is not
@@ -15,7 +16,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | peers | provisioner | helm | promtool | dockerfile]...     all, if none is named
+#   build.sh [kubernetes | peers | provisioner | helm | promtool | prometheus | dockerfile]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -34,20 +35,21 @@ folder() {
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
         helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
         promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
+        prometheus) echo "$cache/prometheus-$(version prometheus github.com/prometheus/prometheus)-$sums" ;;
         dockerfile) echo "$cache/dockerfile-$(version dockerfile github.com/moby/buildkit)-$sums" ;;
         *) echo "build.sh: there is no part $1" >&2 && exit 64 ;;
     esac
 }
 
-# A program of a part: its package, and what its linker is told.
+# A program of a part: its package, what its linker is told, and its build tags.
 program() {
-    local part=$1 name=$2 package=$3 flags=$4 into
+    local part=$1 name=$2 package=$3 flags=$4 tags=${5:-} into
     into="$(folder "$part")"
     [[ -x $into/$name ]] && return
     echo "building $name" >&2
     # The lowest priority and no workspace: a developer's machine stays usable, and a developer's go.work stays out.
     (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 \
-        nice -n 19 go build -trimpath -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")
+        nice -n 19 go build -trimpath -tags "$tags" -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")
     mv "$into/.$name.part" "$into/$name"
 }
 
@@ -84,13 +86,18 @@ build() {
             program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
             ;;
         promtool) program promtool promtool github.com/prometheus/prometheus/cmd/promtool "" ;;
+        prometheus)
+            release="$(version prometheus github.com/prometheus/prometheus)"
+            program prometheus prometheus github.com/prometheus/prometheus/cmd/prometheus \
+                "-X github.com/prometheus/common/version.Version=$release" remove_all_sd
+            ;;
         dockerfile) program dockerfile dockerfile-lint . "" ;;
     esac
     exec 9>&-
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes peers provisioner helm promtool dockerfile)
+((${#parts[@]})) || parts=(kubernetes peers provisioner helm promtool prometheus dockerfile)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -12,6 +12,7 @@
     reason = "all of this is test code, also what is shared by tests"
 )]
 
+mod collector;
 mod commits;
 mod diagnostics;
 mod drivers;
@@ -29,4 +30,5 @@ mod schema;
 mod signals;
 mod startup;
 mod theatre;
+mod traces;
 mod verbs;

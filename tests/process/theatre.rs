@@ -89,12 +89,28 @@ impl Theatre {
         self.program(user, change)
     }
 
+    /// The same with variables in its environment.
+    pub(crate) fn daemon_under(
+        &self,
+        user: &str,
+        variables: &[(&str, &str)],
+        change: impl FnOnce(&mut Value),
+    ) -> Program {
+        self.stage.api.admit(Stage::token(user), Identity::admin(user));
+        self.program_under(user, variables, change)
+    }
+
     /// Starts a daemon as a process; who it is and what it may do was said before.
     pub(crate) fn program(&self, user: &str, change: impl FnOnce(&mut Value)) -> Program {
+        self.program_under(user, &[], change)
+    }
+
+    fn program_under(&self, user: &str, variables: &[(&str, &str)], change: impl FnOnce(&mut Value)) -> Program {
         let mut config = self.config(user);
         change(&mut config);
         let file = self.file(&format!("{user}.yaml"), &config.to_string());
-        Program::start(&["run", "--config", &file], &[("POD_NAMESPACE", "kube-system")])
+        let variables = [&[("POD_NAMESPACE", "kube-system")], variables].concat();
+        Program::start(&["run", "--config", &file], &variables)
     }
 
     /// Stores an object.

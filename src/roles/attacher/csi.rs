@@ -77,6 +77,7 @@ struct Attempt<'a> {
 pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outcome {
     let Some(first) = desk.find(ticket.key()) else { return Outcome::Forget };
     ticket.span().record("operation", first.attachment.direction.label());
+    first.join_trace(&ticket);
     let mut attempt = Attempt {
         desk: &desk,
         ticket: &mut ticket,

@@ -8,10 +8,13 @@ use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
 use crate::csi::{Client, VolumeOperations};
 use crate::election::{Fenced, Term};
 use crate::process::Clock;
+use crate::queue::Ticket;
+use crate::telemetry::TraceContext;
 
 use super::attachment::{Attachment, Source};
 use super::config::AttacherSection;
 use super::decide::{Node, Progress, Rules, View};
+use super::lineage::{Lineage, lineage};
 use super::report::Reporter;
 
 /// The caches that the attacher reads.
@@ -119,6 +122,18 @@ impl Desk {
 }
 
 impl Objects {
+    /// Puts a run where it belongs among the traces: to be called before anything of it is told.
+    pub fn join_trace(&self, ticket: &Ticket<String>) {
+        // What failed stays where its first try was.
+        let (0, Some(volume)) = (ticket.attempt(), &self.volume) else { return };
+        let Some((lineage, text)) = lineage(volume, &self.object, &self.attachment) else { return };
+        match (TraceContext::parse(text), lineage) {
+            (Some(claim), Lineage::Continues) => claim.continue_in(ticket.span()),
+            (Some(claim), Lineage::Points) => claim.link_from(ticket.span()),
+            (None, _) => {}
+        }
+    }
+
     /// What the attachment is about, for people: its own name is a checksum.
     pub fn subject(&self) -> String {
         let volume = match &self.attachment.source {

@@ -16,6 +16,7 @@ pub mod decide;
 pub mod desk;
 pub mod drift;
 pub mod interest;
+pub mod lineage;
 pub mod migration;
 mod perform;
 pub mod refusal;

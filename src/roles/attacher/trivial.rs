@@ -20,6 +20,7 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
     let Some(now) = desk.find(ticket.key()) else { return Outcome::Forget };
     let attachment = &now.attachment;
     ticket.span().record("operation", attachment.direction.label());
+    now.join_trace(&ticket);
     let result = match attachment.direction {
         Direction::Detach if attachment.guarded => perform::release(&desk, &now).await.map(|_| ()),
         Direction::Attach if !attachment.attached => {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::{debug, error, warn};
 
-use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume, PersistentVolumeClaim};
+use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
 use crate::proto::{DeleteVolumeRequest, GetCapacityRequest};
+use crate::telemetry::TraceContext;
 
 use super::claim::Claim;
 use super::competition::{Holder, has_room};
@@ -277,6 +278,10 @@ impl Attempt<'_> {
         let desk = self.desk;
         let finalizers: Vec<&str> = desk.attacher_finalizer.as_deref().into_iter().collect();
         let mut body = persistent_volume(&request.plan, &made.volume, &desk.identity, &finalizers);
+        // With the object, so that the attach that follows, perhaps in another process, can go on with the trace.
+        if let Some(context) = TraceContext::of(self.ticket.span()) {
+            body["metadata"]["annotations"][names::ANNOTATION_TRACEPARENT] = context.to_string().into();
+        }
         if !bound && let Some(Value::Object(spec)) = body.get_mut("spec") {
             spec.remove("claimRef");
         }

@@ -1,0 +1,98 @@
+//! `docs/metrics.md` is made from the catalogue of metrics: `METRICS_UPDATE=1 cargo test --test catalogue` writes it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use csi_control_plane::telemetry::names::{self, Kind, Metric};
+use csi_control_plane::telemetry::{Meter, exposition};
+
+/// Asks for the file to be written instead of compared.
+const UPDATE: &str = "METRICS_UPDATE";
+
+const HEAD: &str = "\
+# Metrics
+
+Made from `src/telemetry/names.rs` and kept in step by a test; `METRICS_UPDATE=1 cargo test --test catalogue` writes it.
+
+All are at `/metrics` of `diagnostics.listen`, in the Prometheus text format. Where a Go sidecar has a metric of the same
+meaning, ours has its name, labels and buckets, so that dashboards and alerts go on working; the column *Go sidecars* says
+which have it. Names that begin with `csi_control_plane_` are ours alone.
+
+A series appears with the first event that it counts: a daemon without claims has no series of claims.
+";
+
+fn row(out: &mut String, name: &str, kind: &str, labels: &str, unit: &str, go: &str, help: &str) {
+    let help = help.trim_start_matches("[ALPHA] ").replace('|', "\\|");
+    writeln!(out, "| `{name}` | {kind} | {labels} | {unit} | {go} | {help} |").unwrap();
+}
+
+fn described(metric: &Metric, out: &mut String) {
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram(_) => "histogram",
+    };
+    let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+    row(out, metric.name, kind, &labels.join(", "), metric.unit(), metric.of_go_sidecars().unwrap_or(""), metric.help);
+}
+
+fn catalogue() -> String {
+    const COLUMNS: &str = "\n| metric | type | labels | unit | Go sidecars | meaning |\n|---|---|---|---|---|---|\n";
+    let mut text = HEAD.to_owned();
+    let (theirs, ours): (Vec<&Metric>, Vec<&Metric>) =
+        names::ALL.iter().partition(|metric| metric.of_go_sidecars().is_some());
+    for (title, metrics) in [("As the Go sidecars have them", theirs), ("Ours", ours)] {
+        write!(text, "\n## {title}\n{COLUMNS}").unwrap();
+        for metric in metrics {
+            described(metric, &mut text);
+        }
+    }
+    write!(text, "\n## The process\n\nAs every Prometheus client library has them; read at each scrape, where there is a `/proc`.\n{COLUMNS}").unwrap();
+    let exposed = exposition(&Meter::new());
+    let mut help = "";
+    for line in exposed.lines() {
+        if let Some(told) = line.strip_prefix("# HELP process_") {
+            help = told.split_once(' ').unwrap().1;
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE process_").and_then(|rest| rest.split_once(' ')) {
+            let unit = ["seconds", "bytes"].into_iter().find(|unit| name.contains(unit)).unwrap_or("");
+            row(&mut text, &format!("process_{name}"), kind, "", unit, "all (client_golang)", help);
+        }
+    }
+    text.push_str("\n## Buckets\n\nUpper bounds of the histograms, in seconds; each has `+Inf` besides.\n\n| histogram | buckets |\n|---|---|\n");
+    for metric in names::ALL {
+        if let Kind::Histogram(bounds) = metric.kind {
+            let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
+            writeln!(text, "| `{}` | {} |", metric.name, bounds.join(", ")).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_page_of_metrics_is_what_the_catalogue_says() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+    let wanted = catalogue();
+    #[expect(clippy::disallowed_methods, reason = "the suite's own input")]
+    if std::env::var_os(UPDATE).is_some() {
+        std::fs::write(&file, &wanted).unwrap();
+    }
+    let found = std::fs::read_to_string(&file).unwrap_or_default();
+    let differs = wanted.lines().zip(found.lines().chain(std::iter::repeat("(nothing)"))).find(|(a, b)| a != b);
+    assert!(found == wanted, "docs/metrics.md is not up to date, {UPDATE}=1 writes it; first difference: {differs:#?}");
+}
+
+#[test]
+fn every_metric_of_the_page_says_what_it_means() {
+    for metric in names::ALL {
+        assert!(metric.help.len() > 15, "{}", metric.name);
+        let is_total = metric.name.ends_with("_total");
+        assert_eq!(is_total, matches!(metric.kind, Kind::Counter), "{}: counters, and they alone, end so", metric.name);
+        if matches!(metric.kind, Kind::Histogram(_)) {
+            assert_eq!(metric.unit(), "seconds", "{}", metric.name);
+        }
+        let is_ours = metric.name.starts_with("csi_control_plane_");
+        assert_ne!(is_ours, metric.of_go_sidecars().is_some(), "{}: whose is it?", metric.name);
+    }
+}

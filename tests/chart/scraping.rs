@@ -1,0 +1,199 @@
+//! A real Prometheus scrapes a living daemon: what it can read, and what can be asked of it.
+//!
+//! ```text
+//! sandbox --keep (daemon, API, driver) <── scrape ── prometheus with the chart's rules <── queries ── this test
+//! ```
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{interval, timeout};
+
+use crate::http;
+use crate::programs;
+use crate::watching;
+
+/// What any single thing may take on a machine that does a lot else.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Looks until `look` finds something.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let found = async {
+        let mut ticks = interval(LOOK);
+        loop {
+            ticks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    };
+    timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+/// Reads lines until one has this in front of an address, and goes on reading: nobody's pipe may fill up.
+async fn address(output: impl AsyncBufRead + Unpin + Send + 'static, before: &str) -> SocketAddr {
+    let mut lines = output.lines();
+    let found = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if let Some((_, rest)) = line.split_once(before) {
+                let end = rest.find([' ', '/']).unwrap_or(rest.len());
+                return rest[..end].parse().unwrap();
+            }
+        }
+        panic!("it ended without an address");
+    };
+    let address = timeout(PATIENCE, found).await.expect("an address");
+    #[expect(clippy::disallowed_methods, reason = "ends with the process that writes")]
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    address
+}
+
+/// The sandbox, whose daemon attaches, fails, recovers and goes on; and where its diagnostics are.
+async fn daemon() -> (Child, SocketAddr) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_csi-control-plane"));
+    command.args(["sandbox", "--keep"]).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let address = address(output, "status page      http://").await;
+    (child, address)
+}
+
+/// A Prometheus that scrapes this target every second as the chart's `PodMonitor` has it labelled, with the chart's rules.
+async fn prometheus(folder: &TempDir, target: SocketAddr) -> (Child, SocketAddr) {
+    let labels = json!({"namespace": "storage", "pod": "storage-0", "container": "csi-control-plane"});
+    let config = json!({
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [watching::rule_file(folder)],
+        "scrape_configs": [{"job_name": "csi-control-plane",
+            "static_configs": [{"targets": [target.to_string()], "labels": labels}]}],
+    });
+    let file = folder.path().join("prometheus.yml");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let argument = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    let mut command = Command::new(programs::find("prometheus"));
+    command
+        .args([argument("config.file", &file), argument("storage.tsdb.path", &folder.path().join("data"))])
+        .args(["--web.listen-address=127.0.0.1:0", "--log.format=logfmt"])
+        .env_clear()
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let output = BufReader::new(child.stderr.take().unwrap());
+    let address = address(output, "msg=\"Listening on\" component=web address=").await;
+    (child, address)
+}
+
+/// What an expression results in now, or what Prometheus has against it.
+async fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, String> {
+    let mut query = String::new();
+    for byte in expression.bytes() {
+        // Writing to a String cannot fail.
+        let _ = write!(query, "%{byte:02X}");
+    }
+    let text = http::get(prometheus, &format!("/api/v1/query?query={query}")).await;
+    let answer: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
+    if answer["status"] == "success" && answer["warnings"].is_null() {
+        Ok(answer["data"]["result"].as_array().cloned().unwrap_or_default())
+    } else {
+        Err(format!("{expression}: {text}"))
+    }
+}
+
+/// What public dashboards for the Go sidecars ask: the names and labels of csi-lib-utils, client-go and `client_golang`.
+const OF_GO_DASHBOARDS: [&str; 12] = [
+    "histogram_quantile(0.99, sum by (le, method_name) (rate(csi_sidecar_operations_seconds_bucket{driver_name=\"demo.csi.example.com\"}[1m])))",
+    "sum by (method_name, grpc_status_code) (csi_sidecar_operations_seconds_count{driver_name=\"demo.csi.example.com\"})",
+    "csi_sidecar_operations_seconds_sum{method_name=\"/csi.v1.Controller/ControllerPublishVolume\",grpc_status_code=\"OK\"}",
+    "csi_sidecar_operations_seconds_count{grpc_status_code!=\"OK\"}",
+    "workqueue_depth{name=\"csi-attacher-va\"}",
+    "sum by (name) (workqueue_adds_total)",
+    "sum by (name) (workqueue_retries_total)",
+    "histogram_quantile(0.5, sum by (le, name) (workqueue_queue_duration_seconds_bucket))",
+    "histogram_quantile(0.5, sum by (le, name) (workqueue_work_duration_seconds_bucket))",
+    "workqueue_unfinished_work_seconds + workqueue_longest_running_processor_seconds",
+    "leader_election_master_status{name=\"external-attacher-leader-demo-csi-example-com\"} == 1",
+    "process_resident_memory_bytes and process_cpu_seconds_total and process_start_time_seconds and process_open_fds",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_prometheus_scrapes_the_daemon_and_every_rule_and_panel_evaluates() {
+    let folder = TempDir::new().unwrap();
+    let (_daemon, target) = daemon().await;
+    let (_prometheus, prometheus) = prometheus(&folder, target).await;
+    let up = async || ask(prometheus, "up == 1").await.ok().filter(|found| found.len() == 1);
+    eventually("the target is up", up).await;
+
+    // As the scrape goes on, all that such dashboards ask for is there.
+    for expression in OF_GO_DASHBOARDS {
+        let asked = async || ask(prometheus, expression).await.unwrap();
+        eventually(expression, async || Some(asked().await).filter(|found| !found.is_empty())).await;
+    }
+    let labels = ask(prometheus, "csi_sidecar_operations_seconds_count").await.unwrap();
+    let own = ["__name__", "driver_name", "method_name", "grpc_status_code"];
+    let of_target = ["namespace", "pod", "container", "job", "instance"];
+    let expected: BTreeSet<&str> = own.into_iter().chain(of_target).collect();
+    for series in &labels {
+        let found: BTreeSet<&str> = series["metric"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(found, expected);
+    }
+
+    let rules = async || -> Value { serde_json::from_str(&http::get(prometheus, "/api/v1/rules").await).unwrap() };
+    let judged = async || {
+        let groups = rules().await["data"]["groups"].as_array().cloned().unwrap();
+        let all: Vec<Value> = groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
+        let is_judged = all.iter().all(|rule| rule["health"] != "unknown");
+        (!all.is_empty() && is_judged).then_some(all)
+    };
+    let judged = eventually("every rule is evaluated", judged).await;
+    assert!(judged.len() >= 10, "{judged:#?}");
+    for rule in &judged {
+        assert_eq!(rule["health"], "ok", "{rule:#}");
+    }
+
+    let mut silent = Vec::new();
+    let panels = watching::shown();
+    for panel in &panels {
+        let everything = panel.replace("$__rate_interval", "1m").replace("$namespace", ".*").replace("$pod", ".*");
+        if ask(prometheus, &everything).await.unwrap().is_empty() {
+            silent.push(panel);
+        }
+    }
+    // Those of what the sandbox has not: claims, capacity, and failures that did not happen.
+    assert!(silent.len() < panels.len() / 2, "{silent:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn promtool_has_nothing_to_say_against_a_real_scrape() {
+    let (_daemon, target) = daemon().await;
+    let led = "leader_election_master_status{name=\"external-attacher-leader-demo-csi-example-com\"} 1";
+    let scrape = eventually("a scrape of a daemon that leads and has attached", async || {
+        let text = http::get(target, "/metrics").await;
+        (text.contains(led) && text.contains("/csi.v1.Controller/ControllerPublishVolume")).then_some(text)
+    });
+    let scrape = scrape.await;
+    let mut child = std::process::Command::new(programs::find("promtool"))
+        .args(["check", "metrics"])
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(scrape.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success() && told.is_empty(), "{told}");
+}
