@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::rbac::{Rule, Rules};
-use crate::cluster::{Caches, Viewpoint, names};
+use crate::cluster::rbac::{self, Rule, Rules};
+use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
 use crate::roles::{LeasePolicy, LoadError, ROLES, Wiring};
 
@@ -42,6 +42,9 @@ pub struct PlannedRole {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lease(LeasePolicy);
 
+/// What a role is called in the names of its rights where each node has a daemon of its own: behind the role's name.
+const PER_NODE: &str = ".per-node";
+
 impl Lease {
     pub(super) fn name(self, driver: &str) -> Option<String> {
         match self.0 {
@@ -55,19 +58,26 @@ impl Lease {
 pub(super) struct LoadedRoles {
     pub(super) roles: Vec<(Lease, Hosted)>,
     pub(super) rules: Vec<Rule>,
+    /// Their names, as the names of their rights have them.
+    pub(super) labels: Vec<String>,
 }
 
 /// Loads the enabled roles, in the order of [`ROLES`].
 pub(super) fn load(sections: &BTreeMap<&'static str, Value>, caches: &Caches) -> Result<LoadedRoles, LoadError> {
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
-    let mut roles = Vec::new();
+    let (mut roles, mut labels) = (Vec::new(), Vec::new());
     for registration in ROLES {
         if let Some(section) = sections.get(registration.name) {
             let role = (registration.load)(section, &mut wiring)?;
-            roles.push((Lease((registration.lease)(section)), Hosted { name: registration.name, role }));
+            let lease = (registration.lease)(section);
+            // What usually leads and does not here works for its own node: it needs other rights than the same role for all.
+            let usually = (registration.lease)(&Value::Null);
+            let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
+            labels.push(format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" }));
+            roles.push((Lease(lease), Hosted { name: registration.name, role }));
         }
     }
-    Ok(LoadedRoles { roles, rules: wiring.into_rules() })
+    Ok(LoadedRoles { roles, rules: wiring.into_rules(), labels })
 }
 
 impl Plan {
@@ -75,7 +85,7 @@ impl Plan {
     pub fn of(loaded: &Loaded, driver: &str) -> Result<Self, LoadError> {
         let election = &loaded.config.leader_election;
         let caches = Caches::new();
-        let LoadedRoles { roles, rules } = load(&loaded.roles, &caches)?;
+        let LoadedRoles { roles, rules, labels } = load(&loaded.roles, &caches)?;
         let namespace = election.namespace.clone().unwrap_or_else(|| "NAMESPACE".to_owned());
         let mut all = Rules::default();
         all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespace), node: None }));
@@ -99,7 +109,7 @@ impl Plan {
             driver: driver.to_owned(),
             roles: planned,
             watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
-            manifests: all.manifests(&format!("{}-{driver}", names::PROGRAM), &namespace),
+            manifests: all.manifests(&rbac::name(driver, labels.iter().map(String::as_str)), &namespace),
             rules: all.iter().collect(),
         })
     }
@@ -123,5 +133,39 @@ impl fmt::Display for Plan {
             writeln!(f, "right    {:<40} {verbs:<24} {}", format!("{}{group}", rule.resource), rule.reason)?;
         }
         write!(f, "\n{}", self.manifests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, File, Sources};
+    use crate::roles;
+
+    /// The names of the plan's `ClusterRole` and `Role`s.
+    fn names_for(roles: &str) -> Vec<String> {
+        let file = File { name: "test.yaml".to_owned(), text: format!("roles: {roles}") };
+        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+        let manifests = Plan::of(&loaded, "demo").unwrap().manifests;
+        manifests.lines().filter_map(|line| Some(line.strip_prefix("  name: ")?.to_owned())).collect()
+    }
+
+    #[test]
+    fn a_controller_and_the_daemons_of_its_nodes_do_not_take_each_others_rights() {
+        let controller = names_for("{attacher: {}, reconciler: {}}");
+        assert_eq!(controller, ["csi-control-plane:demo:attacher:reconciler"; 2]);
+        // Without a Lease there is nothing to be granted in the namespace.
+        let on_nodes = names_for("{provisioner: {nodeDeployment: {enabled: true}}}");
+        assert_eq!(on_nodes, ["csi-control-plane:demo:provisioner.per-node"]);
+        assert_eq!(names_for("{provisioner: {}}"), ["csi-control-plane:demo:provisioner"; 2]);
+    }
+
+    #[test]
+    fn the_name_follows_from_the_roles_and_not_from_what_they_need() {
+        let plain = names_for("{attacher: {}, provisioner: {}}");
+        assert_eq!(
+            plain,
+            names_for("{provisioner: {crossNamespaceSources: true, events: none}, attacher: {events: false}}")
+        );
     }
 }
