@@ -23,6 +23,7 @@ mod logs;
 mod outages;
 mod program;
 mod rbac;
+mod rbac_claims;
 mod sandbox;
 mod schema;
 mod signals;

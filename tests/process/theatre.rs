@@ -94,7 +94,7 @@ impl Theatre {
         let mut config = self.config(user);
         change(&mut config);
         let file = self.file(&format!("{user}.yaml"), &config.to_string());
-        Program::start(&["run", "--config", &file], &[("POD_NAMESPACE", "kube-system")])
+        Program::start(&["run", "--config", &file], &[("POD_NAMESPACE", "kube-system"), ("POD_NAME", user)])
     }
 
     /// Stores an object.
