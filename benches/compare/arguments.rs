@@ -7,19 +7,24 @@ use std::time::Duration;
 const USAGE: &str = "\
 Usage: just compare [OPTIONS]
 
-  --workloads LIST   of attach, provision, both (default: all)
-  --scenarios LIST   of burst, slow-burst, single, start, failover, cut, idle (default: all)
+  --workloads LIST   of attach, provision, both, capacity (default: all)
+  --scenarios LIST   of burst, slow-burst, single, start, failover, cut, idle, first-attach, refresh (default: all)
   --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
+  --segments N       of the capacity workload, each with three classes (default 1000)
   --rounds N         (default 3)
   --bound DURATION   after so long a phase is cut, and its rate so far is told; 0: never (default 60s)
-  --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned (default: all)
+  --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned, sidecars-tuned,
+                     csi-control-plane-{no-intent,attacher,attacher-reconciler,apart} (default: all)
   --binary PATH      ours (default target/release/csi-control-plane)
   --results FOLDER   where results.json, table.md and chart.svg go (default benches/compare/results)
   --add              keep the results of scenarios that are not run
+  --plan             measure nothing: say what would be measured, and how long that takes, about
   --report           measure nothing: write the table, the chart and the README of results.json again
 
-`--rounds 1 --scenarios burst,single,start --bound 20s` takes three minutes. For the night: `--count 500,5000 --bound 0`.";
+`--rounds 1 --scenarios burst,single,start --bound 20s` takes six minutes, `--rounds 3 --bound 60s`, the default, an hour
+and a quarter, the same with `--count 500,5000` three hours. For the night: `--count 500,5000 --bound 0`.
+`--plan` beside any others says what they cost.";
 
 /// The program's arguments.
 #[derive(Debug, Clone)]
@@ -28,6 +33,7 @@ pub(crate) struct Arguments {
     pub(crate) scenarios: Vec<String>,
     pub(crate) counts: Vec<usize>,
     pub(crate) idle: Vec<usize>,
+    pub(crate) segments: usize,
     pub(crate) rounds: usize,
     pub(crate) bound: Option<Duration>,
     pub(crate) contenders: Vec<String>,
@@ -35,6 +41,7 @@ pub(crate) struct Arguments {
     pub(crate) results: PathBuf,
     pub(crate) add: bool,
     pub(crate) only_report: bool,
+    pub(crate) only_plan: bool,
     /// What made the results.
     pub(crate) command: String,
 }
@@ -48,6 +55,7 @@ impl Arguments {
             scenarios: Vec::new(),
             counts: vec![500],
             idle: vec![0, 1000, 10_000],
+            segments: 1000,
             rounds: 3,
             bound: Some(Duration::from_secs(60)),
             contenders: Vec::new(),
@@ -55,6 +63,7 @@ impl Arguments {
             results: Self::published(),
             add: false,
             only_report: false,
+            only_plan: false,
             command: String::new(),
         };
         // Cargo adds `--bench`.
@@ -70,6 +79,10 @@ impl Arguments {
                 "--contenders" => this.contenders = list(&value()?),
                 "--count" => this.counts = numbers(&value()?).map_err(|text| wrong(&text))?,
                 "--idle" => this.idle = numbers(&value()?).map_err(|text| wrong(&text))?,
+                "--segments" => {
+                    let text = value()?;
+                    this.segments = text.parse().ok().filter(|segments| *segments > 0).ok_or_else(|| wrong(&text))?;
+                }
                 "--rounds" => {
                     let text = value()?;
                     this.rounds = text.parse().ok().filter(|rounds| *rounds > 0).ok_or_else(|| wrong(&text))?;
@@ -82,6 +95,7 @@ impl Arguments {
                 "--binary" => this.binary = std::path::absolute(value()?).map_err(|error| error.to_string())?,
                 "--results" => this.results = PathBuf::from(value()?),
                 "--add" => this.add = true,
+                "--plan" => this.only_plan = true,
                 "--report" => this.only_report = true,
                 "--help" | "-h" => return Err(USAGE.to_owned()),
                 other => return Err(format!("unknown argument {other:?}\n\n{USAGE}")),

@@ -1,11 +1,18 @@
-//! Who is measured: a program, how it is started, and for which work.
+//! Who is measured: programs, how they are started, and for which work.
 
-use std::fmt::Write as _;
+mod crew;
+mod daemon;
+mod sidecar;
+
 use std::path::{Path, PathBuf};
 
+pub(crate) use crew::Crew;
+
 use crate::arguments::Arguments;
-use crate::programs::{self, Program};
+use crate::programs::Program;
 use crate::workload::Workload;
+use daemon::Daemon;
+use sidecar::{Sidecar, Sidecars};
 
 /// The namespace of everyone's account and Lease.
 pub(crate) const NAMESPACE: &str = "kube-system";
@@ -23,8 +30,29 @@ pub(crate) struct Seat<'a> {
     pub(crate) leader_election: bool,
     /// The sidecars whose work is to be done.
     pub(crate) sidecars: &'static [&'static str],
+    /// The scheduler is told how much room there is.
+    pub(crate) capacity: bool,
     /// Tells two of a kind apart: the host name that it sees.
     pub(crate) host: &'a str,
+}
+
+/// How much of the work of several sidecars a contender does, and in how many processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Some of it, in one process.
+    Part,
+    /// All of it, in one process.
+    Whole,
+    /// All of it, in a process for each sidecar.
+    Several,
+}
+
+/// A process of a contender.
+pub(crate) struct Start {
+    /// What tells it from the contender's others.
+    pub(crate) name: &'static str,
+    pub(crate) file: PathBuf,
+    pub(crate) arguments: Vec<String>,
 }
 
 /// Who is measured.
@@ -35,121 +63,57 @@ pub(crate) trait Contender: Send + Sync {
     fn does(&self, workload: &dyn Workload) -> bool;
     /// Whether it has a limit of requests per second that the work runs into.
     fn is_throttled(&self) -> bool;
-    /// Its program.
-    fn file(&self) -> PathBuf;
-    /// Its arguments at this seat. May write files.
-    fn arguments(&self, seat: &Seat<'_>) -> Vec<String>;
+    /// How much of the work of several sidecars it does.
+    fn share(&self) -> Share;
+    /// Its processes at this seat. May write files.
+    fn processes(&self, seat: &Seat<'_>) -> Vec<Start>;
+    /// Its programs.
+    fn files(&self) -> Vec<PathBuf>;
 
-    /// Starts it. Its log is of its name and host.
-    fn start(&self, seat: &Seat<'_>) -> Program {
-        let name = format!("{}-{}", self.name(), seat.host);
+    /// The size of its programs together, in bytes.
+    fn size(&self) -> f64 {
+        self.files().iter().map(|file| std::fs::metadata(file).unwrap().len() as f64).sum()
+    }
+
+    /// Starts it. Its logs are of its name and host.
+    fn start(&self, seat: &Seat<'_>) -> Crew {
+        Crew::of(self.processes(seat).into_iter().map(|process| run(self.name(), seat, process)).collect())
+    }
+}
+
+fn run(contender: &str, seat: &Seat<'_>, process: Start) -> Program {
+    let name = format!("{contender}-{}{}", seat.host, process.name);
+    let mut before: Vec<String> = Vec::new();
+    if seat.leader_election {
         // A host name of its own: sidecars on one host take each other for themselves.
         let script = "hostname \"$0\"; exec \"$@\"";
-        let mut arguments: Vec<String> =
-            ["--map-root-user", "--uts", "sh", "-c", script, seat.host].map(str::to_owned).to_vec();
-        arguments.push(self.file().display().to_string());
-        arguments.extend(self.arguments(seat));
-        if seat.leader_election {
-            return Program::run(seat.folder, &name, Path::new("unshare"), &arguments);
-        }
-        Program::run(seat.folder, &name, &self.file(), &self.arguments(seat))
+        before.extend(["unshare", "--map-root-user", "--uts", "sh", "-c", script, seat.host].map(str::to_owned));
     }
+    if seat.capacity {
+        // Where the capacity objects go: to the pod's namespace.
+        before.extend(["env".to_owned(), format!("NAMESPACE={NAMESPACE}"), format!("POD_NAMESPACE={NAMESPACE}")]);
+    }
+    before.push(process.file.display().to_string());
+    before.extend(process.arguments);
+    let file = before.remove(0);
+    Program::run(seat.folder, &name, Path::new(&file), &before)
 }
 
 /// Those that were asked for.
 pub(crate) fn all(arguments: &Arguments) -> Vec<Box<dyn Contender>> {
     let go = |program, tuned| -> Box<dyn Contender> { Box::new(Sidecar { program, tuned }) };
-    let all: [Box<dyn Contender>; 5] = [
+    let us = |daemon: fn(PathBuf) -> Daemon| -> Box<dyn Contender> { Box::new(daemon(arguments.binary.clone())) };
+    let all: [Box<dyn Contender>; 10] = [
         go("csi-attacher", false),
         go("csi-provisioner", false),
-        Box::new(Daemon { binary: arguments.binary.clone() }),
+        us(Daemon::whole),
         go("csi-attacher", true),
         go("csi-provisioner", true),
+        us(Daemon::without_intent),
+        us(Daemon::with_attacher),
+        us(Daemon::with_attacher_and_reconciler),
+        us(Daemon::apart),
+        Box::new(Sidecars),
     ];
     all.into_iter().filter(|one| Arguments::wants(&arguments.contenders, one.name())).collect()
-}
-
-/// The image's binary at its defaults, with the roles that replace the sidecars. There is nothing to tune.
-struct Daemon {
-    binary: PathBuf,
-}
-
-impl Contender for Daemon {
-    fn name(&self) -> &'static str {
-        crate::report::US
-    }
-
-    fn does(&self, _workload: &dyn Workload) -> bool {
-        true
-    }
-
-    fn is_throttled(&self) -> bool {
-        false
-    }
-
-    fn file(&self) -> PathBuf {
-        assert!(self.binary.is_file(), "{} is not built: `just compare` does", self.binary.display());
-        self.binary.clone()
-    }
-
-    fn arguments(&self, seat: &Seat<'_>) -> Vec<String> {
-        let mut yaml = String::new();
-        writeln!(yaml, "csi: {{ endpoint: {:?} }}", format!("unix://{}", seat.socket.display())).unwrap();
-        writeln!(yaml, "kubernetes: {{ kubeconfig: {:?} }}", seat.kubeconfig.display().to_string()).unwrap();
-        writeln!(yaml, "leaderElection: {{ namespace: {NAMESPACE} }}").unwrap();
-        // As in csi-attacher's default there is no fixed port that two processes would fight for.
-        writeln!(yaml, "diagnostics: {{ listen: 127.0.0.1:0 }}").unwrap();
-        writeln!(yaml, "roles:").unwrap();
-        for sidecar in seat.sidecars {
-            let roles = if *sidecar == "csi-attacher" { "  attacher:\n  reconciler:" } else { "  provisioner:" };
-            writeln!(yaml, "{roles}").unwrap();
-        }
-        let path = seat.folder.join(format!("{}-{}.yaml", self.name(), seat.host));
-        std::fs::write(&path, yaml).unwrap();
-        vec!["run".to_owned(), "--config".to_owned(), path.display().to_string()]
-    }
-}
-
-/// A Go sidecar, at its defaults or tuned.
-struct Sidecar {
-    program: &'static str,
-    tuned: bool,
-}
-
-impl Contender for Sidecar {
-    fn name(&self) -> &'static str {
-        match (self.program, self.tuned) {
-            ("csi-attacher", true) => "csi-attacher-tuned",
-            ("csi-provisioner", true) => "csi-provisioner-tuned",
-            (program, _) => program,
-        }
-    }
-
-    fn does(&self, workload: &dyn Workload) -> bool {
-        workload.sidecars().contains(&self.program)
-    }
-
-    fn is_throttled(&self) -> bool {
-        !self.tuned
-    }
-
-    fn file(&self) -> PathBuf {
-        programs::find(self.program)
-    }
-
-    fn arguments(&self, seat: &Seat<'_>) -> Vec<String> {
-        let mut arguments = vec![
-            format!("--kubeconfig={}", seat.kubeconfig.display()),
-            format!("--csi-address={}", seat.socket.display()),
-        ];
-        if self.tuned {
-            let tuned = ["--kube-api-qps=1000", "--kube-api-burst=1000", "--worker-threads=100"];
-            arguments.extend(tuned.map(str::to_owned));
-        }
-        if seat.leader_election {
-            arguments.push("--leader-election".to_owned());
-            arguments.push(format!("--leader-election-namespace={NAMESPACE}"));
-        }
-        arguments
-    }
 }

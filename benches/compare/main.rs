@@ -5,6 +5,7 @@
 //! contender   who is measured                  timeline   when each object began, was done and was gone
 //! workload    what is to be done               kernel     CPU time and memory of a process
 //! scenarios   how it is measured               report     results.json, table.md, chart.svg
+//! plan        how long it will take
 //! ```
 //!
 //! A contender, a workload and a scenario know nothing of each other's kinds: another sidecar is one more
@@ -30,6 +31,7 @@ mod contender;
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod control_plane;
 mod kernel;
+mod plan;
 #[path = "../../tests/cluster/programs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod programs;
@@ -76,6 +78,9 @@ fn main() {
             std::process::exit(64);
         }
     };
+    if arguments.only_plan {
+        return println!("{}", plan::told(&arguments));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let runs =
         if arguments.only_report { report::read_runs(&arguments) } else { runtime.block_on(compare(&arguments)) };
@@ -96,6 +101,15 @@ async fn compare(arguments: &Arguments) -> Vec<Run> {
     runs
 }
 
+/// Those who have something to do in a scenario of a workload.
+fn taking<'a>(
+    scenario: &dyn Scenario,
+    workload: &dyn Workload,
+    contenders: &'a [Box<dyn Contender>],
+) -> Vec<&'a dyn Contender> {
+    contenders.iter().map(AsRef::as_ref).filter(|one| one.does(workload) && scenario.takes(*one)).collect()
+}
+
 /// Plays every round of a scenario on one control plane, the contenders in turn.
 async fn play(
     arguments: &Arguments,
@@ -104,8 +118,10 @@ async fn play(
     workload: &dyn Workload,
     contenders: &[Box<dyn Contender>],
 ) -> Vec<Run> {
-    let taking: Vec<&dyn Contender> =
-        contenders.iter().map(AsRef::as_ref).filter(|one| one.does(workload) && scenario.takes(*one)).collect();
+    let taking = taking(scenario, workload, contenders);
+    if taking.is_empty() {
+        return Vec::new();
+    }
     let stage = Stage::set(workload).await;
     scenario.prepare(&stage, workload).await;
     let mut runs = Vec::new();

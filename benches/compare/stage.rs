@@ -40,6 +40,7 @@ kind: Role
 metadata: { name: contender, namespace: kube-system }
 rules:
   - { apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, watch, list, create, update, patch, delete] }
+  - { apiGroups: [storage.k8s.io], resources: [csistoragecapacities], verbs: [get, watch, list, create, update, patch, delete] }
 "#;
 
 /// A control plane.

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::rbac::{Rule, Rules};
-use crate::cluster::{Caches, Viewpoint, names};
+use crate::cluster::rbac::{self, Rule, Rules};
+use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
 use crate::roles::{LeasePolicy, LoadError, ROLES, Wired, Wiring};
 
@@ -45,6 +45,9 @@ pub struct PlannedRole {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lease(LeasePolicy);
 
+/// What a role is called in the names of its rights where each node has a daemon of its own: behind the role's name.
+const PER_NODE: &str = ".per-node";
+
 impl Lease {
     pub(super) fn name(self, driver: &str) -> Option<String> {
         match self.0 {
@@ -59,6 +62,8 @@ pub(super) struct LoadedRole {
     pub(super) lease: Lease,
     pub(super) hosted: Hosted,
     pub(super) rules: Vec<Rule>,
+    /// Its name, as the names of its rights have it.
+    pub(super) label: String,
 }
 
 /// Loads the enabled roles, in the order of [`ROLES`].
@@ -73,8 +78,13 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
     let role = (registration.load)(section, &mut wiring)?;
     let Wired { rules, claims, minds } = wiring.into_wired();
+    let lease = (registration.lease)(section);
+    // What usually leads and does not here works for its own node: it needs other rights than the same role for all.
+    let usually = (registration.lease)(&Value::Null);
+    let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
+    let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
     let hosted = Hosted { name: registration.name, role, minds, _claims: claims };
-    Ok(Some(LoadedRole { lease: Lease((registration.lease)(section)), hosted, rules }))
+    Ok(Some(LoadedRole { lease: Lease(lease), hosted, rules, label }))
 }
 
 impl Plan {
@@ -106,7 +116,7 @@ impl Plan {
             driver: driver.to_owned(),
             roles: planned,
             watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
-            manifests: all.manifests(&format!("{}-{driver}", names::PROGRAM), &namespace),
+            manifests: all.manifests(&rbac::name(driver, roles.iter().map(|role| role.label.as_str())), &namespace),
             rules: all.iter().collect(),
         })
     }
@@ -130,5 +140,39 @@ impl fmt::Display for Plan {
             writeln!(f, "right    {:<40} {verbs:<24} {}", format!("{}{group}", rule.resource), rule.reason)?;
         }
         write!(f, "\n{}", self.manifests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, File, Sources};
+    use crate::roles;
+
+    /// The names of the plan's `ClusterRole` and `Role`s.
+    fn names_for(roles: &str) -> Vec<String> {
+        let file = File { name: "test.yaml".to_owned(), text: format!("roles: {roles}") };
+        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+        let manifests = Plan::of(&loaded, "demo").unwrap().manifests;
+        manifests.lines().filter_map(|line| Some(line.strip_prefix("  name: ")?.to_owned())).collect()
+    }
+
+    #[test]
+    fn a_controller_and_the_daemons_of_its_nodes_do_not_take_each_others_rights() {
+        let controller = names_for("{attacher: {}, reconciler: {}}");
+        assert_eq!(controller, ["csi-control-plane:demo:attacher:reconciler"; 2]);
+        // Without a Lease there is nothing to be granted in the namespace.
+        let on_nodes = names_for("{provisioner: {nodeDeployment: {enabled: true}}}");
+        assert_eq!(on_nodes, ["csi-control-plane:demo:provisioner.per-node"]);
+        assert_eq!(names_for("{provisioner: {}}"), ["csi-control-plane:demo:provisioner"; 2]);
+    }
+
+    #[test]
+    fn the_name_follows_from_the_roles_and_not_from_what_they_need() {
+        let plain = names_for("{attacher: {}, provisioner: {}}");
+        assert_eq!(
+            plain,
+            names_for("{provisioner: {crossNamespaceSources: true, events: none}, attacher: {events: false}}")
+        );
     }
 }

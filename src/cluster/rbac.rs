@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::names;
+
 /// Where a right is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,6 +51,15 @@ impl Rule {
     pub fn namespaced(api_group: &str, resource: &str, verbs: &[&str], reason: impl Into<String>) -> Self {
         Self { scope: Scope::Namespace, ..Self::cluster(api_group, resource, verbs, reason) }
     }
+}
+
+/// What the `ClusterRole` and the `Role` are called that grant these roles of the daemon their rights, for this driver.
+///
+/// Two deployments of one driver that share its work, such as an attacher beside the driver's controller and a provisioner on
+/// each node, need different rights: under one name, whichever is applied last takes the other's away. A later version that needs
+/// more keeps the name, so that no old rights are left behind. The colon is in no driver's and in no role's name.
+pub fn name<'a>(driver: &str, roles: impl IntoIterator<Item = &'a str>) -> String {
+    roles.into_iter().fold(format!("{}:{driver}", names::PROGRAM), |name, role| name + ":" + role)
 }
 
 /// Rules without repetition: one per resource, with all verbs and all reasons.
@@ -133,6 +144,19 @@ mod tests {
         let attachments = rules().iter().find(|rule| rule.resource == "volumeattachments").unwrap();
         assert_eq!(attachments.verbs.iter().map(String::as_str).collect::<Vec<_>>(), ["get", "list", "patch", "watch"]);
         assert_eq!(attachments.reason, "attacher: finalizer and node id; cache");
+    }
+
+    #[test]
+    fn deployments_of_one_driver_with_other_roles_have_other_names() {
+        let names = [
+            name("demo.csi.example.com", ["attacher", "reconciler"]),
+            name("demo.csi.example.com", ["attacher"]),
+            name("demo.csi.example.com", ["provisioner"]),
+            name("demo.csi.example.com", []),
+            name("other.csi.example.com", ["attacher"]),
+        ];
+        assert_eq!(names[0], "csi-control-plane:demo.csi.example.com:attacher:reconciler");
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     }
 
     #[test]

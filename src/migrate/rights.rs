@@ -4,7 +4,8 @@ use serde_yaml::Value;
 
 use super::document::{self, string};
 
-/// A binding for each role of the plan's manifests.
+/// A binding for each role of the plan's manifests, named after the role and the account: the workloads of a driver may share a
+/// role, such as one for each operating system of its nodes, and each has an account of its own.
 pub(super) fn bindings(manifests: &str, pod: &Value, namespace: Option<&str>) -> String {
     let account = ["serviceAccountName", "serviceAccount"].iter().find_map(|key| string(pod, key)).unwrap_or("default");
     let namespace = namespace.unwrap_or("NAMESPACE");
@@ -15,7 +16,7 @@ pub(super) fn bindings(manifests: &str, pod: &Value, namespace: Option<&str>) ->
         let name = string(metadata, "name").unwrap_or_default();
         let place = string(metadata, "namespace").map(|place| format!("  namespace: {place}\n")).unwrap_or_default();
         texts.push(format!(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata:\n  name: {name}\n{place}roleRef:\n  \
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata:\n  name: {name}:{namespace}:{account}\n{place}roleRef:\n  \
              apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n  - kind: ServiceAccount\n    \
              name: {account}\n    namespace: {namespace}\n"
         ));
@@ -37,6 +38,8 @@ mod tests {
         let cluster: Value = serde_yaml::from_str(cluster).unwrap();
         let namespaced: Value = serde_yaml::from_str(namespaced).unwrap();
         assert_eq!(cluster["roleRef"]["kind"], "ClusterRole");
+        assert_eq!(cluster["roleRef"]["name"], "r");
+        assert_eq!(cluster["metadata"]["name"], "r:storage:old-name");
         assert_eq!(namespaced["kind"], "RoleBinding");
         assert_eq!(namespaced["metadata"]["namespace"], "leases");
         for binding in [&cluster, &namespaced] {

@@ -177,7 +177,14 @@ impl Stage {
         self.start_over(name, yaml, token, self.api_dial(name), driver).await
     }
 
-    /// The same with a way of its own to the API.
+    /// Starts a daemon that runs on a node and talks to that node's own driver, as an administrator of the cluster.
+    pub async fn start_on(&self, name: &str, node: &str, yaml: &str, driver: Dial) -> Result<Daemon, StageError> {
+        self.api.admit(Self::token(name).as_str(), Identity::admin(name));
+        let instance = Instance { node: Some(node.to_owned()), ..instance(name) };
+        self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), driver).await
+    }
+
+    /// The same as [`Stage::start_as`] with a way of its own to the API.
     pub async fn start_over(
         &self,
         name: &str,
@@ -186,6 +193,18 @@ impl Stage {
         api: Dial,
         driver: Dial,
     ) -> Result<Daemon, StageError> {
+        self.start_instance(instance(name), yaml, token, api, driver).await
+    }
+
+    async fn start_instance(
+        &self,
+        instance: Instance,
+        yaml: &str,
+        token: String,
+        api: Dial,
+        driver: Dial,
+    ) -> Result<Daemon, StageError> {
+        let name = instance.host.clone();
         let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
         let sources = Sources { file: Some(file), ..Sources::default() };
         let loaded = config::load(&sources, &roles::sections()).map_err(StageError::Config)?;
@@ -202,18 +221,13 @@ impl Stage {
             cluster: ClusterAccess::Endpoint { dial: api, token: Some(token) },
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
-            instance: Instance {
-                host: name.to_owned(),
-                namespace: Some("kube-system".to_owned()),
-                pod: Some(name.to_owned()),
-                node: None,
-            },
+            instance,
             diagnostics,
             configuration: Some(configuration.clone()),
         };
         let configuration = configuration.handle();
         let running = spawn(app::serve(loaded, environment, stop.clone()));
-        Ok(Daemon { name: name.to_owned(), meter, diagnostics: address, configuration, stop, running, network })
+        Ok(Daemon { name, meter, diagnostics: address, configuration, stop, running, network })
     }
 
     /// Takes the stage down.
@@ -257,6 +271,16 @@ impl Daemon {
         if let Some(network) = &self.network {
             network.crash(&self.name);
         }
+    }
+}
+
+/// A daemon of this name in a pod of the same name, on no node in particular.
+fn instance(name: &str) -> Instance {
+    Instance {
+        host: name.to_owned(),
+        namespace: Some("kube-system".to_owned()),
+        pod: Some(name.to_owned()),
+        node: None,
     }
 }
 

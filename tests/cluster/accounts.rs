@@ -65,7 +65,7 @@ pub(crate) async fn namespace(client: &kube::Client, name: &str) {
 pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, manifests: &str) {
     for document in serde_yaml::Deserializer::from_str(manifests) {
         let mut role = Value::deserialize(document).unwrap();
-        // Daemons of one driver with other roles have roles of the same name: each account has its own.
+        // Daemons of one driver with the same roles have rights of the same name: each account has its own.
         let role_name = format!("{}:{name}", role["metadata"]["name"].as_str().unwrap());
         role["metadata"]["name"] = role_name.as_str().into();
         let kind = role["kind"].as_str().unwrap().to_owned();

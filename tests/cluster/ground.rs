@@ -132,6 +132,13 @@ impl Ground {
         self.start_as(host, yaml, NAMESPACE, &token).await
     }
 
+    /// Starts a daemon that runs on a node, beside the driver that this leads to, with the rights that `check` prints for it.
+    pub(crate) async fn start_on(&self, host: &str, node: &str, yaml: &str, driver: Dial) -> Daemon {
+        let kubeconfig = self.cluster.kubeconfig(host, &self.account(host, yaml).await);
+        let instance = Instance { node: Some(node.to_owned()), ..instance(host, NAMESPACE) };
+        Self::start_instance(instance, yaml, kubeconfig, driver).await
+    }
+
     /// Starts a daemon whose line to the API is in our hand.
     pub(crate) async fn start_wired(&self, host: &str, yaml: &str) -> (Daemon, Cable) {
         let cable = Cable::to(self.cluster.address()).await;
@@ -171,7 +178,12 @@ impl Ground {
 
     /// Starts a daemon that comes with this kubeconfig.
     async fn start_through(&self, host: &str, yaml: &str, namespace: &str, kubeconfig: PathBuf) -> Daemon {
-        let loaded = load(host, yaml);
+        let driver = Dial::unix(self.folder.path().join("csi.sock"));
+        Self::start_instance(instance(host, namespace), yaml, kubeconfig, driver).await
+    }
+
+    async fn start_instance(instance: Instance, yaml: &str, kubeconfig: PathBuf, driver: Dial) -> Daemon {
+        let loaded = load(&instance.host, yaml);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let diagnostics = listener.local_addr().unwrap();
         let environment = Environment {
@@ -179,14 +191,9 @@ impl Ground {
             entropy: Entropy::system(),
             meter: Meter::new(),
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
-            driver: Dial::unix(self.folder.path().join("csi.sock")),
+            driver,
             endpoint: loaded.config.csi.endpoint.clone(),
-            instance: Instance {
-                host: host.to_owned(),
-                namespace: Some(namespace.to_owned()),
-                pod: Some(host.to_owned()),
-                ..Instance::default()
-            },
+            instance,
             diagnostics: Some(listener),
             configuration: None,
         };
@@ -194,6 +201,12 @@ impl Ground {
         let running = spawn(app::serve(loaded, environment, stop.clone()));
         Daemon { diagnostics: Some(diagnostics), stop, running }
     }
+}
+
+/// A daemon on this host, in a pod of the same name, on no node in particular.
+fn instance(host: &str, namespace: &str) -> Instance {
+    let namespace = Some(namespace.to_owned());
+    Instance { host: host.to_owned(), namespace, pod: Some(host.to_owned()), ..Instance::default() }
 }
 
 fn load(host: &str, yaml: &str) -> Loaded {

@@ -76,6 +76,11 @@ impl Ground {
         self.stage.start(host, yaml).await.unwrap()
     }
 
+    /// Starts a daemon that runs on a node, beside the driver that this leads to.
+    pub(crate) async fn start_on(&self, host: &str, node: &str, yaml: &str, driver: Dial) -> Daemon {
+        self.stage.start_on(host, node, yaml, driver).await.unwrap()
+    }
+
     /// Starts a daemon whose line to the API is in our hand.
     pub(crate) async fn start_wired(&self, host: &str, yaml: &str) -> (Daemon, Cable) {
         let cable = Cable::to(self.stage.address().unwrap()).await;

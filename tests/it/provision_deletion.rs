@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 use tonic::Code;
 
+use crate::objects::{self, merge};
 use crate::supplier::{figure, says, supplier};
 use crate::supply::{handle_of, phase};
 use crate::world::World;
@@ -151,6 +152,23 @@ async fn r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_
     assert_eq!(world.deletes(&world.handle(&volume)).len(), 1);
     assert_eq!(world.deletes(&world.handle(&free)).len(), 0);
     world.drop_volume(&free).await;
+}
+
+#[tokio::test]
+async fn a_volume_whose_handle_is_its_name_is_deleted_like_any_other() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let name = world.name("pv");
+    world.driver().seed([name.as_str()]);
+    let mut volume = objects::volume(&name, world.driver_name(), &name);
+    merge(&mut volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Delete", "storageClassName": class}}));
+    world.create::<PersistentVolume>(volume).await;
+    let claim = world.claim("claim", &class, json!({"spec": {"volumeName": name}})).await;
+    world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
+    world.delete_claim(&claim).await;
+    world.gone::<PersistentVolume>(&name).await;
+    assert_eq!(world.deletes(&name).len(), 1);
 }
 
 #[tokio::test]

@@ -247,13 +247,21 @@ const ROWS: &[(u32, &str, Proof)] = &[
         ]),
     ),
     (37, "migrated volumes name the in-tree plugin", Instead(NO_MIGRATION, LEFT_ALONE)),
-    (38, "a claim is taken over from a node that is gone", Tests(&["r38_a_claim_whose_node_is_gone_is_taken_over"])),
+    (
+        38,
+        "a claim is taken over from a node that is gone",
+        Tests(&[
+            "r38_a_claim_whose_node_is_gone_is_taken_over",
+            "r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not",
+        ]),
+    ),
     (39, "migrated volumes have region and zone", Instead(NO_MIGRATION, LEFT_ALONE)),
     (
         40,
         "allowed topologies where each node provisions",
         Tests(&[
             "r40_an_instance_of_one_node_knows_its_own_place_only",
+            "r40_a_node_outside_of_the_allowed_topologies_does_not_compete",
             "r53_r40_allowed_topologies_choose_the_place_with_and_without_a_node",
         ]),
     ),

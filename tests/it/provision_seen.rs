@@ -67,6 +67,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         "the old annotation of the class is a crash where each node provisions",
         Tests(&[
             "s0_a_claim_whose_class_is_in_the_old_annotation_alone_is_provisioned",
+            "s0_a_claim_that_names_its_class_by_the_old_annotation_is_provisioned",
             "old_annotations_are_read_as_kubernetes_reads_them",
         ]),
     ),

@@ -24,6 +24,7 @@ mod logs;
 mod outages;
 mod program;
 mod rbac;
+mod rbac_claims;
 mod reload;
 mod sandbox;
 mod schema;

@@ -1,34 +1,96 @@
-//! The rights that `check` prints are enough, and none of them is too much.
+//! The rights that `check` prints are enough for each role alone, and none of them is too much.
 
+use std::panic::AssertUnwindSafe;
+
+use csi_control_plane::roles::ROLES;
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::sandbox::stage::Stage;
-use futures::{StreamExt as _, stream};
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt as _, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::program::{Program, eventually, run};
+use crate::rbac_claims;
 use crate::theatre::{DRIVER, LEASE, Theatre, attachment_object, volume_object};
 
-const USER: &str = "daemon-limited";
+pub(crate) const USER: &str = "daemon-limited";
+/// What this role may not do is tried on a real authorizer alone, one right after the other: `tests/cluster/rights.rs`.
+const ON_A_REAL_AUTHORIZER: &str = "provisioner";
 /// How many daemons are tried at once.
 const AT_ONCE: usize = 6;
 /// An Event is counted up five minutes after it was written at the earliest.
 const NOT_SEEN_HERE: (&str, &str) = ("events", "patch");
 
-/// What `check` says is needed, as the API enforces it.
-async fn grants(theatre: &Theatre) -> Vec<Grant> {
-    let mut config = theatre.config(USER);
-    config["leaderElection"]["namespace"] = "kube-system".into();
-    let file = theatre.file("check.yaml", &config.to_string());
-    let ended = run(&["check", "--config", &file, "--driver-name", DRIVER], &[]).await;
-    let manifests = &ended.stdout[ended.stdout.find("apiVersion:").unwrap()..];
-    let documents = manifests.split("---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap());
-    documents.flat_map(|document| Grant::of_role(&document).unwrap()).collect()
+/// A role, and work that needs every one of its rights.
+struct Part {
+    name: &'static str,
+    section: fn() -> Value,
+    open: fn() -> LocalBoxFuture<'static, Theatre>,
+    /// What is there when the daemon starts.
+    begin: fn(&Theatre),
+    /// Waits until all of the work is done.
+    done: for<'a> fn(&'a Theatre) -> LocalBoxFuture<'a, ()>,
+}
+
+/// Of every role there is one: without it nobody would notice what the role may not do.
+fn part(role: &str) -> Part {
+    match role {
+        "attacher" => Part {
+            name: "attacher",
+            section: || json!({"retry": {"initial": "100ms", "max": "1s"}}),
+            open: || Theatre::open().boxed_local(),
+            begin: begin_attacher,
+            done: |theatre| attacher_done(theatre).boxed_local(),
+        },
+        "reconciler" => Part {
+            name: "reconciler",
+            section: || json!({"interval": "100ms"}),
+            open: || Theatre::open().boxed_local(),
+            begin: |_| {},
+            done: |theatre| reconciler_done(theatre).boxed_local(),
+        },
+        "provisioner" => Part {
+            name: "provisioner",
+            section: rbac_claims::section,
+            open: || rbac_claims::open().boxed_local(),
+            begin: rbac_claims::begin,
+            done: |theatre| rbac_claims::done(theatre).boxed_local(),
+        },
+        other => panic!("nobody has said what {other} needs its rights for"),
+    }
+}
+
+impl Part {
+    /// The configuration of a daemon with this role alone.
+    fn config(&self, theatre: &Theatre) -> Value {
+        let mut config = theatre.config(USER);
+        config["roles"] = json!({ self.name: (self.section)() });
+        config
+    }
+
+    /// What `check` says is needed, as the API enforces it.
+    async fn grants(&self, theatre: &Theatre) -> Vec<Grant> {
+        let mut config = self.config(theatre);
+        config["leaderElection"]["namespace"] = "kube-system".into();
+        let file = theatre.file("check.yaml", &config.to_string());
+        let ended = run(&["check", "--config", &file, "--driver-name", DRIVER], &[]).await;
+        let manifests = &ended.stdout[ended.stdout.find("apiVersion:").unwrap()..];
+        let documents = manifests.split("---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap());
+        documents.flat_map(|document| Grant::of_role(&document).unwrap()).collect()
+    }
+
+    /// Starts a daemon with these rights where every one of them is needed.
+    fn start(&self, theatre: &Theatre, grants: Vec<Grant>) -> Program {
+        theatre.stage.api.admit(Stage::token(USER), Identity::limited(USER, grants));
+        (self.begin)(theatre);
+        theatre.program(USER, |config| config["roles"] = json!({ self.name: (self.section)() }))
+    }
 }
 
 fn without(grants: &[Grant], resource: &str, verb: Option<&str>) -> Vec<Grant> {
@@ -39,56 +101,28 @@ fn without(grants: &[Grant], resource: &str, verb: Option<&str>) -> Vec<Grant> {
     left
 }
 
-/// Starts a daemon with these rights where every one of them is needed: a secret, a failure, a conflict, a deletion.
-fn begin(theatre: &Theatre, grants: Vec<Grant>) -> Program {
-    theatre.stage.api.admit(Stage::token(USER), Identity::limited(USER, grants));
+/// A secret, a failure, a conflict.
+fn begin_attacher(theatre: &Theatre) {
     let fails = Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Internal, "no luck"));
     theatre.driver().inject(fails.once());
-    let conflict = |group, plural| {
-        let resource = resources::find(group, "v1", plural).unwrap();
-        let on = Matching::any().verb("patch").resource(plural).subresource("").user(USER);
-        ApiFault::on(on, ApiAction::Refuse(Rejection::conflict(resource, "volume"))).nth(1)
-    };
-    theatre.stage.api.faults().add(conflict("", "persistentvolumes"));
+    conflict(theatre, "", "persistentvolumes");
     theatre.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "default"},
         "stringData": {"user": "me"}}));
     let reference = json!({"controllerPublishSecretRef": {"name": "keys", "namespace": "default"}});
     theatre.put(volume_object("volume", reference));
     theatre.put(attachment_object("volume"));
-    theatre.program(USER, |config| config["roles"]["reconciler"]["interval"] = "100ms".into())
 }
 
-fn is_forbidden(text: &str) -> bool {
-    text.contains(&format!("is forbidden: User \\\"{USER}\\\" cannot"))
-        || text.contains(&format!("is forbidden: User \"{USER}\" cannot"))
+/// The daemon's first patch of a resource meets another writer's.
+pub(crate) fn conflict(theatre: &Theatre, group: &str, plural: &'static str) {
+    let resource = resources::find(group, "v1", plural).unwrap();
+    let on = Matching::any().verb("patch").resource(plural).subresource("").user(USER);
+    theatre.stage.api.faults().add(ApiFault::on(on, ApiAction::Refuse(Rejection::conflict(resource, "volume"))).nth(1));
 }
 
-/// Where a user who looks would see that a right is missing. The log is not enough.
-async fn symptom(theatre: &Theatre, daemon: &Program) -> Option<&'static str> {
-    let attachment = theatre.attachment("volume").map(|object| serde_json::to_string(&object).unwrap());
-    if attachment.is_some_and(|text| is_forbidden(&text)) {
-        return Some("the attachment's status");
-    }
-    if is_forbidden(&daemon.get("/readyz").await.body) {
-        return Some("/readyz");
-    }
-    if is_forbidden(&daemon.get("/status.json").await.body) {
-        return Some("/status.json");
-    }
-    let metrics = daemon.get("/metrics").await.body;
-    let failed = |line: &str| line.starts_with("csi_control_plane_events_total") && line.contains("result=\"failed\"");
-    metrics.lines().any(failed).then_some("/metrics")
-}
-
-#[tokio::test]
-async fn the_rights_that_check_prints_are_enough_for_all_that_a_daemon_does() {
-    let theatre = Theatre::open().await;
-    let grants = grants(&theatre).await;
-    assert_eq!(grants.len(), 7);
-    let daemon = begin(&theatre, grants);
+async fn attacher_done(theatre: &Theatre) {
     theatre.attached("volume").await;
     theatre.committed("an event", |commit| commit.plural == "events" && commit.user == USER).await;
-    eventually("a listing", async || (theatre.driver().calls_of(Method::ListVolumes).len() > 1).then_some(())).await;
     theatre.stage.api.delete::<PersistentVolume>("", "volume").unwrap();
     theatre.detach("volume");
     theatre.gone("volume").await;
@@ -96,35 +130,99 @@ async fn the_rights_that_check_prints_are_enough_for_all_that_a_daemon_does() {
         theatre.stage.api.get::<PersistentVolume>("", "volume").is_err().then_some(())
     })
     .await;
-    daemon.is("serving").await;
-    let refused = theatre.stage.api.audit().matching(|entry| entry.code == 403);
-    assert!(refused.is_empty(), "{refused:#?}");
-    assert_eq!(symptom(&theatre, &daemon).await, None);
-    theatre.commits.assert_one_leader(LEASE);
 }
 
-/// Starts a daemon without a right and waits for the symptom.
-async fn missed(resource: String, verb: Option<String>) -> String {
-    let theatre = Theatre::open().await;
-    let grants = without(&grants(&theatre).await, &resource, verb.as_deref());
-    let daemon = begin(&theatre, grants);
-    let what = format!("{} {resource} is missed", verb.as_deref().unwrap_or("any"));
-    let place = eventually(&what, async || symptom(&theatre, &daemon).await).await;
+async fn reconciler_done(theatre: &Theatre) {
+    eventually("a listing", async || (theatre.driver().calls_of(Method::ListVolumes).len() > 1).then_some(())).await;
+}
+
+/// Whether a text tells of this refusal: of anything, of any verb of a resource, or of the one verb.
+fn tells(text: &str, resource: Option<&str>, verb: Option<&str>) -> bool {
+    let text = text.replace('\\', "");
+    let user = format!("is forbidden: User \"{USER}\" cannot ");
+    let quoted = resource.map(|resource| format!("resource \"{resource}\""));
+    text.split(&user).skip(1).any(|refusal| {
+        verb.is_none_or(|verb| refusal.starts_with(&format!("{verb} ")))
+            && quoted
+                .as_ref()
+                .is_none_or(|quoted| refusal.split(' ').skip(1).collect::<Vec<_>>().join(" ").starts_with(quoted))
+    })
+}
+
+/// Where a user who looks would see that a right is missing. The log is not enough.
+async fn symptom(
+    theatre: &Theatre,
+    daemon: &Program,
+    resource: Option<&str>,
+    verb: Option<&str>,
+) -> Option<&'static str> {
+    let attachment = theatre.attachment("volume").map(|object| serde_json::to_string(&object).unwrap());
+    if attachment.is_some_and(|text| tells(&text, resource, verb)) {
+        return Some("the attachment's status");
+    }
+    for page in ["/readyz", "/status.json"] {
+        if tells(&daemon.get(page).await.body, resource, verb) {
+            return Some(page);
+        }
+    }
+    // That an Event could not be written is counted, and nothing else.
+    if resource.is_some_and(|resource| resource != "events") {
+        return None;
+    }
+    let metrics = daemon.get("/metrics").await.body;
+    let failed = |line: &str| line.starts_with("csi_control_plane_events_total") && line.contains("result=\"failed\"");
+    metrics.lines().any(failed).then_some("/metrics")
+}
+
+#[tokio::test]
+async fn the_rights_that_check_prints_are_enough_for_all_that_each_role_does() {
+    for role in ROLES {
+        let part = part(role.name);
+        let theatre = (part.open)().await;
+        let grants = part.grants(&theatre).await;
+        let daemon = part.start(&theatre, grants);
+        let done = AssertUnwindSafe((part.done)(&theatre)).catch_unwind().await;
+        assert!(done.is_ok(), "{}: {}", part.name, daemon.stderr());
+        daemon
+            .shows("the role is served", |status| crate::program::role(status, part.name)["state"] == "serving")
+            .await;
+        let refused = theatre.stage.api.audit().matching(|entry| entry.code == 403);
+        assert!(refused.is_empty(), "{}: {refused:#?}", part.name);
+        assert_eq!(symptom(&theatre, &daemon, None, None).await, None, "{}", part.name);
+        theatre.commits.assert_one_leader(LEASE);
+    }
+}
+
+/// Starts a role without a right and waits for the symptom.
+async fn missed(role: &'static str, resource: String, verb: Option<String>) -> String {
+    let part = part(role);
+    let theatre = (part.open)().await;
+    let grants = without(&part.grants(&theatre).await, &resource, verb.as_deref());
+    let daemon = part.start(&theatre, grants);
+    let what = format!("{role}: {} {resource} is missed", verb.as_deref().unwrap_or("any"));
+    let look = async || symptom(&theatre, &daemon, Some(&resource), verb.as_deref()).await;
+    let place = eventually(&what, look).await;
     format!("{what} in {place}")
 }
 
 #[tokio::test]
 async fn every_rule_and_every_verb_of_it_is_missed_visibly() {
-    let theatre = Theatre::open().await;
-    let mut rights: Vec<(String, Option<String>)> = Vec::new();
-    for rule in grants(&theatre).await.into_iter().map(|grant| grant.rule) {
-        let resource = rule.resources.into_iter().next().unwrap();
-        rights.push((resource.clone(), None));
-        let verbs = rule.verbs.into_iter().filter(|verb| (resource.as_str(), verb.as_str()) != NOT_SEEN_HERE);
-        rights.extend(verbs.map(|verb| (resource.clone(), Some(verb))));
+    let mut rights: Vec<(&'static str, String, Option<String>)> = Vec::new();
+    for role in ROLES.iter().filter(|role| role.name != ON_A_REAL_AUTHORIZER) {
+        let part = part(role.name);
+        let theatre = (part.open)().await;
+        for rule in part.grants(&theatre).await.into_iter().map(|grant| grant.rule) {
+            let resource = rule.resources.into_iter().next().unwrap();
+            rights.push((role.name, resource.clone(), None));
+            let verbs = rule.verbs.into_iter().filter(|verb| (resource.as_str(), verb.as_str()) != NOT_SEEN_HERE);
+            rights.extend(verbs.map(|verb| (role.name, resource.clone(), Some(verb))));
+        }
     }
     assert!(rights.len() > 20, "{rights:?}");
-    let told: Vec<String> =
-        stream::iter(rights).map(|(resource, verb)| missed(resource, verb)).buffered(AT_ONCE).collect().await;
+    let told: Vec<String> = stream::iter(rights)
+        .map(|(role, resource, verb)| missed(role, resource, verb))
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
     println!("{}", told.join("\n"));
 }

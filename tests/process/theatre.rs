@@ -109,7 +109,7 @@ impl Theatre {
         let mut config = self.config(user);
         change(&mut config);
         let file = self.file(&format!("{user}.yaml"), &config.to_string());
-        let variables = [&[("POD_NAMESPACE", "kube-system")], variables].concat();
+        let variables = [&[("POD_NAMESPACE", "kube-system"), ("POD_NAME", user)], variables].concat();
         Program::start(&["run", "--config", &file], &variables)
     }
 

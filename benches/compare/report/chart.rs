@@ -13,7 +13,8 @@ const TOP: f64 = 64.0;
 /// The picture as SVG. Its colours are told by a legend, and readable on light and dark pages.
 pub(super) fn chart(lines: &[Line]) -> String {
     // Where both are nothing, a bar says nothing.
-    let lines: Vec<&Line> = lines.iter().filter(|line| line.ours.median.max(line.theirs.median) > 0.0).collect();
+    let is_pair = |line: &&Line| !line.theirs.median.is_nan() && line.ours.median.max(line.theirs.median) > 0.0;
+    let lines: Vec<&Line> = lines.iter().filter(is_pair).collect();
     let height = TOP + ROW * lines.len() as f64 + 10.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \

@@ -1,7 +1,7 @@
 //! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
 
 use super::spread::Spread;
-use super::{THEM, THEM_TUNED, US, provision};
+use super::{THEM, THEM_TUNED, US, capacity, provision, roles};
 use crate::Run;
 
 /// A unit, and how a value of it is told.
@@ -84,10 +84,11 @@ impl Line {
     }
 }
 
-/// A line before its figures are looked up: name, scenario, their contender and figure, our figure, unit, target.
+/// A line before its figures are looked up: name, scenario, their contender and figure, our contender and figure, unit, target.
 /// Several contenders, with a `+` between them, are summed up.
 pub(super) struct Wanted<'a>(
     pub(super) String,
+    pub(super) &'a str,
     pub(super) &'a str,
     pub(super) &'a str,
     pub(super) &'a str,
@@ -109,8 +110,10 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
     let mut wanted: Vec<Wanted<'_>> = Vec::new();
     for scenario in &scenarios {
         wanted.extend(provision::wanted(scenario));
+        wanted.extend(roles::wanted(scenario));
+        wanted.extend(capacity::wanted(scenario));
         let mut add = |what: String, them, theirs, ours, unit, target| {
-            wanted.push(Wanted(what, scenario, them, theirs, ours, unit, target));
+            wanted.push(Wanted(what, scenario, them, theirs, US, ours, unit, target));
         };
         if let Some(burst) = scenario.strip_prefix("burst-") {
             let (count, latency) = burst.split_once('-').unwrap_or((burst, "0ms"));
@@ -184,11 +187,13 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
             add(what("attaching 500"), THEM_TUNED, "attach.took_s", "attach.took_s", Seconds, Target::None);
         }
     }
-    wanted.into_iter().filter_map(|wanted| looked_up(runs, wanted)).collect()
+    let mut lines: Vec<Line> = wanted.into_iter().filter_map(|wanted| looked_up(runs, wanted)).collect();
+    lines.extend(roles::further(runs));
+    lines
 }
 
 fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
-    let Wanted(what, scenario, them, theirs, ours, unit, target) = wanted;
+    let Wanted(what, scenario, them, theirs, us, ours, unit, target) = wanted;
     let verb = theirs.split('.').next().unwrap_or_default();
     let cut = Spread::figure(runs, scenario, them, &format!("{verb}.cut_after_s"));
     Some(Line {
@@ -199,7 +204,7 @@ fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
             .map(|one| Spread::figure(runs, scenario, one, theirs))
             .reduce(|sum, one| Some(sum?.plus(one?)))
             .flatten()?,
-        ours: Spread::figure(runs, scenario, US, ours)?,
+        ours: Spread::figure(runs, scenario, us, ours)?,
         target,
         cut: cut.map(|spread| spread.median),
     })

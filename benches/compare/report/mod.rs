@@ -1,10 +1,12 @@
 //! What is written of the runs: every figure as JSON, the comparison as a table and as a chart.
 
+mod capacity;
 mod chart;
 mod lines;
 mod machine;
 mod provision;
 mod readme;
+mod roles;
 mod spread;
 mod table;
 
@@ -18,12 +20,23 @@ pub(crate) const US: &str = "csi-control-plane";
 /// With whom, at its defaults.
 const THEM: &str = "csi-attacher";
 /// With whom, tuned.
-const THEM_TUNED: &str = "csi-attacher-tuned";
+pub(crate) const THEM_TUNED: &str = "csi-attacher-tuned";
 
 /// The provisioner's, at its defaults.
 const PROVISIONER: &str = "csi-provisioner";
 /// The provisioner's, tuned.
-const PROVISIONER_TUNED: &str = "csi-provisioner-tuned";
+pub(crate) const PROVISIONER_TUNED: &str = "csi-provisioner-tuned";
+/// Both sidecars side by side, tuned.
+pub(crate) const SIDECARS_TUNED: &str = "sidecars-tuned";
+
+/// Ours, with no more durability than csi-provisioner has.
+pub(crate) const US_WITHOUT_INTENT: &str = "csi-control-plane-no-intent";
+/// Ours with one role.
+pub(crate) const US_ATTACHER: &str = "csi-control-plane-attacher";
+/// Ours with two.
+pub(crate) const US_ATTACHER_RECONCILER: &str = "csi-control-plane-attacher-reconciler";
+/// Ours as two processes.
+pub(crate) const US_APART: &str = "csi-control-plane-apart";
 
 /// The file of all figures.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -1,18 +1,15 @@
-//! The lines of the provisioner, and of both roles in one process.
+//! The lines of the provisioner.
 
 use super::lines::Target::{AtLeast, AtMost, None, Ours};
 use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond};
 use super::lines::{Target, Unit, Wanted};
-use super::{PROVISIONER, PROVISIONER_TUNED};
-
-/// Both sidecars, each in a process of its own.
-const TOGETHER: &str = "csi-attacher-tuned+csi-provisioner-tuned";
+use super::{PROVISIONER, PROVISIONER_TUNED, US, US_WITHOUT_INTENT};
 
 /// The lines of a scenario, if it is one of these.
 pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
     let mut wanted = Vec::new();
     let mut add = |what: String, them, figure, unit: Unit, target: Target| {
-        wanted.push(Wanted(what, scenario, them, figure, figure, unit, target));
+        wanted.push(Wanted(what, scenario, them, figure, US, figure, unit, target));
     };
     if let Some(burst) = scenario.strip_prefix("provision-burst-") {
         let (count, latency) = burst.split_once('-').unwrap_or((burst, "0ms"));
@@ -37,10 +34,13 @@ pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
         tuned("CPU per claim provisioned, burst {}", "provision.cpu_each_ms", Milliseconds, at_once(AtMost(0.4)));
         tuned("CPU per volume deleted, burst {}", "delete.cpu_each_ms", Milliseconds, at_once(AtMost(0.4)));
         tuned("peak RSS, provision and delete {}", "peak_rss_bytes", Megabytes, None);
-    } else if let Some(count) = scenario.strip_prefix("both-idle-") {
-        let of = format!("both roles beside both sidecars, idle with {count} volumes");
-        add(format!("RSS, {of}"), TOGETHER, "rss_bytes", Megabytes, AtMost(0.25));
-        add(format!("open watches, {of}"), TOGETHER, "watches", Count, None);
+        let mut bare = |what: &str, figure, unit, target| {
+            let what = format!("{}, tuned; ours without durable intent", what.replace("{}", &of));
+            wanted.push(Wanted(what, scenario, PROVISIONER_TUNED, figure, US_WITHOUT_INTENT, figure, unit, target));
+        };
+        bare("provision {}", "provision.rate", PerSecond, at_once(AtLeast(1.2)));
+        bare("API requests per claim provisioned, burst {}", "provision.requests_each", Count, AtMost(1.0));
+        bare("CPU per claim provisioned, burst {}", "provision.cpu_each_ms", Milliseconds, at_once(AtMost(0.4)));
     } else if scenario == "provision-single" {
         add("one claim on an idle server: p50".to_owned(), PROVISIONER_TUNED, "provision.p50_ms", Milliseconds, None);
         add("one deletion on an idle server: p50".to_owned(), PROVISIONER_TUNED, "delete.p50_ms", Milliseconds, None);

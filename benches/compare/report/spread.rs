@@ -28,6 +28,15 @@ impl Spread {
         Self { median, least, most }
     }
 
+    /// What is more than in the other: at least what is certain, at most what may be.
+    pub(super) fn minus(self, other: Self) -> Self {
+        let (median, least, most) = (self.median - other.median, self.least - other.most, self.most - other.least);
+        Self { median, least, most }
+    }
+
+    /// Nothing that could be compared.
+    pub(super) const NONE: Self = Self { median: f64::NAN, least: f64::NAN, most: f64::NAN };
+
     /// Of one figure of one contender in one scenario.
     pub(super) fn figure(runs: &[Run], scenario: &str, contender: &str, figure: &str) -> Option<Self> {
         let ours = runs.iter().filter(|run| run.scenario == scenario && run.contender == contender);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::lines::{Line, Unit};
 use super::machine::Machine;
 use super::spread::Spread;
-use super::{PROVISIONER_TUNED, THEM_TUNED, US};
+use super::{PROVISIONER_TUNED, SIDECARS_TUNED, THEM_TUNED, US, US_APART};
 use crate::Run;
 
 /// The comparison as Markdown.
@@ -48,6 +48,9 @@ pub(super) fn figures(machine: &Machine, command: &str, lines: &[Line], runs: &[
 
 /// Median and range, or the one value.
 fn told(unit: Unit, spread: Spread) -> String {
+    if spread.median.is_nan() {
+        return "–".to_owned();
+    }
     let [median, least, most] = [spread.median, spread.least, spread.most].map(|value| unit.told(value));
     if least == most { median } else { format!("{median} ({least} – {most})") }
 }
@@ -63,7 +66,13 @@ fn ratio(ratio: f64) -> String {
 /// The requests of each operation in the first burst of each sidecar's work.
 pub(super) fn requests(runs: &[Run]) -> String {
     let mut text = String::new();
-    for (burst, them) in [("burst-", THEM_TUNED), ("provision-burst-", PROVISIONER_TUNED)] {
+    for (burst, them) in [
+        ("burst-", THEM_TUNED),
+        ("provision-burst-", PROVISIONER_TUNED),
+        ("both-first-attach-", SIDECARS_TUNED),
+        ("both-first-attach-", US_APART),
+        ("capacity-refresh-", PROVISIONER_TUNED),
+    ] {
         if let Some(run) = runs.iter().find(|run| run.scenario.starts_with(burst)) {
             requests_of(&mut text, runs, &run.scenario, them);
         }

@@ -9,13 +9,13 @@ use futures::future::LocalBoxFuture;
 use tokio::time::Instant;
 
 use super::{Bout, PATIENCE, Scenario, percentile};
+use crate::Figures;
 use crate::contender::Contender;
 use crate::stage::Stage;
 use crate::workload::{self, Workload};
-use crate::{Figures, kernel};
 
 /// Long enough for a burst of any contender, where it is not cut.
-const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
+pub(super) const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
 
 /// Nothing that a throttle lets through takes as long to come.
 const QUIET: Duration = Duration::from_secs(3);
@@ -35,15 +35,28 @@ pub(crate) struct Burst {
 }
 
 /// Where a phase began.
-struct Before {
-    requests: BTreeMap<String, f64>,
-    cpu: f64,
-    start: Instant,
+pub(super) struct Before {
+    pub(super) requests: BTreeMap<String, f64>,
+    pub(super) cpu: f64,
+    pub(super) start: Instant,
 }
 
 impl Scenario for Burst {
     fn name(&self) -> String {
         format!("burst-{}-{}ms", self.count, self.latency.as_millis())
+    }
+
+    fn estimate(&self, contender: &dyn Contender) -> f64 {
+        let count = self.count as f64;
+        let bound = self.bound.unwrap_or(FOR_EVER).as_secs_f64();
+        let tidying = 8.0 + count / 100.0;
+        if contender.is_throttled() {
+            // What a throttle of 5/s lets through; cut, a few are undone.
+            let (forth, few) = ((count * 0.6).min(bound), if count * 0.6 > bound { 25.0 } else { count * 0.4 });
+            return tidying + forth + few;
+        }
+        // Forth, back and forth again at some 200/s, each until there are no more requests for a while.
+        tidying + 3.0 * (count / 200.0 + 2.0 + self.latency.as_secs_f64() * count / 100.0)
     }
 
     fn run<'a>(
@@ -71,7 +84,7 @@ impl Burst {
         if is_whole && workload.repeats() {
             self.forth(&bout, &format!("{forth}-again"), &mut figures).await;
         }
-        let memory = kernel::memory(bout.program.id());
+        let memory = bout.crew.memory();
         figures.insert("peak_rss_bytes".to_owned(), memory.peak);
         figures.insert("cpu_total_s".to_owned(), bout.cpu() / 1000.0);
         bout.end().await;
@@ -131,13 +144,13 @@ impl Burst {
     }
 }
 
-async fn before(bout: &Bout<'_>) -> Before {
+pub(super) async fn before(bout: &Bout<'_>) -> Before {
     let requests = bout.stage.requests(bout.workload.resources()).await;
     Before { requests, cpu: bout.cpu(), start: Clock::system().now() }
 }
 
 /// The requests so far, once there are no more for a while.
-async fn settled(bout: &Bout<'_>) -> BTreeMap<String, f64> {
+pub(super) async fn settled(bout: &Bout<'_>) -> BTreeMap<String, f64> {
     let mut requests = bout.stage.requests(bout.workload.resources()).await;
     for _ in 0..PAUSES {
         tokio::time::sleep(PAUSE).await;
@@ -151,7 +164,7 @@ async fn settled(bout: &Bout<'_>) -> BTreeMap<String, f64> {
 }
 
 /// What a phase has come to. The rate counts from the first object's beginning to the last one's end.
-async fn tell(
+pub(super) async fn tell(
     bout: &Bout<'_>,
     verb: &str,
     spans: &[(Instant, Instant)],

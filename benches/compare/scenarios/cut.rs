@@ -26,6 +26,10 @@ impl Scenario for Cut {
         !contender.is_throttled()
     }
 
+    fn estimate(&self, _contender: &dyn Contender) -> f64 {
+        2.0 * self.count as f64 / 60.0 + 10.0
+    }
+
     fn run<'a>(
         &'a self,
         stage: &'a Stage,
@@ -45,8 +49,8 @@ impl Cut {
         workload.seed(&backend.driver, 0..count + 1);
         let timeline = timeline(stage, workload).await;
         let kubeconfig = stage.kubeconfig_through(wire.address);
-        let program = contender.start(&Seat { kubeconfig: &kubeconfig, ..seat(stage, &backend, workload) });
-        let bout = Bout { stage, workload, program, backend, timeline };
+        let crew = contender.start(&Seat { kubeconfig: &kubeconfig, ..seat(stage, &backend, workload) });
+        let bout = Bout { stage, workload, crew, backend, timeline };
         bout.warm_up(count).await;
 
         let start = tokio::time::Instant::now();

@@ -31,6 +31,10 @@ impl Scenario for Failover {
         !contender.is_throttled()
     }
 
+    fn estimate(&self, _contender: &dyn Contender) -> f64 {
+        if self.signal == "KILL" { 25.0 } else { 30.0 }
+    }
+
     fn run<'a>(
         &'a self,
         stage: &'a Stage,

@@ -7,10 +7,10 @@ use futures::future::LocalBoxFuture;
 use tokio::time::sleep;
 
 use super::{Scenario, seat};
-use crate::contender::Contender;
+use crate::Figures;
+use crate::contender::{Contender, Share};
 use crate::stage::Stage;
 use crate::workload::Workload;
-use crate::{Figures, kernel};
 
 /// Long enough for every list, and for the first garbage collections.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -26,11 +26,20 @@ impl Scenario for Idle {
     }
 
     fn takes(&self, contender: &dyn Contender) -> bool {
-        !contender.is_throttled()
+        // What several processes hold is what each of them holds.
+        !contender.is_throttled() && contender.share() != Share::Several
     }
 
     fn prepare<'a>(&'a self, stage: &'a Stage, workload: &'a dyn Workload) -> LocalBoxFuture<'a, ()> {
         stage.settle(workload, 0..self.count).boxed_local()
+    }
+
+    fn readying(&self) -> f64 {
+        self.count as f64 / 80.0
+    }
+
+    fn estimate(&self, _contender: &dyn Contender) -> f64 {
+        SETTLE.as_secs_f64() + 2.0
     }
 
     fn run<'a>(
@@ -43,13 +52,13 @@ impl Scenario for Idle {
             let backend = stage.driver(workload, Duration::ZERO).await;
             workload.seed_done(&backend.driver, 0..self.count);
             let before = stage.watches().await;
-            let program = contender.start(&seat(stage, &backend, workload));
+            let crew = contender.start(&seat(stage, &backend, workload));
             sleep(SETTLE).await;
-            let memory = kernel::memory(program.id());
+            let memory = crew.memory();
             let watches = stage.watches().await - before;
-            let cpu = kernel::cpu(program.id());
+            let cpu = crew.cpu();
             let calls = backend.driver.calls_of(workload.methods()[0]).len();
-            program.stop().await;
+            crew.stop().await;
             backend.stop().await;
             Figures::from([
                 ("rss_bytes".to_owned(), memory.now),
@@ -57,6 +66,7 @@ impl Scenario for Idle {
                 ("watches".to_owned(), watches),
                 ("cpu_start_s".to_owned(), cpu / 1000.0),
                 ("calls".to_owned(), calls as f64),
+                ("binary_bytes".to_owned(), contender.size()),
             ])
         }
         .boxed_local()

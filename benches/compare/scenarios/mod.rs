@@ -3,7 +3,9 @@
 mod burst;
 mod cut;
 mod failover;
+mod first;
 mod idle;
+mod refresh;
 mod single;
 mod start;
 
@@ -13,9 +15,7 @@ use futures::future::LocalBoxFuture;
 
 use crate::Figures;
 use crate::arguments::Arguments;
-use crate::contender::{Contender, Seat};
-use crate::kernel;
-use crate::programs::Program;
+use crate::contender::{Contender, Crew, Seat};
 use crate::stage::{Backend, Stage};
 use crate::timeline::Timeline;
 use crate::workload::Workload;
@@ -31,6 +31,14 @@ pub(crate) trait Scenario {
     /// Whether this contender is worth its time.
     fn takes(&self, _contender: &dyn Contender) -> bool {
         true
+    }
+
+    /// How long one run of it takes, about, in seconds: what `--plan` adds up.
+    fn estimate(&self, contender: &dyn Contender) -> f64;
+
+    /// How long [`Scenario::prepare`] takes, about, in seconds.
+    fn readying(&self) -> f64 {
+        0.0
     }
 
     /// Makes ready what every run of it needs.
@@ -69,6 +77,13 @@ pub(crate) fn chosen(arguments: &Arguments, workload: &dyn Workload) -> Vec<Box<
     if wants("cut") {
         all.push(Box::new(cut::Cut { count: 500 }));
     }
+    if wants("first-attach") {
+        let firsts = arguments.counts.iter().map(|count| first::First { count: *count, bound: arguments.bound });
+        all.extend(firsts.map(|first| Box::new(first) as Box<dyn Scenario>));
+    }
+    if wants("refresh") {
+        all.push(Box::new(refresh::Refresh { segments: arguments.segments, bound: arguments.bound }));
+    }
     if wants("idle") {
         all.extend(arguments.idle.iter().map(|count| Box::new(idle::Idle { count: *count }) as Box<dyn Scenario>));
     }
@@ -79,7 +94,7 @@ pub(crate) fn chosen(arguments: &Arguments, workload: &dyn Workload) -> Vec<Box<
 pub(crate) struct Bout<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) workload: &'a dyn Workload,
-    pub(crate) program: Program,
+    pub(crate) crew: Crew,
     pub(crate) backend: Backend,
     pub(crate) timeline: Timeline,
 }
@@ -95,8 +110,8 @@ impl<'a> Bout<'a> {
         let backend = stage.driver(workload, latency).await;
         let timeline = timeline(stage, workload).await;
         let seat = seat(stage, &backend, workload);
-        let program = contender.start(&seat);
-        Self { stage, workload, program, backend, timeline }
+        let crew = contender.start(&seat);
+        Self { stage, workload, crew, backend, timeline }
     }
 
     /// Has one object done and undone, so that whatever is done once has been.
@@ -119,12 +134,12 @@ impl<'a> Bout<'a> {
 
     /// CPU time of the contender so far, in milliseconds.
     pub(crate) fn cpu(&self) -> f64 {
-        kernel::cpu(self.program.id())
+        self.crew.cpu()
     }
 
     /// Stops everything, and leaves the stage empty.
     pub(crate) async fn end(self) {
-        self.program.stop().await;
+        self.crew.stop().await;
         self.backend.stop().await;
         self.stage.clear(self.workload).await;
     }
@@ -138,7 +153,8 @@ pub(crate) async fn timeline(stage: &Stage, workload: &dyn Workload) -> Timeline
 /// A seat at the stage, alone.
 pub(crate) fn seat<'a>(stage: &'a Stage, backend: &'a Backend, workload: &dyn Workload) -> Seat<'a> {
     let (folder, kubeconfig, socket) = (stage.folder(), stage.kubeconfig(), backend.socket.as_path());
-    Seat { folder, kubeconfig, socket, leader_election: false, host: "only", sidecars: workload.sidecars() }
+    let (sidecars, capacity) = (workload.sidecars(), workload.tells_capacity());
+    Seat { folder, kubeconfig, socket, leader_election: false, host: "only", sidecars, capacity }
 }
 
 /// The value below which `percent` of the sorted values are.

@@ -26,6 +26,10 @@ impl Scenario for Single {
         !contender.is_throttled()
     }
 
+    fn estimate(&self, _contender: &dyn Contender) -> f64 {
+        self.count as f64 * 0.1 + 3.0
+    }
+
     fn run<'a>(
         &'a self,
         stage: &'a Stage,

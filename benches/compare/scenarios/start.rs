@@ -22,6 +22,10 @@ impl Scenario for Start {
         "start".to_owned()
     }
 
+    fn estimate(&self, _contender: &dyn Contender) -> f64 {
+        self.count as f64 * 1.2 + 1.0
+    }
+
     fn run<'a>(
         &'a self,
         stage: &'a Stage,
@@ -37,16 +41,16 @@ impl Scenario for Start {
                 workload.seed(&backend.driver, number..number + 1);
                 let timeline = timeline(stage, workload).await;
                 let start = Clock::system().now();
-                let program = contender.start(&seat(stage, &backend, workload));
+                let crew = contender.start(&seat(stage, &backend, workload));
                 assert!(timeline.until(PATIENCE, |counts| counts.done > 0).await, "it does not start");
                 took.push(start.elapsed().as_secs_f64() * 1000.0);
-                program.stop().await;
+                crew.stop().await;
                 backend.stop().await;
                 stage.clear(workload).await;
             }
             took.sort_by(f64::total_cmp);
-            let size = std::fs::metadata(contender.file()).unwrap().len();
-            Figures::from([("first_ms".to_owned(), percentile(&took, 50)), ("binary_bytes".to_owned(), size as f64)])
+            let size = contender.size();
+            Figures::from([("first_ms".to_owned(), percentile(&took, 50)), ("binary_bytes".to_owned(), size)])
         }
         .boxed_local()
     }

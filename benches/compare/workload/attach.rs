@@ -11,7 +11,7 @@ use crate::support;
 /// Volumes that are there are attached to nodes and detached.
 pub(crate) struct Attach;
 
-pub(super) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+pub(crate) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 pub(super) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 pub(super) const VOLUMES: &str = "/api/v1/persistentvolumes";
 
@@ -29,8 +29,8 @@ impl Workload for Attach {
         &["csi-attacher"]
     }
 
-    fn suits(&self, _kind: &str) -> bool {
-        true
+    fn suits(&self, kind: &str) -> bool {
+        !["first-attach", "refresh"].contains(&kind)
     }
 
     fn repeats(&self) -> bool {

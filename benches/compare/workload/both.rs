@@ -1,5 +1,6 @@
 //! Volumes that are provisioned and attached, among which there is nothing to do: what the sidecars of a driver hold in memory
-//! together, each in a process of its own, beside one process with the roles of both.
+//! together, each in a process of its own, beside one process with the roles of both. And volumes that are provisioned and then
+//! attached for the first time: what one process knows of the other role's work.
 
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ impl Workload for Both {
     }
 
     fn suits(&self, kind: &str) -> bool {
-        kind == "idle"
+        ["idle", "first-attach"].contains(&kind)
     }
 
     fn verbs(&self) -> [&'static str; 2] {

@@ -1,7 +1,8 @@
 //! What is to be done, many times over: the objects, when one is done, and what the driver was asked.
 
-mod attach;
+pub(crate) mod attach;
 mod both;
+mod capacity;
 mod provision;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 pub(crate) use attach::Attach;
 pub(crate) use both::Both;
+pub(crate) use capacity::Capacity;
 pub(crate) use provision::Provision;
 
 use crate::arguments::Arguments;
@@ -54,6 +56,14 @@ pub(crate) trait Workload: Send + Sync {
     fn prefix(&self) -> &'static str;
     /// The sidecars whose work it is.
     fn sidecars(&self) -> &'static [&'static str];
+    /// Whether it is about telling the scheduler how much room there is.
+    fn tells_capacity(&self) -> bool {
+        false
+    }
+    /// How many objects there are in the end, where nobody asks for them one by one.
+    fn size(&self) -> usize {
+        0
+    }
     /// Whether a scenario of this kind says something about it.
     fn suits(&self, kind: &str) -> bool;
     /// What doing and undoing it is called.
@@ -98,7 +108,8 @@ pub(crate) trait Workload: Send + Sync {
 
 /// Those that were asked for.
 pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
-    let all: [Box<dyn Workload>; 3] = [Box::new(Attach), Box::new(Provision), Box::new(Both)];
+    let capacity = Capacity { segments: arguments.segments };
+    let all: [Box<dyn Workload>; 4] = [Box::new(Attach), Box::new(Provision), Box::new(Both), Box::new(capacity)];
     all.into_iter().filter(|one| Arguments::wants(&arguments.workloads, one.name())).collect()
 }
 

@@ -15,7 +15,7 @@ use super::{Moment, Placed, Reading, Undo, Workload};
 use crate::support;
 
 pub(super) const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
-const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+pub(super) const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 
 /// Claims become volumes, and are deleted.
 pub(crate) struct Provision;

@@ -15,9 +15,9 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Of what has no namespace: releases of one name in two namespaces must not meet. */}}
+{{/* Of what has no namespace: releases of one name in two namespaces must not meet. The colon is in no name of either. */}}
 {{- define "csi-control-plane.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "csi-control-plane.fullname" .) -}}
+{{- printf "%s:%s" .Release.Namespace (include "csi-control-plane.fullname" .) -}}
 {{- end -}}
 
 {{- define "csi-control-plane.selectorLabels" -}}

@@ -54,8 +54,8 @@ struct Attempt<'a> {
     /// All of it that is ours is done in this attempt. Finalizers of others may keep the object for a while.
     finished: bool,
     secrets: Option<HashMap<String, String>>,
-    /// By the volume's name and by its handle.
-    operations: Option<(OperationGuard, OperationGuard)>,
+    /// By the volume's name and by its handle, if that is another.
+    operations: Option<(OperationGuard, Option<OperationGuard>)>,
     refreshes: u32,
 }
 
@@ -217,21 +217,28 @@ impl Attempt<'_> {
     /// other. `false`: it had to wait, so what it knows may be old; look again.
     async fn holds(&mut self, handle: &str) -> bool {
         let operations = &self.desk.operations;
-        if self.operations.as_ref().is_some_and(|(_, by_id)| by_id.volume_id() == handle) {
+        if self.operations.as_ref().is_some_and(|(name, id)| id.as_ref().unwrap_or(name).volume_id() == handle) {
             return true;
         }
         self.operations = None;
+        // Many drivers take the name for the handle, and whoever has taken it waits for nobody but itself.
+        let other = (handle != self.name.name()).then_some(handle);
         // Always in this order, so that no two wait for each other.
-        if let Some(by_name) = operations.try_acquire(self.name.name())
-            && let Some(by_id) = operations.try_acquire(handle)
-        {
-            self.operations = Some((by_name, by_id));
-            return true;
+        if let Some(by_name) = operations.try_acquire(self.name.name()) {
+            let by_id = other.map(|handle| operations.try_acquire(handle));
+            if !matches!(by_id, Some(None)) {
+                self.operations = Some((by_name, by_id.flatten()));
+                return true;
+            }
         }
         let name = self.name.name().to_owned();
         let both = async {
             let by_name = operations.acquire(&name).await;
-            (by_name, operations.acquire(handle).await)
+            let by_id = match other {
+                Some(handle) => Some(operations.acquire(handle).await),
+                None => None,
+            };
+            (by_name, by_id)
         };
         self.operations = Some(self.ticket.park(both).await);
         false

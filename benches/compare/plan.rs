@@ -1,0 +1,32 @@
+//! How long a comparison will take, before anybody waits for it.
+
+use std::fmt::Write as _;
+
+use crate::arguments::Arguments;
+use crate::{contender, scenarios, taking, workload};
+
+/// A control plane's start and stop, in seconds, for each scenario.
+const STAGE: f64 = 12.0;
+
+/// What would be measured, and how long each of it takes, about: on two quiet cores.
+pub(crate) fn told(arguments: &Arguments) -> String {
+    let contenders = contender::all(arguments);
+    let (mut text, mut all) = (String::new(), 0.0);
+    for workload in workload::chosen(arguments) {
+        for scenario in scenarios::chosen(arguments, workload.as_ref()) {
+            let taking = taking(scenario.as_ref(), workload.as_ref(), &contenders);
+            if taking.is_empty() {
+                continue;
+            }
+            let round: f64 = taking.iter().map(|contender| scenario.estimate(*contender)).sum();
+            let ready = STAGE + scenario.readying() + workload.ground().len() as f64 / 300.0;
+            let takes = ready + round * arguments.rounds as f64;
+            all += takes;
+            let who: Vec<&str> = taking.iter().map(|contender| contender.name()).collect();
+            let name = format!("{}{}", workload.prefix(), scenario.name());
+            writeln!(text, "{:>7.1} min  {name}: {}", takes / 60.0, who.join(", ")).unwrap();
+        }
+    }
+    let _ = write!(text, "{:>7.1} min  in all, {} round(s), about", all / 60.0, arguments.rounds);
+    text
+}

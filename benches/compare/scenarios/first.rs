@@ -1,0 +1,86 @@
+//! Volumes that were just provisioned are attached for the first time: by a process that knows of both, a write less.
+
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+use super::burst::{FOR_EVER, before, tell};
+use super::{Bout, PATIENCE, Scenario, timeline};
+use crate::Figures;
+use crate::contender::{Contender, Share};
+use crate::stage::Stage;
+use crate::support;
+use crate::workload::attach::ATTACHMENTS;
+use crate::workload::{Placed, Provision, Workload};
+
+/// So many claims are provisioned, then all of their volumes attached.
+pub(crate) struct First {
+    pub(crate) count: usize,
+    pub(crate) bound: Option<Duration>,
+}
+
+impl Scenario for First {
+    fn name(&self) -> String {
+        format!("first-attach-{}", self.count)
+    }
+
+    fn takes(&self, contender: &dyn Contender) -> bool {
+        // Whoever does half of it comes to nothing.
+        contender.share() != Share::Part && !contender.is_throttled()
+    }
+
+    fn estimate(&self, _contender: &dyn Contender) -> f64 {
+        12.0 + self.count as f64 / 40.0
+    }
+
+    fn run<'a>(
+        &'a self,
+        stage: &'a Stage,
+        workload: &'a dyn Workload,
+        contender: &'a dyn Contender,
+    ) -> LocalBoxFuture<'a, Figures> {
+        self.measure(stage, workload, contender).boxed_local()
+    }
+}
+
+impl First {
+    async fn measure(&self, stage: &Stage, workload: &dyn Workload, contender: &dyn Contender) -> Figures {
+        let (count, bound) = (self.count, self.bound.unwrap_or(FOR_EVER));
+        let claims = timeline(stage, &Provision).await;
+        let bout = Bout::begin(stage, workload, contender, Duration::ZERO).await;
+        let mut figures = Figures::new();
+
+        // The first one, so that whatever is done once has been.
+        stage.begin(&Provision, count..count + 1).await;
+        assert!(claims.until(PATIENCE, |counts| counts.done == 1).await, "it does not provision");
+        let (_, volume) = claims.names_done(true).remove(0);
+        stage.create(attachment(count, &volume)).await;
+        assert!(bout.timeline.until(PATIENCE, |counts| counts.done == 1).await, "it does not attach");
+        claims.clear();
+        bout.timeline.clear();
+
+        let start = before(&bout).await;
+        let wait = claims.until(bound, |counts| counts.done >= count);
+        let ((), is_whole) = futures::join!(stage.begin(&Provision, 0..count), wait);
+        tell(&bout, "provision", &claims.forth(), count, start, is_whole, &mut figures).await;
+
+        let volumes = claims.names_done(true);
+        let start = before(&bout).await;
+        let made = volumes.len();
+        let wait = bout.timeline.until(bound, |counts| counts.done >= made);
+        let attachments = volumes.iter().enumerate().map(|(number, (_, volume))| attachment(number, volume));
+        let ((), is_attached) = futures::join!(stage.create_all(attachments), wait);
+        tell(&bout, "attach", &bout.timeline.forth(), made, start, is_attached, &mut figures).await;
+        figures.insert("peak_rss_bytes".to_owned(), bout.crew.memory().peak);
+        bout.end().await;
+        figures
+    }
+}
+
+/// An attachment of a volume that was provisioned.
+fn attachment(number: usize, volume: &str) -> Placed {
+    let mut object = support::new_attachment(number);
+    object["spec"]["source"]["persistentVolumeName"] = volume.into();
+    Placed { collection: ATTACHMENTS, object }
+}

@@ -1,0 +1,402 @@
+//! A daemon and a driver on each node, which provisions what is on that node (spec 2.14): who makes a claim's volume, who deletes
+//! it, who takes over from a node that is gone, and who tells of the room that is left.
+//!
+//! Each node has a backend of its own, so that what the others' drivers were asked is seen apart: nothing, where a claim was not
+//! theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::process::{Clock, Dial};
+use csi_control_plane::sandbox::driver::{
+    Action, Call, Driver, Fault, Listen, Method, Node as DriverNode, Profile, Server,
+};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tonic::Code;
+
+use crate::ground::Daemon;
+use crate::objects::{config_with, merge};
+use crate::supplier::{figure, unanswered};
+use crate::supply::{SELECTED_NODE, ZONE, phase, pool};
+use crate::world::{World, bounded};
+
+/// Where the daemons' pods are, and their capacity objects.
+const NAMESPACE: &str = "kube-system";
+/// Of the pods' owner, which nobody looks up.
+const OWNER_UID: &str = "11111111-2222-3333-4444-555555555555";
+
+/// A node with a driver of its own, whose volumes are on that node.
+struct Local {
+    node: String,
+    driver: Driver,
+    _server: Server,
+    folder: TempDir,
+}
+
+impl Local {
+    /// Sets up a node whose driver has so much room.
+    async fn set(world: &World, short: &str, gibibytes: i64) -> Self {
+        let node = world.name(short);
+        world.place(short, &[(ZONE, &node)]).await;
+        let here = DriverNode { segments: [(ZONE.to_owned(), node.clone())].into(), ..DriverNode::default() };
+        let profile = Profile {
+            name: world.driver_name().to_owned(),
+            nodes: [(world.node_id(&node), here)].into(),
+            ..Profile::default()
+        };
+        let driver = Driver::new(profile.in_pools([pool(&node, gibibytes)]), Clock::system());
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
+        Self { node, driver, _server: server, folder }
+    }
+
+    /// The name of its daemon, and of the pod that it runs in.
+    fn host(&self) -> String {
+        format!("{}-daemon", self.node)
+    }
+
+    /// Starts its daemon; `section` is merged into the provisioner's.
+    async fn daemon(&self, world: &World, section: Value) -> Daemon {
+        let mut provisioner = json!({ "retry": { "initial": "50ms", "max": "400ms", "infeasible": "1s" }, "resync": "0s",
+            "capacity": { "pollInterval": "1s" },
+            "nodeDeployment": { "enabled": true, "baseDelay": "300ms", "maxDelay": "600ms" } });
+        merge(&mut provisioner, section);
+        let config =
+            config_with(json!({ "roles": { "attacher": null, "reconciler": null, "provisioner": provisioner } }));
+        let driver = Dial::unix(self.folder.path().join("csi.sock"));
+        let daemon = world.ground().start_on(&self.host(), &self.node, &config.to_string(), driver).await;
+        world.serving(&daemon).await;
+        daemon
+    }
+
+    /// The calls that make and delete volumes.
+    fn changes(&self) -> Vec<Call> {
+        let changing = |call: &Call| [Method::CreateVolume, Method::DeleteVolume].contains(&call.method);
+        self.driver.calls().into_iter().filter(changing).collect()
+    }
+
+    /// Asserts that its driver was never asked for a volume, nor to take one away.
+    fn assert_left_alone(&self) {
+        assert_eq!(crate::world::brief(&self.changes()), Vec::<String>::new(), "{}", self.node);
+    }
+
+    /// The driver has volumes.
+    async fn driver_until(&self, what: &str, holds: impl Fn(&Driver) -> bool) {
+        bounded(what, self.driver.until(holds)).await;
+    }
+
+    fn is_home_of(&self, volume: &PersistentVolume) -> bool {
+        // By its name: each backend counts its handles for itself.
+        self.driver.state().volumes().values().any(|made| made.name == volume.name_any())
+    }
+}
+
+impl World {
+    /// A world whose nodes each have a driver: the world's own is on none of them.
+    async fn of_nodes() -> Self {
+        Self::supplied(|_| {}).await
+    }
+
+    /// Waits until a claim is bound to a volume that is on this node and says so.
+    async fn on_node(&self, claim: &str, local: &Local) -> PersistentVolume {
+        let volume = self.supplied_with(claim).await;
+        assert!(local.is_home_of(&volume), "{claim} is not on {}", local.node);
+        let affinity = serde_json::to_value(volume.spec.as_ref().unwrap().node_affinity.as_ref().unwrap()).unwrap();
+        let terms = json!([{ "matchExpressions": [{ "key": ZONE, "operator": "In", "values": [local.node] }] }]);
+        assert_eq!(affinity.pointer("/required/nodeSelectorTerms"), Some(&terms));
+        assert_eq!(self.claim_now(claim).await.annotations()[SELECTED_NODE], local.node);
+        volume
+    }
+
+    /// Has claims that no node was chosen for provisioned by three nodes, and tells how many each got.
+    async fn competed(&self, node_deployment: Value) -> BTreeMap<String, usize> {
+        let (mut locals, mut daemons) = (Vec::new(), Vec::new());
+        for short in ["n1", "n2", "n3"] {
+            let local = Local::set(self, short, 100).await;
+            daemons.push(local.daemon(self, json!({ "nodeDeployment": node_deployment })).await);
+            locals.push(local);
+        }
+        let class = self.class("class", json!({})).await;
+        let mut claims = Vec::new();
+        for number in 0..12 {
+            claims.push(self.claim(&format!("claim-{number}"), &class, json!({})).await);
+        }
+        let mut made = BTreeMap::new();
+        for claim in &claims {
+            let volume = self.supplied_with(claim).await;
+            let home: Vec<&Local> = locals.iter().filter(|local| local.is_home_of(&volume)).collect();
+            assert_eq!(home.len(), 1, "{claim} is in one place");
+            self.on_node(claim, home[0]).await;
+            *made.entry(home[0].node.clone()).or_default() += 1;
+        }
+        for local in &locals {
+            let names: Vec<_> = local.changes().into_iter().map(|call| (call.method, call.name)).collect();
+            let unique: BTreeSet<_> = names.iter().map(|(_, name)| name).collect();
+            assert!(names.iter().all(|(method, _)| *method == Method::CreateVolume), "nobody cleans up: {names:?}");
+            assert_eq!(unique.len(), names.len(), "nobody asks twice: {names:?}");
+            assert_eq!(names.len(), made.get(&local.node).copied().unwrap_or_default(), "nobody asks for another's");
+        }
+        made
+    }
+}
+
+#[tokio::test]
+async fn claims_without_a_node_are_shared_by_the_nodes_and_each_is_provisioned_once() {
+    let world = World::of_nodes().await;
+    let made = world.competed(json!({})).await;
+    assert_eq!(made.values().sum::<usize>(), 12);
+    // One node for all of twelve draws is a chance of one in 177 147.
+    assert!(made.len() > 1, "not fair: {made:?}");
+}
+
+#[tokio::test]
+async fn nodes_that_reach_for_a_claim_at_the_same_moment_leave_it_to_the_first() {
+    let world = World::of_nodes().await;
+    let made = world.competed(json!({ "baseDelay": "1ms", "maxDelay": "2ms" })).await;
+    assert_eq!(made.values().sum::<usize>(), 12);
+}
+
+#[tokio::test]
+async fn a_claim_goes_where_there_is_room_and_waits_until_there_is_some() {
+    let world = World::of_nodes().await;
+    let (small, large) = (Local::set(&world, "small", 1).await, Local::set(&world, "large", 20).await);
+    let _daemons = (small.daemon(&world, json!({})).await, large.daemon(&world, json!({})).await);
+    let class = world.class("class", json!({})).await;
+    let of =
+        |gibibytes: i64| json!({ "spec": { "resources": { "requests": { "storage": format!("{gibibytes}Gi") } } } });
+    let claim = world.claim("claim", &class, of(10)).await;
+    world.on_node(&claim, &large).await;
+    small.assert_left_alone();
+
+    // Nobody has room for this one, until somebody has: the Go sidecar would not look again.
+    let huge = world.claim("huge", &class, of(50)).await;
+    let asked = |driver: &Driver| driver.calls_of(Method::GetCapacity).len() > 2;
+    small.driver_until("the room is looked for again", asked).await;
+    assert!(!world.claim_now(&huge).await.annotations().contains_key(SELECTED_NODE));
+    small.driver.change_profile(|profile| profile.pools = vec![pool(&small.node, 100)]);
+    world.on_node(&huge, &small).await;
+    assert_eq!((small.changes().len(), large.changes().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_for_a_pod_is_provisioned_by_the_daemon_of_the_pods_node() {
+    let world = World::of_nodes().await;
+    let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await);
+    let _daemons = (first.daemon(&world, json!({})).await, second.daemon(&world, json!({})).await);
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let pod = world.pod("pod", &[&claim], Some(&second.node)).await;
+    world.on_node(&claim, &second).await;
+    assert_eq!(world.scheduled(&pod).await, second.node);
+    first.assert_left_alone();
+    assert_eq!(first.driver.calls_of(Method::GetCapacity).len(), 0, "it was not even asked for its room");
+    world.delete_pod(&pod).await;
+    world.all_detached().await;
+}
+
+#[tokio::test]
+async fn claims_without_a_node_are_left_alone_where_immediate_binding_is_off() {
+    let world = World::of_nodes().await;
+    let local = Local::set(&world, "n1", 10).await;
+    let _daemon = local.daemon(&world, json!({ "nodeDeployment": { "immediateBinding": false } })).await;
+    let (now, later) = (world.class("now", json!({})).await, world.waiting_class("later", json!({})).await);
+    let immediate = world.claim("immediate", &now, json!({})).await;
+    let waiting = world.claim("waiting", &later, json!({})).await;
+    world.select(&waiting, Some(&local.node)).await;
+    world.on_node(&waiting, &local).await;
+    let left = world.claim_now(&immediate).await;
+    assert!(phase(&left) == "Pending" && !left.annotations().contains_key(SELECTED_NODE));
+    // Once somebody says where, it is provisioned like any other.
+    world.select(&immediate, Some(&local.node)).await;
+    world.on_node(&immediate, &local).await;
+}
+
+#[tokio::test]
+async fn r40_a_node_outside_of_the_allowed_topologies_does_not_compete() {
+    let world = World::of_nodes().await;
+    let (outside, inside) = (Local::set(&world, "out", 10).await, Local::set(&world, "in", 10).await);
+    let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "1s" } });
+    let _daemons = (outside.daemon(&world, hasty).await, inside.daemon(&world, json!({})).await);
+    let allowed = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": [inside.node] }] }]);
+    let class = world.class("class", json!({ "allowedTopologies": allowed })).await;
+    for short in ["a", "b", "c"] {
+        let claim = world.claim(short, &class, json!({})).await;
+        world.on_node(&claim, &inside).await;
+    }
+    outside.assert_left_alone();
+}
+
+#[tokio::test]
+async fn s0_a_claim_that_names_its_class_by_the_old_annotation_is_provisioned() {
+    let world = World::of_nodes().await;
+    let local = Local::set(&world, "n1", 10).await;
+    let _daemon = local.daemon(&world, json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let old = json!({ "metadata": { "annotations": { names::ANNOTATION_BETA_STORAGE_CLASS: class } },
+        "spec": { "storageClassName": null } });
+    let claim = world.claim("claim", "", old).await;
+    world.on_node(&claim, &local).await;
+}
+
+#[tokio::test]
+async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not() {
+    for is_gone in [true, false] {
+        let world = World::of_nodes().await;
+        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+        let daemon = lost.daemon(&world, json!({})).await;
+        // It has taken the claim, and its driver has begun the volume: nobody knows how far.
+        lost.driver.inject(unanswered());
+        let class = world.class("class", json!({})).await;
+        let claim = world.claim("claim", &class, json!({})).await;
+        lost.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
+        daemon.kill();
+        if is_gone {
+            world.all::<Node>().delete(&lost.node, &DeleteParams::default()).await.unwrap();
+        }
+        let successor = other.daemon(&world, json!({})).await;
+        if is_gone {
+            world.on_node(&claim, &other).await;
+            continue;
+        }
+        // A daemon that is away comes back: the others look whether its node is there, and leave the claim to it.
+        let looked = |metrics: &str| {
+            figure(metrics, "csi_control_plane_api_requests_total", &["verb=\"get\"", "resource=\"nodes\"", "\"ok\""])
+                .is_some_and(|looks| looks > 1.0)
+        };
+        world.metrics_until(&successor, "it looks twice for the node", looked).await;
+        assert_eq!(world.claim_now(&claim).await.annotations()[SELECTED_NODE], lost.node);
+        lost.driver.clear_faults();
+        let _back = lost.daemon(&world, json!({})).await;
+        world.on_node(&claim, &lost).await;
+        other.assert_left_alone();
+        let created = lost.driver.state().volumes().len();
+        assert_eq!(created, 1, "what had been begun was resumed");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_is_deleted_by_the_daemon_of_its_node_even_if_that_comes_late() {
+    let world = World::of_nodes().await;
+    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    let (daemon, _other) = (home.daemon(&world, json!({})).await, other.daemon(&world, json!({})).await);
+    let class = world.waiting_class("class", json!({})).await;
+    let claims = [world.claim("a", &class, json!({})).await, world.claim("b", &class, json!({})).await];
+    let mut volumes = Vec::new();
+    for claim in &claims {
+        world.select(claim, Some(&home.node)).await;
+        volumes.push(world.on_node(claim, &home).await.name_any());
+    }
+    world.delete_claim(&claims[0]).await;
+    world.gone::<PersistentVolume>(&volumes[0]).await;
+    daemon.stop().await.unwrap();
+    world.delete_claim(&claims[1]).await;
+    let released = |it: &PersistentVolume| it.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Released"));
+    world.until(&volumes[1], "released", released).await;
+    // The other daemon has seen it as well when it has made a volume for a claim that came later.
+    let later = world.claim("later", &class, json!({})).await;
+    world.select(&later, Some(&other.node)).await;
+    world.on_node(&later, &other).await;
+    assert_eq!(home.driver.state().volumes().len(), 1, "nobody else has deleted it");
+    let _back = home.daemon(&world, json!({})).await;
+    world.gone::<PersistentVolume>(&volumes[1]).await;
+    assert_eq!(home.driver.state().volumes().len(), 0);
+    assert_eq!(home.driver.calls_of(Method::DeleteVolume).len(), 2, "each once");
+    assert_eq!(other.driver.calls_of(Method::DeleteVolume).len(), 0);
+}
+
+#[tokio::test]
+async fn a_driver_that_fails_on_one_node_does_not_hold_up_the_others() {
+    let world = World::of_nodes().await;
+    let (broken, sound) = (Local::set(&world, "broken", 10).await, Local::set(&world, "sound", 10).await);
+    let _daemons = (broken.daemon(&world, json!({})).await, sound.daemon(&world, json!({})).await);
+    broken.driver.inject(Fault::on(Method::CreateVolume, Action::fail(Code::Internal, "no luck")));
+    let class = world.waiting_class("class", json!({})).await;
+    let stuck = world.claim("stuck", &class, json!({})).await;
+    world.select(&stuck, Some(&broken.node)).await;
+    world.claim_told(&stuck, "ProvisioningFailed", "no luck").await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&sound.node)).await;
+    world.on_node(&claim, &sound).await;
+    broken.driver.clear_faults();
+    world.on_node(&stuck, &broken).await;
+}
+
+/// The capacity objects of this world, by node.
+async fn capacities(world: &World) -> BTreeMap<String, CSIStorageCapacity> {
+    let api: Api<CSIStorageCapacity> = Api::namespaced(world.client(), NAMESPACE);
+    let labels = format!("{}={}", names::LABEL_DRIVER_NAME, world.driver_name());
+    let found = api.list(&ListParams::default().labels(&labels)).await.unwrap().items;
+    let count = found.len();
+    let by_node: BTreeMap<_, _> = found
+        .into_iter()
+        .map(|it| (it.node_topology.as_ref().unwrap().match_labels.as_ref().unwrap()[ZONE].clone(), it))
+        .collect();
+    assert_eq!(by_node.len(), count, "one object for each node");
+    by_node
+}
+
+/// The pod that a node's daemon runs in, of a `DaemonSet`.
+async fn pod_of(world: &World, local: &Local) {
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": world.name("set"), "uid": OWNER_UID,
+        "controller": true }]);
+    let pod = json!({ "metadata": { "name": local.host(), "ownerReferences": owner },
+        "spec": { "containers": [{ "name": "c", "image": "example.com/none" }] } });
+    let pods: Api<Pod> = Api::namespaced(world.client(), NAMESPACE);
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn each_node_tells_of_its_own_room_under_its_own_label_and_touches_no_others() {
+    // No controllers: the owner of the pods is only named.
+    let world = World::new().await;
+    let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 20).await);
+    world.waiting_class("class", json!({})).await;
+    let mut daemons = Vec::new();
+    for local in [&first, &second] {
+        pod_of(&world, local).await;
+        let section = json!({ "capacity": { "enabled": true, "ownerLevel": 1 } });
+        daemons.push(local.daemon(&world, section).await);
+    }
+    let there = async {
+        loop {
+            let found = capacities(&world).await;
+            if found.len() == 2 {
+                return found;
+            }
+        }
+    };
+    let before = bounded("an object for each node", there).await;
+    for (local, room) in [(&first, "10Gi"), (&second, "20Gi")] {
+        let object = &before[&local.node];
+        assert_eq!(object.capacity.as_ref().unwrap().0, room);
+        // Longer names would be hashed: that is a table test of its own.
+        assert_eq!(object.labels()[names::LABEL_MANAGED_BY], format!("external-provisioner-{}", local.node));
+        let owner = &object.owner_references()[0];
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("DaemonSet", OWNER_UID, Some(true)));
+    }
+    let versions = |all: &BTreeMap<String, CSIStorageCapacity>| -> Vec<Option<String>> {
+        all.values().map(kube::ResourceExt::resource_version).collect()
+    };
+    for local in [&first, &second] {
+        let asked = local.driver.calls_of(Method::GetCapacity).len();
+        let again = move |it: &Driver| it.calls_of(Method::GetCapacity).len() > asked + 1;
+        local.driver_until("another look at the room", again).await;
+    }
+    assert_eq!(versions(&before), versions(&capacities(&world).await), "nothing is written that is there already");
+
+    first.driver.change_profile(|profile| profile.pools = vec![pool(&first.node, 5)]);
+    let shrunk = async { while capacities(&world).await[&first.node].capacity.as_ref().unwrap().0 != "5Gi" {} };
+    bounded("the first node's change", shrunk).await;
+    let after = capacities(&world).await;
+    assert_eq!(after[&second.node].resource_version(), before[&second.node].resource_version());
+    // A daemon that ends takes nothing with it: its pod's owner does.
+    daemons.remove(0).stop().await.unwrap();
+    assert_eq!(capacities(&world).await.len(), 2);
+    let claims: Vec<PersistentVolumeClaim> = world.claims().await;
+    assert!(claims.is_empty());
+}
