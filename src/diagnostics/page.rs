@@ -367,19 +367,8 @@ fn driver(out: &mut String, driver: &DriverReport) {
     if let Some(error) = &driver.last_error {
         let _ = writeln!(out, "<p class=\"problem\"><bdi>{}</bdi></p>", Text(error));
     }
-    chips(out, "capabilities", &driver.capabilities);
+    configuration::chips(out, "capabilities", &driver.capabilities);
     out.push_str("</section>\n");
-}
-
-fn chips(out: &mut String, label: &str, values: &[String]) {
-    if values.is_empty() {
-        return;
-    }
-    let _ = write!(out, "<h3>{label}</h3><ul class=\"chips\">");
-    for value in values {
-        let _ = write!(out, "<li>{}</li>", Text(value));
-    }
-    out.push_str("</ul>\n");
 }
 
 fn caches(out: &mut String, caches: &[CacheReport]) {
@@ -452,7 +441,7 @@ fn health(out: &mut String, report: &StatusReport) {
     if !conditions.is_empty() {
         let _ = writeln!(out, "<h3>checks</h3><p class=\"facts\">{}</p>", conditions.concat());
     }
-    chips(out, "tasks", &report.tasks);
+    configuration::chips(out, "tasks", &report.tasks);
     out.push_str("</section>\n");
 }
 
