@@ -77,6 +77,7 @@ const PURE: &[&str] = &[
     "csi/error.rs",
     "csi/redact.rs",
     "csi/volume.rs",
+    "diagnostics/backlog.rs",
     "diagnostics/health.rs",
     "diagnostics/report.rs",
     "election/decide.rs",
