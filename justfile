@@ -6,7 +6,7 @@ _default:
     @just --list --unsorted
 
 # Everything that CI runs, in its order.
-ci: format lint docs dependencies story simulate crash bench-check cluster chart image test
+ci: format lint docs dependencies story simulate crash bench-check cluster kubectl chart page image test
 
 # The README's test command.
 test *args:
@@ -69,6 +69,10 @@ release:
 cluster *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
 
+# The sandbox as a user of `kubectl` meets it: the real one (needs Go).
+kubectl:
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes)" cargo test --locked --features cluster-tests --test kubectl
+
 # The chart: linted, rendered, its rights compared with `check`, its alerts played, installed on a real API server (needs Go).
 chart *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm promtool prometheus dockerfile)" cargo test --locked --features cluster-tests --test chart -- {{ args }}
@@ -76,6 +80,14 @@ chart *args:
 # Writes what is made from the chart and the daemon: values.schema.json and the manifests in deploy/.
 chart-update:
     CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --features cluster-tests --test chart -- kept values::the_schema
+
+# The status page in a real browser, and the README's pictures of it (needs a Chromium, on PATH or named in CHROMIUM).
+page *args:
+    cargo test --locked --features cluster-tests --test page -- {{ args }}
+
+# Takes the pictures of the status page anew: docs/images.
+page-images:
+    PAGE_IMAGES="$PWD/docs/images" cargo test --locked --features cluster-tests --test page -- images
 
 # The image's binary, built as in the Dockerfile, in an otherwise empty root (needs cargo-auditable).
 image:

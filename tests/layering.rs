@@ -80,6 +80,7 @@ const PURE: &[&str] = &[
     "csi/error.rs",
     "csi/redact.rs",
     "csi/volume.rs",
+    "diagnostics/backlog.rs",
     "diagnostics/configuration.rs",
     "diagnostics/health.rs",
     "diagnostics/report.rs",

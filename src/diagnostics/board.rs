@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::backlog::Find;
 use super::configuration::ConfigurationReport;
 use super::health::Check;
 use super::report::{
@@ -36,6 +37,7 @@ struct Inner {
 }
 
 type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
+type TableSource = Arc<dyn Fn(Option<&Find>) -> TableReport + Send + Sync>;
 type Condition = (String, Source<Result<(), String>>);
 
 #[derive(Default)]
@@ -57,7 +59,7 @@ enum Entry {
     Readiness(Condition),
     Liveness(Condition),
     Lease(Condition),
-    Table(Source<TableReport>),
+    Table(TableSource),
 }
 
 #[derive(Default)]
@@ -159,7 +161,8 @@ impl Board {
         self.register(Entry::Warnings(warnings))
     }
 
-    /// Shows a role's own table: `rows` is asked for the cells of each row. A column whose name begins with `#` holds numbers.
+    /// Shows a role's own table: `rows` is asked for the cells of each row. A column whose name begins with `#` holds numbers, one
+    /// with `!` what is wrong with the row: such rows come first.
     pub fn table(
         &self,
         role: &'static str,
@@ -167,7 +170,13 @@ impl Board {
         columns: &'static [&'static str],
         rows: impl Fn() -> Vec<Vec<String>> + Send + Sync + 'static,
     ) -> Registered {
-        self.register(Entry::Table(Arc::new(move || TableReport::new(role, title, columns, rows(), WORK_SHOWN))))
+        self.register(Entry::Table(Arc::new(move |find: Option<&Find>| {
+            let mut rows = rows();
+            if let Some(find) = find {
+                find.rows(&mut rows);
+            }
+            TableReport::new(role, title, columns, rows, WORK_SHOWN)
+        })))
     }
 
     /// `/readyz` succeeds only while this does.
@@ -243,6 +252,12 @@ impl Board {
 
     /// Everything, now.
     pub fn report(&self) -> StatusReport {
+        self.report_on("")
+    }
+
+    /// The same; of the work and of the roles' tables only what has all these words.
+    pub fn report_on(&self, words: &str) -> StatusReport {
+        let find = Find::of(words);
         let board = &*self.0;
         let (task_failures, task_failures_total) = {
             let failures = lock(&board.failures);
@@ -260,6 +275,7 @@ impl Board {
             roles: Vec::new(),
             caches: Vec::new(),
             queues: Vec::new(),
+            find: None,
             work: Vec::new(),
             work_total: 0,
             work_failing: 0,
@@ -281,13 +297,13 @@ impl Board {
                     all_work.extend(work());
                 }
                 Entry::Tasks(source) => report.tasks.extend(source()),
-                Entry::Table(source) => report.tables.push(source()),
+                Entry::Table(source) => report.tables.push(source(find.as_ref())),
                 Entry::Configuration(source) => report.configuration = Some(source()),
                 Entry::Warnings(warnings) => report.warnings.extend(warnings),
                 Entry::Readiness(_) | Entry::Liveness(_) | Entry::Lease(_) => {}
             }
         }
-        report.take_work(all_work, WORK_SHOWN);
+        report.take_work(all_work, find.as_ref(), WORK_SHOWN);
         report.tasks.sort();
         report.overall = report.judge();
         report

@@ -13,12 +13,14 @@
 //! Decisions:
 //! - **Pulled, not pushed.** The board holds closures and asks them when someone looks; nothing is kept up to date for
 //!   nobody, and a page can't show what is no longer so.
-//! - **Nothing here changes anything.** GET and HEAD only, no script, no form: safe to port-forward and to leave open.
-//! - **Bounded answers.** However many volumes wait, the report carries the most urgent and the totals.
+//! - **Nothing here changes anything.** GET and HEAD only; the page's one form looks for something, its one script asks for the
+//!   page again: safe to port-forward and to leave open.
+//! - **Bounded answers.** However many volumes wait, the report carries the most urgent and the totals; `?find=` looks among all.
 //! - It listens before the driver is ready, so that a slow driver looks like a slow driver and not like a dead daemon.
 //!
 //! Imports only `process` and `telemetry`.
 
+mod backlog;
 mod board;
 mod config;
 mod configuration;
@@ -27,6 +29,7 @@ mod page;
 mod report;
 mod server;
 
+pub use backlog::WorkState;
 pub use board::{Board, Registered};
 pub use config::DiagnosticsSection;
 pub use configuration::{ConfigurationReport, FaultReport, RefusedBecause, RefusedReport};

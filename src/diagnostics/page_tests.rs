@@ -1,3 +1,4 @@
+use super::super::report::TableReport;
 use super::super::report::tests::demo;
 use super::*;
 
@@ -34,7 +35,7 @@ fn hostile() -> StatusReport {
 #[test]
 fn no_value_of_a_hostile_driver_becomes_markup() {
     let page = render(&hostile());
-    let markup = page.replace(STYLE, "");
+    let markup = page.replace(STYLE, "").replace(&format!("<script>{SCRIPT}</script>"), "");
     assert!(!markup.contains("<script") && !markup.contains("<img") && !markup.contains("onmouseover=\""), "{markup}");
     assert_eq!(markup.matches("</style>").count(), 1);
     // As many as there are free texts in the report: none was left out, and each is escaped once.
@@ -45,10 +46,10 @@ fn no_value_of_a_hostile_driver_becomes_markup() {
 #[test]
 fn every_tag_is_closed() {
     for report in [demo(), hostile()] {
-        let page = render(&report).replace(STYLE, "");
+        let page = render(&report).replace(STYLE, "").replace(SCRIPT, "");
         for tag in [
             "section", "table", "tbody", "tr", "td", "div", "p", "ul", "li", "span", "b", "bdi", "code", "main", "h2",
-            "dl",
+            "dl", "form", "header",
         ] {
             let opened = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
             assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
@@ -61,7 +62,8 @@ fn the_page_says_what_there_is_to_know() {
     let page = render(&demo());
     for text in [
         "degraded · demo.csi.example.com",
-        "http-equiv=\"refresh\" content=\"5\"",
+        "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>",
+        "<small>5 · 2 failing · 3 running</small>",
         "PUBLISH_UNPUBLISH_VOLUME",
         "UNKNOWN(42)",
         "external-attacher-leader-demo-csi-example-com",
@@ -79,7 +81,8 @@ fn the_page_says_what_there_is_to_know() {
     ] {
         assert!(page.contains(text), "{text}");
     }
-    assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
+    assert_eq!(page.matches("<script").count(), 1, "ours alone");
+    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains(" src="));
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn an_empty_report_is_a_page_too() {
     let mut report = demo();
     report.driver = None;
     report.overall = Overall::Starting;
-    report.take_work(Vec::new(), 0);
+    report.take_work(Vec::new(), None, 0);
     for list in [&mut report.tasks, &mut report.warnings] {
         list.clear();
     }
@@ -101,4 +104,26 @@ fn an_empty_report_is_a_page_too() {
     for text in ["driver not known yet", "Nothing is being worked on", "No role is configured", "starting"] {
         assert!(page.contains(text), "{text}");
     }
+}
+
+#[test]
+fn what_was_looked_for_stands_in_the_form_and_is_no_markup() {
+    let mut report = demo();
+    report.find = Some(HOSTILE.to_owned());
+    let page = render(&report).replace(STYLE, "").replace(SCRIPT, "");
+    assert!(page.contains("value=\"&lt;/style&gt;") && page.contains("<a href=\"/\">show all</a>"));
+    assert!(!page.contains("<img") && !page.contains("onmouseover=\""));
+    report.take_work(Vec::new(), None, 0);
+    (report.work_total, report.find) = (5000, Some("x".to_owned()));
+    assert!(render(&report).contains("None of the 5000 that are being worked on is like that."));
+}
+
+#[test]
+fn an_error_stands_below_its_row_and_not_in_a_column() {
+    let mut report = demo();
+    let rows = vec![vec!["zone=c".to_owned(), String::new(), "deadline exceeded".to_owned()]];
+    report.tables = vec![TableReport::new("provisioner", "Room", &["segment", "#free", "!last error"], rows, 1)];
+    let page = render(&report);
+    assert!(page.contains("<tr class=\"error\"><td colspan=\"2\"><bdi>deadline exceeded</bdi>"), "{page}");
+    assert!(!page.contains("last error"));
 }

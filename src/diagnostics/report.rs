@@ -3,13 +3,13 @@
 //! Points in time are the process's own (`started`, `now`); everything else is an age, because ages are measured on the
 //! monotonic clock and stay right when the machine's clock is set.
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::backlog::cut;
 use super::configuration::ConfigurationReport;
 
 /// An amount of time: seconds in JSON, words on the page.
@@ -77,7 +77,9 @@ pub struct StatusReport {
     pub caches: Vec<CacheReport>,
     /// The work queues.
     pub queues: Vec<QueueReport>,
-    /// What is being worked on: failing first, then oldest. Capped; the totals are not.
+    /// What was looked for, in the work and in the tables: all words of it. `None`: nothing, everything is told.
+    pub find: Option<String>,
+    /// What is being worked on: failing first, then oldest. Capped, each queue in its turn; the totals are not.
     pub work: Vec<WorkReport>,
     /// How much is being worked on.
     pub work_total: usize,
@@ -105,9 +107,9 @@ pub struct TableReport {
     pub role: String,
     /// What it is about.
     pub title: String,
-    /// The columns' names; `#` before one marks numbers.
+    /// The columns' names; `#` before one marks numbers, `!` the rows' errors.
     pub columns: Vec<String>,
-    /// The rows, cell by cell. Capped; the total is not.
+    /// The rows, cell by cell, those with an error first. Capped; the total is not.
     pub rows: Vec<Vec<String>>,
     /// How many rows there are.
     pub rows_total: usize,
@@ -117,11 +119,14 @@ impl TableReport {
     /// The first `limit` rows, each with as many cells as there are columns.
     pub(super) fn new(role: &str, title: &str, columns: &[&str], mut rows: Vec<Vec<String>>, limit: usize) -> Self {
         let rows_total = rows.len();
+        if let Some(error) = columns.iter().position(|column| column.starts_with('!')) {
+            rows.sort_by_key(|row| row.get(error).is_none_or(String::is_empty));
+        }
         rows.truncate(limit);
         for row in &mut rows {
             row.resize(columns.len(), String::new());
             for cell in row {
-                cut(cell, ERROR_SHOWN);
+                cut(cell);
             }
         }
         let columns = columns.iter().map(|&column| column.to_owned()).collect();
@@ -270,12 +275,19 @@ pub struct CacheReport {
 pub struct QueueReport {
     /// Its name.
     pub name: String,
+    /// What its keys are, in people's words: `Claims in progress`.
+    pub title: String,
     /// Keys that wait for a worker.
     pub depth: usize,
     /// Keys in a worker.
     pub running: usize,
     /// Keys that wait for their next try.
     pub delayed: usize,
+    /// Keys whose last attempt failed.
+    pub failing: usize,
+    /// Keys that are like what was looked for; all of them, if nothing was.
+    #[serde(default)]
+    pub found: usize,
     /// Age of the oldest key.
     #[serde(rename = "oldestAgeSeconds")]
     pub oldest_age: Option<Age>,
@@ -287,9 +299,12 @@ pub struct QueueReport {
 pub struct WorkReport {
     /// The role that works on it.
     pub role: String,
+    /// The queue that it is in.
+    pub queue: String,
     /// The object.
     pub key: String,
-    /// What the object is about, in people's words: `pvc-1 on node-a`. An attachment's own name is a checksum.
+    /// What the object is about, in people's words: `pvc-1 on node-a`, as an attachment's own name is a checksum; or the object and
+    /// more about it: `default/data: class gold, in background`.
     pub subject: Option<String>,
     /// The lane: attach, detach, …
     pub lane: String,
@@ -307,12 +322,6 @@ pub struct WorkReport {
     pub last_error: Option<String>,
 }
 
-impl WorkReport {
-    fn failing(&self) -> bool {
-        self.last_error.is_some() || self.attempts > 0
-    }
-}
-
 /// A task that ended unexpectedly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -325,38 +334,7 @@ pub struct TaskFailureReport {
     pub fate: String,
 }
 
-/// How much of an error is shown: twice what Kubernetes keeps of it. A driver may answer megabytes.
-const ERROR_SHOWN: usize = 2048;
-
-/// Cuts a text to at most `limit` bytes between two characters, and says so.
-fn cut(text: &mut String, limit: usize) {
-    if text.len() > limit {
-        let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-    }
-}
-
 impl StatusReport {
-    /// Takes over all work: counts it, and keeps the `limit` most urgent, failing first, then oldest.
-    pub(super) fn take_work(&mut self, mut work: Vec<WorkReport>, limit: usize) {
-        self.work_total = work.len();
-        self.work_failing = work.iter().filter(|item| item.failing()).count();
-        let urgency = |a: &WorkReport, b: &WorkReport| {
-            let rank = |item: &WorkReport| (Reverse(item.failing()), Reverse(item.age));
-            rank(a).cmp(&rank(b)).then_with(|| (&a.role, &a.key).cmp(&(&b.role, &b.key)))
-        };
-        if work.len() > limit {
-            work.select_nth_unstable_by(limit, urgency);
-            work.truncate(limit);
-        }
-        work.sort_by(urgency);
-        for error in work.iter_mut().filter_map(|item| item.last_error.as_mut()) {
-            cut(error, ERROR_SHOWN);
-        }
-        self.work = work;
-    }
-
     /// The state of the whole, from its parts.
     pub(super) fn judge(&self) -> Overall {
         let driver = self.driver.as_ref().map(|driver| driver.state);

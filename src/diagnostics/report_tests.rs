@@ -1,6 +1,5 @@
 use super::*;
 use crate::diagnostics::{FaultReport, RefusedBecause, RefusedReport};
-use proptest::prelude::*;
 
 /// A report of a daemon in the middle of some trouble: everything that can be shown is there.
 #[expect(clippy::too_many_lines, reason = "one literal that shows every field")]
@@ -16,6 +15,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
                 running,
                 error: Option<&str>| WorkReport {
         role: "attacher".to_owned(),
+        queue: "csi-attacher-va".to_owned(),
         key: key.to_owned(),
         subject: subject.map(str::to_owned),
         lane: lane.to_owned(),
@@ -112,13 +112,26 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         queues: vec![
             QueueReport {
                 name: "csi-attacher-va".to_owned(),
-                depth: 12,
+                title: "Volumes to attach and detach".to_owned(),
+                depth: 1,
                 running: 3,
-                delayed: 2,
+                delayed: 1,
+                failing: 2,
+                found: 0,
                 oldest_age: Some(age(744_000)),
             },
-            QueueReport { name: "csi-attacher-pv".to_owned(), depth: 0, running: 0, delayed: 0, oldest_age: None },
+            QueueReport {
+                name: "csi-attacher-pv".to_owned(),
+                title: "Volumes to look after".to_owned(),
+                depth: 0,
+                running: 0,
+                delayed: 0,
+                failing: 0,
+                found: 0,
+                oldest_age: None,
+            },
         ],
+        find: None,
         work: Vec::new(),
         work_total: 0,
         work_failing: 0,
@@ -159,7 +172,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         tables: vec![TableReport::new(
             "provisioner",
             "Room by segment",
-            &["segment", "#free"],
+            &["segment", "#free", "!last error"],
             vec![vec!["zone=a".to_owned(), "5Gi".to_owned()], vec!["zone=b".to_owned()]],
             1,
         )],
@@ -191,7 +204,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         work("csi-51be03d2f8", Some("pvc-6a3b90ce-77b1 on node-c"), "attach", 2_050, 0, None, true, None),
         work("csi-77aa10c3ee", None, "attach", 310, 0, None, false, None),
     ];
-    report.take_work(items, 200);
+    report.take_work(items, None, 200);
     report.overall = report.judge();
     report
 }
@@ -229,7 +242,7 @@ fn ages_are_told_in_words() {
 fn the_whole_is_as_well_as_its_parts() {
     type Change = fn(&mut StatusReport);
     let mut calm = demo();
-    calm.take_work(Vec::new(), 1);
+    calm.take_work(Vec::new(), None, 1);
     calm.caches.clear();
     calm.roles.truncate(1);
     let refused = calm.configuration.as_mut().unwrap().refused.take();
@@ -256,30 +269,9 @@ fn the_whole_is_as_well_as_its_parts() {
 }
 
 #[test]
-fn a_long_error_is_cut_between_two_characters() {
-    let mut report = demo();
-    let mut item = report.work[0].clone();
-    item.last_error = Some("é".repeat(100_000));
-    report.take_work(vec![item], 1);
-    let shown = report.work[0].last_error.as_deref().unwrap();
-    assert!(shown.ends_with("é…") && shown.len() <= ERROR_SHOWN + '…'.len_utf8());
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-    #[test]
-    fn the_cap_keeps_the_most_urgent_and_counts_all(
-        items in proptest::collection::vec((0u64..50, 0u32..3), 0..60), limit in 0usize..20
-    ) {
-        let work: Vec<WorkReport> = items.iter().enumerate().map(|(number, (age, attempts))| WorkReport {
-            role: "r".to_owned(), key: format!("{number}"), subject: None, lane: String::new(), age: Age(Duration::from_secs(*age)),
-            attempts: *attempts, next_try: None, running: false, last_error: None,
-        }).collect();
-        let (mut all, mut capped) = (demo(), demo());
-        all.take_work(work.clone(), usize::MAX);
-        capped.take_work(work.clone(), limit);
-        prop_assert_eq!(&capped.work[..], &all.work[..limit.min(work.len())]);
-        prop_assert_eq!((capped.work_total, capped.work_failing), (work.len(), items.iter().filter(|i| i.1 > 0).count()));
-        prop_assert!(all.work.windows(2).all(|w| (w[0].failing(), w[0].age) >= (w[1].failing(), w[1].age)));
-    }
+fn rows_with_an_error_come_first() {
+    let rows = ["", "no", ""].iter().enumerate().map(|(n, error)| vec![n.to_string(), (*error).to_owned()]).collect();
+    let table = TableReport::new("r", "t", &["#n", "!error"], rows, 2);
+    let first: Vec<&str> = table.rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!((first, table.rows_total), (vec!["1", "0"], 3));
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{RawQuery, State};
+use axum::extract::{Query, RawQuery, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
@@ -20,6 +20,7 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -153,12 +154,19 @@ fn router(board: Board, meter: Meter) -> Router {
         .with_state(Shown { board, meter })
 }
 
-async fn status_page(State(shown): State<Shown>) -> Response {
-    ([(CONTENT_TYPE, "text/html; charset=utf-8")], page::render(&shown.board.report())).into_response()
+/// What is looked for.
+#[derive(Debug, Default, Deserialize)]
+struct Looking {
+    #[serde(default)]
+    find: String,
 }
 
-async fn status_json(State(shown): State<Shown>) -> Response {
-    Json(shown.board.report()).into_response()
+async fn status_page(State(shown): State<Shown>, looking: Query<Looking>) -> Response {
+    ([(CONTENT_TYPE, "text/html; charset=utf-8")], page::render(&shown.board.report_on(&looking.find))).into_response()
+}
+
+async fn status_json(State(shown): State<Shown>, looking: Query<Looking>) -> Response {
+    Json(shown.board.report_on(&looking.find)).into_response()
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
@@ -171,11 +179,14 @@ fn probe(check: &Check, query: Option<String>) -> Response {
     (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], verdict.body).into_response()
 }
 
-/// Nothing may be loaded, run, sent or framed; the one style is known by its hash.
+/// Nothing may be loaded, framed or sent elsewhere; the one style and the one script are known by their hashes.
 fn content_security_policy() -> HeaderValue {
-    let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(page::STYLE));
+    let hash = |text: &str| base64::engine::general_purpose::STANDARD.encode(Sha256::digest(text));
     let policy = format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        hash(page::STYLE),
+        hash(page::SCRIPT)
     );
     // Base64 is always a valid header value; without it everything would be forbidden, styles too.
     HeaderValue::try_from(policy).unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"))

@@ -3,11 +3,12 @@
 use crate::diagnostics::{Age, Board, QueueReport, Registered, WorkReport};
 use crate::queue::{Key, WorkQueue};
 
-/// Shows `queue` until the returned value is dropped. `subject` says in words what a key is about.
+/// Shows `queue` until the returned value is dropped. `title` says in words what its keys are, `subject` what a key is about.
 pub fn show<K: Key>(
     board: &Board,
     role: &'static str,
     queue: &WorkQueue<K>,
+    title: &'static str,
     subject: impl Fn(&K) -> Option<String> + Send + Sync + 'static,
 ) -> Registered {
     let summary = {
@@ -18,9 +19,12 @@ pub fn show<K: Key>(
             let delayed = items.iter().filter(|item| item.next_run_in.is_some()).count();
             QueueReport {
                 name: queue.name().to_owned(),
+                title: title.to_owned(),
                 depth: items.len() - running - delayed,
                 running,
                 delayed,
+                failing: items.iter().filter(|item| item.attempts > 0 || item.note.is_some()).count(),
+                found: items.len(),
                 oldest_age: items.iter().map(|item| item.age).max().map(Age),
             }
         }
@@ -30,6 +34,7 @@ pub fn show<K: Key>(
         move || {
             let report = |item: crate::queue::WorkItem<K>| WorkReport {
                 role: role.to_owned(),
+                queue: queue.name().to_owned(),
                 subject: subject(&item.key),
                 key: item.key.to_string(),
                 lane: item.lane,

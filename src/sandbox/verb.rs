@@ -11,9 +11,9 @@ use serde_yaml::Value;
 use thiserror::Error;
 
 use super::api::{Token, kubeconfig};
-use super::driver::Profile;
+use super::driver::{GIB, Node, Pool, Profile};
 use super::stage::{ADMIN_TOKEN, Ground, Stage, StageError};
-use super::story::{Backend, BackendError, Narrator, Own, Story, StoryError};
+use super::story::{self, Backend, BackendError, Narrator, Own, Story, StoryError};
 use crate::csi::{Endpoint, EndpointError};
 use crate::process::{Clock, Entropy};
 use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
@@ -23,8 +23,11 @@ const CONFIGURATION: &str = "
 leaderElection: { leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms }
 roles:
   attacher: { retry: { initial: 250ms, max: 5s } }
+  provisioner: { retry: { initial: 250ms, max: 5s } }
   reconciler: { interval: 500ms }
 ";
+/// The label of the demo driver's nodes that says where they are.
+const ZONE: &str = "topology.demo.csi.example.com/zone";
 
 /// The sandbox did not come to a good end.
 #[derive(Debug, Error)]
@@ -98,9 +101,8 @@ pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), S
 async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let mut narrator = Narrator::new(Box::new(io::stdout()), clock.now());
-    let profile = Profile::with_nodes(["demo-node-a", "demo-node-b"]);
     let ground = Ground::Sockets { folder: folder.to_owned() };
-    let stage = Stage::set(ground, profile, clock, entropy.clone()).await?;
+    let stage = Stage::set(ground, demo_profile(), clock, entropy.clone()).await?;
 
     let config_path = folder.join("kubeconfig");
     let url = stage.url().unwrap_or_default();
@@ -122,7 +124,9 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
             (Backend::Own(Box::new(own)), dial)
         }
     };
-    let yaml = configuration(&address, wanted.overlay.as_deref())?;
+    let yaml = configuration(&address, &backend, wanted.overlay.as_deref())?;
+    // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for.
+    stage.start_actors();
     let daemon = stage.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
     if let Some(address) = daemon.diagnostics {
         narrator.say(format_args!("status page      http://{address}/"));
@@ -130,18 +134,22 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     narrator.say("");
 
     let mut story = Story::new(&stage.api, &backend, &mut narrator);
-    story.furnish().await?;
+    story.furnish()?;
     story.play().await?;
     if wanted.keep {
         story.linger().await?;
-        // Whoever tries claims and pods by hand finds the cluster's own controllers at work.
-        stage.start_actors();
+        let try_path = folder.join("try.yaml");
+        fs::write(&try_path, story::manifest_to_try(&backend.name()))
+            .map_err(|source| SandboxError::Folder { path: try_path.clone(), source })?;
         story.narrator.say(format_args!(
-            "\nKept up: two volumes are attached, one attachment fails. Try\n\
-             \x20 kubectl --kubeconfig {0} get volumeattachments,pv\n\
-             \x20 kubectl --kubeconfig {0} get events\n\
+            "\nKept up: two pods have their volumes, an attachment and a claim fail. Try\n\
+             \x20 export KUBECONFIG={}\n\
+             \x20 kubectl get pods,pvc,pv,volumeattachments\n\
+             \x20 kubectl apply -f {}\n\
+             \x20 kubectl describe pvc\n\
              Ctrl-C stops it.",
-            config_path.display()
+            config_path.display(),
+            try_path.display()
         ));
         interrupted().await.map_err(SandboxError::Signal)?;
     }
@@ -153,12 +161,31 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     Ok(())
 }
 
+/// Two nodes in two zones, each with storage of its own.
+fn demo_profile() -> Profile {
+    let zones = [("demo-node-a", "zone-a", 200 * GIB), ("demo-node-b", "zone-b", 120 * GIB)];
+    let mut profile = Profile::default().in_pools(zones.map(|(_, zone, size)| Pool::at([(ZONE, zone)], size)));
+    for (node, zone, _) in zones {
+        let segments = BTreeMap::from([(ZONE.to_owned(), zone.to_owned())]);
+        profile.nodes.insert(node.to_owned(), Node { segments, ..Node::default() });
+    }
+    profile
+}
+
 /// The sandbox's configuration for the driver at `address`, with the overlay's keys on top.
-fn configuration(address: &str, overlay: Option<&Path>) -> Result<String, SandboxError> {
+fn configuration(address: &str, backend: &Backend, overlay: Option<&Path>) -> Result<String, SandboxError> {
     let base = format!("csi: {{ endpoint: {address:?} }}{CONFIGURATION}");
-    let Some(path) = overlay else { return Ok(base) };
+    // A driver whose place is not known is asked for volumes anywhere. Nobody owns the capacity objects: there is no pod.
+    let known = format!(
+        "roles: {{ provisioner: {{ topology: {}, capacity: {{ enabled: {}, ownerLevel: -1 }} }} }}",
+        backend.has_topology(),
+        backend.tells_room()
+    );
+    let ours =
+        merge(&base, &known).map_err(|source| SandboxError::Overlay { path: PathBuf::from("(built in)"), source })?;
+    let Some(path) = overlay else { return Ok(ours) };
     let text = fs::read_to_string(path).map_err(|source| SandboxError::Folder { path: path.to_owned(), source })?;
-    let merged = merge(&base, &text).map_err(|source| SandboxError::Overlay { path: path.to_owned(), source })?;
+    let merged = merge(&ours, &text).map_err(|source| SandboxError::Overlay { path: path.to_owned(), source })?;
     Ok(merged)
 }
 

@@ -1,6 +1,7 @@
 //! The `sandbox` verb, as a user runs it: the demo driver, somebody else's driver, and a driver that does not play along.
 
-use csi_control_plane::sandbox::driver::Profile;
+use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
+use csi_control_plane::sandbox::driver::{GIB, Node, Pool, Profile};
 
 use crate::program::run;
 use crate::theatre::Theatre;
@@ -12,16 +13,20 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
     for step in [
         "driver demo.csi.example.com discovered",
         "lease external-attacher-leader-demo-csi-example-com won by",
-        "pv-orders attached to node-a",
-        "pv-invoices attached to node-b",
-        "detached from node-a behind Kubernetes' back",
+        "lease demo-csi-example-com won by",
+        "the scheduler is told how much room there is: 200Gi in zone-a, 120Gi in zone-b",
+        "claim orders provisioned for its pod on node-a: pvc-",
+        "orders attached to node-a",
+        "invoices attached to node-b",
+        "orders detached from node-a behind Kubernetes' back",
         "is found and attached again",
-        "attaching pv-archive failed, and its status says why: rpc error: code = ResourceExhausted",
-        "event VolumeAttachRecovered on claim-pv-archive",
-        "pv-archive detached from node-a",
-        "the volumes are released and gone",
-        "the daemon stopped cleanly and handed its lease back",
-        "17 steps observed in",
+        "claim archive provisioned at once: pvc-",
+        "attaching archive failed, and its status says why: rpc error: code = ResourceExhausted",
+        "event VolumeAttachRecovered on claim archive",
+        "archive detached from node-",
+        "the claims are deleted, and with them their volumes at the driver",
+        "the daemon stopped cleanly and handed its leases back",
+        "22 steps observed in",
     ] {
         assert!(ended.stdout.contains(step), "{step:?} in\n{}", ended.stdout);
     }
@@ -33,8 +38,8 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
     let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint, "--node-id", "my-node"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
-    assert!(ended.stdout.contains("attaching pv-archive failed, and its status says why: CSINode"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("17 steps observed in"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("attaching archive failed, and its status says why: CSINode"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("21 steps observed, 1 skipped in"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }
 
@@ -55,4 +60,28 @@ async fn a_driver_without_a_node_service_needs_a_node_by_name() {
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains("--node-id"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_driver_that_makes_no_volumes_is_told_apart() {
+    let profile = Profile::with_nodes(["my-node"]).without(Rpc::CreateDeleteVolume);
+    let theatre = Theatre::open_with(profile).await;
+    let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
+    let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(ended.stderr.contains("CREATE_DELETE_VOLUME"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_driver_with_a_place_has_its_volumes_made_there_and_its_room_told() {
+    let zone = [("example.com/zone", "here")];
+    let mut profile = Profile::default().in_pools([Pool::at(zone, 40 * GIB)]);
+    let segments = zone.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    profile.nodes.insert("my-node".to_owned(), Node { segments, ..Node::default() });
+    let theatre = Theatre::open_with(profile).await;
+    let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
+    let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
+    assert!(ended.stdout.contains("how much room there is: 40Gi in here"), "{}", ended.stdout);
+    assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }

@@ -87,11 +87,11 @@ impl Attacher {
             move |ticket: Ticket<String>| volumes::handle(desk.clone(), ticket).boxed()
         });
         let shown = [
-            queues::show(&cx.board, NAME, &shift.attachments, {
+            queues::show(&cx.board, NAME, &shift.attachments, "Volumes to attach and detach", {
                 let desk = shift.desk.clone();
                 move |name| desk.find(name).map(|objects| objects.subject())
             }),
-            queues::show(&cx.board, NAME, &shift.volumes, |_| None),
+            queues::show(&cx.board, NAME, &shift.volumes, "Volumes to look after", |_| None),
         ];
         let subscriptions = shift.subscribe(&self.known);
         tasks.spawn("resync", shift.clone().resync());

@@ -250,7 +250,7 @@ impl Desk {
     pub fn subject(&self, key: &ClaimKey) -> Option<String> {
         let progress = self.progress.get(&key.uid)?;
         let class = progress.claim.class.as_deref().unwrap_or("no class");
-        Some(format!("{class}, {}", progress.phase.label()))
+        Some(format!("{key}: class {class}, {}", progress.phase.label()))
     }
 
     /// A claim no longer needs the source that it names: perhaps nobody does.

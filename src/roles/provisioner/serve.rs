@@ -80,12 +80,12 @@ impl Provisioner {
             move |ticket: Ticket<SourceKey>| protection::handle(desk.clone(), ticket).boxed()
         });
         let shown = (
-            queues::show(&cx.board, NAME, &shift.claims, {
+            queues::show(&cx.board, NAME, &shift.claims, "Claims in progress", {
                 let desk = shift.desk.clone();
                 move |key| desk.subject(key)
             }),
-            queues::show(&cx.board, NAME, &shift.volumes, |_| None),
-            queues::show(&cx.board, NAME, &shift.sources, |_| None),
+            queues::show(&cx.board, NAME, &shift.volumes, "Volumes to delete", |_| None),
+            queues::show(&cx.board, NAME, &shift.sources, "Sources to let go of", |_| None),
             cx.board.table(NAME, "Volumes that wait to be detached", &["volume", "#attachments"], {
                 let desk = shift.desk.clone();
                 move || desk.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()

@@ -1,5 +1,6 @@
 //! The driver that the story drives: the demo one, or the user's own over its socket.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -7,13 +8,9 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::csi::{self, Csi, CsiOptions, RpcError};
 use crate::process::{Clock, Dial, Entropy, Tasks};
+use crate::proto::list_volumes_response::Entry;
 use crate::proto::node_client::NodeClient;
-use crate::proto::volume_capability::access_mode::Mode;
-use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume};
-use crate::proto::{
-    CapacityRange, ControllerUnpublishVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest, NodeGetInfoRequest,
-    VolumeCapability,
-};
+use crate::proto::{ControllerUnpublishVolumeRequest, ListVolumesRequest, NodeGetInfoRequest};
 use crate::sandbox::driver::Driver;
 use crate::telemetry::Meter;
 
@@ -33,8 +30,17 @@ pub enum Backend {
 #[derive(Debug)]
 pub struct Own {
     driver: std::sync::Arc<csi::Driver>,
-    node_id: String,
+    place: Place,
     _tasks: Tasks,
+}
+
+/// A node as the driver knows it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Its id at the driver.
+    pub node_id: String,
+    /// Where it is, if the driver says so.
+    pub segments: BTreeMap<String, String>,
 }
 
 /// The user's driver cannot be driven.
@@ -49,12 +55,12 @@ pub enum BackendError {
     /// Its socket could not be reached.
     #[error("cannot connect to the driver's node service")]
     Connect(#[source] tonic::transport::Error),
-    /// A volume could not be created or deleted.
-    #[error("cannot prepare the story's volumes")]
+    /// It cannot do what the story is about.
+    #[error("the story begins with claims, and the driver does not make volumes: it lacks CREATE_DELETE_VOLUME")]
+    MakesNoVolumes,
+    /// A volume could not be detached behind Kubernetes' back.
+    #[error("cannot detach a volume behind Kubernetes' back")]
     Volume(#[source] RpcError),
-    /// It answered without a volume.
-    #[error("CreateVolume answered without a volume")]
-    NoVolume,
 }
 
 impl Own {
@@ -79,19 +85,25 @@ impl Own {
             let state = csi.state().borrow().clone();
             return Err(BackendError::NotReady(state.last_error().unwrap_or("no answer").to_owned()));
         };
-        let node_id = match node_id {
-            Some(node_id) => node_id,
+        if !driver.capabilities.create_delete_volume() {
+            return Err(BackendError::MakesNoVolumes);
+        }
+        let place = match node_id {
+            // Where it is only its node service knows; without that, volumes are asked for anywhere.
+            Some(node_id) => Place { node_id, segments: BTreeMap::new() },
             None => ask_for_node(address).await?,
         };
-        Ok(Self { driver, node_id, _tasks: tasks })
+        Ok(Self { driver, place, _tasks: tasks })
     }
 }
 
-async fn ask_for_node(address: &str) -> Result<String, BackendError> {
+async fn ask_for_node(address: &str) -> Result<Place, BackendError> {
     let endpoint = Endpoint::from_shared(address.to_owned()).map_err(BackendError::Connect)?;
     let channel: Channel = endpoint.connect().await.map_err(BackendError::Connect)?;
     let info = NodeClient::new(channel).node_get_info(NodeGetInfoRequest {}).await.map_err(BackendError::Node)?;
-    Ok(info.into_inner().node_id)
+    let info = info.into_inner();
+    let segments = info.accessible_topology.unwrap_or_default().segments.into_iter().collect();
+    Ok(Place { node_id: info.node_id, segments })
 }
 
 impl Backend {
@@ -103,12 +115,29 @@ impl Backend {
         }
     }
 
-    /// The driver's ids of the story's two nodes. The user's driver knows only the node that it runs on.
-    pub fn node_ids(&self) -> Vec<String> {
+    /// The story's nodes. The user's driver knows only the one that it runs on.
+    pub fn places(&self) -> Vec<Place> {
         match self {
-            Self::Demo(_) => vec!["demo-node-a".to_owned(), "demo-node-b".to_owned()],
-            Self::Own(own) => vec![own.node_id.clone()],
+            Self::Demo(driver) => {
+                let nodes = driver.profile().nodes.into_iter();
+                nodes.map(|(node_id, node)| Place { node_id, segments: node.segments }).collect()
+            }
+            Self::Own(own) => vec![own.place.clone()],
         }
+    }
+
+    /// Whether volumes have a place that is known.
+    pub fn has_topology(&self) -> bool {
+        self.places().iter().all(|place| !place.segments.is_empty())
+    }
+
+    /// Whether the scheduler can be told how much room there is in each place.
+    pub fn tells_room(&self) -> bool {
+        let has_capability = match self {
+            Self::Demo(_) => true,
+            Self::Own(own) => own.driver.capabilities.get_capacity(),
+        };
+        has_capability && self.has_topology()
     }
 
     /// Whether a driver can be asked where its volumes are published.
@@ -117,40 +146,6 @@ impl Backend {
             Self::Demo(_) => true,
             Self::Own(own) => {
                 own.driver.capabilities.list_volumes() && own.driver.capabilities.list_volumes_published_nodes()
-            }
-        }
-    }
-
-    /// Makes a volume at the driver and returns its handle.
-    pub async fn create(&self, name: &str) -> Result<String, BackendError> {
-        match self {
-            Self::Demo(driver) => {
-                driver.seed([name]);
-                Ok(name.to_owned())
-            }
-            Self::Own(own) => {
-                let request = CreateVolumeRequest {
-                    name: format!("csi-control-plane-story-{name}"),
-                    capacity_range: Some(CapacityRange { required_bytes: 1 << 20, limit_bytes: 0 }),
-                    volume_capabilities: vec![VolumeCapability {
-                        access_type: Some(AccessType::Mount(MountVolume::default())),
-                        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
-                    }],
-                    ..CreateVolumeRequest::default()
-                };
-                let answer = own.driver.client.create_volume(request).await.map_err(BackendError::Volume)?;
-                Ok(answer.volume.ok_or(BackendError::NoVolume)?.volume_id)
-            }
-        }
-    }
-
-    /// Removes the volume at the driver.
-    pub async fn delete(&self, handle: &str) -> Result<(), BackendError> {
-        match self {
-            Self::Demo(_) => Ok(()),
-            Self::Own(own) => {
-                let request = DeleteVolumeRequest { volume_id: handle.to_owned(), ..DeleteVolumeRequest::default() };
-                own.driver.client.delete_volume(request).await.map(|_| ()).map_err(BackendError::Volume)
             }
         }
     }
@@ -181,13 +176,36 @@ impl Backend {
                 if !self.lists() {
                     return None;
                 }
-                let listed = own.driver.client.list_volumes(crate::proto::ListVolumesRequest::default()).await.ok()?;
-                let entry = listed
-                    .entries
-                    .into_iter()
-                    .find(|entry| entry.volume.as_ref().is_some_and(|volume| volume.volume_id == handle))?;
+                let entry = own.entry(handle).await.ok()??;
                 Some(entry.status?.published_node_ids)
             }
+        }
+    }
+
+    /// Whether the driver has the volume, as it says itself. `None`: it cannot be asked.
+    pub async fn has(&self, handle: &str) -> Option<bool> {
+        match self {
+            Self::Demo(driver) => Some(driver.state().volumes().contains_key(handle)),
+            Self::Own(own) if own.driver.capabilities.list_volumes() => {
+                own.entry(handle).await.ok().map(|found| found.is_some())
+            }
+            Self::Own(_) => None,
+        }
+    }
+}
+
+impl Own {
+    /// The volume in the driver's list.
+    async fn entry(&self, handle: &str) -> Result<Option<Entry>, RpcError> {
+        let mut request = ListVolumesRequest::default();
+        loop {
+            let page = self.driver.client.list_volumes(request.clone()).await?;
+            let is_it = |entry: &Entry| entry.volume.as_ref().is_some_and(|volume| volume.volume_id == handle);
+            let found = page.entries.into_iter().find(is_it);
+            if found.is_some() || page.next_token.is_empty() {
+                return Ok(found);
+            }
+            request.starting_token = page.next_token;
         }
     }
 }

@@ -1,62 +1,102 @@
-//! The cluster that the story plays in: what a kubelet, a provisioner and the attach/detach controller would create.
+//! The cluster that the story plays in: what an administrator, a kubelet and a user would create.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// A node, and its registration of the driver.
-pub fn node(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } })
+/// The class whose volumes are made for the first pod that uses them.
+pub const ON_FIRST_USE: &str = "on-first-use";
+/// The class whose volumes are made as soon as they are claimed.
+pub const AT_ONCE: &str = "at-once";
+/// The class that cannot be served: the secret that it names does not exist.
+pub const WITHOUT_SECRET: &str = "without-its-secret";
+/// The label by which a pod says where it wants to go.
+const HOST_NAME: &str = "kubernetes.io/hostname";
+
+/// A node in this place.
+pub fn node(name: &str, segments: &BTreeMap<String, String>) -> Value {
+    let mut labels = segments.clone();
+    labels.insert(HOST_NAME.to_owned(), name.to_owned());
+    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } })
 }
 
 /// What the kubelet registers for the driver on a node.
-pub fn csi_node(name: &str, driver: &str, node_id: &str) -> Value {
+pub fn csi_node(name: &str, driver: &str, node_id: &str, segments: &BTreeMap<String, String>) -> Value {
+    let keys: Vec<&String> = segments.keys().collect();
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
         "metadata": { "name": name },
-        "spec": { "drivers": [{ "name": driver, "nodeID": node_id, "topologyKeys": [] }] },
+        "spec": { "drivers": [{ "name": driver, "nodeID": node_id, "topologyKeys": keys }] },
     })
 }
 
-/// A claim, bound to the volume of [`volume`].
-pub fn claim(name: &str) -> Value {
+/// The driver, as its installation announces it.
+pub fn csi_driver(driver: &str, tells_room: bool) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": { "name": driver },
+        "spec": { "attachRequired": true, "storageCapacity": tells_room },
+    })
+}
+
+/// A class of this driver's volumes.
+pub fn class(name: &str, driver: &str) -> Value {
+    let parameters = if name == WITHOUT_SECRET {
+        json!({
+            "csi.storage.k8s.io/provisioner-secret-name": "credentials-that-nobody-made",
+            "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+        })
+    } else {
+        json!({})
+    };
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": { "name": name },
+        "provisioner": driver,
+        "parameters": parameters,
+        "volumeBindingMode": if name == ON_FIRST_USE { "WaitForFirstConsumer" } else { "Immediate" },
+    })
+}
+
+/// A claim to a volume of this class.
+pub fn claim(name: &str, class: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": { "name": format!("claim-{name}"), "namespace": "default" },
+        "metadata": { "name": name, "namespace": "default" },
         "spec": {
             "accessModes": ["ReadWriteOnce"],
             "resources": { "requests": { "storage": "1Gi" } },
-            "volumeName": name,
+            "storageClassName": class,
         },
     })
 }
 
-/// A volume, bound to the claim of [`claim`].
-pub fn volume(name: &str, driver: &str, handle: &str, claim_uid: &str) -> Value {
+/// A pod that uses the claim of its own name; on this node, or where the scheduler puts it.
+pub fn pod(name: &str, node: Option<&str>) -> Value {
+    let selector: BTreeMap<&str, &str> = node.map(|node| (HOST_NAME, node)).into_iter().collect();
     json!({
         "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": { "name": name },
+        "kind": "Pod",
+        "metadata": { "name": name, "namespace": "default" },
         "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": { "storage": "1Gi" },
-            "persistentVolumeReclaimPolicy": "Retain",
-            "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": "default",
-                "name": format!("claim-{name}"),
-                "uid": claim_uid,
-            },
-            "csi": { "driver": driver, "volumeHandle": handle },
+            "nodeSelector": selector,
+            "containers": [{
+                "name": "app",
+                "image": "registry.example.com/app",
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": name } }],
         },
     })
 }
 
-/// What the attach/detach controller creates when a pod with the volume is bound to the node.
+/// An attachment that nobody but its author wants.
 pub fn attachment(name: &str, driver: &str, volume: &str, node: &str) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",

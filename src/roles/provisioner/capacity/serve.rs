@@ -31,8 +31,8 @@ const HINT_PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks at the figures.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
 
-const TITLE: &str = "capacity by segment";
-const COLUMNS: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "last error"];
+const TITLE: &str = "Capacity by segment";
+const COLUMNS: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
 
 /// Keeps the `CSIStorageCapacity` objects of a term until `stop`, and then until what is in flight has ended.
 ///
@@ -123,7 +123,9 @@ impl Shift {
         let desk = &self.shared.desk;
         let subscriptions = self.subscribe();
         let shown = [
-            queues::show(&desk.board, desk.role, &self.queue, |item| Some(item.segment.to_string())),
+            queues::show(&desk.board, desk.role, &self.queue, "Capacity to ask for", |item| {
+                Some(item.segment.to_string())
+            }),
             desk.board.table(desk.role, TITLE, COLUMNS, {
                 let shared = Arc::clone(&self.shared);
                 move || shared.book().rows(shared.desk.clock.now()).into_iter().map(Vec::from).collect()

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Text, code, row, table};
+use super::markup::{Text, chips, code, row, table};
 use crate::diagnostics::ConfigurationReport;
 
 /// What is in effect, and every fault of what is not.
@@ -33,16 +33,4 @@ pub(super) fn section(out: &mut String, configuration: &ConfigurationReport) {
     );
     chips(out, "last changed", &configuration.last_changed);
     out.push_str("</section>\n");
-}
-
-/// A list of short words.
-pub(super) fn chips(out: &mut String, label: &str, values: &[String]) {
-    if values.is_empty() {
-        return;
-    }
-    let _ = write!(out, "<h3>{label}</h3><ul class=\"chips\">");
-    for value in values {
-        let _ = write!(out, "<li>{}</li>", Text(value));
-    }
-    out.push_str("</ul>\n");
 }

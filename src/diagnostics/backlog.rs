@@ -1,0 +1,144 @@
+//! Of all that is being worked on, what is told: the most urgent, or what somebody looks for. Pure.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::report::{QueueReport, StatusReport, WorkReport};
+
+/// How much of an error is shown: twice what Kubernetes keeps of it. A driver may answer megabytes.
+pub(super) const ERROR_SHOWN: usize = 2048;
+
+/// Cuts a text that is longer between two characters, and says so.
+pub(super) fn cut(text: &mut String) {
+    if text.len() > ERROR_SHOWN {
+        let end = (0..=ERROR_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+/// How far a piece of work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkState {
+    /// A worker has it.
+    Running,
+    /// It failed, and waits for its next try.
+    BackingOff,
+    /// It waits for its time, without a failure.
+    Delayed,
+    /// It waits for a worker.
+    Waiting,
+}
+
+impl WorkState {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::BackingOff => "backing off",
+            Self::Delayed => "delayed",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+impl WorkReport {
+    pub(super) fn failing(&self) -> bool {
+        self.last_error.is_some() || self.attempts > 0
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> WorkState {
+        match (self.running, self.next_try, self.failing()) {
+            (true, _, _) => WorkState::Running,
+            (false, Some(_), true) => WorkState::BackingOff,
+            (false, Some(_), false) => WorkState::Delayed,
+            (false, None, _) => WorkState::Waiting,
+        }
+    }
+
+    /// Whether it is in this queue.
+    pub(super) fn is_of(&self, queue: &QueueReport) -> bool {
+        self.queue == queue.name
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let known = [self.role.as_str(), &self.key, &self.lane, self.state().word()];
+        known.into_iter().chain(self.subject.as_deref()).chain(self.last_error.as_deref())
+    }
+}
+
+/// What somebody looks for: words that must all be there, in any order and case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Find(Vec<String>);
+
+impl Find {
+    /// No one types more; what comes after it is not looked for.
+    const LONGEST: usize = 200;
+
+    /// `None` if nothing is looked for.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let words: Vec<String> =
+            text.chars().take(Self::LONGEST).collect::<String>().split_whitespace().map(str::to_lowercase).collect();
+        (!words.is_empty()).then_some(Self(words))
+    }
+
+    fn is_in<'a>(&self, texts: impl Iterator<Item = &'a str>) -> bool {
+        let all = texts.collect::<Vec<_>>().join(" ").to_lowercase();
+        self.0.iter().all(|word| all.contains(word))
+    }
+
+    /// The rows of a table that are like it.
+    pub(super) fn rows(&self, rows: &mut Vec<Vec<String>>) {
+        rows.retain(|row| self.is_in(row.iter().map(String::as_str)));
+    }
+}
+
+impl fmt::Display for Find {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(" "))
+    }
+}
+
+impl StatusReport {
+    /// Takes over all work: counts it, and keeps the `limit` most urgent of what is looked for, failing first, then oldest.
+    ///
+    /// Where there is more, the queues take turns: a thousand attachments don't hide a claim.
+    pub(super) fn take_work(&mut self, mut work: Vec<WorkReport>, find: Option<&Find>, limit: usize) {
+        self.work_total = work.len();
+        self.work_failing = work.iter().filter(|item| item.failing()).count();
+        self.find = find.map(Find::to_string);
+        if let Some(find) = find {
+            work.retain(|item| find.is_in(item.texts()));
+        }
+        for queue in &mut self.queues {
+            queue.found = work.iter().filter(|item| item.is_of(queue)).count();
+        }
+        work.sort_by(|a, b| {
+            let rank = |item: &WorkReport| (Reverse(item.failing()), Reverse(item.age));
+            rank(a).cmp(&rank(b)).then_with(|| (&a.role, &a.key).cmp(&(&b.role, &b.key)))
+        });
+        if work.len() > limit {
+            let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+            let mut turns: Vec<(usize, usize)> = Vec::with_capacity(work.len());
+            for (place, item) in work.iter().enumerate() {
+                let turn = seen.entry(item.queue.clone()).or_default();
+                turns.push((*turn, place));
+                *turn += 1;
+            }
+            turns.sort_unstable();
+            let kept: BTreeSet<usize> = turns.into_iter().take(limit).map(|(_, place)| place).collect();
+            let mut place = 0..;
+            work.retain(|_| place.next().is_some_and(|place| kept.contains(&place)));
+        }
+        for error in work.iter_mut().filter_map(|item| item.last_error.as_mut()) {
+            cut(error);
+        }
+        self.work = work;
+    }
+}
+
+#[cfg(test)]
+#[path = "backlog_tests.rs"]
+mod tests;

@@ -1,0 +1,106 @@
+//! What is being worked on: a section for each queue that has something, failing first.
+
+use std::fmt::Write as _;
+
+use super::markup::{Text, Tone, badge, or_dash, row, table};
+use crate::diagnostics::backlog::WorkState;
+use crate::diagnostics::report::{Overall, QueueReport, StatusReport, WorkReport};
+
+const COLUMNS: [&str; 7] = ["object", "role", "lane", "state", "#age", "#failed tries", "#next try"];
+
+/// Looks for a word in whatever is worked on, and in the roles' tables. The search is the server's, so that it finds what is not on the
+/// page, and works without script.
+pub(super) fn find_form(out: &mut String, report: &StatusReport) {
+    let find = report.find.as_deref().unwrap_or_default();
+    let _ = write!(
+        out,
+        "<form class=\"find\" role=\"search\" method=\"get\" action=\"/\"><input type=\"search\" name=\"find\" \
+         value=\"{}\" placeholder=\"Find a claim, volume, node, error\" aria-label=\"Find\" maxlength=\"200\" \
+         autocomplete=\"off\" spellcheck=\"false\"><button>Find</button>",
+        Text(find)
+    );
+    if !find.is_empty() {
+        out.push_str("<a href=\"/\">show all</a>");
+    }
+    out.push_str("</form>\n");
+}
+
+pub(super) fn work(out: &mut String, report: &StatusReport) {
+    let mut is_any = false;
+    out.push_str("<div class=\"work\">\n");
+    for queue in &report.queues {
+        let shown: Vec<&WorkReport> = report.work.iter().filter(|item| item.is_of(queue)).collect();
+        if shown.is_empty() {
+            continue;
+        }
+        is_any = true;
+        let rows: Vec<String> = shown.iter().map(|item| work_row(item)).collect();
+        let (title, note) = (Text(&queue.title).to_string(), note(report, queue, rows.len()));
+        table(out, &title, &note, &COLUMNS, &rows, "");
+    }
+    out.push_str("</div>\n");
+    if is_any {
+        return;
+    }
+    // Only who leads knows that nothing is to be done.
+    let empty = match (&report.find, report.overall) {
+        (Some(_), _) if report.work_total > 0 => {
+            format!("None of the {} that are being worked on is like that.", report.work_total)
+        }
+        (_, Overall::Healthy) => "Nothing to do: everything is as Kubernetes wants it.".to_owned(),
+        (_, Overall::Standby) => "Another replica leads: nothing is worked on here.".to_owned(),
+        (_, Overall::Starting | Overall::Degraded | Overall::Failing) => "Nothing is being worked on.".to_owned(),
+    };
+    table(out, "In progress", "", &COLUMNS, &[], &empty);
+}
+
+/// How many there are, of which how many are here.
+fn note(report: &StatusReport, queue: &QueueReport, shown: usize) -> String {
+    let total = queue.depth + queue.running + queue.delayed;
+    let mut note = match &report.find {
+        Some(_) if queue.found > shown => format!("the {shown} most urgent of {} found among {total}", queue.found),
+        Some(_) => format!("{shown} found among {total}"),
+        None if total > shown => format!("the {shown} most urgent of {total}"),
+        None => total.to_string(),
+    };
+    for (count, word) in [(queue.failing, "failing"), (queue.running, "running")] {
+        if count > 0 {
+            let _ = write!(note, " · {count} {word}");
+        }
+    }
+    note
+}
+
+fn work_row(item: &WorkReport) -> String {
+    let state = match item.state() {
+        WorkState::Running => Tone::Good,
+        WorkState::BackingOff => Tone::Bad,
+        WorkState::Delayed | WorkState::Waiting => Tone::Calm,
+    };
+    let next = item.next_try.map(|age| format!("in {age}"));
+    let key = format!("<code class=\"key\">{}</code>", Text(&item.key));
+    // A key that people gave is its own best name; one that is a checksum stands below what it is about.
+    let more = item.subject.as_deref().and_then(|subject| subject.strip_prefix(&item.key));
+    let object = match (&item.subject, more) {
+        (Some(_), Some(more)) => {
+            let more = more.trim_start_matches(':').trim_start();
+            format!("<span class=\"subject\">{}</span><span class=\"more\">{}</span>", Text(&item.key), Text(more))
+        }
+        (Some(subject), None) => format!("<span class=\"subject\">{}</span>{key}", Text(subject)),
+        (None, _) => key,
+    };
+    row(
+        &COLUMNS,
+        &[
+            &object,
+            &Text(&item.role),
+            &Text(&item.lane),
+            &badge(state, item.state().word()),
+            &item.age,
+            &item.attempts,
+            &or_dash(next.as_ref().map(|next| next as &dyn std::fmt::Display)),
+        ],
+        "",
+        item.last_error.as_deref(),
+    )
+}

@@ -1,0 +1,234 @@
+//! What the story waits for: each sight is a look at the API, and at the driver where it can be asked.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIStorageCapacity, VolumeAttachment};
+use kube::ResourceExt as _;
+
+use super::{Attached, Backend, NotObserved, Seen, Story, StoryError, Volume, objects};
+
+/// Where the daemon's own objects are.
+const NAMESPACE: &str = "kube-system";
+
+impl Story<'_> {
+    pub(super) async fn see_leaders(&mut self) -> Result<(), StoryError> {
+        for (index, lease) in self.leases().into_iter().enumerate() {
+            let api = self.api.clone();
+            let leader = self
+                .observe(&format!("lease {lease} is taken"), async || match api.get::<Lease>(NAMESPACE, &lease) {
+                    Ok(held) => holder(&held).map_or_else(|| Seen::NotYet("nobody holds it".into()), Seen::Yes),
+                    Err(_) => Seen::NotYet("the driver is not discovered yet".into()),
+                })
+                .await?;
+            if index == 0 {
+                self.narrator.step(format_args!("driver {} discovered", self.backend.name()));
+            }
+            self.narrator.step(format_args!("lease {lease} won by {leader}"));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn see_released(&mut self, lease: &str) -> Result<(), NotObserved> {
+        let api = self.api.clone();
+        self.observe(&format!("lease {lease} is released"), async || match api.get::<Lease>(NAMESPACE, lease) {
+            Ok(held) if holder(&held).is_none() => Seen::Yes(()),
+            Ok(held) => Seen::NotYet(format!("held by {}", holder(&held).unwrap_or_default())),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+        .await
+    }
+
+    /// Sees that the scheduler is told of the room in each place.
+    pub(super) async fn see_room(&mut self) -> Result<(), StoryError> {
+        const WHAT: &str = "the scheduler is told how much room there is";
+        if !self.backend.tells_room() {
+            self.narrator.skip(WHAT, "the driver does not say where it is, or not how much room it has");
+            return Ok(());
+        }
+        let mut places: Vec<_> = self.backend.places().into_iter().map(|place| place.segments).collect();
+        places.sort();
+        places.dedup();
+        let (api, wanted) = (self.api.clone(), places.len());
+        let room = self
+            .observe(WHAT, async || {
+                let told: Vec<CSIStorageCapacity> = api.list(NAMESPACE).unwrap_or_default();
+                let mut told: Vec<String> = told
+                    .into_iter()
+                    .filter(|told| told.storage_class_name == objects::ON_FIRST_USE)
+                    .filter_map(|told| {
+                        let labels = told.node_topology?.match_labels?;
+                        let place: Vec<&str> = labels.values().map(String::as_str).collect();
+                        Some(format!("{} in {}", told.capacity?.0, place.join("/")))
+                    })
+                    .collect();
+                if told.len() < wanted {
+                    return Seen::NotYet(format!("{} of {wanted} places", told.len()));
+                }
+                told.sort_by(|a, b| a.rsplit(' ').cmp(b.rsplit(' ')));
+                Seen::Yes(told.join(", "))
+            })
+            .await?;
+        self.narrator.step(format_args!("{WHAT}: {room}"));
+        Ok(())
+    }
+
+    /// Sees that a claim has its volume, and the volume its claim.
+    pub(super) async fn see_bound(&mut self, claim: &str) -> Result<Volume, NotObserved> {
+        let api = self.api.clone();
+        self.observe(&format!("claim {claim} is bound"), async || {
+            let found = match api.get::<PersistentVolumeClaim>("default", claim) {
+                Ok(found) => found,
+                Err(error) => return Seen::NotYet(error.to_string()),
+            };
+            let phase = found.status.and_then(|status| status.phase).unwrap_or_default();
+            let name = found.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+            let volume = api.get::<PersistentVolume>("", &name).ok();
+            let is_bound = |volume: &PersistentVolume| {
+                volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+            };
+            let handle = volume.filter(is_bound).and_then(|volume| Some(volume.spec?.csi?.volume_handle));
+            match handle {
+                Some(handle) if phase == "Bound" => Seen::Yes(Volume { claim: claim.to_owned(), name, handle }),
+                _ => Seen::NotYet(format!("its phase is {phase:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Sees where a pod was put.
+    pub(super) async fn see_scheduled(&mut self, pod: &str) -> Result<String, NotObserved> {
+        let api = self.api.clone();
+        self.observe(&format!("pod {pod} has a node"), async || {
+            let found = api.get::<Pod>("default", pod).ok().and_then(|pod| pod.spec?.node_name);
+            found.map_or_else(|| Seen::NotYet("the scheduler has not chosen".into()), Seen::Yes)
+        })
+        .await
+    }
+
+    pub(super) async fn see_attached(&mut self, attached: &Attached) -> Result<(), NotObserved> {
+        let (claim, node) = (&attached.volume.claim, &attached.node);
+        let (api, backend, attachment) = (self.api.clone(), self.backend, attached.attachment(&self.backend.name()));
+        self.observe(&format!("{claim} is attached to {node}"), async || {
+            let status = match api.get::<VolumeAttachment>("", &attachment) {
+                Ok(found) => found.status.unwrap_or_default(),
+                Err(error) => return Seen::NotYet(error.to_string()),
+            };
+            if !status.attached || status.attach_error.is_some() {
+                let error = status.attach_error.and_then(|error| error.message);
+                return Seen::NotYet(error.unwrap_or_else(|| "not attached yet".into()));
+            }
+            match backend.published(&attached.volume.handle).await {
+                Some(nodes) if !nodes.contains(&attached.node_id) => Seen::NotYet("the driver does not say so".into()),
+                _ => Seen::Yes(()),
+            }
+        })
+        .await?;
+        self.narrator.step(format_args!("{claim} attached to {node}"));
+        Ok(())
+    }
+
+    /// Sees that the driver has the volume on its node again.
+    pub(super) async fn see_published(&mut self, attached: &Attached) -> Result<(), NotObserved> {
+        let backend = self.backend;
+        self.observe(&format!("the reconciler has {} attached again", attached.volume.claim), async || {
+            match backend.published(&attached.volume.handle).await {
+                Some(nodes) if nodes.contains(&attached.node_id) => Seen::Yes(()),
+                _ => Seen::NotYet("the driver says that it is detached".into()),
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn see_attach_error(&mut self, attached: &Attached) -> Result<String, NotObserved> {
+        let (api, attachment) = (self.api.clone(), attached.attachment(&self.backend.name()));
+        self.observe(&format!("the failing attach of {} shows its error", attached.volume.claim), async || {
+            let found = api.get::<VolumeAttachment>("", &attachment);
+            match found.ok().and_then(|found| found.status).and_then(|status| status.attach_error) {
+                Some(error) => Seen::Yes(error.message.unwrap_or_default()),
+                None => Seen::NotYet("no error in its status yet".into()),
+            }
+        })
+        .await
+    }
+
+    /// Sees an event of this reason on the claim: where its user looks.
+    pub(super) async fn see_event(&mut self, claim: &str, reason: &str) -> Result<(), StoryError> {
+        let api = self.api.clone();
+        let note = self
+            .observe(&format!("event {reason} on claim {claim}"), async || {
+                let events: Vec<Event> = match api.list("default") {
+                    Ok(events) => events,
+                    Err(error) => return Seen::NotYet(error.to_string()),
+                };
+                let found = events.into_iter().find(|event| {
+                    event.reason.as_deref() == Some(reason) && event.involved_object.name.as_deref() == Some(claim)
+                });
+                found.map_or_else(
+                    || Seen::NotYet("no such event yet".into()),
+                    |event| Seen::Yes(event.message.unwrap_or_default()),
+                )
+            })
+            .await?;
+        self.narrator.step(format_args!("event {reason} on claim {claim}: {note}"));
+        Ok(())
+    }
+
+    pub(super) async fn see_detached(&mut self, attached: &Attached) -> Result<(), NotObserved> {
+        let (api, backend, attachment) = (self.api.clone(), self.backend, attached.attachment(&self.backend.name()));
+        self.observe(&format!("{} is detached", attached.volume.claim), async || {
+            if api.get::<VolumeAttachment>("", &attachment).is_ok() {
+                return Seen::NotYet("its attachment is still there".into());
+            }
+            match backend.published(&attached.volume.handle).await {
+                Some(nodes) if !nodes.is_empty() => Seen::NotYet(format!("published to {}", nodes.join(", "))),
+                _ => Seen::Yes(()),
+            }
+        })
+        .await
+    }
+
+    /// Sees that neither the API nor the driver has the volume any more.
+    pub(super) async fn see_deleted(&mut self, volume: &Volume) -> Result<(), NotObserved> {
+        let (api, backend) = (self.api.clone(), self.backend);
+        self.observe(&format!("the volume of {} is deleted", volume.claim), async || {
+            if let Ok(kept) = api.get::<PersistentVolume>("", &volume.name) {
+                return Seen::NotYet(format!("kept by {}", kept.finalizers().join(", ")));
+            }
+            match backend.has(&volume.handle).await {
+                Some(true) => Seen::NotYet("the driver still has it".into()),
+                _ => Seen::Yes(()),
+            }
+        })
+        .await
+    }
+
+    async fn observe<T>(&mut self, what: &str, look: impl AsyncFnMut() -> Seen<T>) -> Result<T, NotObserved> {
+        let versions = self.api.versions();
+        let driver = match self.backend {
+            Backend::Demo(driver) => Some(driver.changes()),
+            Backend::Own(_) => None,
+        };
+        let changed = || {
+            let (mut versions, mut driver) = (versions.clone(), driver.clone());
+            versions.mark_unchanged();
+            async move {
+                tokio::select! {
+                    biased;
+                    _ = versions.changed() => {}
+                    () = async {
+                        match &mut driver {
+                            Some(driver) => { let _ = driver.changed().await; }
+                            // A driver that tells nothing has to be asked again.
+                            None => tokio::time::sleep(std::time::Duration::from_millis(200)).await,
+                        }
+                    } => {}
+                }
+            }
+        };
+        self.narrator.observe(what, changed, look).await
+    }
+}
+
+fn holder(lease: &Lease) -> Option<String> {
+    lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
+}

@@ -1,0 +1,278 @@
+//! A daemon's diagnostics with something to show, as a board that plays its parts.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use csi_control_plane::diagnostics::{
+    Age, Board, CacheReport, DriverReport, DriverStatus, Fact, QueueReport, RoleReport, RoleStatus, WorkReport, serve,
+};
+use csi_control_plane::process::{Clock, Tasks};
+use csi_control_plane::telemetry::Meter;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// What the scene shows of its queues; a test may change it.
+pub(crate) type Work = Arc<Mutex<Vec<WorkReport>>>;
+
+/// The diagnostics of a daemon.
+pub(crate) struct Scene {
+    pub(crate) work: Work,
+    pub(crate) address: SocketAddr,
+    board: Board,
+    tasks: Tasks,
+    stop: CancellationToken,
+}
+
+/// What the provisioner tells of room.
+const ROOM: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
+/// The queues, and what is in them.
+const TITLES: [(&str, &str); 4] = [
+    ("claims", "Claims in progress"),
+    ("csi-attacher-va", "Volumes to attach and detach"),
+    ("volumes", "Volumes to delete"),
+    ("csistoragecapacity", "Capacity to ask for"),
+];
+
+impl Scene {
+    /// A daemon in the middle of a working day, some of which goes wrong.
+    pub(crate) async fn busy() -> Self {
+        let board = Board::new("0.1.0", Clock::system());
+        let work = Work::default();
+        furnish(&board, &work);
+        *work.lock().unwrap() = day();
+        Self::of(board, work).await
+    }
+
+    /// A daemon that has only begun.
+    pub(crate) async fn empty() -> Self {
+        Self::of(Board::new("0.1.0", Clock::system()), Work::default()).await
+    }
+
+    async fn of(board: Board, work: Work) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tasks, _) = Tasks::new("scene");
+        let mut scene = Self { work, address, board, tasks, stop: CancellationToken::new() };
+        scene.serve(listener);
+        scene
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let serving = serve(listener, self.board.clone(), Meter::new(), self.stop.clone());
+        self.tasks.spawn("diagnostics", serving);
+    }
+
+    /// Where the page is.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// The daemon's process ends.
+    pub(crate) fn go_away(&mut self) {
+        self.stop.cancel();
+        self.tasks.abort_all();
+    }
+
+    /// And is started again, at the same place.
+    pub(crate) async fn come_back(&mut self) {
+        self.stop = CancellationToken::new();
+        let listener = loop {
+            // The last connections of the one before may still hold the port.
+            match TcpListener::bind(self.address).await {
+                Ok(listener) => break listener,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        self.serve(listener);
+    }
+}
+
+fn age(seconds: f64) -> Age {
+    Age(Duration::from_secs_f64(seconds))
+}
+
+/// One piece of work.
+pub(crate) fn item(queue: &str, key: &str, subject: Option<&str>, seconds: f64) -> WorkReport {
+    let (role, lane) = match queue {
+        "claims" => ("provisioner", "provision"),
+        "volumes" => ("provisioner", "delete"),
+        "csistoragecapacity" => ("provisioner", "capacity"),
+        _ => ("attacher", "attach"),
+    };
+    WorkReport {
+        role: role.to_owned(),
+        queue: queue.to_owned(),
+        key: key.to_owned(),
+        subject: subject.map(str::to_owned),
+        lane: lane.to_owned(),
+        age: age(seconds),
+        attempts: 0,
+        next_try: None,
+        running: false,
+        last_error: None,
+    }
+}
+
+/// The same after some failures.
+pub(crate) fn failing(mut item: WorkReport, attempts: u32, next: f64, error: &str) -> WorkReport {
+    (item.attempts, item.next_try, item.last_error) = (attempts, Some(age(next)), Some(error.to_owned()));
+    item
+}
+
+fn running(mut item: WorkReport) -> WorkReport {
+    item.running = true;
+    item
+}
+
+fn day() -> Vec<WorkReport> {
+    vec![
+        failing(
+            item("claims", "db/data-postgres-2", Some("db/data-postgres-2: class fast, in background"), 744.0),
+            7,
+            38.4,
+            "rpc error: code = ResourceExhausted desc = pool \"fast\" in zone eu-west-1c has 12 GiB left, 100 GiB are asked for",
+        ),
+        failing(
+            item("claims", "ci/cache-runner-17", Some("ci/cache-runner-17: class archive, not asked for"), 95.0),
+            3,
+            4.2,
+            "cannot read the secret storage/csi-provisioner: secrets \"csi-provisioner\" not found",
+        ),
+        running(item("claims", "shop/orders-0", Some("shop/orders-0: class fast, not asked for"), 1.4)),
+        item("claims", "shop/orders-1", Some("shop/orders-1: class fast, not asked for"), 0.31),
+        failing(
+            item(
+                "csi-attacher-va",
+                "csi-2f1b0cbb1e6c0a7a2c9d41d7a8b1fe6f2d9f61b6f5f1e4c3a2b1d0e9f8a7b6c5",
+                Some("pvc-0b1c9e7d-53a1-4c0e-9a57-2f1de4c0b1aa on ip-10-0-3-77.eu-west-1.compute.internal"),
+                312.0,
+            ),
+            5,
+            21.0,
+            "rpc error: code = FailedPrecondition desc = volume vol-0b1c9e7d is still attached to node \
+             ip-10-0-1-14.eu-west-1.compute.internal; wait for the detach to complete",
+        ),
+        running(item(
+            "csi-attacher-va",
+            "csi-9a3d77e0c15dfe0a7b1e4c20d4b8f9c3a1d5e7f60718293a4b5c6d7e8f901234",
+            Some("pvc-88f02c11-a9e4-4f7b-8b1c-3c5d7e9f0a1b on ip-10-0-1-14.eu-west-1.compute.internal"),
+            2.3,
+        )),
+        running(item("volumes", "pvc-1f7e40aa-c2d8-4b0e-9d1f-0a2b4c6d8e0f", None, 0.8)),
+    ]
+}
+
+fn furnish(board: &Board, work: &Work) {
+    let text = |text: &str| Some(text.to_owned());
+    board
+        .driver(move || DriverReport {
+            state: DriverStatus::Ready,
+            name: text("block.csi.example.com"),
+            vendor_version: text("v2.4.1"),
+            endpoint: "unix:///run/csi/socket".to_owned(),
+            since: age(5_112.0),
+            last_error: None,
+            capabilities: [
+                "CREATE_DELETE_VOLUME",
+                "PUBLISH_UNPUBLISH_VOLUME",
+                "LIST_VOLUMES",
+                "GET_CAPACITY",
+                "LIST_VOLUMES_PUBLISHED_NODES",
+                "CREATE_DELETE_SNAPSHOT",
+                "CLONE_VOLUME",
+                "SINGLE_NODE_MULTI_WRITER",
+                "VOLUME_ACCESSIBILITY_CONSTRAINTS",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            generation: 1,
+            connections: 2,
+        })
+        .forever();
+    for (name, lease, facts) in [
+        ("attacher", "storage/external-attacher-leader-block-csi-example-com", vec![]),
+        ("provisioner", "storage/block-csi-example-com", vec![]),
+        (
+            "reconciler",
+            "storage/csi-reconciler-leader-block-csi-example-com",
+            vec![("last pass", "1 284 volumes in 812 ms")],
+        ),
+    ] {
+        let fact = |(name, value): (&str, &str)| Fact { name: name.to_owned(), value: value.to_owned() };
+        let report = RoleReport {
+            name: name.to_owned(),
+            state: RoleStatus::Serving,
+            lease: text(lease),
+            leader: text("csi-control-plane-6f7c9d-x2x4k_1f0a9c3e"),
+            term: Some(4),
+            term_age: Some(age(5_104.0)),
+            restarts: 0,
+            last_error: None,
+            facts: facts.into_iter().map(fact).collect(),
+        };
+        board.role(move || report.clone()).forever();
+    }
+    let caches = [
+        ("CSINode", 48),
+        ("PersistentVolume", 1284),
+        ("PersistentVolumeClaim", 1291),
+        ("StorageClass", 3),
+        ("VolumeAttachment", 1279),
+    ];
+    let cache = |(kind, objects): (&str, usize)| CacheReport {
+        kind: kind.to_owned(),
+        objects,
+        synced: true,
+        last_event: Some(age(0.42)),
+        relists: 1,
+        last_error: None,
+    };
+    board.caches(move || caches.map(cache).to_vec()).forever();
+    for (name, title) in TITLES {
+        let (counted, told) = (Arc::clone(work), Arc::clone(work));
+        let of = move |work: &Work| -> Vec<WorkReport> {
+            work.lock().unwrap().iter().filter(|item| item.queue == name).cloned().collect()
+        };
+        let summary = move || {
+            let items = of(&counted);
+            let count = |is: fn(&WorkReport) -> bool| items.iter().filter(|item| is(item)).count();
+            let (running, delayed) = (count(|item| item.running), count(|item| item.next_try.is_some()));
+            QueueReport {
+                name: name.to_owned(),
+                title: title.to_owned(),
+                depth: items.len() - running - delayed,
+                running,
+                delayed,
+                failing: count(|item| item.last_error.is_some()),
+                found: items.len(),
+                oldest_age: items.iter().map(|item| item.age).max(),
+            }
+        };
+        board.queue(summary, move || of(&told)).forever();
+    }
+    let tasks =
+        ["app.csi", "app.diagnostics", "attacher.worker", "cluster.watch.VolumeAttachment", "provisioner.worker"];
+    board.tasks(move || tasks.map(str::to_owned).to_vec()).forever();
+    board.readiness("driver", || Ok(())).forever();
+    board.readiness("caches", || Ok(())).forever();
+    board.liveness("supervisor", || Ok(())).forever();
+    board.table("provisioner", "Capacity by segment", ROOM, room).forever();
+}
+
+fn room() -> Vec<Vec<String>> {
+    let zones = ["eu-west-1a", "eu-west-1b", "eu-west-1c"];
+    let mut rows = Vec::new();
+    for (class, sizes) in [("fast", ["812Gi", "1204Gi", "12Gi"]), ("archive", ["96Ti", "101Ti", ""])] {
+        for (zone, size) in zones.iter().zip(sizes) {
+            let segment = format!("topology.block.csi.example.com/zone={zone}");
+            let (largest, asked, error) = match size {
+                "" => ("", "", "rpc error: code = DeadlineExceeded desc = the array did not answer within 10 s"),
+                "12Gi" => ("12Gi", "21s", ""),
+                _ => ("500Gi", "21s", ""),
+            };
+            rows.push([class, &segment, size, largest, asked, error].map(str::to_owned).to_vec());
+        }
+    }
+    rows
+}
