@@ -65,7 +65,7 @@ mod tests {
 
     const TEXT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    fn of(annotations: Value, created: Option<&str>, asked: Value, attached: bool) -> Option<(Lineage, String)> {
+    fn of(annotations: &Value, created: Option<&str>, asked: &Value, attached: bool) -> Option<(Lineage, String)> {
         let volume = json!({"metadata": {"name": "v", "annotations": annotations, "creationTimestamp": created}});
         let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
         let mut object = json!({"metadata": {"name": "a"}, "status": {"attached": attached},
@@ -97,10 +97,10 @@ mod tests {
             (deleted("2029-01-01T00:00:00Z"), true, None),
             (json!({}), false, None),
         ] {
-            let found = of(marked.clone(), made, asked.clone(), attached);
+            let found = of(&marked, made, &asked, attached);
             assert_eq!(found, expected.map(|it| (it, TEXT.to_owned())), "{asked} {attached}");
         }
-        assert_eq!(of(json!({}), made, asked("2026-01-01T00:00:05Z"), false), None);
-        assert_eq!(of(marked, None, asked("2026-01-01T00:00:05Z"), false), None);
+        assert_eq!(of(&json!({}), made, &asked("2026-01-01T00:00:05Z"), false), None);
+        assert_eq!(of(&marked, None, &asked("2026-01-01T00:00:05Z"), false), None);
     }
 }
