@@ -21,9 +21,9 @@ lint:
     cargo clippy --locked --all-targets --all-features -- -D warnings
     cargo clippy --locked --no-default-features --bins -- -D warnings
 
-# Writes docs/configuration.md, which is made of config/reference.yaml and the schema.
+# Writes docs/configuration.md, made of config/reference.yaml and the schema, and docs/metrics.md, made of the catalogue.
 docs-update:
-    DOCS_UPDATE=1 cargo test --locked --test reference
+    DOCS_UPDATE=1 cargo test --locked --test reference --test catalogue
 
 # The documentation builds without a warning.
 docs:

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` is made from the catalogue of metrics: `METRICS_UPDATE=1 cargo test --test catalogue` writes it.
+//! `docs/metrics.md` is made from the catalogue of metrics: `just docs-update` writes it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -9,12 +9,12 @@ use csi_control_plane::telemetry::names::{self, Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition};
 
 /// Asks for the file to be written instead of compared.
-const UPDATE: &str = "METRICS_UPDATE";
+const UPDATE: &str = "DOCS_UPDATE";
 
 const HEAD: &str = "\
 # Metrics
 
-Made from `src/telemetry/names.rs` and kept in step by a test; `METRICS_UPDATE=1 cargo test --test catalogue` writes it.
+Made from `src/telemetry/names.rs` and kept in step by a test; `just docs-update` writes it.
 
 All are at `/metrics` of `diagnostics.listen`, in the Prometheus text format. Where a Go sidecar has a metric of the same
 meaning, ours has its name, labels and buckets, so that dashboards and alerts go on working; the column *Go sidecars* says
