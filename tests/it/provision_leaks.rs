@@ -100,6 +100,24 @@ async fn a_claim_deleted_by_force_in_background_leaves_nothing_as_long_as_the_da
 }
 
 #[tokio::test]
+async fn a_volume_that_nobody_wants_any_more_is_deleted_although_its_handle_is_its_name() {
+    let world = World::supplied(|profile| profile.names_are_ids = true).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    world.delete_claim(&claim).await;
+    world.driver().clear_faults();
+    world.claim_gone(&claim).await;
+    world.assert_all_gone(&[&claim]).await;
+    let next = world.claim("next", &class, json!({})).await;
+    world.supplied_with(&next).await;
+    world.delete_claim(&next).await;
+    world.assert_all_gone(&[&next]).await;
+}
+
+#[tokio::test]
 async fn r33_a_final_error_after_the_claims_deletion_ends_the_work() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;

@@ -43,4 +43,9 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
         "a new leader whose watch was late asked for the volume of a claim that the last leader had let go (P4)",
     ),
     (2108, Scope::Claims, "the same, by another way"),
+    (
+        146,
+        Scope::Claims,
+        "a new leader stored a volume that its predecessor had found unfit, and whose deletion was still to come (I13)",
+    ),
 ];

@@ -66,6 +66,7 @@ pub(crate) struct Storage {
     pub(crate) zones: usize,
     strict: bool,
     immediate_capacity: bool,
+    names_are_ids: bool,
 }
 
 impl Storage {
@@ -92,12 +93,13 @@ impl Storage {
             })
             .collect();
         let (strict, immediate_capacity) = (rng.random_bool(0.3), rng.random_bool(0.5));
-        Self { classes, claims, snapshots: 2, zones, strict, immediate_capacity }
+        let names_are_ids = rng.random_bool(0.3);
+        Self { classes, claims, snapshots: 2, zones, strict, immediate_capacity, names_are_ids }
     }
 
     /// The driver that fits.
     pub(crate) fn profile(&self, nodes: usize, profile: Profile) -> Profile {
-        let mut profile = profile;
+        let mut profile = Profile { names_are_ids: self.names_are_ids, ..profile };
         for (node, life) in (0..nodes).flat_map(|node| (0..LIVES).map(move |life| (node, life))) {
             let segments = if self.zones > 0 { [(ZONE.to_owned(), self.zone(node))].into() } else { [].into() };
             profile.nodes.insert(node_id(node, life), Node { segments, ..Node::default() });

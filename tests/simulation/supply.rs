@@ -245,7 +245,11 @@ pub(crate) fn ended(model: &mut Model, call: &Call) {
             let Some(asked) = call.name.as_ref().and_then(|name| model.supply.asked.get_mut(name)) else { return };
             match &call.outcome {
                 Outcome::Refused(refusal) if is_final(refusal.code) => (asked.owed, asked.denied) = (false, true),
-                Outcome::Ok => asked.denied = false,
+                Outcome::Ok => {
+                    asked.denied = false;
+                    // Where names are ids, a volume may be made anew under an id that was deleted.
+                    model.supply.deleted.remove(call.name.as_deref().unwrap_or_default());
+                }
                 _ => {}
             }
         }

@@ -6,12 +6,13 @@
 //!
 //! | what is done to the volume | its trace |
 //! |---|---|
-//! | an attach that was asked for within [`FRESH`] after the volume was made, and is not done yet | the claim's |
-//! | anything else within [`REMEMBERED`] | its own, with a link to the claim's |
+//! | an attach that was asked for within `FRESH` after the volume was made, and is not done yet | the claim's |
+//! | anything else within `REMEMBERED` | its own, with a link to the claim's |
 //! | anything later | its own: no trace is kept for that long |
 //!
 //! Both moments are the API server's own (creation and deletion as it stamped them), so no clock of ours is compared
-//! with it. An attachment that is heard of before its volume is has begun a trace by then, and points to the claim's. And one that is attached already, as every one is that a restarted daemon finds, continues nothing.
+//! with it. An attachment that is heard of before its volume has begun a trace by then, and points to the claim's. And one
+//! that is attached already, as every one is that a restarted daemon finds, continues nothing.
 
 use std::time::Duration;
 

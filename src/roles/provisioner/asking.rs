@@ -43,10 +43,12 @@ impl Attempt<'_> {
             Err(error) => return Err(error.clone().into()),
         };
         let intent = self.written_intent(now);
-        let (node, digest, doubted) = match &intent {
-            Some(intent) => (intent.node.clone(), Some(intent.digest.clone()), intent.doubtful),
-            None => (now.claim.selected_node.clone(), None, false),
+        let (node, digest) = match &intent {
+            Some(intent) => (intent.node.clone(), Some(intent.digest.clone())),
+            None => (now.claim.selected_node.clone(), None),
         };
+        let doubted = intent.as_ref().is_some_and(|intent| intent.doubtful);
+        self.progress.unfit = intent.as_ref().is_some_and(|intent| intent.unfit);
         let rules = &desk.asking;
         let attributes_class = self.attributes_class.as_ref();
         let input = RequestInput { claim, class, rules, source, requirement: None, attributes_class };
@@ -68,6 +70,7 @@ impl Attempt<'_> {
             requirement: request.requirement.clone(),
             digest: request.digest(),
             doubtful: self.progress.doubtful,
+            unfit: self.progress.unfit,
         };
         self.progress.written = Some(written.encode().into());
         self.progress.node = node;
@@ -149,6 +152,10 @@ impl Attempt<'_> {
         self.operation = None;
         match answer {
             Ok(response) => match check_response(&request, &response) {
+                Ok(volume) if self.progress.unfit => {
+                    self.reject(volume.volume_id.clone(), AttemptError::Unfit(volume.volume_id));
+                    Ok(())
+                }
                 Ok(volume) => {
                     self.created = true;
                     self.affinity.clone_from(&volume.affinity);
@@ -158,9 +165,7 @@ impl Attempt<'_> {
                 }
                 Err(error) if error.must_delete() => {
                     let id = response.volume.map(|volume| volume.volume_id).unwrap_or_default();
-                    self.progress.phase = Phase::Rejected(id);
-                    self.note();
-                    self.failure = Some(error.into());
+                    self.reject(id, error.into());
                     Ok(())
                 }
                 Err(error) => {
@@ -172,20 +177,34 @@ impl Attempt<'_> {
         }
     }
 
+    /// The volume can't be used: it is deleted, and that is written down first.
+    fn reject(&mut self, volume_id: String, why: AttemptError) {
+        self.progress.unfit = true;
+        self.progress.phase = Phase::Rejected(volume_id);
+        self.rewrite();
+        self.failure = Some(why);
+    }
+
     /// The driver has said that a volume exists, and not which it is: no error is its last word on that any more, in this
     /// term and in those after it.
     async fn doubt(&mut self, now: &Now) {
         self.progress.doubtful = true;
-        let written = self.progress.written.as_deref().map(Intent::parse);
-        let Some(Ok(intent)) = written else { return self.note() };
-        let text = Intent { doubtful: true, ..intent }.encode();
+        self.rewrite();
         if self.desk.rules.durable && now.present {
             // What is not written now is written before the driver is asked again.
+            let text = self.progress.written.clone().unwrap_or_default();
             if let Err(Stop::Failed(error)) = save_intent(self.desk, &now.claim, &text).await {
                 debug!(error = error.message(), "could not write down yet that the volume may exist");
             }
         }
-        self.progress.written = Some(text.into());
+    }
+
+    /// Puts what was learnt of the volume into what is to stand on the claim.
+    fn rewrite(&mut self) {
+        if let Some(Ok(intent)) = self.progress.written.as_deref().map(Intent::parse) {
+            let (doubtful, unfit) = (self.progress.doubtful, self.progress.unfit);
+            self.progress.written = Some(Intent { doubtful, unfit, ..intent }.encode().into());
+        }
         self.note();
     }
 
@@ -213,7 +232,11 @@ impl Attempt<'_> {
             return Ok(());
         }
         let desk = self.desk;
-        let _by_id = self.ticket.park(desk.operations.acquire(volume_id)).await;
+        // Many drivers take the name for the id, and then it is held already.
+        let _by_id = match volume_id == request.volume_name {
+            true => None,
+            false => Some(self.ticket.park(desk.operations.acquire(volume_id)).await),
+        };
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
@@ -227,8 +250,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Asks the API itself whether the claim's volume exists, and whether the claim still waits for it, before the driver is asked again for a claim that somebody
-    /// else has begun.
+    /// Asks the API itself whether the claim's volume exists, and whether the claim still waits for it, before the driver is
+    /// asked again for a claim that somebody else has begun.
     pub(super) async fn confirm_volume(&mut self, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;
         let name = desk.asking.names.volume_name(&now.claim.key.uid).map_err(AttemptError::from)?;

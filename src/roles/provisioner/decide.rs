@@ -198,13 +198,15 @@ pub enum Step {
 
 /// What to do next for the claim of `view`.
 pub fn next_step(view: &View<'_>) -> Step {
-    let (claim, progress) = (view.claim, view.progress);
+    let progress = view.progress;
     match &progress.phase {
         Phase::Created(_) if *view.volume == Place::Ours => owed(view, false).unwrap_or(Step::Settled),
         Phase::Created(made) => match fate_of(view, made.may_be_saved) {
             Fate::Keep { bound } => Step::SaveVolume { bound },
             Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
         },
+        // Whoever comes after us must not store what is being deleted.
+        Phase::Rejected(_) if owes_word(view) => Step::SaveIntent,
         Phase::Rejected(volume_id) => secret_then(view, Step::DeleteCreated(volume_id.clone())),
         Phase::Ended { reschedule } => match owed(view, *reschedule) {
             Some(release) => release,
@@ -222,11 +224,9 @@ pub fn next_step(view: &View<'_>) -> Step {
         Phase::Outstanding if !progress.confirmed => Step::ConfirmVolume,
         Phase::Outstanding => match view.volume {
             Place::Taken(what) => Step::Refuse(Refusal::NameTaken(what.clone())),
-            Place::Free | Place::Ours => prepare(view).unwrap_or_else(|| {
-                // Whoever comes after us must not take an error for the driver's last word either.
-                let is_unwritten = view.rules.durable && progress.doubtful && !is_marked(view);
-                if view.present && claim.guarded && is_unwritten { Step::SaveIntent } else { Step::Create }
-            }),
+            // Whoever comes after us must not take an error for the driver's last word either.
+            Place::Free | Place::Ours => prepare(view)
+                .unwrap_or_else(|| if progress.doubtful && owes_word(view) { Step::SaveIntent } else { Step::Create }),
         },
     }
 }
@@ -270,6 +270,11 @@ fn turn(view: &View<'_>) -> Option<Step> {
 /// Whether the claim carries our mark and what we are about to ask.
 fn is_marked(view: &View<'_>) -> bool {
     view.claim.guarded && view.claim.intent.as_deref() == view.progress.written.as_deref()
+}
+
+/// Whether something was learnt since that is still to be written on the claim that carries our mark.
+fn owes_word(view: &View<'_>) -> bool {
+    view.rules.durable && view.present && view.claim.guarded && !is_marked(view)
 }
 
 /// What must be known before the driver is asked. `None`: all of it is.

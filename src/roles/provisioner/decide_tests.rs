@@ -277,6 +277,9 @@ fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() 
 fn a_volume_that_cannot_be_used_is_deleted_with_its_secret() {
     let world = World::fresh().planned().claimed(marked()).in_phase(Phase::Rejected("vol-1".into()));
     assert_eq!(world.next(), Step::DeleteCreated("vol-1".into()));
+    let world = world.with(|w| w.progress.written = Some("what was written, unfit".into()));
+    assert_eq!(world.next(), Step::SaveIntent, "a successor must know before it is deleted");
+    assert_eq!(world.with(|w| w.rules.durable = false).next(), Step::DeleteCreated("vol-1".into()));
     let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
         "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
     let world = World::fresh().planned_for(secret).in_phase(Phase::Rejected("vol-1".into()));

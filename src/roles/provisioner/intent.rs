@@ -10,7 +10,8 @@
 //! as far as the class allows it ([`Intent::verify`]). The digest tells whether what is derived now is what was sent then.
 //!
 //! Terms stand in the order sent, each with a value for each key, `null` where it has none. `"doubtful":true` is added where
-//! no error of the driver may be taken for its last word any more ([`Progress::doubtful`](super::progress::Progress)).
+//! no error of the driver may be taken for its last word any more, `"unfit":true` where a volume that can't be used is being
+//! deleted: whoever asks again must delete what it is given ([`Progress`](super::progress::Progress)).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -44,6 +45,8 @@ pub struct Intent {
     pub digest: String,
     /// A volume may exist whatever error the driver answers.
     pub doubtful: bool,
+    /// The volume that the driver has made is being deleted.
+    pub unfit: bool,
 }
 
 /// Why an intent can't be used. The claim still stands as one for which a volume may exist.
@@ -103,6 +106,8 @@ struct Wire {
     digest: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     doubtful: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unfit: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -187,8 +192,8 @@ impl Intent {
         }
         let class = WireClass { name: self.class.clone(), uid: self.class_uid.clone() };
         let (driver, node, digest) = (self.driver.clone(), self.node.clone(), self.digest.clone());
-        let doubtful = self.doubtful;
-        let wire = Wire { v: VERSION, driver, class, node, keys, terms, preferred, digest, doubtful };
+        let (doubtful, unfit) = (self.doubtful, self.unfit);
+        let wire = Wire { v: VERSION, driver, class, node, keys, terms, preferred, digest, doubtful, unfit };
         // Texts and numbers alone: there is nothing that could not be written.
         serde_json::to_string(&wire).unwrap_or_default()
     }
@@ -217,6 +222,7 @@ impl Intent {
             requirement,
             digest: wire.digest,
             doubtful: wire.doubtful,
+            unfit: wire.unfit,
         })
     }
 

@@ -24,6 +24,7 @@ fn intent(requirement: Option<Requirement>) -> Intent {
         requirement,
         digest: "0011223344556677".into(),
         doubtful: false,
+        unfit: false,
     }
 }
 
@@ -43,8 +44,8 @@ fn an_intent_is_written_as_the_documentation_shows_it() {
     assert_eq!(written, expected);
     let short = Intent { node: None, ..intent(None) }.encode();
     assert!(!short.contains("node") && !short.contains("keys") && !short.contains("terms"), "{short}");
-    let doubtful = Intent { doubtful: true, ..intent(None) }.encode();
-    assert!(doubtful.ends_with(r#""digest":"0011223344556677","doubtful":true}"#), "{doubtful}");
+    let marked = Intent { doubtful: true, unfit: true, ..intent(None) }.encode();
+    assert!(marked.ends_with(r#""digest":"0011223344556677","doubtful":true,"unfit":true}"#), "{marked}");
 }
 
 #[test]
@@ -154,10 +155,10 @@ proptest! {
     #[test]
     fn any_intent_reads_back(
         requirement in proptest::option::of(any_requirement()), node in proptest::option::of("\\PC{0,8}"), name in "\\PC{0,8}",
-        doubtful in any::<bool>(),
+        doubtful in any::<bool>(), unfit in any::<bool>(),
     ) {
         let requirement = requirement.map(|one| fit(one, 0));
-        let written = Intent { node, class: name, doubtful, ..intent(requirement) };
+        let written = Intent { node, class: name, doubtful, unfit, ..intent(requirement) };
         prop_assert_eq!(Intent::parse(&written.encode()), Ok(written));
     }
 

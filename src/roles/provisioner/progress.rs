@@ -35,6 +35,9 @@ pub struct Progress {
     /// A volume may exist whatever error the driver answers: what we ask now is not what was written down before it was
     /// asked, or it has said once that there is a volume, and not which. Only a volume that can be used ends this.
     pub doubtful: bool,
+    /// The volume that the driver has made can't be used and is being deleted. Until that is certain, whatever it answers is
+    /// that volume, even if it looks fit by now: a deletion that was asked for may still come.
+    pub unfit: bool,
     /// The API itself has said, in this term, that no volume of the claim's name exists and that the claim carries our mark.
     pub confirmed: bool,
     /// It was found marked: another process, or an earlier term, has begun it.
@@ -107,6 +110,7 @@ impl Progress {
             written: None,
             node: None,
             doubtful: false,
+            unfit: false,
             confirmed: false,
             told: Told::default(),
         }
@@ -127,6 +131,7 @@ impl Progress {
     /// The driver's answer was final: nothing exists.
     pub fn end(&mut self, reschedule: bool) {
         self.phase = Phase::Ended { reschedule };
-        (self.request, self.written, self.doubtful) = (None, None, false);
+        (self.request, self.written) = (None, None);
+        (self.doubtful, self.unfit) = (false, false);
     }
 }

@@ -75,6 +75,9 @@ pub enum AttemptError {
     /// The driver made something that cannot be used.
     #[error(transparent)]
     Response(#[from] ResponseError),
+    /// The volume is one that could not be used.
+    #[error("volume {0} could not be used when it was made, and is deleted before another is asked for")]
+    Unfit(String),
     /// What exists under the name of the volume could not be read.
     #[error("cannot see whether the claim's volume exists already")]
     Confirm(#[source] ApiError),
@@ -145,6 +148,7 @@ impl AttemptError {
             Self::Topology(error) => error.label(),
             Self::Driver(error) | Self::Reclaim { source: error, .. } => error.label(),
             Self::Response(error) => error.label(),
+            Self::Unfit(_) => "Unfit",
             Self::SecretNotText { .. } => "SecretNotText",
             Self::SaveTaken { .. } => "NameTaken",
             Self::Endless(_) => "Endless",

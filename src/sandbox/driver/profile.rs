@@ -47,6 +47,8 @@ pub struct Profile {
     pub segments: Vec<BTreeMap<String, String>>,
     /// Places with storage of their own, in place of `segments` and `capacity`.
     pub pools: Vec<Pool>,
+    /// A volume's id is the name that it was asked for by, as with many drivers.
+    pub names_are_ids: bool,
     /// The keys that `mutable_parameters` may have.
     pub mutable_parameters: BTreeSet<String>,
     /// The pool's size in bytes.
@@ -117,6 +119,7 @@ impl Default for Profile {
             provision_secrets: Secrets::default(),
             segments: Vec::new(),
             pools: Vec::new(),
+            names_are_ids: false,
             mutable_parameters: ["iops", "throughput"].into_iter().map(str::to_owned).collect(),
             capacity: 10 * 1024 * GIB,
             max_volume_size: 1024 * GIB,

@@ -55,7 +55,7 @@ impl State {
         };
         let capacity = validate::size(profile, required, limit, floor)?;
         let (pool, segments) = self.place(profile, request, capacity)?;
-        let id = self.next_id("volume");
+        let id = if profile.names_are_ids { request.name.clone() } else { self.next_id("volume") };
         let volume = Volume {
             name: request.name.clone(),
             capacity,

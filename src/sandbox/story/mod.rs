@@ -1,7 +1,7 @@
 //! The scripted run: from an empty cluster to a clean stop, each step observed in the API before it is told.
 //!
 //! The story creates what people create: classes, claims, pods. The rest is done by the daemon and by the sandbox's controllers
-//! ([`super::actors`]), and [`sights`] is where it is looked for.
+//! ([`super::actors`]), and `sights` is where it is looked for.
 
 mod backend;
 mod narrator;
