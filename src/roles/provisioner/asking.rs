@@ -233,9 +233,10 @@ impl Attempt<'_> {
         }
         let desk = self.desk;
         // Many drivers take the name for the id, and then it is held already.
-        let _by_id = match volume_id == request.volume_name {
-            true => None,
-            false => Some(self.ticket.park(desk.operations.acquire(volume_id)).await),
+        let _by_id = if volume_id == request.volume_name {
+            None
+        } else {
+            Some(self.ticket.park(desk.operations.acquire(volume_id)).await)
         };
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();

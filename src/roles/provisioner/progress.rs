@@ -21,6 +21,7 @@ use super::volume::Created;
 
 /// What the term knows of one claim.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself, and most may hold in any phase")]
 pub struct Progress {
     /// The claim as it was last seen: all that is left of it once it is gone by force.
     pub claim: Claim,
