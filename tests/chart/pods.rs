@@ -124,7 +124,7 @@ fn a_change_of_the_configuration_replaces_the_pods_where_a_daemon_would_not_foll
         ("telemetry.traces.sampleRatio", json!(0.5)),
         ("runtime.workerThreads", json!(2)),
         ("roles.attacher.workers", json!(3)),
-        ("roles.reconciler", json!({})),
+        ("roles.provisioner", json!({})),
     ] {
         let set = |values: &mut Value| {
             let at = key.split('.').fold(&mut values["config"], |at, part| &mut at[part]);
