@@ -8,6 +8,9 @@ use serde_json::Value;
 /// Members that only one of two servers has, or that a case isn't about: `managedFields` is shown where a case asks for it.
 const NOISE: [&str; 1] = ["managedFields"];
 
+/// What the version of a list is called that comes in pages.
+const PAGED: &str = "PAGED";
+
 /// The transcript of one conversation.
 pub(crate) struct Transcript {
     case: String,
@@ -68,8 +71,8 @@ impl Transcript {
         for (kind, values) in &self.seen {
             for (i, value) in values.iter().enumerate() {
                 let name = format!("{kind}{}", i + 1);
-                clean =
-                    if *kind == "VERSION" { replace_number(&clean, value, &name) } else { clean.replace(value, &name) };
+                let is_number = ["VERSION", PAGED].contains(kind);
+                clean = if is_number { replace_number(&clean, value, &name) } else { clean.replace(value, &name) };
             }
         }
         clean
@@ -108,17 +111,26 @@ impl Transcript {
         }
     }
 
+    /// A list's version is the whole store's, which others write to: it may be the last object's or any later one.
+    fn list_metadata(&mut self, metadata: &Value) -> Value {
+        let version = metadata["resourceVersion"].as_str().unwrap_or_default();
+        let is_page = metadata.get("continue").is_some_and(|token| *token != "");
+        // That the pages of one list have one version is told.
+        let version = if is_page { self.numbered(PAGED, version) } else { "OF-THE-LIST".to_owned() };
+        let others = metadata.as_object().into_iter().flatten().filter(|(key, _)| *key != "resourceVersion");
+        let mut normal: Value = others.map(|(key, value)| (key.clone(), self.member(key, value))).collect();
+        normal["resourceVersion"] = version.into();
+        normal
+    }
+
     fn normal(&mut self, value: &Value) -> Value {
         match value {
             Value::Object(members) => {
                 let mut normal = serde_json::Map::new();
                 let is_list = ["items", "rows"].iter().any(|key| members.get(*key).is_some_and(Value::is_array));
                 for (key, value) in members {
-                    if is_list && key == "metadata" && value.get("continue").is_none_or(|it| *it == "") {
-                        // Its version is the whole store's, which others write to.
-                        let mut metadata = value.clone();
-                        metadata["resourceVersion"] = "OF-THE-LIST".into();
-                        normal.insert(key.clone(), metadata);
+                    if is_list && key == "metadata" {
+                        normal.insert(key.clone(), self.list_metadata(value));
                         continue;
                     }
                     if self.managed_fields || !NOISE.contains(&key.as_str()) {
