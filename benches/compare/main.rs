@@ -26,6 +26,7 @@
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod accounts;
 mod arguments;
+mod bare;
 mod contender;
 #[path = "../../tests/cluster/control_plane.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]

@@ -127,6 +127,8 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
             }
             let tuned = |verb: &str, more: &str| format!("{verb} {of}, tuned{more}");
             add(tuned("attach", ""), THEM_TUNED, "attach.rate", "attach.rate", PerSecond, at_once(AtLeast(1.0)));
+            let what = tuned("attach", "; in our place a client that only writes");
+            add(what, THEM_TUNED, "attach.rate", "bare.rate", PerSecond, Target::None);
             add(tuned("attach", ": p50"), THEM_TUNED, "attach.p50_ms", "attach.p50_ms", Milliseconds, Target::None);
             add(tuned("attach", ": p99"), THEM_TUNED, "attach.p99_ms", "attach.p99_ms", Milliseconds, Target::None);
             let (again, first) = ("attach-again.rate", "attach.rate");

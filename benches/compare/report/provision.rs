@@ -41,6 +41,10 @@ pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
         bare("provision {}", "provision.rate", PerSecond, at_once(AtLeast(1.2)));
         bare("API requests per claim provisioned, burst {}", "provision.requests_each", Count, AtMost(1.0));
         bare("CPU per claim provisioned, burst {}", "provision.cpu_each_ms", Milliseconds, at_once(AtMost(0.4)));
+        for (alike, figure) in [("as we do", "bare.rate"), ("the volume alone", "bare-no-intent.rate")] {
+            let what = format!("provision {of}, tuned; in our place a client that only writes, {alike}");
+            wanted.push(Wanted(what, scenario, PROVISIONER_TUNED, "provision.rate", US, figure, PerSecond, None));
+        }
     } else if scenario == "provision-single" {
         add("one claim on an idle server: p50".to_owned(), PROVISIONER_TUNED, "provision.p50_ms", Milliseconds, None);
         add("one deletion on an idle server: p50".to_owned(), PROVISIONER_TUNED, "delete.p50_ms", Milliseconds, None);

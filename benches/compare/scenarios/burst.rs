@@ -9,10 +9,10 @@ use futures::future::LocalBoxFuture;
 use tokio::time::Instant;
 
 use super::{Bout, PATIENCE, Scenario, percentile};
-use crate::Figures;
 use crate::contender::Contender;
 use crate::stage::Stage;
 use crate::workload::{self, Workload};
+use crate::{Figures, bare, report};
 
 /// Long enough for a burst of any contender, where it is not cut.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
@@ -88,6 +88,11 @@ impl Burst {
         figures.insert("peak_rss_bytes".to_owned(), memory.peak);
         figures.insert("cpu_total_s".to_owned(), bout.cpu() / 1000.0);
         bout.end().await;
+        if contender.name() == report::US && self.latency.is_zero() {
+            for (whose, writes) in workload.bare() {
+                figures.insert(format!("{whose}.rate"), bare::rate(stage, workload, self.count, *writes).await);
+            }
+        }
         figures
     }
 

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
 use super::{Moment, Placed, Reading, Undo, Workload};
+use crate::bare::{Write, Writes, mark};
 use crate::support;
 
 /// Volumes that are there are attached to nodes and detached.
@@ -110,6 +112,20 @@ impl Workload for Attach {
             self.before(number).into_iter().map(|placed| (placed, None)).collect();
         settled.push((Placed { collection: ATTACHMENTS, object }, Some(whole["status"].clone())));
         settled
+    }
+
+    fn bare(&self) -> &'static [(&'static str, Writes)] {
+        &[("bare", |number| {
+            let name = support::attachment_name(number);
+            let marked = mark(support::FINALIZER, names::ANNOTATION_NODE_ID, &support::node_id(number));
+            let protected =
+                json!({ "metadata": { "finalizers": ["kubernetes.io/pv-protection", support::FINALIZER] } });
+            vec![
+                Write::Merge(VOLUMES, support::volume_name(number), "", protected),
+                Write::Merge(ATTACHMENTS, name.clone(), "", marked),
+                Write::Merge(ATTACHMENTS, name, "/status", json!({ "status": { "attached": true } })),
+            ]
+        })]
     }
 
     fn profile(&self) -> Profile {

@@ -17,6 +17,7 @@ pub(crate) use capacity::Capacity;
 pub(crate) use provision::Provision;
 
 use crate::arguments::Arguments;
+use crate::bare::Writes;
 
 /// An object and the URL of its collection.
 pub(crate) struct Placed {
@@ -95,6 +96,11 @@ pub(crate) trait Workload: Send + Sync {
     fn object(&self, number: usize) -> Value;
     /// All that there is once it is done, each with its status if it has one.
     fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)>;
+
+    /// What has to be written for an object until it is done, by whom it is written so: for [`crate::bare`].
+    fn bare(&self) -> &'static [(&'static str, Writes)] {
+        &[]
+    }
 
     /// The driver.
     fn profile(&self) -> Profile;

@@ -6,12 +6,14 @@
 
 use std::ops::Range;
 
+use csi_control_plane::cluster::names;
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
 use super::attach::VOLUMES;
 use super::{Moment, Placed, Reading, Undo, Workload};
+use crate::bare::{Write, Writes, mark};
 use crate::support;
 
 pub(super) const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
@@ -141,6 +143,20 @@ impl Workload for Provision {
         settled(number)
     }
 
+    fn bare(&self) -> &'static [(&'static str, Writes)] {
+        const INTENT: &str = r#"{"v":1,"driver":"demo.csi.example.com","class":{"name":"standard","uid":"00000000-0000-4000-8000-000000000000"},"digest":"0011223344556677"}"#;
+        fn volume(number: usize) -> Write {
+            Write::Create(made(number))
+        }
+        &[
+            ("bare-no-intent", |number| vec![volume(number)]),
+            ("bare", |number| {
+                let marked = mark(names::FINALIZER_PROVISIONER, names::ANNOTATION_PROVISIONING, INTENT);
+                vec![Write::Merge(CLAIMS, format!("data-{number}"), "", marked), volume(number)]
+            }),
+        ]
+    }
+
     fn profile(&self) -> Profile {
         profile(Profile::default())
     }
@@ -162,16 +178,16 @@ pub(super) fn settled(number: usize) -> Vec<(Placed, Option<Value>)> {
     let mut claim = claim(number);
     claim["spec"]["volumeName"] = support::volume_name(number).into();
     claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes".into();
-    let mut volume = support::volume(number);
-    volume["metadata"] = json!({
-        "name": volume["metadata"]["name"], "annotations": volume["metadata"]["annotations"],
-        "finalizers": [
-            "kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer", support::FINALIZER,
-        ],
-    });
     let bound = Some(json!({ "phase": "Bound" }));
-    vec![
-        (Placed { collection: CLAIMS, object: claim }, bound.clone()),
-        (Placed { collection: VOLUMES, object: volume }, bound),
-    ]
+    vec![(Placed { collection: CLAIMS, object: claim }, bound.clone()), (made(number), bound)]
+}
+
+/// The volume that was made for a claim.
+fn made(number: usize) -> Placed {
+    let mut object = support::volume(number);
+    object["metadata"] = json!({
+        "name": object["metadata"]["name"], "annotations": object["metadata"]["annotations"],
+        "finalizers": ["kubernetes.io/pv-protection", names::FINALIZER_PROVISIONER, support::FINALIZER],
+    });
+    Placed { collection: VOLUMES, object }
 }
