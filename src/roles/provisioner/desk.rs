@@ -20,6 +20,7 @@ use super::deletion;
 use super::haste::Haste;
 use super::progress::{Phase, Progress};
 use super::protection::decide::SourceKey;
+use super::protection::turns::SourceTurns;
 use super::report::Reporter;
 use super::request::ProvisionRules;
 use super::site::Locality;
@@ -92,8 +93,8 @@ pub struct Desk {
     pub deleted: Uids,
     /// Whether volumes and attachments were listed since the term began.
     pub relisted: tokio::sync::OnceCell<()>,
-    /// Held while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
-    pub source_lock: tokio::sync::Mutex<()>,
+    /// Taken while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
+    pub source_turns: SourceTurns,
     /// The sources that may have lost their last user.
     pub free_sources: WorkQueue<SourceKey>,
 }

@@ -21,6 +21,7 @@ use super::decide::Rules;
 use super::desk::{Desk, Detaching, Known, ProgressBook, Uids, Waits};
 use super::feed::Shift;
 use super::protection::decide::SourceKey;
+use super::protection::turns::SourceTurns;
 use super::report::Reporter;
 use super::request::{NameRule, ProvisionRules};
 use super::site::{Home, Locality};
@@ -284,7 +285,7 @@ impl Provisioner {
             detaching: Detaching::default(),
             deleted: Uids::default(),
             relisted: tokio::sync::OnceCell::new(),
-            source_lock: tokio::sync::Mutex::new(()),
+            source_turns: SourceTurns::new(cx.clock),
             free_sources,
         }
     }

@@ -9,6 +9,7 @@ use std::fmt;
 use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim};
 
 use super::super::claim::{Owner, is_guarded, owner_of};
+use super::super::source::Source;
 
 /// What a volume can be made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +51,16 @@ impl SourceKey {
         let own = claim.metadata.namespace.as_deref().unwrap_or_default();
         let source = claim.spec.data_source.as_ref().or(claim.spec.data_source_ref.as_ref())?;
         Self::named(source, own)
+    }
+
+    /// The source that a claim is to be made from, where it is one.
+    pub fn of_source(source: &Source) -> Option<Self> {
+        let (kind, namespace, name) = match source {
+            Source::Claim { namespace, name } => (SourceKind::Claim, namespace, name),
+            Source::Snapshot { namespace, name } => (SourceKind::Snapshot, namespace, name),
+            Source::None | Source::Populator { .. } => return None,
+        };
+        Some(Self { kind, name: ObjectName::namespaced(namespace, name) })
     }
 
     fn named(source: &DataSource, own: &str) -> Option<Self> {
