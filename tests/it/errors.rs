@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -11,6 +12,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::logs;
+use crate::supplier::figure;
 use crate::world::World;
 
 fn fail(method: Method, code: Code, message: &str) -> Fault {
@@ -254,4 +256,25 @@ async fn a_resync_of_zero_is_never() {
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.attached(&world.attach(&volume, &node).await).await;
     assert_eq!(*resyncs.borrow(), 0);
+}
+
+#[tokio::test]
+async fn what_a_claims_author_writes_freely_is_no_label() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let invented = world.name("invented");
+    let owner = json!({ names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() });
+    let from = json!({ "apiGroup": "example.com", "kind": invented, "name": "monday" });
+    let plain = world.claim("plain", &invented, json!({ "metadata": { "annotations": owner } })).await;
+    let dump = json!({ "metadata": { "annotations": owner }, "spec": { "dataSourceRef": from } });
+    let dump = world.claim("dump", &invented, dump).await;
+    for claim in [&plain, &dump] {
+        world.claim_told(claim, "ProvisioningFailed", &invented).await;
+    }
+    let failed = "controller_persistentvolumeclaim_provision_failed_total";
+    for source in ["source=\"\"", "source=\"populator\""] {
+        let metrics = world.metrics(&daemon).await;
+        assert!(figure(&metrics, failed, &["class=\"\"", source]).is_some(), "{source}: {metrics}");
+        assert!(!metrics.contains(&invented), "{metrics}");
+    }
 }
