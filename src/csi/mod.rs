@@ -30,6 +30,7 @@ mod service;
 #[cfg(feature = "sandbox")]
 mod tests;
 pub mod volume;
+mod word;
 
 pub use capabilities::{Capabilities, ControllerRpc, PluginService};
 pub use channel::{Endpoint, EndpointError};
