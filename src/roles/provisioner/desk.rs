@@ -95,6 +95,8 @@ pub struct Desk {
     pub relisted: tokio::sync::OnceCell<()>,
     /// Taken while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
     pub source_turns: SourceTurns,
+    /// The uids of the claims for which a grant was found, and that have yet to be begun or are waited for.
+    pub admitted: Uids,
     /// The sources that may have lost their last user.
     pub free_sources: WorkQueue<SourceKey>,
 }
@@ -258,6 +260,14 @@ impl Desk {
     pub fn sources_may_be_free(&self, claim: &Claim) {
         if let Some(source) = SourceKey::of(&claim.object) {
             self.free_sources.add(source, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+        }
+    }
+
+    /// A claim of another namespace than its source's needs it no longer, or may not use it.
+    pub fn dismiss(&self, claim: &Claim) {
+        if self.admitted.has(&claim.key.uid) {
+            self.admitted.forget(&claim.key.uid);
+            self.sources_may_be_free(claim);
         }
     }
 

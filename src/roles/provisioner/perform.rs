@@ -187,15 +187,23 @@ impl Attempt<'_> {
             return Ok(());
         };
         let _turn = desk.source_turns.take(&source, self.ticket, &desk.term).await?;
+        let claim = &now.claim.key;
+        let is_strange = source.name.namespace() != claim.name.namespace();
+        if is_strange {
+            // From here on it counts as a user. Until now it did not, so that what was read of the source may be from before
+            // somebody took the finalizer off.
+            desk.admitted.note(&claim.uid);
+        }
         match source.kind {
             SourceKind::Snapshot => {
                 if let Some(Some(seen)) = &self.found.snapshot {
-                    protect(desk, &desk.known.snapshots, seen, names::FINALIZER_SNAPSHOT_SOURCE).await?;
+                    let cache = &desk.known.snapshots;
+                    protect(desk, cache, seen, is_strange, names::FINALIZER_SNAPSHOT_SOURCE).await?;
                 }
             }
             SourceKind::Claim => {
                 if let Some(Some(seen)) = &self.found.claim {
-                    protect(desk, &desk.known.claims, seen, names::FINALIZER_CLONING).await?;
+                    protect(desk, &desk.known.claims, seen, is_strange, names::FINALIZER_CLONING).await?;
                 }
             }
         }
@@ -204,11 +212,18 @@ impl Attempt<'_> {
     }
 }
 
-/// Adds a finalizer to a source, as it is now: what was read of it before its turn came may be old.
-async fn protect<K: Cached>(desk: &Desk, cache: &Cache<K>, seen: &K, finalizer: &str) -> Result<(), Stop> {
+/// Adds a finalizer to a source, as it is now: what was read of it before its turn came may be old. `afresh`: it is read again
+/// first, because even a finalizer that was seen on it may be gone.
+async fn protect<K: Cached>(
+    desk: &Desk,
+    cache: &Cache<K>,
+    seen: &K,
+    afresh: bool,
+    finalizer: &str,
+) -> Result<(), Stop> {
     let api = desk.api.use_now()?;
     let name = ObjectName::of(seen);
-    let mut now = seen.clone();
+    let mut now = if afresh { api.get::<K>(&name).await.map_err(AttemptError::Protect)? } else { seen.clone() };
     for is_last in [false, true] {
         let Some(patch) = patch::add_finalizer(now.meta(), finalizer, &BTreeMap::new()) else { return Ok(()) };
         match api.patch::<K>(&name, &patch).await {

@@ -286,6 +286,7 @@ impl Provisioner {
             deleted: Uids::default(),
             relisted: tokio::sync::OnceCell::new(),
             source_turns: SourceTurns::new(cx.clock),
+            admitted: Uids::default(),
             free_sources,
         }
     }

@@ -104,7 +104,7 @@ fn users(desk: &Desk, key: &SourceKey) -> usize {
     let found = desk.known.claims.find(BY_SOURCE, &key.index_value());
     let waiting = found.iter().filter(|claim| {
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        is_user(claim, desk.progress.is_begun(uid), &rules.driver, &rules.mark)
+        is_user(claim, desk.progress.is_begun(uid), desk.admitted.has(uid), &rules.driver, &rules.mark)
     });
     waiting.count() + desk.progress.users_of(key).len()
 }
