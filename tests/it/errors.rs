@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::logs;
 use crate::supplier::figure;
-use crate::world::World;
+use crate::world::{World, bounded};
 
 fn fail(method: Method, code: Code, message: &str) -> Fault {
     Fault::on(method, Action::fail(code, message))
@@ -277,4 +277,27 @@ async fn what_a_claims_author_writes_freely_is_no_label() {
         assert!(figure(&metrics, failed, &["class=\"\"", source]).is_some(), "{source}: {metrics}");
         assert!(!metrics.contains(&invented), "{metrics}");
     }
+}
+
+#[tokio::test]
+async fn a_daemon_that_does_not_know_its_node_does_not_claim_to_serve_it() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({ "nodeDeployment": { "enabled": true } })).await;
+    let mut looks = tokio::time::interval(Duration::from_millis(25));
+    let told = async {
+        loop {
+            looks.tick().await;
+            let status = world.status(&daemon).await;
+            let role = status["roles"].as_array().unwrap().iter().find(|role| role["name"] == "provisioner").cloned();
+            let role = role.unwrap_or_default();
+            let says = role["lastError"].as_str().is_some_and(|error| error.contains("NODE_NAME"));
+            if says && role["state"] == "restarting" && role["restarts"].as_u64() > Some(0) {
+                return;
+            }
+        }
+    };
+    bounded("the role says what is missing", told).await;
+    let metrics = world.metrics(&daemon).await;
+    let restarts = figure(&metrics, "csi_control_plane_role_restarts_total", &["provisioner"]);
+    assert!(restarts > Some(0.0), "{metrics}");
 }
