@@ -191,10 +191,7 @@ fn router(board: Board, meter: Meter) -> Router {
         .route("/", get(status_page))
         .route("/status.json", get(status_json))
         .route("/metrics", get(metrics))
-        .route(
-            "/livez",
-            get(|State(s): State<Shown>, RawQuery(query): RawQuery| async move { probe(&s.board.livez(), query) }),
-        )
+        .route("/livez", get(|RawQuery(query): RawQuery| async move { probe(&Check::alive(), query) }))
         .route(
             "/readyz",
             get(|State(s): State<Shown>, RawQuery(query): RawQuery| async move { probe(&s.board.readyz(), query) }),

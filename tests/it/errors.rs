@@ -301,3 +301,30 @@ async fn a_daemon_that_does_not_know_its_node_does_not_claim_to_serve_it() {
     let restarts = figure(&metrics, "csi_control_plane_role_restarts_total", &["provisioner"]);
     assert!(restarts > Some(0.0), "{metrics}");
 }
+
+#[tokio::test]
+async fn the_status_tells_what_runs() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({ "roles": { "reconciler": { "interval": "100ms" } } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hang));
+    world.attach(&volume, &node).await;
+    let handle = world.handle(&volume);
+    let mut looks = tokio::time::interval(Duration::from_millis(25));
+    let told = async {
+        loop {
+            looks.tick().await;
+            let status = world.status(&daemon).await;
+            let all = |of: &str| status[of].as_array().cloned().unwrap_or_default();
+            let runs = |task: &str| all("tasks").iter().any(|it| it == task);
+            let table = all("tables").into_iter().find(|it| it["title"] == "Calls that change a volume");
+            let calls = table.is_some_and(|it| it["rows"].as_array().unwrap().iter().any(|row| row[0] == handle));
+            let passes =
+                all("roles").iter().any(|it| it["name"] == "reconciler" && it["facts"][0]["name"] == "last pass");
+            if calls && passes && runs("app.csi") && runs("attacher.drift") {
+                return;
+            }
+        }
+    };
+    bounded("the status tells of tasks, of the last pass and of the call", told).await;
+}

@@ -94,6 +94,10 @@ impl Provisioner {
                 let desk = shift.desk.clone();
                 move || desk.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
             }),
+            cx.board.tasks({
+                let view = tasks.view();
+                move || view.running()
+            }),
         );
         let subscriptions = shift.subscribe();
         tasks.spawn("resync", shift.clone().resync());
