@@ -251,7 +251,7 @@ impl Shift {
     pub(super) async fn figures(self) {
         loop {
             tokio::time::sleep(FIGURES).await;
-            let oldest = self.claims.snapshot().into_iter().map(|item| item.age).max();
+            let oldest = self.claims.oldest();
             self.desk.reporter.show(oldest.unwrap_or_default(), self.desk.progress.count());
         }
     }
