@@ -37,7 +37,7 @@ pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, CsiOptions};
 pub use config::CsiSection;
 pub use driver::{Driver, DriverState, NameError, check_name};
-pub use error::{Fate, RpcError, code_name};
+pub use error::{RpcError, code_name};
 pub use operations::{OperationGuard, VolumeActivity, VolumeOperations};
 pub use published::{Published, PublishedOn, Snapshot};
 pub use service::Csi;
