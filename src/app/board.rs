@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::Caches;
 use crate::config::Loaded;
-use crate::csi::{Csi, DriverState};
+use crate::csi::{Csi, DriverState, VolumeActivity, VolumeOperations};
 use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, Registered, RoleReport, RoleStatus};
 use crate::election::ElectionView;
 use crate::process::Clock;
@@ -118,6 +118,20 @@ impl Shown {
             .forever();
     }
 
+    /// Shows which volumes are being changed: by whichever role, there is one line for each volume.
+    pub(super) fn register_operations(board: &Board, operations: &VolumeOperations) {
+        let operations = operations.clone();
+        board
+            .table("driver", "Calls that change a volume", &["volume", "#running for", "#waiting"], move || {
+                let row = |activity: VolumeActivity| {
+                    let running = activity.running_for.map(|time| Age(time).to_string()).unwrap_or_default();
+                    vec![activity.volume_id, running, activity.waiting.to_string()]
+                };
+                operations.snapshot().into_iter().map(row).collect()
+            })
+            .forever();
+    }
+
     fn driver_report(&self) -> DriverReport {
         let state = self.csi.state().borrow().clone();
         let (status, since, driver) = match &state {
@@ -166,6 +180,7 @@ impl Shown {
                 .map(|since| Age(self.clock.now().saturating_duration_since(since))),
             restarts: state.restarts,
             last_error: election.and_then(|election| election.last_error).or(state.last_error),
+            // The role itself tells them, while it serves.
             facts: Vec::new(),
         }
     }

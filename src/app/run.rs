@@ -77,6 +77,8 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
         campaigns: None,
     };
     shown.register(&board, daemon.reloader.standing());
+    let view = tasks.view();
+    board.tasks(move || view.running()).forever();
     shown.configured(&board, &mut daemon.faces, daemon.reloader.current());
     let clients = Clients::connect(&environment.cluster, &client_options).await.map_err(AppError::Cluster)?;
 
@@ -102,6 +104,7 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
         Viewpoint { driver: &driver.name, namespace: instance.namespace.as_deref(), node: instance.node.as_deref() };
     daemon.caches.start(&clients, &view, &tasks, meter, clock, entropy.clone());
     shown.register_caches(&board, &daemon.caches);
+    Shown::register_operations(&board, &driver.operations);
     let api = Api::new(clients.work.clone(), &api_options, meter.clone());
     let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
     let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone());

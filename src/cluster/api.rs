@@ -280,6 +280,10 @@ impl Api {
     }
 
     async fn perform<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Failure> {
+        // Some names are what somebody wrote into an object: one like `a/status` or `?watch` would ask for something else.
+        if !is_nameable(call) {
+            return Err(Failure::of(ApiErrorKind::NotFound, Cause::Unnameable));
+        }
         let request =
             request(call).map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Request(error.into())))?;
         // The semaphore is never closed; without a slot the call would only be less bounded.
@@ -307,6 +311,18 @@ impl fmt::Debug for Api {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api").field("free_slots", &self.free_slots()).finish_non_exhaustive()
     }
+}
+
+/// Whether the namespace and the name that a call is about stay one part of a path each. The server has no object of another
+/// name: all that it stores pass a stricter rule, and client-go refuses most of the same before it asks.
+fn is_nameable(call: &Call<'_>) -> bool {
+    let is_part = |text: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c);
+        !text.is_empty() && text != "." && text != ".." && text.chars().all(is_plain)
+    };
+    // What is listed has no name, and what is made may get its own from the server.
+    let is_open = matches!(call.verb, Verb::List | Verb::Create) && call.object.name().is_empty();
+    (is_open || is_part(call.object.name())) && call.object.namespace().is_none_or(is_part)
 }
 
 fn object_url<K: Resource<DynamicType = ()>>(name: &ObjectName) -> String {

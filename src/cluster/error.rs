@@ -138,6 +138,8 @@ pub(super) enum Cause {
     Transport(Box<dyn Error + Send + Sync>),
     #[error("the answer is not what was asked for")]
     Answer(#[source] serde_json::Error),
+    #[error("nothing can have that name: in a path it would be read as something else")]
+    Unnameable,
     #[error("the request cannot be put into words")]
     Request(#[source] Box<dyn Error + Send + Sync>),
 }

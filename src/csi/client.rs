@@ -1,8 +1,9 @@
 //! Calls to the driver, each with its deadline, span, trace context, metric, log lines and typed error.
 //!
 //! Decisions:
-//! - A call without a connection fails at once as `Unavailable`, and so does one whose connection breaks: whether tonic
-//!   calls that `Unknown` depends on its features, and `Unknown` would count as the driver's final word.
+//! - A call without a connection fails at once as `Unavailable`, and so does one whose connection breaks or whose answer
+//!   can't be read: tonic calls that `Unknown`, `Internal` or `OutOfRange`, which would count as the driver's final word.
+//!   Only a status that the driver has sent is its word, see [`super::word`].
 //! - The deadline is ours (the future is dropped, which resets the stream) and is told to the driver as `grpc-timeout`.
 //! - A call that its caller drops is recorded as `Canceled`, as the Go sidecars record it.
 
@@ -27,6 +28,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::channel::Route;
 use super::error::{RpcError, code_name};
 use super::redact::{Line, Secrets};
+use super::word::{Listening, Word};
 use crate::process::Clock;
 use crate::telemetry::{Meter, names};
 
@@ -181,29 +183,31 @@ impl Client {
         let mut request = tonic::Request::new(request);
         request.set_timeout(options.timeout);
         self.caller.propagator.inject_context(&observation.span.context(), &mut Headers(request.metadata_mut()));
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(options.max_message_bytes);
+        let word = Word::default();
+        let mut grpc =
+            Grpc::new(Listening::new(channel, word.clone())).max_decoding_message_size(options.max_message_bytes);
         let exchange = async {
             grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
             grpc.unary(request, PathAndQuery::from_static(method.path), ProstCodec::<Q, R>::default()).await
         };
         match timeout(options.timeout, exchange).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(refusal(&status, observation.elapsed(), options.timeout)),
+            Ok(Err(status)) => Err(refusal(&status, word.said(), observation.elapsed(), options.timeout)),
             Err(_) => Err((Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned())),
         }
     }
 }
 
-/// What a status means: the driver's word as it stands, or what became of the connection.
-fn refusal(status: &Status, elapsed: Duration, limit: Duration) -> (Code, String) {
+/// What a status means: the driver's word as it stands, or what became of the connection or of the answer.
+fn refusal(status: &Status, said: Option<Code>, elapsed: Duration, limit: Duration) -> (Code, String) {
     // Both ends count the same deadline, and the driver's server may be the first to say so.
     if status.code() == Code::Cancelled && elapsed >= limit {
         return (Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned());
     }
-    match status.source() {
-        // Only a status that was made on this side has a cause.
-        Some(cause) => (Code::Unavailable, format!("call broken off: {}", root(cause))),
-        None => (status.code(), status.message().to_owned()),
+    match (said, status.source()) {
+        (Some(code), _) if code != Code::Ok => (code, status.message().to_owned()),
+        (_, Some(cause)) => (Code::Unavailable, format!("call broken off: {}", root(cause))),
+        (_, None) => (Code::Unavailable, format!("the driver's answer cannot be used: {}", status.message())),
     }
 }
 

@@ -30,13 +30,14 @@ mod service;
 #[cfg(feature = "sandbox")]
 mod tests;
 pub mod volume;
+mod word;
 
 pub use capabilities::{Capabilities, ControllerRpc, PluginService};
 pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, CsiOptions};
 pub use config::CsiSection;
 pub use driver::{Driver, DriverState, NameError, check_name};
-pub use error::{Fate, RpcError, code_name};
+pub use error::{RpcError, code_name};
 pub use operations::{OperationGuard, VolumeActivity, VolumeOperations};
 pub use published::{Published, PublishedOn, Snapshot};
 pub use service::Csi;

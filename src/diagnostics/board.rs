@@ -14,7 +14,7 @@ use super::backlog::Find;
 use super::configuration::ConfigurationReport;
 use super::health::Check;
 use super::report::{
-    Age, CacheReport, ConditionReport, DriverReport, Overall, QueueReport, RoleReport, StatusReport, TableReport,
+    Age, CacheReport, ConditionReport, DriverReport, Fact, Overall, QueueReport, RoleReport, StatusReport, TableReport,
     TaskFailureReport, WorkReport,
 };
 use crate::process::{Clock, TaskEnd};
@@ -51,13 +51,13 @@ struct Sources {
 enum Entry {
     Driver(Source<DriverReport>),
     Role(Source<RoleReport>),
+    Facts(&'static str, Source<Vec<Fact>>),
     Caches(Source<Vec<CacheReport>>),
     Queue(Source<QueueReport>, Source<Vec<WorkReport>>),
     Tasks(Source<Vec<String>>),
     Configuration(Source<ConfigurationReport>),
     Warnings(Vec<String>),
     Readiness(Condition),
-    Liveness(Condition),
     Lease(Condition),
     Table(TableSource),
 }
@@ -132,6 +132,11 @@ impl Board {
         self.register(Entry::Role(Arc::new(source)))
     }
 
+    /// Shows what a role has to tell of itself, beside its state.
+    pub fn facts(&self, role: &'static str, source: impl Fn() -> Vec<Fact> + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Facts(role, Arc::new(source)))
+    }
+
     /// Shows caches.
     pub fn caches(&self, source: impl Fn() -> Vec<CacheReport> + Send + Sync + 'static) -> Registered {
         self.register(Entry::Caches(Arc::new(source)))
@@ -188,15 +193,6 @@ impl Board {
         self.register(Entry::Readiness((name.into(), Arc::new(condition))))
     }
 
-    /// `/livez` succeeds only while this does. A failure has the kubelet kill the process: only what a restart mends.
-    pub fn liveness(
-        &self,
-        name: impl Into<String>,
-        condition: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) -> Registered {
-        self.register(Entry::Liveness((name.into(), Arc::new(condition))))
-    }
-
     /// `/healthz/leader-election` succeeds only while this does. As in the Go sidecars, the condition fails only if we hold
     /// the lease and renewed it longer ago than its duration and 20 s; a standby is always well. The elector knows.
     pub fn lease(
@@ -218,14 +214,6 @@ impl Board {
 
     fn entries(&self) -> Vec<Entry> {
         lock(&self.0.sources).entries.values().cloned().collect()
-    }
-
-    /// What `/livez` answers.
-    pub fn livez(&self) -> Check {
-        Check {
-            endpoint: "livez",
-            conditions: self.conditions(|e| if let Entry::Liveness(c) = e { Some(c) } else { None }),
-        }
     }
 
     /// What `/readyz` answers.
@@ -271,7 +259,6 @@ impl Board {
             uptime: Age(board.clock.now().saturating_duration_since(board.started.1)),
             driver: None,
             readiness: self.readyz().conditions,
-            liveness: self.livez().conditions,
             roles: Vec::new(),
             caches: Vec::new(),
             queues: Vec::new(),
@@ -286,11 +273,12 @@ impl Board {
             warnings: Vec::new(),
             tables: Vec::new(),
         };
-        let mut all_work = Vec::new();
+        let (mut all_work, mut all_facts) = (Vec::new(), Vec::new());
         for entry in self.entries() {
             match entry {
                 Entry::Driver(source) => report.driver = Some(source()),
                 Entry::Role(source) => report.roles.push(source()),
+                Entry::Facts(role, source) => all_facts.push((role, source())),
                 Entry::Caches(source) => report.caches.extend(source()),
                 Entry::Queue(queue, work) => {
                     report.queues.push(queue());
@@ -300,7 +288,12 @@ impl Board {
                 Entry::Table(source) => report.tables.push(source(find.as_ref())),
                 Entry::Configuration(source) => report.configuration = Some(source()),
                 Entry::Warnings(warnings) => report.warnings.extend(warnings),
-                Entry::Readiness(_) | Entry::Liveness(_) | Entry::Lease(_) => {}
+                Entry::Readiness(_) | Entry::Lease(_) => {}
+            }
+        }
+        for (role, facts) in all_facts {
+            if let Some(shown) = report.roles.iter_mut().find(|shown| shown.name == role) {
+                shown.facts.extend(facts);
             }
         }
         report.take_work(all_work, find.as_ref(), WORK_SHOWN);

@@ -46,6 +46,18 @@ async fn a_report_asks_every_source_when_it_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_role_tells_of_itself_stands_beside_its_state_while_it_tells() {
+    let board = board();
+    let fact = |value: &str| Fact { name: "last pass".to_owned(), value: value.to_owned() };
+    let told = board.facts("attacher", move || vec![fact("a minute ago")]);
+    board.facts("nobody", move || vec![fact("never")]).forever();
+    board.role(|| demo().roles[0].clone()).forever();
+    assert_eq!(board.report().roles[0].facts, [fact("a minute ago")]);
+    drop(told);
+    assert_eq!(board.report().roles[0].facts, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_registration_is_off_the_board() {
     let board = board();
     let (queue, work) = queue(demo().work);
@@ -56,7 +68,7 @@ async fn a_dropped_registration_is_off_the_board() {
     drop((term, ready));
     assert_eq!((board.report().queues.len(), board.report().work_total), (0, 0));
     assert!(board.readyz().answer("").healthy);
-    assert!(board.livez().answer("").healthy && board.leases().answer("").healthy);
+    assert!(board.leases().answer("").healthy);
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +77,7 @@ async fn a_source_may_use_the_board_itself() {
     let inner = board.clone();
     let nested = move || {
         inner.warnings(vec!["odd".to_owned()]).forever();
-        if inner.livez().answer("").healthy { Ok(()) } else { Err("not alive".to_owned()) }
+        if inner.leases().answer("").healthy { Ok(()) } else { Err("not led".to_owned()) }
     };
     board.readiness("nested", nested).forever();
     assert!(board.readyz().answer("").healthy);

@@ -25,6 +25,12 @@ pub struct Verdict {
 }
 
 impl Check {
+    /// What `/livez` answers: that it answers is all. A failure would have the kubelet kill the process, and what only a
+    /// restart mends ends the process by itself.
+    pub fn alive() -> Self {
+        Self { endpoint: "livez", conditions: Vec::new() }
+    }
+
     /// Answers a probe with this query string.
     pub fn answer(&self, query: &str) -> Verdict {
         let parameters: Vec<(&str, &str)> =

@@ -6,7 +6,7 @@
 //!        ▼
 //!      Board ──report()──> StatusReport ──┬── /status.json
 //!        │                                └── page ── /
-//!        └──liveness / readiness / leases ── health ── /livez  /readyz  /healthz/leader-election
+//!        └──readiness / leases ── health ── /livez  /readyz  /healthz/leader-election
 //!      Meter ─────────────────────────────────────────── /metrics
 //! ```
 //!

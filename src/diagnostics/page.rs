@@ -138,9 +138,6 @@ fn notices(out: &mut String, report: &StatusReport) {
         let pair = |condition: &ConditionReport| Some((condition.name.clone(), condition.failure.clone()?));
         conditions.iter().filter_map(pair).collect()
     };
-    for (name, reason) in failed(&report.liveness) {
-        notice(Tone::Bad, &format_args!("Not alive: {name}."), &reason);
-    }
     if let Some(driver) = report.driver.as_ref().filter(|driver| driver.state != DriverStatus::Ready) {
         let (tone, word) = driver_state(driver.state);
         let reason = driver.last_error.as_deref().unwrap_or("no answer yet");

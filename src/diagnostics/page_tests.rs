@@ -23,7 +23,6 @@ fn hostile() -> StatusReport {
     }
     let mut report = demo();
     report.readiness[0].failure = Some(String::new());
-    report.liveness[0].failure = Some(String::new());
     let driver = report.driver.as_mut().unwrap();
     driver.state = DriverStatus::Lost;
     driver.last_error = Some(String::new());
@@ -99,7 +98,6 @@ fn an_empty_report_is_a_page_too() {
     report.queues.clear();
     report.task_failures.clear();
     report.readiness.clear();
-    report.liveness.clear();
     let page = render(&report);
     for text in ["driver not known yet", "Nothing is being worked on", "No role is configured", "starting"] {
         assert!(page.contains(text), "{text}");

@@ -69,8 +69,6 @@ pub struct StatusReport {
     pub driver: Option<DriverReport>,
     /// What `/readyz` checks.
     pub readiness: Vec<ConditionReport>,
-    /// What `/livez` checks.
-    pub liveness: Vec<ConditionReport>,
     /// The roles.
     pub roles: Vec<RoleReport>,
     /// The caches of Kubernetes objects.
@@ -341,7 +339,7 @@ impl StatusReport {
         let role = |state| self.roles.iter().any(|role| role.state == state);
         let fails = |conditions: &[ConditionReport]| conditions.iter().any(|condition| condition.failure.is_some());
         let broken_cache = self.caches.iter().any(|cache| cache.last_error.is_some());
-        if fails(&self.liveness) || driver == Some(DriverStatus::Fatal) {
+        if driver == Some(DriverStatus::Fatal) {
             Overall::Failing
         } else if driver == Some(DriverStatus::Lost)
             || role(RoleStatus::Restarting)

@@ -56,7 +56,6 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
             ConditionReport { name: "driver".to_owned(), failure: None },
             ConditionReport { name: "caches".to_owned(), failure: None },
         ],
-        liveness: vec![ConditionReport { name: "supervisor".to_owned(), failure: None }],
         roles: vec![
             RoleReport {
                 name: "attacher".to_owned(),
@@ -247,10 +246,9 @@ fn the_whole_is_as_well_as_its_parts() {
     calm.roles.truncate(1);
     let refused = calm.configuration.as_mut().unwrap().refused.take();
     assert!(refused.is_some());
-    let cases: [(Change, Overall); 12] = [
+    let cases: [(Change, Overall); 11] = [
         (|_| (), Overall::Healthy),
         (|r| r.driver = None, Overall::Starting),
-        (|r| r.liveness[0].failure = Some("stuck".to_owned()), Overall::Failing),
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Fatal, Overall::Failing),
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Lost, Overall::Degraded),
         (|r| r.roles[0].state = RoleStatus::Restarting, Overall::Degraded),

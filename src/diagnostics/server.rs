@@ -1,11 +1,12 @@
 //! The HTTP server: a handful of read-only routes over any listener.
 //!
-//! Each connection is a named task with limits of its own: its head must arrive in time, and there are never more than a
-//! few dozen connections. So a scanner or a stuck client can't take the health endpoints from the kubelet for long. After
-//! `stop`, no connection is accepted, answers in flight are finished, and idle connections are closed.
+//! Each connection is a named task with limits of its own: its head must arrive in time, its answer must be read in time, and
+//! there are never more than a few dozen connections: one more takes the place of the oldest. So neither a scanner nor clients
+//! that ask and never read can take the health endpoints from the kubelet. After `stop`, no connection is accepted, answers in
+//! flight are finished, and idle connections are closed.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Query, RawQuery, State};
@@ -23,7 +24,7 @@ use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -33,10 +34,25 @@ use super::page;
 use crate::process::{TaskEnd, TaskFate, Tasks};
 use crate::telemetry::{Meter, exposition, names};
 
-/// Connections at a time. A kubelet, a scraper and a few browsers need under ten.
-const CONNECTIONS: usize = 64;
-/// For a request's head to arrive, and for a kept connection to stay idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// What clients may take of us.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Connections at a time. A kubelet, a scraper and a few browsers need under ten.
+    connections: usize,
+    /// For a request's head to arrive, and for a kept connection to stay idle.
+    head: Duration,
+    /// After so long a connection takes no more requests. Whoever wants more connects again.
+    life: Duration,
+    /// For the last answer to be read after that.
+    answer: Duration,
+}
+
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(30),
+    life: Duration::from_secs(60),
+    answer: Duration::from_secs(30),
+};
 /// For answers in flight to finish after `stop`.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -56,42 +72,66 @@ pub async fn listen(address: &str) -> Result<TcpListener, ListenError> {
 }
 
 /// Serves until `stop`.
-pub async fn serve<L>(mut listener: L, board: Board, meter: Meter, stop: CancellationToken)
+pub async fn serve<L>(listener: L, board: Board, meter: Meter, stop: CancellationToken)
+where
+    L: Listener,
+{
+    serve_within(LIMITS, listener, board, meter, stop).await;
+}
+
+async fn serve_within<L>(limits: Limits, mut listener: L, board: Board, meter: Meter, stop: CancellationToken)
 where
     L: Listener,
 {
     let router = router(board.clone(), meter.clone());
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open: VecDeque<Open> = VecDeque::new();
     let (tasks, mut ends) = Tasks::new("diagnostics");
     let mut number = 0_u64;
     loop {
-        let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (listener.accept().await.0, permit)
-        };
-        let (io, permit) = tokio::select! {
+        let (io, _) = tokio::select! {
             biased;
             () = stop.cancelled() => break,
             Some(end) = ends.next() => {
                 ended(&end, &board, &meter);
                 continue;
             }
-            accepted = accepted => accepted,
+            accepted = listener.accept() => accepted,
         };
+        open.retain(|one| !one.gone.is_cancelled());
+        if open.len() >= limits.connections
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.cut.cancel();
+        }
         number += 1;
-        let connection = serve_connection(io, router.clone(), stop.clone());
+        let one = Open::default();
+        let connection = serve_connection(limits, io, router.clone(), stop.clone(), one.cut.clone());
+        let gone = one.gone.clone().drop_guard();
+        open.push_back(one);
         tasks.spawn_fallible(format_args!("connection.{number}"), async move {
             let result = connection.await;
-            drop(permit);
+            drop(gone);
             result
         });
     }
     drop(listener);
-    // Every connection has a permit: all permits at once means that no connection is left.
-    let everyone = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
-    if tokio::time::timeout(DRAIN, permits.acquire_many(everyone)).await.is_err() {
+    let all_gone = async {
+        for one in &open {
+            one.gone.cancelled().await;
+        }
+    };
+    if timeout(DRAIN, all_gone).await.is_err() {
         debug!(connections = tasks.running().len(), "cut off the connections that did not end");
     }
+}
+
+/// A connection, as the one who accepts them knows it.
+#[derive(Debug, Default)]
+struct Open {
+    /// Cancelled to end it at once.
+    cut: CancellationToken,
+    /// Cancelled once it has ended.
+    gone: CancellationToken,
 }
 
 /// A connection that ends, even in an error of its client's making, is nothing special. A panic is a fault of ours.
@@ -106,22 +146,36 @@ fn ended(end: &TaskEnd, board: &Board, meter: &Meter) {
     }
 }
 
-async fn serve_connection<I>(io: I, router: Router, stop: CancellationToken) -> Result<(), hyper::Error>
+async fn serve_connection<I>(
+    limits: Limits,
+    io: I,
+    router: Router,
+    stop: CancellationToken,
+    cut: CancellationToken,
+) -> Result<(), hyper::Error>
 where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(limits.head)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
     tokio::pin!(connection);
     tokio::select! {
         biased;
+        () = cut.cancelled() => return Ok(()),
         result = &mut connection => return result,
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = stop.cancelled() => {}
+        () = sleep(limits.life) => {}
     }
-    connection.await
+    connection.as_mut().graceful_shutdown();
+    tokio::select! {
+        biased;
+        () = cut.cancelled() => Ok(()),
+        // Whoever has not read the answer by then does not want it.
+        result = timeout(limits.answer, connection) => result.unwrap_or(Ok(())),
+    }
 }
 
 #[derive(Clone)]
@@ -137,10 +191,7 @@ fn router(board: Board, meter: Meter) -> Router {
         .route("/", get(status_page))
         .route("/status.json", get(status_json))
         .route("/metrics", get(metrics))
-        .route(
-            "/livez",
-            get(|State(s): State<Shown>, RawQuery(query): RawQuery| async move { probe(&s.board.livez(), query) }),
-        )
+        .route("/livez", get(|RawQuery(query): RawQuery| async move { probe(&Check::alive(), query) }))
         .route(
             "/readyz",
             get(|State(s): State<Shown>, RawQuery(query): RawQuery| async move { probe(&s.board.readyz(), query) }),

@@ -73,13 +73,12 @@ async fn probes_answer_as_kubernetes_components_do() {
         let answer = house.ask("GET", path).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{answer}");
     }
-    house.board.liveness("tasks", || Ok(())).forever();
     let ready = house.board.readiness("driver", || Err("connecting".to_owned()));
     house.board.lease("attacher", || Err("renewed 36 s ago".to_owned())).forever();
     let answer = house.ask("GET", "/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
     assert!(answer.ends_with("\r\n\r\n[-]driver failed: connecting\nreadyz check failed\n"), "{answer}");
-    assert!(house.ask("GET", "/livez?verbose").await.ends_with("[+]tasks ok\nlivez check passed\n"));
+    assert!(house.ask("GET", "/livez?verbose").await.ends_with("\r\n\r\nlivez check passed\n"));
     assert!(house.ask("GET", "/healthz/leader-election").await.starts_with("HTTP/1.1 500 "));
     drop(ready);
     assert!(house.ask("GET", "/readyz").await.ends_with("ok"));
@@ -136,12 +135,63 @@ async fn only_get_and_head_are_answered() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_never_asks_is_dropped_and_takes_nobodys_place() {
     let mut house = house();
-    let mut idle: Vec<DuplexStream> = (0..CONNECTIONS).map(|_| house.connect()).collect();
-    // Every place is taken; the next client waits until the first ones have run out of time.
+    let mut idle: Vec<DuplexStream> = (0..LIMITS.connections).map(|_| house.connect()).collect();
+    // Every place is taken; the next client gets that of the first.
     let answer = house.ask("GET", "/livez").await;
     assert!(answer.ends_with("ok"), "{answer}");
     let mut rest = Vec::new();
     idle[0].read_to_end(&mut rest).await.unwrap();
+}
+
+/// A page that no buffer of a connection holds: 8 MiB.
+fn long_page(board: &Board) {
+    board.table("attacher", "A long story", &["words"], || vec![vec!["x".repeat(8 << 20)]]).forever();
+}
+
+#[tokio::test]
+async fn clients_that_ask_and_never_read_take_nobodys_place() {
+    let listener = listen("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let board = Board::new("0.1.0", Clock::system());
+    long_page(&board);
+    // None of them runs out of time here.
+    let limits = Limits { connections: 4, ..LIMITS };
+    let (tasks, stop) = (Tasks::new("test").0, CancellationToken::new());
+    tasks.spawn("server", serve_within(limits, listener, board, Meter::new(), stop.clone()));
+    let mut stuck = Vec::new();
+    for _ in 0..limits.connections {
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /status.json HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        // The answer has begun.
+        client.read_exact(&mut [0; 15]).await.unwrap();
+        stuck.push(client);
+    }
+    let probe = async {
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let answer = timeout(Duration::from_secs(10), probe).await.expect("an answer");
+    assert!(answer.ends_with("ok"), "{answer}");
+    // The oldest had to go, whether or not that is told as an error.
+    let mut rest = Vec::new();
+    let _ = timeout(Duration::from_secs(10), stuck[0].read_to_end(&mut rest)).await.expect("the end of it");
+    assert!(rest.len() < 8 << 20, "{} bytes", rest.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_read_is_given_up_in_time() {
+    let mut house = house();
+    long_page(&house.board);
+    let mut stuck = house.connect();
+    stuck.write_all(b"GET /status.json HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let patience = LIMITS.life + LIMITS.answer + Duration::from_secs(1);
+    assert!(timeout(patience, &mut house.serving).await.is_err(), "the server goes on");
+    let mut rest = Vec::new();
+    stuck.read_to_end(&mut rest).await.unwrap();
+    assert!((1..8 << 20).contains(&rest.len()), "{} bytes", rest.len());
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,7 @@ use serde_yaml::Value;
 
 use crate::app::Plan;
 use crate::config::{self, File, Loaded, Sources};
-use crate::process::duration;
+use crate::process::{chain, duration};
 use crate::roles::sections;
 
 use container::Old;
@@ -205,7 +205,8 @@ fn files(
     let loaded = load(&text, &chosen, report)?;
     grace(&loaded, &found.workload, &mut report.notes);
 
-    let plan = Plan::of(&loaded, &driver.name).ok()?;
+    let plan = Plan::of(&loaded, &driver.name);
+    let plan = plan.map_err(|error| report.faults.push(beyond(chain(&error), "a configuration that is valid"))).ok()?;
     if namespace.is_none() {
         let note = "the workload names no namespace, so the manifests say NAMESPACE: give --namespace, or put it in";
         report.notes.push(note.to_owned());
@@ -222,7 +223,11 @@ fn files(
     let container = container::build(&old, &found.workload.pod, &image, listen, &mut report.notes);
     let volume = container::volume(&config_map);
     let change = Change { remove: &found.places, container: &container, volume: &volume };
-    let (workload, is_kept) = workload::patch(&wanted.text, documents, &found.workload, &change)?;
+    let Some((workload, is_kept)) = workload::patch(&wanted.text, documents, &found.workload, &change) else {
+        let what = format!("{}, whose pod template cannot be changed", found.workload.title());
+        report.faults.push(beyond(what, "`containers` and `volumes` as lists"));
+        return None;
+    };
     if !is_kept {
         report
             .notes
@@ -235,6 +240,12 @@ fn files(
         config: text,
         workload,
     })
+}
+
+/// What should not come up, once the flags are understood: it is told all the same, for without a fault nothing says why there
+/// are no files.
+fn beyond(found: String, expected: &str) -> Fault {
+    Fault { place: MANIFEST.to_owned(), found, expected: expected.to_owned(), can_be_left_out: false }
 }
 
 /// The real loader has the last word. What it refuses came from a flag, which is named.

@@ -281,3 +281,22 @@ fn only_hosted_sidecars_are_replaced() {
         assert_eq!(container.kept.is_none(), is_hosted, "{}", container.name);
     }
 }
+
+#[test]
+fn whatever_comes_without_files_says_why() {
+    let text = manifest!("aws-ebs");
+    let lines: Vec<&str> = text.lines().collect();
+    for end in 0..lines.len() {
+        let Outcome { report, files } = migrate(&wanted(&lines[..end].join("\n")));
+        assert_eq!(files.is_none(), !report.is_clean(false), "after {end} lines: {}", report.faults_text());
+    }
+    // A text that the documents are not from: what must not come up.
+    let (documents, other) = (document::read(text).unwrap(), wanted(""));
+    let mut report = Report::default();
+    let mut found = found::look(document::workloads(&documents), &other, &mut report);
+    let chosen = found::choose(&found, &other, &mut report).unwrap();
+    let driver = driver(&other, &documents, &found[chosen]);
+    assert!(report.is_clean(false));
+    assert_eq!(files(&other, &documents, &mut found[chosen], &driver, &mut report), None);
+    assert_eq!(report.faults.len(), 1, "{}", report.faults_text());
+}

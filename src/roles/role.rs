@@ -96,6 +96,9 @@ pub enum RoleError {
         /// How it ended.
         fate: TaskFate,
     },
+    /// It can't be served by this process: something that a restart may mend is missing.
+    #[error("{0}")]
+    Unfit(&'static str),
     /// The role's own task panicked.
     #[error("the role panicked: {0}")]
     Panicked(String),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -11,7 +12,8 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::logs;
-use crate::world::World;
+use crate::supplier::figure;
+use crate::world::{World, bounded};
 
 fn fail(method: Method, code: Code, message: &str) -> Fault {
     Fault::on(method, Action::fail(code, message))
@@ -254,4 +256,75 @@ async fn a_resync_of_zero_is_never() {
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.attached(&world.attach(&volume, &node).await).await;
     assert_eq!(*resyncs.borrow(), 0);
+}
+
+#[tokio::test]
+async fn what_a_claims_author_writes_freely_is_no_label() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let invented = world.name("invented");
+    let owner = json!({ names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() });
+    let from = json!({ "apiGroup": "example.com", "kind": invented, "name": "monday" });
+    let plain = world.claim("plain", &invented, json!({ "metadata": { "annotations": owner } })).await;
+    let dump = json!({ "metadata": { "annotations": owner }, "spec": { "dataSourceRef": from } });
+    let dump = world.claim("dump", &invented, dump).await;
+    for claim in [&plain, &dump] {
+        world.claim_told(claim, "ProvisioningFailed", &invented).await;
+    }
+    let failed = "controller_persistentvolumeclaim_provision_failed_total";
+    for source in ["source=\"\"", "source=\"populator\""] {
+        let metrics = world.metrics(&daemon).await;
+        assert!(figure(&metrics, failed, &["class=\"\"", source]).is_some(), "{source}: {metrics}");
+        assert!(!metrics.contains(&invented), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_that_does_not_know_its_node_does_not_claim_to_serve_it() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({ "nodeDeployment": { "enabled": true } })).await;
+    let mut looks = tokio::time::interval(Duration::from_millis(25));
+    let told = async {
+        loop {
+            looks.tick().await;
+            let status = world.status(&daemon).await;
+            let role = status["roles"].as_array().unwrap().iter().find(|role| role["name"] == "provisioner").cloned();
+            let role = role.unwrap_or_default();
+            let says = role["lastError"].as_str().is_some_and(|error| error.contains("NODE_NAME"));
+            if says && role["state"] == "restarting" && role["restarts"].as_u64() > Some(0) {
+                return;
+            }
+        }
+    };
+    bounded("the role says what is missing", told).await;
+    let metrics = world.metrics(&daemon).await;
+    let restarts = figure(&metrics, "csi_control_plane_role_restarts_total", &["provisioner"]);
+    assert!(restarts > Some(0.0), "{metrics}");
+}
+
+#[tokio::test]
+async fn the_status_tells_what_runs() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({ "roles": { "reconciler": { "interval": "100ms" } } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hang));
+    world.attach(&volume, &node).await;
+    let handle = world.handle(&volume);
+    let mut looks = tokio::time::interval(Duration::from_millis(25));
+    let told = async {
+        loop {
+            looks.tick().await;
+            let status = world.status(&daemon).await;
+            let all = |of: &str| status[of].as_array().cloned().unwrap_or_default();
+            let runs = |task: &str| all("tasks").iter().any(|it| it == task);
+            let table = all("tables").into_iter().find(|it| it["title"] == "Calls that change a volume");
+            let calls = table.is_some_and(|it| it["rows"].as_array().unwrap().iter().any(|row| row[0] == handle));
+            let passes =
+                all("roles").iter().any(|it| it["name"] == "reconciler" && it["facts"][0]["name"] == "last pass");
+            if calls && passes && runs("app.csi") && runs("attacher.drift") {
+                return;
+            }
+        }
+    };
+    bounded("the status tells of tasks, of the last pass and of the call", told).await;
 }

@@ -256,7 +256,6 @@ fn furnish(board: &Board, work: &Work) {
     board.tasks(move || tasks.map(str::to_owned).to_vec()).forever();
     board.readiness("driver", || Ok(())).forever();
     board.readiness("caches", || Ok(())).forever();
-    board.liveness("supervisor", || Ok(())).forever();
     board.table("provisioner", "Capacity by segment", ROOM, room).forever();
 }
 

@@ -207,3 +207,34 @@ async fn a_list_is_one_consistent_answer_of_one_namespace_and_some_labels() {
         seen.query
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_nothing_can_have_is_not_found_without_asking() {
+    let server = Server::new(|_| Answer::Json(200, va("a", "u1", 8)));
+    let (api, meter) = api(&server).await;
+    let bad = ["", ".", "..", "a/b", "../a", "a?watch=true", "a#b", "a%2fb", "a b", "a\n", "\u{7f}", "ä", "a\\b"];
+    for name in bad {
+        let cluster = api.get::<VolumeAttachment>(&ObjectName::cluster(name)).await.unwrap_err();
+        assert_eq!(cluster.kind(), ApiErrorKind::NotFound, "{name:?}");
+        let patch = Patch::Json(Vec::new());
+        let patched = api.patch::<PersistentVolume>(&ObjectName::cluster(name), &patch).await.unwrap_err();
+        assert_eq!(patched.kind(), ApiErrorKind::NotFound, "{name:?}");
+        let listed = api.list::<ReferenceGrant>(Some(name), None).await.unwrap_err();
+        assert_eq!(listed.kind(), ApiErrorKind::NotFound, "{name:?}");
+        for (namespace, name) in [(name, "good"), ("good", name)] {
+            assert_eq!(api.get_secret(namespace, name).await.unwrap_err().kind(), ApiErrorKind::NotFound);
+        }
+    }
+    let error = api.get_secret("shop", "a/b").await.unwrap_err();
+    assert_eq!(
+        chain(&error),
+        "cannot get secrets \"shop/a/b\": nothing can have that name: in a path it would be read as something else"
+    );
+    assert_eq!(server.seen().len(), 0, "nobody was asked");
+    assert!(meter.render().contains("resource=\"secrets\",outcome=\"not_found\""));
+    // Strange, and yet a name.
+    for name in ["system:node:a", "a.b-c", "A_b", "a@b"] {
+        api.get::<VolumeAttachment>(&ObjectName::cluster(name)).await.unwrap();
+    }
+    assert_eq!(server.seen().last().unwrap().path, "/apis/storage.k8s.io/v1/volumeattachments/a@b");
+}

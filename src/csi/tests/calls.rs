@@ -143,7 +143,6 @@ async fn a_call_whose_connection_breaks_is_unavailable_and_not_final() {
     let error = outcome.unwrap_err();
     assert_eq!(error.code, Code::Unavailable, "{error}");
     assert_eq!(error.message, "call broken off: stream closed because of a broken pipe");
-    assert!(!error.fate().is_final);
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,6 +165,52 @@ async fn a_response_beyond_the_limit_is_refused_and_one_below_gos_limit_too_is_t
     bench.script().publish_context = vec![("k".into(), "x".repeat(6 << 20))];
     let error = publish(&driver).await.unwrap_err();
     assert!(error.message.contains("too large"), "{error}");
+    assert_eq!(error.code, Code::Unavailable, "it is not the driver that says so");
+}
+
+/// One message of gRPC: not compressed, so long, these bytes.
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0][..], &length, message].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_cannot_be_read_is_not_the_drivers_last_word() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    // Field 1, text of two bytes that are no UTF-8.
+    let not_text = [0x0a, 0x06, 0x0a, 0x01, b'k', 0x12, 0x01, 0xff];
+    for (what, bytes, status) in [
+        ("text that is no UTF-8", framed(&not_text), Some(Code::Ok)),
+        ("a message that ends too early", framed(&[0x0a, 0x7f, b'x']), Some(Code::Ok)),
+        ("half a frame", framed(b"0123456789")[..9].to_vec(), Some(Code::Ok)),
+        ("no frame at all", b"<html>hello</html>".to_vec(), Some(Code::Ok)),
+        ("nothing", Vec::new(), Some(Code::Ok)),
+        ("neither message nor status", Vec::new(), None),
+        ("no status after a message", framed(&[]), None),
+    ] {
+        bench.script().raw.insert("ControllerPublishVolume", (bytes, status));
+        let error = publish(&driver).await.unwrap_err();
+        assert_eq!(error.code, Code::Unavailable, "{what}: {error}");
+        assert!(!error.message.is_empty(), "{what}");
+    }
+    // A status that it sends is its word, whatever came before.
+    for bytes in [Vec::new(), framed(&[])] {
+        bench.script().raw.insert("ControllerPublishVolume", (bytes, Some(Code::OutOfRange)));
+        assert_eq!(publish(&driver).await.unwrap_err().code, Code::OutOfRange);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_whose_details_are_garbage_is_still_the_drivers() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    bench.script().spoil = true;
+    for code in [Code::Aborted, Code::NotFound] {
+        bench.script().refuse.insert("ControllerPublishVolume", (code, "disk is gone".into()));
+        let error = publish(&driver).await.unwrap_err();
+        assert_eq!(error.code, code, "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,10 @@ pub(super) struct Script {
     /// By RPC: how long the answer takes.
     pub(super) delay: BTreeMap<&'static str, Duration>,
     pub(super) publish_context: Vec<(String, String)>,
+    /// By RPC: answers with these bytes, as they are, instead of one message, and then with this status if any.
+    pub(super) raw: BTreeMap<&'static str, (Vec<u8>, Option<Code>)>,
+    /// Errors come with a message and details that nobody can read.
+    pub(super) spoil: bool,
     /// Each call with its metadata.
     pub(super) calls: Vec<(&'static str, tonic::metadata::MetadataMap)>,
 }
@@ -153,6 +157,7 @@ controller! {
 /// Both services behind one server.
 #[derive(Clone)]
 struct Both {
+    driver: FakeDriver,
     identity: IdentityServer<FakeDriver>,
     controller: ControllerServer<FakeDriver>,
 }
@@ -167,10 +172,31 @@ impl Service<http::Request<tonic::body::Body>> for Both {
     }
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        let rpc = request.uri().path().rsplit('/').next().unwrap_or_default();
+        if let Some((bytes, status)) = self.driver.script().raw.get(rpc).cloned() {
+            let status = status.map(|code| {
+                let trailers = [(http::HeaderName::from_static("grpc-status"), (code as i32).into())];
+                Ok::<_, io::Error>(hyper::body::Frame::trailers(trailers.into_iter().collect()))
+            });
+            let frames = std::iter::once(Ok(hyper::body::Frame::data(bytes.into()))).chain(status);
+            let body = tonic::body::Body::new(http_body_util::StreamBody::new(tokio_stream::iter(frames)));
+            let head = http::Response::builder().header("content-type", "application/grpc");
+            return std::future::ready(Ok(head.body(body).unwrap())).boxed();
+        }
         if request.uri().path().starts_with("/csi.v1.Identity/") {
             self.identity.call(request).boxed()
         } else {
-            self.controller.call(request).boxed()
+            let spoil = self.driver.script().spoil;
+            let answer = self.controller.call(request);
+            async move {
+                let mut answer = answer.await?;
+                if spoil && answer.headers().contains_key("grpc-status") {
+                    answer.headers_mut().insert("grpc-message", http::HeaderValue::from_static("%ff%fe"));
+                    answer.headers_mut().insert("grpc-status-details-bin", http::HeaderValue::from_static("!!"));
+                }
+                Ok(answer)
+            }
+            .boxed()
         }
     }
 }
@@ -218,6 +244,8 @@ impl Bench {
             refuse: BTreeMap::new(),
             delay: BTreeMap::new(),
             publish_context: Vec::new(),
+            raw: BTreeMap::new(),
+            spoil: false,
             calls: Vec::new(),
         })));
         Self {
@@ -273,6 +301,7 @@ impl Bench {
             }
         });
         let both = Both {
+            driver: self.driver.clone(),
             identity: IdentityServer::new(self.driver.clone()),
             controller: ControllerServer::new(self.driver.clone()),
         };

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 use super::markup::{Text, Tone, badge, chips, code, or_dash, row, table, utc};
 use super::{driver_state, role_state};
 use crate::diagnostics::report::{
-    CacheReport, DriverReport, QueueReport, RoleReport, StatusReport, TableReport, TaskFailureReport,
+    CacheReport, ConditionReport, DriverReport, QueueReport, RoleReport, StatusReport, TableReport, TaskFailureReport,
 };
 
 pub(super) fn roles(out: &mut String, roles: &[RoleReport]) {
@@ -141,15 +141,11 @@ pub(super) fn health(out: &mut String, report: &StatusReport) {
         let note = format!("{} since the start", report.task_failures_total);
         table(out, "Tasks that ended unexpectedly", &note, &COLUMNS, &failures, "");
     }
-    let conditions: Vec<String> = [("ready", &report.readiness), ("alive", &report.liveness)]
-        .into_iter()
-        .flat_map(|(kind, conditions)| {
-            conditions.iter().map(move |condition| {
-                let (tone, word) = if condition.failure.is_some() { (Tone::Bad, "fails") } else { (Tone::Good, "ok") };
-                format!("<span class=\"fact\">{kind}: {} {}</span>", Text(&condition.name), badge(tone, word))
-            })
-        })
-        .collect();
+    let condition = |condition: &ConditionReport| {
+        let (tone, word) = if condition.failure.is_some() { (Tone::Bad, "fails") } else { (Tone::Good, "ok") };
+        format!("<span class=\"fact\">ready: {} {}</span>", Text(&condition.name), badge(tone, word))
+    };
+    let conditions: Vec<String> = report.readiness.iter().map(condition).collect();
     if conditions.is_empty() && report.tasks.is_empty() {
         return;
     }

@@ -1,10 +1,12 @@
 //! Why an attempt failed, before or after it reached the driver.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::cluster::{ApiError, ApiErrorKind, InTree};
+use crate::csi::RpcError;
 use crate::csi::volume::AccessModeError;
-use crate::csi::{Fate, RpcError};
 use crate::process::chain;
 
 /// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
@@ -171,10 +173,10 @@ impl AttemptError {
         )
     }
 
-    /// What the driver's code means for the retry, where the driver answered.
-    pub fn fate(&self) -> Option<Fate> {
+    /// The longest wait before the next attempt, where the usual maximum would be too long.
+    pub fn retry_cap(&self) -> Option<Duration> {
         match self {
-            Self::Driver(error) => Some(error.fate()),
+            Self::Driver(error) => error.retry_cap(),
             _ => None,
         }
     }

@@ -231,7 +231,7 @@ fn retry(error: &AttemptError, longest: Duration) -> Outcome {
         AttemptError::Refused(Refusal::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
         _ => match error.api().and_then(crate::cluster::ApiError::retry_after) {
             Some(asked) => Outcome::RetryNoSooner(asked),
-            None => Outcome::Retry { cap: error.fate().and_then(|fate| fate.retry_cap) },
+            None => Outcome::Retry { cap: error.retry_cap() },
         },
     }
 }

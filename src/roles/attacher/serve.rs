@@ -92,6 +92,10 @@ impl Attacher {
                 move |name| desk.find(name).map(|objects| objects.subject())
             }),
             queues::show(&cx.board, NAME, &shift.volumes, "Volumes to look after", |_| None),
+            cx.board.tasks({
+                let view = tasks.view();
+                move || view.running()
+            }),
         ];
         let subscriptions = shift.subscribe(&self.known);
         tasks.spawn("resync", shift.clone().resync());

@@ -20,6 +20,7 @@ use super::deletion;
 use super::haste::Haste;
 use super::progress::{Phase, Progress};
 use super::protection::decide::SourceKey;
+use super::protection::turns::SourceTurns;
 use super::report::Reporter;
 use super::request::ProvisionRules;
 use super::site::Locality;
@@ -92,8 +93,10 @@ pub struct Desk {
     pub deleted: Uids,
     /// Whether volumes and attachments were listed since the term began.
     pub relisted: tokio::sync::OnceCell<()>,
-    /// Held while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
-    pub source_lock: tokio::sync::Mutex<()>,
+    /// Taken while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
+    pub source_turns: SourceTurns,
+    /// The uids of the claims for which a grant was found, and that have yet to be begun or are waited for.
+    pub admitted: Uids,
     /// The sources that may have lost their last user.
     pub free_sources: WorkQueue<SourceKey>,
 }
@@ -257,6 +260,14 @@ impl Desk {
     pub fn sources_may_be_free(&self, claim: &Claim) {
         if let Some(source) = SourceKey::of(&claim.object) {
             self.free_sources.add(source, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+        }
+    }
+
+    /// A claim of another namespace than its source's needs it no longer, or may not use it.
+    pub fn dismiss(&self, claim: &Claim) {
+        if self.admitted.has(&claim.key.uid) {
+            self.admitted.forget(&claim.key.uid);
+            self.sources_may_be_free(claim);
         }
     }
 

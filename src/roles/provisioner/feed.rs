@@ -127,7 +127,8 @@ impl Shift {
         if interest::source_claim_unblocks(change) {
             self.wake_users("PersistentVolumeClaim", &ObjectName::of(object.as_ref()));
         }
-        let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, &desk.rules.driver, &desk.rules.mark);
+        // Whether it was admitted is known while it waits, and not needed here: to look at a source once more does no harm.
+        let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, true, &desk.rules.driver, &desk.rules.mark);
         if let Some(old) = change.old.as_deref().filter(|old| needs(old))
             && !change.new.as_deref().is_some_and(needs)
             && let Some(source) = SourceKey::of(old)
@@ -138,6 +139,7 @@ impl Shift {
 
     /// A claim that is gone is worked on until the driver has said its last word.
     fn claim_gone(&self, key: ClaimKey) {
+        self.desk.admitted.forget(&key.uid);
         if self.desk.progress.get(&key.uid).is_some() {
             self.claims.add(key, activation(Cause::Changed));
         } else {
@@ -249,7 +251,7 @@ impl Shift {
     pub(super) async fn figures(self) {
         loop {
             tokio::time::sleep(FIGURES).await;
-            let oldest = self.claims.snapshot().into_iter().map(|item| item.age).max();
+            let oldest = self.claims.oldest();
             self.desk.reporter.show(oldest.unwrap_or_default(), self.desk.progress.count());
         }
     }

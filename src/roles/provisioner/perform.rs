@@ -15,6 +15,7 @@ use crate::election::Term;
 use super::claim::Claim;
 use super::decide::SourceStep;
 use super::desk::Desk;
+use super::protection::decide::{SourceKey, SourceKind};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
 use super::request::{RequestInput, build};
@@ -167,8 +168,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Puts the finalizer on the source that keeps it until its last user is done. Whoever takes one off holds the same
-    /// lock and has counted this claim as a user.
+    /// Puts the finalizer on the source that keeps it until its last user is done. Whoever takes one off has the source's
+    /// turn, too, and has counted this claim as a user.
     async fn protect_source(&mut self, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;
         if let Some(class) = &now.class {
@@ -181,30 +182,48 @@ impl Attempt<'_> {
                 return self.fail_before_asking(error.into());
             }
         }
-        let _lock = desk.source_lock.lock().await;
-        match &now.source {
-            Ok(Source::Snapshot { .. }) => {
+        let Some(source) = now.source.as_ref().ok().and_then(SourceKey::of_source) else {
+            self.found.protected = true;
+            return Ok(());
+        };
+        let _turn = desk.source_turns.take(&source, self.ticket, &desk.term).await?;
+        let claim = &now.claim.key;
+        let is_strange = source.name.namespace() != claim.name.namespace();
+        if is_strange {
+            // From here on it counts as a user. Until now it did not, so that what was read of the source may be from before
+            // somebody took the finalizer off.
+            desk.admitted.note(&claim.uid);
+        }
+        match source.kind {
+            SourceKind::Snapshot => {
                 if let Some(Some(seen)) = &self.found.snapshot {
-                    protect(desk, &desk.known.snapshots, seen, names::FINALIZER_SNAPSHOT_SOURCE).await?;
+                    let cache = &desk.known.snapshots;
+                    protect(desk, cache, seen, is_strange, names::FINALIZER_SNAPSHOT_SOURCE).await?;
                 }
             }
-            Ok(Source::Claim { .. }) => {
+            SourceKind::Claim => {
                 if let Some(Some(seen)) = &self.found.claim {
-                    protect(desk, &desk.known.claims, seen, names::FINALIZER_CLONING).await?;
+                    protect(desk, &desk.known.claims, seen, is_strange, names::FINALIZER_CLONING).await?;
                 }
             }
-            Ok(Source::None | Source::Populator { .. }) | Err(_) => {}
         }
         self.found.protected = true;
         Ok(())
     }
 }
 
-/// Adds a finalizer to a source, as it is now: what was read of it before the lock was had may be old.
-async fn protect<K: Cached>(desk: &Desk, cache: &Cache<K>, seen: &K, finalizer: &str) -> Result<(), Stop> {
+/// Adds a finalizer to a source, as it is now: what was read of it before its turn came may be old. `afresh`: it is read again
+/// first, because even a finalizer that was seen on it may be gone.
+async fn protect<K: Cached>(
+    desk: &Desk,
+    cache: &Cache<K>,
+    seen: &K,
+    afresh: bool,
+    finalizer: &str,
+) -> Result<(), Stop> {
     let api = desk.api.use_now()?;
     let name = ObjectName::of(seen);
-    let mut now = seen.clone();
+    let mut now = if afresh { api.get::<K>(&name).await.map_err(AttemptError::Protect)? } else { seen.clone() };
     for is_last in [false, true] {
         let Some(patch) = patch::add_finalizer(now.meta(), finalizer, &BTreeMap::new()) else { return Ok(()) };
         match api.patch::<K>(&name, &patch).await {

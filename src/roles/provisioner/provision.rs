@@ -138,17 +138,24 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
         Ok(End::Provisioned) => {
             attempt.tell_success();
             attempt.settle();
+            desk.dismiss(&attempt.progress.claim);
             desk.locality.forget(&uid);
             Outcome::Settled
         }
         Ok(End::Ignored(why)) => {
             attempt.tell_ignored(why);
             desk.progress.forget(&uid);
+            desk.dismiss(&attempt.progress.claim);
             if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
         }
         Err(Stop::TermOver) => Outcome::Retry { cap: None },
         Err(Stop::Later(wait)) => Outcome::RetryAfter(wait),
-        Err(Stop::Failed(error)) => attempt.tell_failure(&error),
+        Err(Stop::Failed(error)) => {
+            if matches!(error, AttemptError::Refused(Refusal::Source(_))) {
+                desk.dismiss(&attempt.progress.claim);
+            }
+            attempt.tell_failure(&error)
+        }
     }
 }
 

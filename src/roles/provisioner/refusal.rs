@@ -213,7 +213,7 @@ impl AttemptError {
     /// The longest wait before the next attempt, where the usual maximum would be too long.
     pub fn retry_cap(&self) -> Option<Duration> {
         match self {
-            Self::Driver(error) | Self::Reclaim { source: error, .. } => error.fate().retry_cap,
+            Self::Driver(error) | Self::Reclaim { source: error, .. } => error.retry_cap(),
             _ => None,
         }
     }

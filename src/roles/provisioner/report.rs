@@ -82,11 +82,15 @@ impl Reporter {
 }
 
 impl Attempt<'_> {
-    fn labels(&self) -> (String, String) {
+    /// The class and the kind of the source, for figures. What a claim's author may write freely is no label, or each would be
+    /// a series for good: only a class that there is counts, or the one that the driver was asked with.
+    fn labels(&self) -> (String, &'static str) {
         let claim = &self.progress.claim;
         let own = claim.key.name.namespace().unwrap_or_default();
         let source = normalise(&claim.object.spec, own, true).unwrap_or(Source::None);
-        (claim.class.clone().unwrap_or_default(), source.kind().to_owned())
+        let asked = self.progress.request.as_ref().map(|request| request.plan.class.as_str());
+        let known = asked.or_else(|| claim.class.as_deref().filter(|_| self.desk.class_of(claim).is_some()));
+        (known.unwrap_or_default().to_owned(), source.kind())
     }
 
     /// The driver is about to be asked.
@@ -137,7 +141,7 @@ impl Attempt<'_> {
         info!("provisioned");
         let (class, source) = self.labels();
         desk.hints.provisioned(&class, self.affinity.as_deref());
-        desk.reporter.provisioned(&class, &source, desk.clock.now().saturating_duration_since(self.begun));
+        desk.reporter.provisioned(&class, source, desk.clock.now().saturating_duration_since(self.begun));
         let told = &self.progress.told;
         let is_news = told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All;
         if is_news && let Ok(name) = desk.asking.names.volume_name(&claim.key.uid) {
@@ -178,7 +182,7 @@ impl Attempt<'_> {
         self.ticket.note(message.clone());
         if self.is_wanted() {
             let (class, source) = self.labels();
-            desk.reporter.provision_failed(&class, &source);
+            desk.reporter.provision_failed(&class, source);
             if matches!(error, AttemptError::Driver(_)) {
                 desk.hints.failed(&class);
             }

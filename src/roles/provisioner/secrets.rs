@@ -57,6 +57,17 @@ pub enum SecretError {
         /// What it became.
         value: String,
     },
+    /// The volume's annotations say what no object can be called.
+    #[error(
+        "the {field} \"{value}\" of the volume's deletion secret, from its annotations, is not valid: {}",
+        rule(field)
+    )]
+    InvalidAnnotation {
+        /// `name` or `namespace`.
+        field: &'static str,
+        /// What the annotation says.
+        value: String,
+    },
     /// The volume's annotations point into a namespace that the configuration does not allow.
     #[error(
         "the volume's deletion secret {namespace}/{name} is in a namespace that deletionSecretNamespaces does not allow: \
@@ -190,6 +201,12 @@ pub fn for_deletion(
         // One of them empty is nobody's writing but an editor's, and names no Secret.
         if name.is_empty() || namespace.is_empty() {
             return Ok(DeletionSecret::None);
+        }
+        for (field, value, is_valid) in [(NAMESPACE, namespace, is_label(namespace)), (NAME, name, is_subdomain(name))]
+        {
+            if !is_valid {
+                return Err(SecretError::InvalidAnnotation { field, value: value.to_owned() });
+            }
         }
         if !namespaces.is_empty() && !namespaces.iter().any(|allowed| allowed == namespace) {
             return Err(SecretError::ForbiddenNamespace { namespace: namespace.to_owned(), name: name.to_owned() });

@@ -308,6 +308,20 @@ fn row_28_the_secret_on_the_volume_survives_its_class() {
 }
 
 #[test]
+fn annotations_that_name_nothing_are_an_error_that_says_so() {
+    for (name, namespace, told) in [
+        ("../pods", "ns", "the name \"../pods\""),
+        ("a?b", "ns", "the name \"a?b\""),
+        ("s", "kube-system/secrets", "the namespace \"kube-system/secrets\""),
+        ("s", "..", "the namespace \"..\""),
+    ] {
+        let noted = volume(&[(SECRET_NAME, name), (SECRET_NAMESPACE, namespace)], Some("gold"), true);
+        let error = for_deletion(&noted, None, &[]).unwrap_err();
+        assert!(error.to_string().starts_with(told), "{error}");
+    }
+}
+
+#[test]
 fn only_allowed_namespaces_are_read_from_annotations() {
     let noted = volume(&[(SECRET_NAME, "s"), (SECRET_NAMESPACE, "kube-system")], Some("gold"), true);
     let allowed = ["storage".to_owned(), "kube-system".to_owned()];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tracing::{error, info, info_span, warn};
+use tracing::{info, info_span, warn};
 
 use crate::cluster::names;
 use crate::election::Term;
@@ -21,6 +21,7 @@ use super::decide::Rules;
 use super::desk::{Desk, Detaching, Known, ProgressBook, Uids, Waits};
 use super::feed::Shift;
 use super::protection::decide::SourceKey;
+use super::protection::turns::SourceTurns;
 use super::report::Reporter;
 use super::request::{NameRule, ProvisionRules};
 use super::site::{Home, Locality};
@@ -31,6 +32,9 @@ use super::{NAME, capacity, deletion, protection, provision};
 const QUEUE_SOURCES: &str = "sources";
 /// Letting go of sources is rare and quick.
 const SOURCE_WORKERS: usize = 4;
+
+/// What the role says of a daemon that does not know its node.
+const NO_NODE: &str = "nodeDeployment is enabled, and NODE_NAME is not set: no claim is provisioned";
 
 /// The role.
 #[derive(Debug)]
@@ -54,7 +58,7 @@ impl Provisioner {
             () = term.over() => return Ok(()),
             () = self.known.synced() => {}
         }
-        let Some(locality) = self.locality(cx, &term).await else { return Ok(()) };
+        let Some(locality) = self.locality(cx, &term).await? else { return Ok(()) };
         let (tasks, mut ends) = Tasks::new(NAME);
         let (hints, heard) = if self.section.capacity.enabled {
             let (hints, heard) = CapacityHints::new();
@@ -90,6 +94,10 @@ impl Provisioner {
                 let desk = shift.desk.clone();
                 move || desk.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
             }),
+            cx.board.tasks({
+                let view = tasks.view();
+                move || view.running()
+            }),
         );
         let subscriptions = shift.subscribe();
         tasks.spawn("resync", shift.clone().resync());
@@ -112,34 +120,30 @@ impl Provisioner {
     }
 
     /// Which claims are for this daemon: asked of the driver where each node has one of its own. `None`: the term is over.
-    async fn locality(&self, cx: &RoleContext, term: &Term) -> Option<Locality> {
+    async fn locality(&self, cx: &RoleContext, term: &Term) -> Result<Option<Locality>, RoleError> {
         if !self.section.node_deployment.enabled {
-            return Some(Locality::Cluster);
+            return Ok(Some(Locality::Cluster));
         }
-        let Some(name) = cx.instance.node.clone() else {
-            error!("nodeDeployment is enabled, and NODE_NAME is not set: no claim is provisioned");
-            term.over().await;
-            return None;
-        };
+        let Some(name) = cx.instance.node.clone() else { return Err(RoleError::Unfit(NO_NODE)) };
         let driver = term.fence(cx.driver.client.clone());
         for failures in 1.. {
-            let client = driver.use_now().ok()?;
+            let Ok(client) = driver.use_now() else { return Ok(None) };
             match client.node_get_info(NodeGetInfoRequest {}).await {
                 Ok(answer) => {
                     let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
                     let node = LocalNode { name, segments: segments.into_iter().collect() };
                     let home = Home::new(node, &self.section, cx.clock.now(), cx.entropy.clone());
-                    return Some(Locality::Node(Box::new(home)));
+                    return Ok(Some(Locality::Node(Box::new(home))));
                 }
                 Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
             }
             tokio::select! {
                 biased;
-                () = term.over() => return None,
+                () = term.over() => return Ok(None),
                 () = tokio::time::sleep(self.backoff().delay(failures, None, cx.entropy.fraction())) => {}
             }
         }
-        None
+        Ok(None)
     }
 
     /// Where the driver's nodes are, for those who tell of its capacity.
@@ -284,7 +288,8 @@ impl Provisioner {
             detaching: Detaching::default(),
             deleted: Uids::default(),
             relisted: tokio::sync::OnceCell::new(),
-            source_lock: tokio::sync::Mutex::new(()),
+            source_turns: SourceTurns::new(cx.clock),
+            admitted: Uids::default(),
             free_sources,
         }
     }

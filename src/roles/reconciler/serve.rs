@@ -3,9 +3,11 @@
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use thiserror::Error;
+use tokio::time::Instant;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::csi::{Client, RpcError, Snapshot};
+use crate::diagnostics::{Age, Fact};
 use crate::election::{Fenced, Term, TermOver};
 use crate::process::chain;
 use crate::proto::ListVolumesRequest;
@@ -40,6 +42,10 @@ enum PassError {
 impl Role for Reconciler {
     fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
         async move {
+            let _shown = cx.board.facts(NAME, {
+                let (published, clock) = (cx.driver.published.clone(), cx.clock);
+                move || published.latest().map(|pass| last_pass(&pass, clock.now())).into_iter().collect()
+            });
             tokio::select! {
                 biased;
                 () = term.over() => {}
@@ -104,6 +110,13 @@ impl Reconciler {
             }
         }
     }
+}
+
+/// For the status page.
+fn last_pass(pass: &Snapshot, now: Instant) -> Fact {
+    let took = Age(pass.finished.saturating_duration_since(pass.started));
+    let ago = Age(now.saturating_duration_since(pass.finished));
+    Fact { name: "last pass".to_owned(), value: format!("{} volumes in {took}, {ago} ago", pass.volumes.len()) }
 }
 
 impl PassError {

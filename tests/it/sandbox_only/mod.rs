@@ -3,6 +3,7 @@
 mod audit;
 mod faults;
 mod rights;
+mod sources;
 mod traces;
 mod watches;
 

@@ -190,7 +190,7 @@ impl RefreshError {
             Self::Write(error) | Self::Look(error) => {
                 error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryNoSooner)
             }
-            Self::Ask(error) => Outcome::Retry { cap: error.fate().retry_cap },
+            Self::Ask(error) => Outcome::Retry { cap: error.retry_cap() },
             Self::Parameters(_) | Self::Negative(_) | Self::Contended => Outcome::Retry { cap: None },
         }
     }

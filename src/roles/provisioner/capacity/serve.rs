@@ -239,13 +239,9 @@ impl Shift {
     }
 
     /// Looks where volumes were made, refused or deleted.
-    async fn hear(&self, mut hints: CapacityHintReceiver) {
+    async fn hear(&self, hints: CapacityHintReceiver) {
         loop {
-            let Some(first) = hints.0.recv().await else { return std::future::pending().await };
-            let mut heard = vec![first];
-            while let Ok(hint) = hints.0.try_recv() {
-                heard.push(hint);
-            }
+            let heard = hints.next().await;
             let mut items: Vec<Item> = {
                 let book = self.shared.book();
                 let of = |hint: &Hint| match hint {

@@ -106,7 +106,7 @@ impl DeletionError {
     /// The longest wait before the next attempt, where the usual maximum would be too long.
     pub fn retry_cap(&self) -> Option<Duration> {
         match self {
-            Self::Driver(error) => error.fate().retry_cap,
+            Self::Driver(error) => error.retry_cap(),
             _ => None,
         }
     }

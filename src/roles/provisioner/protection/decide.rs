@@ -1,14 +1,16 @@
 //! Which content sources are still needed, and by whom: pure.
 //!
 //! A source is used by every claim of ours that names it and may still be provisioned: one without a volume, or one that
-//! was begun, whatever became of it since. The finalizer leaves with the last user (spec 3.4 and 3.5: the Go sidecar takes
-//! a snapshot's away with the first, and a claim's only once the claim is being deleted).
+//! was begun, whatever became of it since. One of another namespace counts from when a grant was found for it. The
+//! finalizer leaves with the last user (spec 3.4 and 3.5: the Go sidecar takes a snapshot's away with the first, and a
+//! claim's only once the claim is being deleted).
 
 use std::fmt;
 
 use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim};
 
 use super::super::claim::{Owner, is_guarded, owner_of};
+use super::super::source::Source;
 
 /// What a volume can be made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +54,16 @@ impl SourceKey {
         Self::named(source, own)
     }
 
+    /// The source that a claim is to be made from, where it is one.
+    pub fn of_source(source: &Source) -> Option<Self> {
+        let (kind, namespace, name) = match source {
+            Source::Claim { namespace, name } => (SourceKind::Claim, namespace, name),
+            Source::Snapshot { namespace, name } => (SourceKind::Snapshot, namespace, name),
+            Source::None | Source::Populator { .. } => return None,
+        };
+        Some(Self { kind, name: ObjectName::namespaced(namespace, name) })
+    }
+
     fn named(source: &DataSource, own: &str) -> Option<Self> {
         let kind = [SourceKind::Claim, SourceKind::Snapshot].into_iter().find(|kind| kind.as_str() == source.kind)?;
         let namespace = source.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
@@ -64,13 +76,22 @@ impl SourceKey {
     }
 }
 
-/// Whether a claim still needs the source that it names. `begun`: the driver may have been asked for it.
-pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, driver: &str, mark: &str) -> bool {
+/// Whether a claim still needs the source that it names. `begun`: the driver may have been asked for it. `admitted`: the
+/// source's namespace has agreed, which counts where that is not the claim's own: anybody may name any source.
+pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, admitted: bool, driver: &str, mark: &str) -> bool {
     if begun || is_guarded(claim, mark) {
         return true;
     }
+    if !admitted && is_strange(claim) {
+        return false;
+    }
     let is_waiting = claim.spec.volume_name.as_deref().is_none_or(str::is_empty);
     owner_of(claim, driver) == Owner::Us && is_waiting && claim.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether the source that a claim names is of another namespace.
+fn is_strange(claim: &PersistentVolumeClaim) -> bool {
+    SourceKey::of(claim).is_some_and(|source| source.name.namespace() != claim.metadata.namespace.as_deref())
 }
 
 /// Whether our finalizer should leave a source now. Users are counted only where there is one.
@@ -111,7 +132,28 @@ mod tests {
             ),
         ];
         for (patch, begun, expected, what) in cases {
-            assert_eq!(is_user(&claim(patch), begun, DRIVER, MARK), expected, "{what}");
+            for admitted in [false, true] {
+                assert_eq!(is_user(&claim(patch.clone()), begun, admitted, DRIVER, MARK), expected, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_source_of_another_namespace_is_used_once_that_has_agreed() {
+        let from = |namespace: &str| {
+            let source = json!({ "kind": "PersistentVolumeClaim", "name": "it", "namespace": namespace });
+            json!({ "spec": { "dataSourceRef": source } })
+        };
+        let marked = json!({ "metadata": { "finalizers": [MARK] } });
+        for (patch, begun, admitted, expected, what) in [
+            (from("other"), false, false, false, "nobody has looked for a grant"),
+            (from("other"), false, true, true, "granted"),
+            (from("other"), true, false, true, "begun"),
+            (fixtures::merged(from("other"), marked), false, false, true, "begun by whoever led before"),
+            (from("shop"), false, false, true, "its own namespace by name"),
+            (from(""), false, false, true, "its own namespace"),
+        ] {
+            assert_eq!(is_user(&claim(patch), begun, admitted, DRIVER, MARK), expected, "{what}");
         }
     }
 

@@ -32,11 +32,13 @@ impl From<ApiError> for Stop {
 }
 
 /// Works one ticket of the source queue.
-pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, ticket: Ticket<SourceKey>) -> Outcome {
-    let key = ticket.key();
+pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<SourceKey>) -> Outcome {
+    let key = ticket.key().clone();
     let result = match key.kind {
-        SourceKind::Claim => release(&desk, key, &desk.known.claims, names::FINALIZER_CLONING).await,
-        SourceKind::Snapshot => release(&desk, key, &desk.known.snapshots, names::FINALIZER_SNAPSHOT_SOURCE).await,
+        SourceKind::Claim => release(&desk, &mut ticket, &desk.known.claims, names::FINALIZER_CLONING).await,
+        SourceKind::Snapshot => {
+            release(&desk, &mut ticket, &desk.known.snapshots, names::FINALIZER_SNAPSHOT_SOURCE).await
+        }
     };
     match result {
         Ok(true) => {
@@ -53,14 +55,20 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, ticket: Ticke
     }
 }
 
-/// Takes the finalizer off a source that nobody uses. Under the lock of sources: whoever begins to use it meanwhile puts the
+/// Takes the finalizer off a source that nobody uses, in the source's turn: whoever begins to use it meanwhile puts the
 /// finalizer on again.
-async fn release<K: Cached>(desk: &Desk, key: &SourceKey, cache: &Cache<K>, finalizer: &str) -> Result<bool, Stop> {
+async fn release<K: Cached>(
+    desk: &Desk,
+    ticket: &mut Ticket<SourceKey>,
+    cache: &Cache<K>,
+    finalizer: &str,
+) -> Result<bool, Stop> {
+    let key = &ticket.key().clone();
     let Some(seen) = cache.get(&key.name) else { return Ok(false) };
     if !is_free(desk, key, seen.as_ref(), finalizer) || !is_of_our_driver(desk, key).await? {
         return Ok(false);
     }
-    let _lock = desk.source_lock.lock().await;
+    let _turn = desk.source_turns.take(key, ticket, &desk.term).await?;
     let Some(mut source) = cache.get(&key.name) else { return Ok(false) };
     for is_last in [false, true] {
         if !is_free(desk, key, source.as_ref(), finalizer) {
@@ -96,7 +104,7 @@ fn users(desk: &Desk, key: &SourceKey) -> usize {
     let found = desk.known.claims.find(BY_SOURCE, &key.index_value());
     let waiting = found.iter().filter(|claim| {
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        is_user(claim, desk.progress.is_begun(uid), &rules.driver, &rules.mark)
+        is_user(claim, desk.progress.is_begun(uid), desk.admitted.has(uid), &rules.driver, &rules.mark)
     });
     waiting.count() + desk.progress.users_of(key).len()
 }

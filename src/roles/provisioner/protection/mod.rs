@@ -2,5 +2,6 @@
 
 pub mod decide;
 mod handler;
+pub mod turns;
 
 pub(super) use handler::{handle, sweep};

@@ -1,0 +1,44 @@
+//! An API that is slow about one content source.
+
+use std::time::Duration;
+
+use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
+use serde_json::json;
+
+use super::{api, by_daemon};
+use crate::world::{World, bounded};
+
+const CLAIM: &str = "PersistentVolumeClaim";
+
+#[tokio::test]
+async fn a_source_whose_protection_hangs_holds_up_no_other_claim() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({})).await;
+    let _daemon = world.supplier(json!({ "workers": 2 })).await;
+    let (slow, quick) = (world.claim("slow", &class, json!({})).await, world.claim("quick", &class, json!({})).await);
+    world.supplied_with(&slow).await;
+    world.supplied_with(&quick).await;
+    // Longer than anybody waits here.
+    let on: Matching = by_daemon(&world).verb("patch").resource("persistentvolumeclaims").name(&slow);
+    let hung = api(&world).faults().add(Fault::on(on, Action::DelayBefore(Duration::from_secs(60))));
+    let mut held = Vec::new();
+    for number in 0..3 {
+        held.push(world.claim_from(&format!("held-{number}"), &class, CLAIM, &slow).await);
+    }
+    let mut looks = tokio::time::interval(Duration::from_millis(25));
+    let begun = async {
+        while api(&world).faults().hits(hung) == 0 {
+            looks.tick().await;
+        }
+    };
+    bounded("the source is to be protected", begun).await;
+    let clone = world.claim_from("clone", &class, CLAIM, &quick).await;
+    let plain = world.claim("plain", &class, json!({})).await;
+    world.supplied_with(&clone).await;
+    world.supplied_with(&plain).await;
+    assert_eq!(api(&world).faults().hits(hung), 1, "one at a time for each source");
+    for claim in &held {
+        let name = world.volume_name(claim).await;
+        assert_eq!(world.driver().creates_of(&name).len(), 0, "{claim} has no source to be made from yet");
+    }
+}
