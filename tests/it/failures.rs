@@ -169,9 +169,12 @@ async fn a_daemon_whose_line_is_dead_for_long_does_nothing_meanwhile_and_catches
 #[tokio::test]
 async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
     let world = World::new().await;
-    let (first, cable) = world.ground().start_wired(&world.name("first"), &objects::config().to_string()).await;
+    // Long enough that no busy machine takes the Lease from who can renew it.
+    let lease = json!({ "leaderElection": { "leaseDuration": "15s", "renewDeadline": "10s" } });
+    let config = objects::config_with(lease.clone()).to_string();
+    let (first, cable) = world.ground().start_wired(&world.name("first"), &config).await;
     world.serving(&first).await;
-    let second = world.daemon_on("second", json!({})).await;
+    let second = world.daemon_on("second", lease).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
     cable.set(Line::Cut);
