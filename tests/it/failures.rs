@@ -300,6 +300,53 @@ async fn a_right_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_w
     }
 }
 
+/// A daemon that has all rights when it begins loses one to read attachments, and then what it reads by.
+async fn misses(world: &World, verb: &str, forgets: bool) {
+    let host = world.name("daemon");
+    let (daemon, cable) = world.ground().start_wired(&host, &objects::config().to_string()).await;
+    let node = world.node("node").await;
+    let before = Load::put(world, &node, "before", 1).await;
+    before.attached(world).await;
+    world.ground().grant(&host, &without(&plan(world), Some((verb, "volumeattachments")))).await;
+    // A watch that runs was permitted when it began.
+    cable.set(Line::Cut);
+    let during = Load::put(world, &node, "during", 2).await;
+    before.detach(world).await;
+    if forgets {
+        world.ground().forget().await;
+    }
+    let of_attachments = |status: &Value| -> String {
+        let caches = status["caches"].as_array().unwrap();
+        let cache = caches.iter().find(|cache| cache["kind"] == "VolumeAttachment").unwrap();
+        cache["lastError"].as_str().unwrap_or_default().to_owned()
+    };
+    world.shows(&daemon, "a watch that is cut", |status| !of_attachments(status).is_empty()).await;
+    cable.set(Line::Up);
+    world
+        .shows(&daemon, "the right that is missing", |status| {
+            let text = of_attachments(status);
+            text.contains("forbidden") && text.contains(&format!("cannot {verb} resource \"volumeattachments\""))
+        })
+        .await;
+    world.ground().grant(&host, &without(&plan(world), None)).await;
+    world.serving(&daemon).await;
+    during.attached(world).await;
+    before.gone(world).await;
+    world.balanced().await;
+    assert!(!daemon.has_ended());
+}
+
+#[tokio::test]
+async fn a_right_to_watch_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_when_it_is_given_back() {
+    misses(&World::new().await, "watch", false).await;
+}
+
+#[tokio::test]
+async fn a_right_to_list_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_when_it_is_given_back() {
+    // It lists again only what the server has forgotten.
+    misses(&World::alone().await, "list", true).await;
+}
+
 /// Deletes an attachment as somebody in a hurry does: finalizers and all.
 async fn force_away(world: &World, attachment: &str) {
     world.detach(attachment).await;
