@@ -231,12 +231,13 @@ async fn interrupted() -> io::Result<()> {
     }
 }
 
-/// A private folder that goes when the sandbox does.
+/// A private folder that goes when the sandbox does. Its name is by chance: in containers that share a temporary folder many
+/// processes have the same number.
 struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> Result<Self, SandboxError> {
-        let path = std::env::temp_dir().join(format!("csi-control-plane-sandbox-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("csi-control-plane-sandbox-{}", Entropy::system().suffix()));
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|source| SandboxError::Folder { path: path.clone(), source })?;
         Ok(Self(path))

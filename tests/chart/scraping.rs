@@ -69,6 +69,13 @@ async fn daemon() -> (Child, SocketAddr) {
     (child, address)
 }
 
+/// Has the sandbox end in order: it takes its folder with it.
+async fn stop(mut sandbox: Child) {
+    let id = sandbox.id().expect("it runs").to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &id]).status().await.unwrap().success());
+    assert!(timeout(PATIENCE, sandbox.wait()).await.expect("it stops").unwrap().success());
+}
+
 /// A Prometheus that scrapes this target every second as the chart's `PodMonitor` has it labelled, with the chart's rules.
 async fn prometheus(folder: &TempDir, target: SocketAddr) -> (Child, SocketAddr) {
     let labels = json!({"namespace": "storage", "pod": "storage-0", "container": "csi-control-plane"});
@@ -131,7 +138,7 @@ const OF_GO_DASHBOARDS: [&str; 12] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_prometheus_scrapes_the_daemon_and_every_rule_and_panel_evaluates() {
     let folder = TempDir::new().unwrap();
-    let (_daemon, target) = daemon().await;
+    let (sandbox, target) = daemon().await;
     let (_prometheus, prometheus) = prometheus(&folder, target).await;
     let up = async || ask(prometheus, "up == 1").await.ok().filter(|found| found.len() == 1);
     eventually("the target is up", up).await;
@@ -173,11 +180,12 @@ async fn a_real_prometheus_scrapes_the_daemon_and_every_rule_and_panel_evaluates
     }
     // Those of what the sandbox has not: claims, capacity, and failures that did not happen.
     assert!(silent.len() < panels.len() / 2, "{silent:#?}");
+    stop(sandbox).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promtool_has_nothing_to_say_against_a_real_scrape() {
-    let (_daemon, target) = daemon().await;
+    let (sandbox, target) = daemon().await;
     let led = "leader_election_master_status{name=\"external-attacher-leader-demo-csi-example-com\"} 1";
     let scrape = eventually("a scrape of a daemon that leads and has attached", async || {
         let text = http::get(target, "/metrics").await;
@@ -196,4 +204,5 @@ async fn promtool_has_nothing_to_say_against_a_real_scrape() {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(output.status.success() && told.is_empty(), "{told}");
+    stop(sandbox).await;
 }

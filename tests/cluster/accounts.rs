@@ -5,9 +5,9 @@ use std::time::Duration;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -34,6 +34,10 @@ const RESOURCES: [(&str, &str); 19] = [
     ("", "persistentvolumeclaims/status"),
     ("", "persistentvolumes/status"),
 ];
+/// How long the authorizer may take to hear of rights.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at what can only be asked, not awaited.
+const LOOK: Duration = Duration::from_millis(20);
 /// What they allow.
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 
@@ -46,8 +50,9 @@ pub(crate) async fn token(client: &kube::Client, namespace: &str, name: &str, ma
     issue(client, namespace, name).await
 }
 
-/// A token for a service account.
+/// A token for a service account, whose rights the server knows by now.
 pub(crate) async fn issue(client: &kube::Client, namespace: &str, name: &str) -> String {
+    until_known(client, namespace, name).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let request: TokenRequest =
         serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 3600}})).unwrap();
@@ -86,6 +91,78 @@ pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, ma
     }
 }
 
+/// A rule that an account has, and the namespace where it has it; none: everywhere.
+type Granted = (Option<String>, PolicyRule);
+
+/// The rules that an account has been given by name.
+async fn granted(client: &kube::Client, namespace: &str, account: &str) -> Vec<Granted> {
+    let is_it = |subjects: Option<&[Subject]>| {
+        let mut subjects = subjects.unwrap_or_default().iter();
+        subjects
+            .any(|it| it.kind == "ServiceAccount" && it.namespace.as_deref() == Some(namespace) && it.name == account)
+    };
+    let mut all = Vec::new();
+    let everywhere: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let everywhere = everywhere.list(&ListParams::default()).await.unwrap().items;
+    for binding in everywhere.iter().filter(|it| is_it(it.subjects.as_deref())) {
+        let role = Api::<ClusterRole>::all(client.clone()).get(&binding.role_ref.name).await.unwrap();
+        all.extend(role.rules.into_iter().flatten().map(|rule| (None, rule)));
+    }
+    let in_places: Api<RoleBinding> = Api::all(client.clone());
+    let in_places = in_places.list(&ListParams::default()).await.unwrap().items;
+    for binding in in_places.iter().filter(|it| is_it(it.subjects.as_deref())) {
+        let place = binding.metadata.namespace.clone().unwrap();
+        let name = &binding.role_ref.name;
+        let rules = if binding.role_ref.kind == "Role" {
+            Api::<Role>::namespaced(client.clone(), &place).get(name).await.unwrap().rules
+        } else {
+            Api::<ClusterRole>::all(client.clone()).get(name).await.unwrap().rules
+        };
+        all.extend(rules.into_iter().flatten().map(|rule| (Some(place.clone()), rule)));
+    }
+    all
+}
+
+/// Waits until the API server's authorizer, which hears of rights by a watch, allows an account what it has been given.
+async fn until_known(client: &kube::Client, namespace: &str, account: &str) {
+    let user = format!("system:serviceaccount:{namespace}:{account}");
+    let mut reviews = Vec::new();
+    for (place, rule) in granted(client, namespace, account).await {
+        let names = rule.resource_names.filter(|names| !names.is_empty());
+        let names: Vec<Option<String>> =
+            names.map_or_else(|| vec![None], |names| names.into_iter().map(Some).collect());
+        let (groups, resources) = (rule.api_groups.unwrap_or_default(), rule.resources.unwrap_or_default());
+        for group in &groups {
+            for resource in &resources {
+                for verb in &rule.verbs {
+                    for name in &names {
+                        reviews.push(json!({"verb": verb, "group": group, "resource": resource, "namespace": place,
+                            "name": name}));
+                    }
+                }
+            }
+        }
+    }
+    let known = reviews.into_iter().map(|right| until_allowed(client, &user, right, true));
+    futures::future::join_all(known).await;
+}
+
+/// Waits until the authorizer allows a user this, or no more; `right` is as in a review, but for the subresource.
+async fn until_allowed(client: &kube::Client, user: &str, mut right: Value, wanted: bool) {
+    let resource = right["resource"].as_str().unwrap().to_owned();
+    let (plural, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+    (right["resource"], right["subresource"]) = (plural.into(), subresource.into());
+    let review = json!({"spec": {"user": user, "resourceAttributes": right}});
+    let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let enforced = async {
+        while reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed != wanted {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, enforced).await.unwrap_or_else(|_| panic!("nobody hears of {right} for {user}"));
+}
+
 /// Waits until the API server's authorizer, which hears of rights by a watch, allows an account what these roles say and nothing
 /// else of what daemons are ever allowed.
 pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, account: &str, granted: &[Value]) {
@@ -96,28 +173,17 @@ pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, accou
         };
         assert!(RESOURCES.iter().any(known), "nobody waits for {rule}");
     }
+    let user = format!("system:serviceaccount:{namespace}:{account}");
     for (group, resource) in RESOURCES {
-        let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let rules = &rules;
+        let (rules, user) = (&rules, &user);
         let verbs = VERBS.map(|verb| async move {
             let has = |rule: &Value| {
                 rule["apiGroups"] == json!([group])
                     && rule["resources"] == json!([resource])
                     && rule["verbs"].as_array().unwrap().iter().any(|it| it == verb)
             };
-            let wanted = rules().any(has);
-            let review = json!({"spec": {
-                "user": format!("system:serviceaccount:{namespace}:{account}"),
-                "resourceAttributes": {"verb": verb, "group": group, "resource": plural, "subresource": subresource,
-                    "namespace": namespace}}});
-            let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
-            let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-            let enforced = async {
-                while reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed != wanted {
-                }
-            };
-            let bound = Duration::from_secs(30);
-            tokio::time::timeout(bound, enforced).await.expect("an authorizer that has heard of it");
+            let right = json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace});
+            until_allowed(client, user, right, rules().any(has)).await;
         });
         futures::future::join_all(verbs).await;
     }

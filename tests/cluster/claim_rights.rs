@@ -18,7 +18,7 @@ use crate::ground::{Ground, NAMESPACE};
 use crate::objects::merge;
 use crate::scenarios::claims::short_times;
 use crate::supply::{ZONE, pool, zoned};
-use crate::world::{World, bounded};
+use crate::world::{World, asked};
 
 /// Where the source of a claim in `default` is.
 const OTHER: &str = "other";
@@ -118,32 +118,23 @@ impl Stage {
         }
         world.gone::<PersistentVolume>(&self.released).await;
         let api: Api<CSIStorageCapacity> = Api::namespaced(world.client(), NAMESPACE);
-        let mut last = Vec::new();
-        let right = async {
-            loop {
-                let labels = format!("{}={}", names::LABEL_DRIVER_NAME, world.driver_name());
-                last = api.list(&ListParams::default().labels(&labels)).await.unwrap().items;
-                let kept: BTreeSet<String> = last.iter().map(kube::ResourceExt::name_any).collect();
-                let owned =
-                    |it: &CSIStorageCapacity| it.owner_references().iter().any(|owner| owner.kind == "Deployment");
-                let is_true = |it: &CSIStorageCapacity| it.capacity.as_ref().is_some_and(|it| it.0 != "1Ki");
-                if !kept.contains(&self.stale)
-                    && kept.contains(&self.wrong)
-                    && last.iter().all(|it| owned(it) && is_true(it))
-                {
-                    return;
-                }
-            }
+        let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_DRIVER_NAME, world.driver_name()));
+        let right = async || {
+            let found = api.list(&ours).await.unwrap().items;
+            let kept: BTreeSet<String> = found.iter().map(kube::ResourceExt::name_any).collect();
+            let owned = |it: &CSIStorageCapacity| it.owner_references().iter().any(|owner| owner.kind == "Deployment");
+            let is_true = |it: &CSIStorageCapacity| it.capacity.as_ref().is_some_and(|it| it.0 != "1Ki");
+            let all_right = found.iter().all(|it| owned(it) && is_true(it));
+            (!kept.contains(&self.stale) && kept.contains(&self.wrong) && all_right).then_some(())
         };
-        bounded("capacity objects that are right", right).await;
+        asked("capacity objects that are right", right).await;
         // And one is made for the class that had none.
         let bare = world.name("bare");
-        let made = async {
-            while !api.list(&ListParams::default()).await.unwrap().items.iter().any(|it| it.storage_class_name == bare)
-            {
-            }
+        let made = async || {
+            let found = api.list(&ours).await.unwrap().items;
+            found.iter().any(|it| it.storage_class_name == bare).then_some(())
         };
-        bounded("a capacity object of the class without", made).await;
+        asked("a capacity object of the class without", made).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! A Kubernetes control plane on loopback: etcd and kube-apiserver, and the controllers if they are wanted.
 //!
 //! Real TLS everywhere, RBAC, service accounts. Ports are free ones, files are in a folder of its own below `target/tmp`,
-//! where the logs stay. Whoever loses the race for a port starts again with others.
+//! where the logs stay until the next run. Whoever loses the race for a port starts again with others.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -19,6 +20,8 @@ use super::tls::{Authority, Pair, signing_key};
 
 /// How long a program may take to be ready, on a busy machine.
 const READY: Duration = Duration::from_secs(90);
+/// Between two looks at what can only be asked, not awaited.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How much of a control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +99,7 @@ impl ControlPlane {
             .unwrap();
         this.start_api().await?;
         if extent == Extent::Controllers {
-            this.start_controllers().await;
+            this.start_controllers().await?;
         }
         Ok(this)
     }
@@ -170,7 +173,7 @@ impl ControlPlane {
                 if client.request_text(asked).await.is_ok() && has_namespaces(&client).await {
                     return Ok::<(), String>(());
                 }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(LOOK).await;
             }
         };
         tokio::time::timeout(READY, ready).await.map_err(|_| "kube-apiserver is not ready in time".to_owned())??;
@@ -178,7 +181,8 @@ impl ControlPlane {
         Ok(())
     }
 
-    async fn start_controllers(&self) {
+    /// Starts the controllers, and waits until they do something: no pod can be made before its namespace has an account.
+    async fn start_controllers(&self) -> Result<(), String> {
         let arguments = |more: &[&str]| -> Vec<String> {
             ["--kubeconfig=admin.kubeconfig", "--leader-elect=false", "--secure-port=0"]
                 .iter()
@@ -189,6 +193,9 @@ impl ControlPlane {
         let manager = arguments(&[
             "--service-account-private-key-file=service-accounts.key",
             "--root-ca-file=authority.crt",
+            // Our nodes have no kubelet whose heartbeat it could miss: after its grace period it would make them all unready,
+            // and taint them.
+            "--controllers=*,-node-lifecycle-controller",
             "--attach-detach-reconcile-sync-period=5s",
             "--pvclaimbinder-sync-period=2s",
         ]);
@@ -197,6 +204,17 @@ impl ControlPlane {
             Program::start(&self.folder, "kube-controller-manager", &manager),
             Program::start(&self.folder, "kube-scheduler", &arguments(&[])),
         ];
+        let accounts: kube::Api<ServiceAccount> = kube::Api::default_namespaced(self.client().await);
+        let working = async {
+            while !matches!(accounts.get_opt("default").await, Ok(Some(_))) {
+                for controller in &mut running.controllers {
+                    controller.check()?;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(READY, working).await.map_err(|_| "the controllers do nothing".to_owned())?
     }
 
     /// What a service account has written so far, each as `verb resource/subresource name code`: no Leases, no Events.
@@ -260,7 +278,7 @@ fn post(path: &str, body: &Value) -> http::Request<Vec<u8>> {
 }
 
 async fn has_namespaces(client: &kube::Client) -> bool {
-    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(client.clone());
+    let namespaces: kube::Api<Namespace> = kube::Api::all(client.clone());
     let (default, system) = (namespaces.get_opt("default").await, namespaces.get_opt("kube-system").await);
     matches!((default, system), (Ok(Some(_)), Ok(Some(_))))
 }

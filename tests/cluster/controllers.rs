@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use csi_control_plane::sandbox::driver::{Method, Node as DriverNode, Profile};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
@@ -71,8 +71,6 @@ async fn a_pod_has_its_claim_attached_and_detached_when_it_goes() {
         claim.and_then(|claim| claim.status.as_ref()?.phase.as_deref()) == Some("Bound")
     })
     .await;
-    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
-    until_some(accounts, "default", "there", |account: Option<&ServiceAccount>| account.is_some()).await;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let pod = json!({"metadata": {"name": "pod"}, "spec": {"containers": [{"name": "c", "image": "example.com/none"}],
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]}});

@@ -12,8 +12,6 @@ use csi_control_plane::process::{Clock, Dial, Entropy};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
 use csi_control_plane::telemetry::Meter;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -23,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use super::accounts;
 use super::control_plane::{ControlPlane, Extent};
 use crate::cable::Cable;
-use crate::world::until_some;
 
 /// The namespace of the daemons: of their accounts and Leases.
 pub(crate) const NAMESPACE: &str = "kube-system";
@@ -49,11 +46,7 @@ impl Ground {
 
     /// The same with the controllers of a cluster.
     pub(crate) async fn with_controllers(profile: Profile) -> Self {
-        let ground = Self::on(crate::shared_with_controllers().await, profile).await;
-        let accounts: Api<ServiceAccount> = Api::default_namespaced(ground.client());
-        // No pod before it.
-        until_some(accounts, "default", "there", |account: Option<&ServiceAccount>| account.is_some()).await;
-        ground
+        Self::on(crate::shared_with_controllers().await, profile).await
     }
 
     /// The same where claims may name sources in other namespaces, with the kinds of snapshots and grants.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use csi_control_plane::cluster::names;
 use csi_control_plane::process::Clock;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Node, Profile, Server};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -44,6 +45,7 @@ async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
 async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it_attached() {
     let world = World::new().await;
     let (node, first, second) = (world.node("node").await, world.volume("first").await, world.volume("second").await);
+    let third = world.volume("third").await;
     let daemon_host = world.name("daemon");
     let of_daemon = |holder: &str| holder.starts_with(&daemon_host);
     crate::accounts::namespace(&world.client(), NAMESPACE).await;
@@ -54,15 +56,32 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
     world.attached(&by_them).await;
     until_held(&world, "held by csi-attacher", |holder| !of_daemon(holder)).await;
     let daemon = world.daemon(json!({})).await;
+    let waits = |role: &Value| {
+        role["name"] == "attacher"
+            && role["state"] == "standby"
+            && role["lease"] == format!("{NAMESPACE}/{}", names::attacher_lease(world.driver_name()))
+            && role["leader"].as_str().is_some_and(|leader| !leader.is_empty() && !of_daemon(leader))
+    };
+    world
+        .shows(&daemon, "a daemon that waits for the same lease", |status| {
+            status["roles"].as_array().is_some_and(|roles| roles.iter().any(waits))
+        })
+        .await;
+    // What comes meanwhile is csi-attacher's.
+    let meanwhile = world.attach(&third, &node).await;
+    world.attached(&meanwhile).await;
+    let who = |volume: &str| world.publishes(volume).iter().map(|call| call.connection).collect::<BTreeSet<u64>>();
+    assert_eq!(who(&third), who(&first), "{:#?}", brief(&world.driver().calls()));
 
     // It stops; the daemon detaches what it attached, without having attached it again.
     attacher.stop().await;
     until_held(&world, "held by the daemon", of_daemon).await;
-    world.detached(&by_them).await;
-    assert!(!world.is_published(&first, &node));
-    // csi-attacher may ask twice by itself, when its own patch wakes it.
-    let by_whom: BTreeSet<u64> = world.publishes(&first).iter().map(|call| call.connection).collect();
-    assert_eq!(by_whom.len(), 1, "{:#?}", brief(&world.driver().calls()));
+    for (attachment, volume) in [(&by_them, &first), (&meanwhile, &third)] {
+        world.detached(attachment).await;
+        assert!(!world.is_published(volume, &node));
+        // csi-attacher may ask twice by itself, when its own patch wakes it.
+        assert_eq!(who(volume).len(), 1, "{:#?}", brief(&world.driver().calls()));
+    }
 
     // And back.
     let by_us = world.attach(&second, &node).await;
@@ -73,6 +92,7 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
     world.detached(&by_us).await;
     assert!(!world.is_published(&second, &node));
     assert_eq!(world.publishes(&second).len(), 1, "{:#?}", brief(&world.driver().calls()));
+    assert!(who(&second).is_disjoint(&who(&first)), "{:#?}", brief(&world.driver().calls()));
     world.delete_volume(&second).await;
     attacher.stop().await;
 }

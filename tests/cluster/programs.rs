@@ -1,5 +1,6 @@
 //! The programs that `build.sh` has built, as processes that never outlive the tests.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,28 +8,34 @@ use std::time::Duration;
 
 /// Where to look for programs: what `build.sh` printed.
 const PATH: &str = "CLUSTER_PROGRAMS";
+/// Where to look before: somebody's own etcd, kube-apiserver and kubectl, in a folder of setup-envtest.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
 /// How long a process may take to stop when it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Waits until the tests are over, however they end, and ends what they have left.
+/// Waits until the tests are over, however they end, ends what they have left, and leaves nothing but logs: no keys, no tokens.
 const JANITOR: &str = r#"
 trap '' INT TERM HUP
 read -r _
 for file in "$1"/*.pid; do [ -f "$file" ] && kill -9 "$(cat "$file")" 2>/dev/null; done
 sleep 0.2
-rm -rf "$1/etcd" "$1"/*.pid "$1"/*.key
+find "$1" -mindepth 1 -maxdepth 1 ! -name '*.log' -exec rm -rf {} +
 "#;
 
 /// A program's file.
 pub(crate) fn find(program: &str) -> PathBuf {
     #[expect(clippy::disallowed_methods, reason = "the suite's own input")]
-    let path =
-        std::env::var_os(PATH).expect("CLUSTER_PROGRAMS is what tests/cluster/build.sh prints: run `just cluster`");
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
-        .unwrap_or_else(|| panic!("{program} is nowhere in {PATH}"))
+    let [assets, path] = [ASSETS, PATH].map(std::env::var_os);
+    find_in(assets.as_deref(), path.as_deref(), program).unwrap_or_else(|| {
+        panic!("{program} is nowhere in {ASSETS} and {PATH}, which is what tests/cluster/build.sh prints: run `just cluster`")
+    })
+}
+
+/// The first file of that name in the folder of assets and on the path.
+fn find_in(assets: Option<&OsStr>, path: Option<&OsStr>, program: &str) -> Option<PathBuf> {
+    let folders = assets.map(PathBuf::from).into_iter().chain(path.into_iter().flat_map(std::env::split_paths));
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// Ends what a folder's tests leave behind.
@@ -36,9 +43,24 @@ pub(crate) struct Janitor(#[expect(dead_code, reason = "its standing input tells
 
 impl Janitor {
     pub(crate) fn watch(folder: &Path) -> Self {
+        forget_earlier_runs(folder);
         let mut command = Command::new("sh");
         command.args(["-c", JANITOR, "janitor"]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null());
         Self(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+/// Removes the folders beside this one whose tests are over: the logs of the last run are enough. They are named
+/// `cluster-<process>-<number>`.
+fn forget_earlier_runs(folder: &Path) {
+    for other in std::fs::read_dir(folder.parent().unwrap()).unwrap().flatten() {
+        let name = other.file_name().into_string().unwrap_or_default();
+        let process = name.strip_prefix("cluster-").and_then(|name| name.split('-').next());
+        let is_over = |process: &str| process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists();
+        if process.is_some_and(is_over) {
+            // Another run may do the same at the same time.
+            let _ = std::fs::remove_dir_all(other.path());
+        }
     }
 }
 
@@ -116,5 +138,29 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assets_come_before_what_was_built_and_each_does_without_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let [assets, built] = ["assets", "built"].map(|name| folder.path().join(name));
+        for (place, programs) in [(&assets, &["etcd"][..]), (&built, &["etcd", "kube-scheduler"])] {
+            std::fs::create_dir(place).unwrap();
+            for program in programs {
+                File::create(place.join(program)).unwrap();
+            }
+        }
+        let path = std::env::join_paths([&folder.path().join("nowhere"), &built]).unwrap();
+        let (assets_only, path_only) = (Some(assets.as_os_str()), Some(path.as_os_str()));
+        assert_eq!(find_in(assets_only, path_only, "etcd"), Some(assets.join("etcd")));
+        assert_eq!(find_in(assets_only, path_only, "kube-scheduler"), Some(built.join("kube-scheduler")));
+        assert_eq!(find_in(assets_only, None, "etcd"), Some(assets.join("etcd")));
+        assert_eq!(find_in(None, path_only, "etcd"), Some(built.join("etcd")));
+        assert_eq!(find_in(assets_only, path_only, "kubectl"), None);
     }
 }

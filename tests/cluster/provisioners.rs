@@ -17,7 +17,7 @@ use crate::ground::NAMESPACE;
 use crate::objects;
 use crate::programs::Program;
 use crate::supply::{handle_of, zoned};
-use crate::world::{World, bounded, brief, until_some};
+use crate::world::{World, asked, brief, until_some};
 
 /// Starts csi-provisioner as an administrator, beside our daemons, with the lease settings of the scenarios.
 fn csi_provisioner(world: &World) -> Program {
@@ -320,8 +320,8 @@ async fn writes_of_an_attach(world: &World, account: &str, claim: &str, node: &s
     let attachment = world.attach(&volume, node).await;
     world.attached(&attachment).await;
     // The last of them may be seen before it is logged.
-    let logged = async { while !log()[before..].iter().any(|write| write.contains("volumeattachments/status")) {} };
-    bounded("the write that says that it is attached", logged).await;
+    let is_logged = || log()[before..].iter().any(|write| write.contains("volumeattachments/status"));
+    asked("the write that says that it is attached", async || is_logged().then_some(())).await;
     let mut writes = log().split_off(before);
     for write in &mut writes {
         *write = write.replace(&attachment, "ATTACHMENT").replace(&volume, "VOLUME");
@@ -344,8 +344,7 @@ async fn the_attacher_in_the_same_process_saves_one_write_of_each_first_attach()
     let volume = world.provisioned(&claim).await;
     assert!(volume.finalizers().contains(&world.finalizer()) && volume.finalizers().len() >= 2, "{volume:#?}");
     let log = || world.ground().cluster().writes_of(NAMESPACE, &account);
-    bounded("the write that lets the claim go", async { while log().len() < 3 {} }).await;
-    let provision = log();
+    let provision = asked("the write that lets the claim go", async || Some(log()).filter(|log| log.len() >= 3)).await;
     let expected = [
         format!("patch persistentvolumeclaims {claim} 200"),
         format!("create persistentvolumes {} 201", volume.name_any()),

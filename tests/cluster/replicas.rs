@@ -1,8 +1,6 @@
 //! Two replicas of the binary, as processes, each with the rights that `check` prints, given as it prints them: the leader is told
 //! to stop, or killed, in the middle of the work.
 
-use std::path::PathBuf;
-
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
@@ -15,20 +13,8 @@ use crate::scenarios::failures::{Load, came_and_went, coming_and_going};
 use crate::world::World;
 use crate::{accounts, objects};
 
-/// A process whose id is in the control plane's folder as long as it runs: whatever happens to the tests, it ends with them.
-struct Replica {
-    program: Program,
-    pid: PathBuf,
-}
-
-impl Drop for Replica {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.pid);
-    }
-}
-
 /// Starts the binary as a replica of this name.
-async fn replica(world: &World, host: &str) -> Replica {
+async fn replica(world: &World, host: &str) -> Program {
     let ground = world.ground();
     let host = world.name(host);
     let file = ground.folder().join(format!("{host}.yaml"));
@@ -45,18 +31,15 @@ async fn replica(world: &World, host: &str) -> Replica {
     let kubeconfig = ground.cluster().kubeconfig(&host, &token);
     objects::merge(&mut config, json!({ "kubernetes": { "kubeconfig": kubeconfig } }));
     std::fs::write(&file, config.to_string()).unwrap();
-    let program = Program::start(&["run", "--config", path], &[]);
-    let pid = ground.cluster().folder.join(format!("{host}.pid"));
-    std::fs::write(&pid, program.id().to_string()).unwrap();
-    Replica { program, pid }
+    Program::start(&["run", "--config", path], &[])
 }
 
 /// The first leads, the second stands by, and there is work in flight.
-async fn at_work(world: &World, node: &str) -> (Replica, Replica, (Load, Load)) {
+async fn at_work(world: &World, node: &str) -> (Program, Program, (Load, Load)) {
     let first = replica(world, "first").await;
-    first.program.is("serving").await;
+    first.is("serving").await;
     let second = replica(world, "second").await;
-    second.program.is("standby").await;
+    second.is("standby").await;
     let load = coming_and_going(world, node).await;
     (first, second, load)
 }
@@ -66,10 +49,10 @@ async fn a_leader_that_is_told_to_stop_hands_over_and_nothing_is_done_twice() {
     let world = World::new().await;
     let node = world.node("node").await;
     let (mut first, second, load) = at_work(&world, &node).await;
-    first.program.signal("TERM").await;
+    first.signal("TERM").await;
     let next = Load::put(&world, &node, "next", 2).await;
-    assert_eq!(first.program.exit().await, Some(0), "{}", first.program.stderr());
-    second.program.is("serving").await;
+    assert_eq!(first.exit().await, Some(0), "{}", first.stderr());
+    second.is("serving").await;
     next.attached(&world).await;
     came_and_went(&world, &load, 1, &[]).await;
     world.called_at_most(1, &next.volumes, &[]);
@@ -80,10 +63,10 @@ async fn a_leader_that_is_killed_is_succeeded_and_what_it_had_begun_is_finished(
     let world = World::new().await;
     let node = world.node("node").await;
     let (mut first, second, load) = at_work(&world, &node).await;
-    first.program.signal("KILL").await;
-    assert_eq!(first.program.exit().await, None);
+    first.signal("KILL").await;
+    assert_eq!(first.exit().await, None);
     let next = Load::put(&world, &node, "next", 2).await;
-    second.program.is("serving").await;
+    second.is("serving").await;
     next.attached(&world).await;
     came_and_went(&world, &load, 2, &[]).await;
     world.called_at_most(1, &next.volumes, &[]);
@@ -109,8 +92,8 @@ async fn the_rights_that_check_prints_are_enough_for_all_that_the_binary_does() 
     world.detached(&attachment).await;
     world.gone::<PersistentVolume>(&volume).await;
     world.balanced().await;
-    replica.program.is("serving").await;
-    let told = replica.program.stderr() + &replica.program.get("/status.json").await.body;
+    replica.is("serving").await;
+    let told = replica.stderr() + &replica.get("/status.json").await.body;
     assert!(!told.contains("forbidden"), "{told}");
-    assert_eq!(replica.program.get("/readyz").await.code, 200);
+    assert_eq!(replica.get("/readyz").await.code, 200);
 }

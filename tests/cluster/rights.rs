@@ -234,6 +234,27 @@ async fn each_role_alone_has_enough_with_its_own_rights() {
     }
 }
 
+/// What no run misses would not be missed in a plan either: so that is compared with what it must be.
+#[test]
+fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_for_nobody_else() {
+    let about = NOT_SEEN_HERE.map(|(_, resource)| resource);
+    let mut planned = BTreeSet::new();
+    for role in ROLES {
+        for rule in plan(role.name, "any.csi.example.com").rules {
+            if about.contains(&rule.resource.as_str()) {
+                let verbs: BTreeSet<String> = rule.verbs.into_iter().collect();
+                planned.insert(format!("{} {} {verbs:?}", role.name, rule.resource));
+            }
+        }
+    }
+    let expected = [
+        "attacher events {\"create\", \"patch\"}",
+        "provisioner csistoragecapacities {\"create\", \"delete\", \"get\", \"list\", \"patch\", \"watch\"}",
+        "provisioner events {\"create\", \"patch\"}",
+    ];
+    assert_eq!(planned, expected.map(str::to_owned).into());
+}
+
 #[tokio::test]
 async fn every_right_of_every_role_is_missed_where_a_user_sees_which() {
     let (log, _guard) = warnings();

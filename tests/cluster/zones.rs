@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::ground::NAMESPACE;
 use crate::supply::{ZONE, zoned};
-use crate::world::{World, bounded};
+use crate::world::{self, World};
 
 fn places(rooms: [i64; 3]) -> [Pool; 3] {
     let zones = ["z1", "z2", "z3"];
@@ -105,15 +105,8 @@ async fn a_stateful_set_spreads_over_the_zones_that_have_room_and_the_one_withou
         let ours = all.into_iter().filter(|pod| pods.contains(&pod.name_any()));
         ours.filter_map(|pod| Some((pod.name_any(), pod.spec?.node_name?))).collect::<BTreeMap<_, _>>()
     };
-    let placed = bounded("two pods with a node", async {
-        loop {
-            let placed = nodes().await;
-            if placed.len() == 2 {
-                return placed;
-            }
-        }
-    })
-    .await;
+    let placed =
+        world::asked("two pods with a node", async || Some(nodes().await).filter(|placed| placed.len() == 2)).await;
     let zones = |placed: &BTreeMap<String, String>| placed.values().map(|node| zone_of[node]).collect::<BTreeSet<_>>();
     assert_eq!(zones(&placed), BTreeSet::from(["z1", "z2"]));
     let waits = pods.iter().find(|pod| !placed.contains_key(*pod)).unwrap();

@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 use super::transcript::Transcript;
 
 /// The longest that anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at what can only be asked, not awaited.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Something that a test has done to a server from behind.
 type Deed = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
@@ -109,6 +111,19 @@ impl PatchType {
     }
 }
 
+/// Looks again and again until there is an answer.
+pub(super) async fn asked<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let answered = async {
+        loop {
+            if let Some(answer) = look().await {
+                return answer;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("never came: {what}"))
+}
+
 impl Case {
     /// Begins a conversation in a namespace of its own, called `CASE`.
     pub(crate) async fn begin(server: &Server) -> Self {
@@ -156,12 +171,11 @@ impl Case {
     /// Patches once admission lets it: it looks into caches of its own, which hear of what was just made a moment later.
     pub(crate) async fn patch_when_known(&mut self, kind: PatchType, path: &str, body: Value) -> Answer {
         let dry = format!("{path}?dryRun=All");
-        let known = async {
-            while self.ask(&Method::PATCH, &dry, kind.media(), &[], Some(&body)).await.code == 403 {
-                tokio::task::yield_now().await;
-            }
+        let known = async || {
+            let asked = self.ask(&Method::PATCH, &dry, kind.media(), &[], Some(&body)).await;
+            (asked.code != 403).then_some(())
         };
-        tokio::time::timeout(PATIENCE, known).await.unwrap();
+        asked("admission that has heard of it", known).await;
         self.patch(kind, path, body).await
     }
 

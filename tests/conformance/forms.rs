@@ -21,7 +21,7 @@ pub(crate) async fn kubectl_gets_tables(server: &Server) {
     case.post(CONFIG_MAPS, config_map("a")).await;
     case.get_as(&format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Da"), TABLE).await;
     for path in [
-        "/api/v1/nodes",
+        "/api/v1/nodes?fieldSelector=metadata.name%3DCASE",
         "/api/v1/namespaces/CASE/pods",
         "/api/v1/namespaces/CASE/secrets",
         "/api/v1/namespaces/CASE/events",

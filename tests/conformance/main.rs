@@ -1,6 +1,11 @@
 //! The conformance list on the sandbox's API. `tests/cluster` runs the same list on a real one.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, and so may its helpers")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so may its helpers"
+)]
 
 #[path = "mod.rs"]
 mod conformance;

@@ -43,11 +43,6 @@ async fn fetch(case: &Case, path: &str) -> Answer {
     case.ask(&Method::GET, path, "", &[], None).await
 }
 
-/// A DELETE of which the transcript isn't told.
-async fn erase(case: &Case, path: &str) -> Answer {
-    case.ask(&Method::DELETE, path, "", &[], None).await
-}
-
 /// Makes a test of each case, on the server that `$server().await` gives.
 macro_rules! each_on {
     ($server:path: $($module:ident { $($case:ident)* })*) => {
@@ -154,6 +149,7 @@ macro_rules! conformance_on {
                 a_watch_without_a_version_begins_with_what_is_there
                 a_watch_by_selector_tells_of_what_comes_and_goes
                 initial_events_end_with_a_bookmark
+                bookmarks_of_a_running_watch_tell_how_far_the_store_has_come
                 a_finalized_object_is_modified_then_deleted
                 a_watch_ends_when_its_time_is_up
                 a_watch_of_nonsense_is_refused

@@ -11,6 +11,9 @@ const NOISE: [&str; 1] = ["managedFields"];
 /// What the version of a list is called that comes in pages.
 const PAGED: &str = "PAGED";
 
+/// What the version of the whole store is called, which others write to: it may be the last object's or any later one.
+const OF_THE_LIST: &str = "OF-THE-LIST";
+
 /// The transcript of one conversation.
 pub(crate) struct Transcript {
     case: String,
@@ -61,7 +64,14 @@ impl Transcript {
 
     /// One event of a watch.
     pub(crate) fn event(&mut self, path: &str, code: u16, event: &Value) {
-        let event = self.normal(event);
+        let mut event = event.clone();
+        let bookmark = if event["type"] == "BOOKMARK" { event.pointer_mut("/object/metadata") } else { None };
+        // How far the store has come, and not the version of an object.
+        let version = bookmark.and_then(|metadata| metadata.as_object_mut()?.remove("resourceVersion"));
+        let mut event = self.normal(&event);
+        if version.is_some_and(|version| version != "") {
+            event["object"]["metadata"]["resourceVersion"] = OF_THE_LIST.into();
+        }
         let _ = writeln!(self.text, "WATCH {path}\n-> {code} {}\n", shortened(&event));
     }
 
@@ -71,8 +81,8 @@ impl Transcript {
         for (kind, values) in &self.seen {
             for (i, value) in values.iter().enumerate() {
                 let name = format!("{kind}{}", i + 1);
-                let is_number = ["VERSION", PAGED].contains(kind);
-                clean = if is_number { replace_number(&clean, value, &name) } else { clean.replace(value, &name) };
+                let is_version = ["VERSION", PAGED].contains(kind);
+                clean = if is_version { replace_version(&clean, value, &name) } else { clean.replace(value, &name) };
             }
         }
         clean
@@ -111,12 +121,12 @@ impl Transcript {
         }
     }
 
-    /// A list's version is the whole store's, which others write to: it may be the last object's or any later one.
+    /// The metadata of a list.
     fn list_metadata(&mut self, metadata: &Value) -> Value {
         let version = metadata["resourceVersion"].as_str().unwrap_or_default();
         let is_page = metadata.get("continue").is_some_and(|token| *token != "");
         // That the pages of one list have one version is told.
-        let version = if is_page { self.numbered(PAGED, version) } else { "OF-THE-LIST".to_owned() };
+        let version = if is_page { self.numbered(PAGED, version) } else { OF_THE_LIST.to_owned() };
         let others = metadata.as_object().into_iter().flatten().filter(|(key, _)| *key != "resourceVersion");
         let mut normal: Value = others.map(|(key, value)| (key.clone(), self.member(key, value))).collect();
         normal["resourceVersion"] = version.into();
@@ -128,7 +138,12 @@ impl Transcript {
             Value::Object(members) => {
                 let mut normal = serde_json::Map::new();
                 let is_list = ["items", "rows"].iter().any(|key| members.get(*key).is_some_and(Value::is_array));
+                let is_of_version = is_patch_of_version(members);
                 for (key, value) in members {
+                    if is_of_version && key == "value" {
+                        normal.insert(key.clone(), self.member("resourceVersion", value));
+                        continue;
+                    }
                     if is_list && key == "metadata" {
                         normal.insert(key.clone(), self.list_metadata(value));
                         continue;
@@ -137,6 +152,7 @@ impl Transcript {
                         normal.insert(key.clone(), self.member(key, value));
                     }
                 }
+                without_ages(&mut normal);
                 Value::Object(normal)
             }
             Value::Array(items) => items.iter().map(|item| self.normal(item)).collect(),
@@ -183,6 +199,45 @@ fn plain(message: &str) -> String {
 
 fn is_time(text: &str) -> bool {
     text.len() >= 20 && text.ends_with('Z') && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+/// Whether this is an operation of a JSON patch on an object's version.
+fn is_patch_of_version(members: &serde_json::Map<String, Value>) -> bool {
+    members.get("path").and_then(Value::as_str).is_some_and(|path| path.ends_with("/resourceVersion"))
+}
+
+/// A table's cells that tell how long ago an object was made: a busy machine takes its time.
+fn without_ages(table: &mut serde_json::Map<String, Value>) {
+    let columns = table.get("columnDefinitions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let ages: Vec<usize> = (0..columns.len()).filter(|&at| columns[at]["name"] == "Age").collect();
+    for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+        for at in &ages {
+            if let Some(cell) = row["cells"].get_mut(*at).filter(|cell| cell.as_str().is_some_and(is_age)) {
+                *cell = "AGE".into();
+            }
+        }
+    }
+}
+
+/// As `kubectl` tells a young object's: `7s`, `2m`, `2m5s`.
+fn is_age(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(|c| c.is_ascii_digit() || "ms".contains(c))
+}
+
+/// Names a version in a text that is about versions. In any other the same number would be there by chance.
+fn replace_version(text: &str, version: &str, name: &str) -> String {
+    const PARAMETER: &str = "resourceVersion=";
+    if text.contains(PARAMETER) {
+        let parts: Vec<String> = text
+            .split('&')
+            .map(|part| match part.split_once(PARAMETER) {
+                Some((before, value)) if value == version => format!("{before}{PARAMETER}{name}"),
+                _ => part.to_owned(),
+            })
+            .collect();
+        return parts.join("&");
+    }
+    if text.to_lowercase().contains("resourceversion") { replace_number(text, version, name) } else { text.to_owned() }
 }
 
 /// Replaces `number` where it isn't part of a longer word.

@@ -56,6 +56,24 @@ pub(crate) async fn initial_events_end_with_a_bookmark(server: &Server) {
     case.end("initial_events_end_with_a_bookmark");
 }
 
+pub(crate) async fn bookmarks_of_a_running_watch_tell_how_far_the_store_has_come(server: &Server) {
+    let mut case = Case::begin(server).await;
+    let first = case.post(CONFIG_MAPS, config_map("a")).await.version();
+    let last: u64 = case.post(CONFIG_MAPS, config_map("b")).await.version().parse().expect("a number");
+    // One comes two seconds before the end, if not before.
+    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={first}");
+    let events = case.watch(&format!("{path}&timeoutSeconds=5&allowWatchBookmarks=true"), 2).await;
+    assert_eq!(kinds(&events), ["ADDED", "BOOKMARK"]);
+    let metadata = events[1]["object"]["metadata"].as_object().expect("an object's");
+    let version = metadata["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
+    assert!(version.is_some_and(|version| version >= last), "{version:?} {last}");
+    assert!(metadata.get("annotations").is_none(), "it is not the end of the initial events");
+    // None for whoever has not asked for them.
+    let events = case.watch(&format!("{path}&timeoutSeconds=4"), 2).await;
+    assert_eq!(kinds(&events), ["ADDED"]);
+    case.end("bookmarks_of_a_running_watch_tell_how_far_the_store_has_come");
+}
+
 pub(crate) async fn a_finalized_object_is_modified_then_deleted(server: &Server) {
     let mut case = Case::begin(server).await;
     let path = format!("{ATTACHMENTS}/CASE-a");

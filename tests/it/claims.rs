@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::ground::Daemon;
 use crate::objects::merge;
 use crate::supply::{ZONE, handle_of, pool, zoned};
-use crate::world::World;
+use crate::world::{World, asked};
 
 impl World {
     /// A daemon with all roles; `section` is merged into the provisioner's.
@@ -147,15 +147,11 @@ async fn a_snapshot_is_restored_and_held_until_then() {
     let content = world.installed_kind("VolumeSnapshotContent").get(&snapshot).await.unwrap();
     assert_eq!(content.data["status"]["snapshotHandle"], from.snapshot_id.as_str());
     let snapshots = world.installed_kind("VolumeSnapshot");
-    let free = async {
-        loop {
-            let now = snapshots.get(&snapshot).await.unwrap();
-            if !now.finalizers().iter().any(|it| it == names::FINALIZER_SNAPSHOT_SOURCE) {
-                return;
-            }
-        }
+    let free = async || {
+        let now = snapshots.get(&snapshot).await.unwrap();
+        (!now.finalizers().iter().any(|it| it == names::FINALIZER_SNAPSHOT_SOURCE)).then_some(())
     };
-    crate::world::bounded("a snapshot that is let go of", free).await;
+    asked("a snapshot that is let go of", free).await;
     world.assert_nothing_leaked().await;
 }
 
@@ -197,11 +193,12 @@ async fn a_pod_waits_for_room_and_goes_where_it_comes() {
     let _daemon = world.provisioner(capacity).await;
     let class = world.waiting_class("class", json!({})).await;
     let of_ours = |told: &[CSIStorageCapacity]| told.iter().filter(|it| it.storage_class_name == class).count();
-    let told = async {
-        let api = kube::Api::<CSIStorageCapacity>::all(world.client());
-        while of_ours(&api.list(&kube::api::ListParams::default()).await.unwrap().items) < zones.len() {}
+    let api = kube::Api::<CSIStorageCapacity>::all(world.client());
+    let told = async || {
+        let told = api.list(&kube::api::ListParams::default()).await.unwrap().items;
+        (of_ours(&told) >= zones.len()).then_some(())
     };
-    crate::world::bounded("a scheduler that can know", told).await;
+    asked("a scheduler that can know", told).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let pod = world.pod("pod", &[&claim], None).await;
     world.driver().change_profile(|profile| profile.pools = rooms(1));

@@ -169,9 +169,12 @@ async fn a_daemon_whose_line_is_dead_for_long_does_nothing_meanwhile_and_catches
 #[tokio::test]
 async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
     let world = World::new().await;
-    let (first, cable) = world.ground().start_wired(&world.name("first"), &objects::config().to_string()).await;
+    // Long enough that no busy machine takes the Lease from who can renew it.
+    let lease = json!({ "leaderElection": { "leaseDuration": "15s", "renewDeadline": "10s" } });
+    let config = objects::config_with(lease.clone()).to_string();
+    let (first, cable) = world.ground().start_wired(&world.name("first"), &config).await;
     world.serving(&first).await;
-    let second = world.daemon_on("second", json!({})).await;
+    let second = world.daemon_on("second", lease).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
     cable.set(Line::Cut);
@@ -295,6 +298,53 @@ async fn a_right_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_w
         tokio::time::timeout(RETURN, given_back).await.unwrap_or_else(|_| panic!("{verb} {resource} is back in vain"));
         world.balanced().await;
     }
+}
+
+/// A daemon that has all rights when it begins loses one to read attachments, and then what it reads by.
+async fn misses(world: &World, verb: &str, forgets: bool) {
+    let host = world.name("daemon");
+    let (daemon, cable) = world.ground().start_wired(&host, &objects::config().to_string()).await;
+    let node = world.node("node").await;
+    let before = Load::put(world, &node, "before", 1).await;
+    before.attached(world).await;
+    world.ground().grant(&host, &without(&plan(world), Some((verb, "volumeattachments")))).await;
+    // A watch that runs was permitted when it began.
+    cable.set(Line::Cut);
+    let during = Load::put(world, &node, "during", 2).await;
+    before.detach(world).await;
+    if forgets {
+        world.ground().forget().await;
+    }
+    let of_attachments = |status: &Value| -> String {
+        let caches = status["caches"].as_array().unwrap();
+        let cache = caches.iter().find(|cache| cache["kind"] == "VolumeAttachment").unwrap();
+        cache["lastError"].as_str().unwrap_or_default().to_owned()
+    };
+    world.shows(&daemon, "a watch that is cut", |status| !of_attachments(status).is_empty()).await;
+    cable.set(Line::Up);
+    world
+        .shows(&daemon, "the right that is missing", |status| {
+            let text = of_attachments(status);
+            text.contains("forbidden") && text.contains(&format!("cannot {verb} resource \"volumeattachments\""))
+        })
+        .await;
+    world.ground().grant(&host, &without(&plan(world), None)).await;
+    world.serving(&daemon).await;
+    during.attached(world).await;
+    before.gone(world).await;
+    world.balanced().await;
+    assert!(!daemon.has_ended());
+}
+
+#[tokio::test]
+async fn a_right_to_watch_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_when_it_is_given_back() {
+    misses(&World::new().await, "watch", false).await;
+}
+
+#[tokio::test]
+async fn a_right_to_list_that_is_taken_away_from_a_running_daemon_is_told_and_got_over_when_it_is_given_back() {
+    // It lists again only what the server has forgotten.
+    misses(&World::alone().await, "list", true).await;
 }
 
 /// Deletes an attachment as somebody in a hurry does: finalizers and all.

@@ -37,12 +37,7 @@ async fn r31_nothing_is_done_before_leadership_and_work_begins_when_the_lease_is
     let daemon = world.daemon(json!({})).await;
     // It has met the driver and stands by.
     world.driver_until("handshake", |it| !it.calls_of(Method::ControllerGetCapabilities).is_empty()).await;
-    let standby = async {
-        while world.status(&daemon).await["overall"] != "standby" {
-            tokio::task::yield_now().await;
-        }
-    };
-    crate::world::bounded("a standby", standby).await;
+    world.shows(&daemon, "a standby", |status| status["overall"] == "standby").await;
     assert_eq!((world.publishes(&volume).len(), world.driver().calls_of(Method::ListVolumes).len()), (0, 0));
 
     let release = Patch::Merge(json!({ "spec": { "holderIdentity": "" } }));

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// A back-off that only a wake-up can end within a test.
-const LONG: &str = "60s";
+/// A back-off that only a wake-up can end within [`crate::world::PATIENCE`].
+const LONG: &str = "10m";
 
 #[tokio::test]
 async fn a_driver_that_registers_on_a_node_wakes_what_failed_for_it() {

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// A daemon's configuration with both roles and short times.
+/// A daemon's configuration with both roles and short times. What the driver is asked has all the time that a test may take: a
+/// call that is held is never given up before it is let go.
 pub(crate) fn config() -> Value {
     json!({
-        "csi": { "timeout": "2s" },
+        "csi": { "timeout": "60s" },
         "leaderElection": { "leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "500ms" },
         "roles": {
             "attacher": { "retry": { "initial": "50ms", "max": "400ms" }, "resync": "0s" },

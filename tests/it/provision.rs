@@ -370,12 +370,7 @@ async fn r48_a_volume_that_is_attached_is_deleted_once_it_is_detached_and_nobody
                 .iter()
                 .any(|table| table["rows"].as_array().unwrap().iter().any(|row| row[0] == volume.name_any()))
     };
-    let looked = async {
-        while !waits(&shop.world.status(&daemon).await) {
-            tokio::task::yield_now().await;
-        }
-    };
-    crate::world::bounded("the volume waits", looked).await;
+    shop.world.shows(&daemon, "the volume waits", waits).await;
     assert!(shop.world.driver().calls_of(Method::DeleteVolume).is_empty());
     shop.world.detach(&attachment).await;
     shop.world.gone::<PersistentVolume>(&volume.name_any()).await;

@@ -125,10 +125,10 @@ async fn r33_a_final_error_after_the_claims_deletion_ends_the_work() {
     world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")));
     let claim = world.claim("claim", &class, json!({})).await;
     world.asked(&claim, 1).await;
+    let uid = world.claim_uid(&claim).await;
     world.delete_claim(&claim).await;
     world.driver().clear_faults();
     world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")));
-    let uid = world.claim_uid(&claim).await;
     world.claim_gone(&claim).await;
     let asked = world.driver().creates_of(&format!("pvc-{uid}")).len();
     // Another claim goes the whole way; that one was not asked for again.

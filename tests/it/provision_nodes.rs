@@ -23,7 +23,7 @@ use crate::ground::Daemon;
 use crate::objects::{config_with, merge};
 use crate::supplier::{figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase, pool};
-use crate::world::{World, bounded};
+use crate::world::{World, asked, bounded};
 
 /// Where the daemons' pods are, and their capacity objects.
 const NAMESPACE: &str = "kube-system";
@@ -365,15 +365,8 @@ async fn each_node_tells_of_its_own_room_under_its_own_label_and_touches_no_othe
         let section = json!({ "capacity": { "enabled": true, "ownerLevel": 1 } });
         daemons.push(local.daemon(&world, section).await);
     }
-    let there = async {
-        loop {
-            let found = capacities(&world).await;
-            if found.len() == 2 {
-                return found;
-            }
-        }
-    };
-    let before = bounded("an object for each node", there).await;
+    let there = async || Some(capacities(&world).await).filter(|found| found.len() == 2);
+    let before = asked("an object for each node", there).await;
     for (local, room) in [(&first, "10Gi"), (&second, "20Gi")] {
         let object = &before[&local.node];
         assert_eq!(object.capacity.as_ref().unwrap().0, room);
@@ -393,9 +386,9 @@ async fn each_node_tells_of_its_own_room_under_its_own_label_and_touches_no_othe
     assert_eq!(versions(&before), versions(&capacities(&world).await), "nothing is written that is there already");
 
     first.driver.change_profile(|profile| profile.pools = vec![pool(&first.node, 5)]);
-    let shrunk = async { while capacities(&world).await[&first.node].capacity.as_ref().unwrap().0 != "5Gi" {} };
-    bounded("the first node's change", shrunk).await;
-    let after = capacities(&world).await;
+    let shrunk =
+        |found: &BTreeMap<String, CSIStorageCapacity>| found[&first.node].capacity.as_ref().unwrap().0 == "5Gi";
+    let after = asked("the first node's change", async || Some(capacities(&world).await).filter(shrunk)).await;
     assert_eq!(after[&second.node].resource_version(), before[&second.node].resource_version());
     // A daemon that ends takes nothing with it: its pod's owner does.
     daemons.remove(0).stop().await.unwrap();

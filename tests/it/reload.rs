@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::failures::without;
 use crate::ground::Daemon;
 use crate::objects;
-use crate::world::{World, bounded, until_some};
+use crate::world::{World, asked, until_some};
 
 const NAMESPACE: &str = "kube-system";
 
@@ -127,12 +127,8 @@ async fn a_role_that_is_taken_out_ends_its_work_and_hands_its_lease_back_and_the
 
     // Nobody leads it here, and nobody should: 0 would be an alarm.
     let figure = format!("leader_election_master_status{{name=\"{attacher}\"}} NaN");
-    let retired = async {
-        while !world.metrics(&daemon).await.contains(&figure) {
-            tokio::task::yield_now().await;
-        }
-    };
-    bounded("a figure that says nothing", retired).await;
+    let retired = async || world.metrics(&daemon).await.contains(&figure).then_some(());
+    asked("a figure that says nothing", retired).await;
 
     let next = world.volume("next").await;
     let waiting = world.attach(&next, &node).await;

@@ -4,6 +4,7 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use serde_json::json;
 use tonic::Code;
 
@@ -197,4 +198,28 @@ async fn a_volume_deleted_before_the_attach_is_refused_and_never_protected() {
     assert_eq!(object.finalizers(), ["example.com/keep"]);
     assert_eq!(world.publishes(&volume).len(), 0);
     world.detached(&attachment).await;
+}
+
+#[tokio::test]
+async fn a_volume_replaced_by_force_after_a_publish_of_unknown_outcome_is_unpublished_before_its_successor_is_published()
+ {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let (old, new) = (world.handle(&volume), world.name("successor"));
+    let lost = Action::DoneButFail { code: Code::DeadlineExceeded, message: "slow".to_owned() };
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, lost).volume(&old));
+    let attachment = world.attach(&volume, &node).await;
+    world.failed(&attachment, "slow").await;
+    world.all::<PersistentVolume>().delete(&volume, &DeleteParams::default()).await.unwrap();
+    world.merge_patch::<PersistentVolume>(&volume, json!({ "metadata": { "finalizers": null } })).await;
+    world.gone::<PersistentVolume>(&volume).await;
+    world.driver().seed([new.as_str()]);
+    world.create::<PersistentVolume>(objects::volume(&volume, world.driver_name(), &new)).await;
+    world.attached(&attachment).await;
+    let id = world.node_id(&node);
+    assert!(!world.driver().published(&old).contains(&id) && world.driver().published(&new).contains(&id));
+    world.detached(&attachment).await;
+    assert!(world.driver().published(&new).is_empty());
+    assert_eq!(world.driver().violations(), []);
 }

@@ -43,8 +43,10 @@ use serde_json::{Value, json};
 use crate::ground::{Daemon, Ground};
 use crate::objects;
 
-/// How long anything may take before it counts as never.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything may take before it counts as never, on a machine that has much else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at what can only be asked, not awaited.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A cluster, a driver, and the daemons between them.
 pub(crate) struct World {
@@ -399,6 +401,19 @@ impl World {
 /// Awaits what must come, within [`PATIENCE`].
 pub(crate) async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never came: {what}"))
+}
+
+/// Looks again and again, within [`PATIENCE`], until there is an answer.
+pub(crate) async fn asked<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let answered = async {
+        loop {
+            if let Some(answer) = look().await {
+                return answer;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    bounded(what, answered).await
 }
 
 /// Watches one object until it, or its absence, satisfies a condition.

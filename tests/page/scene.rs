@@ -12,6 +12,8 @@ use csi_control_plane::telemetry::Meter;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::browser::{LOOK, PATIENCE};
+
 /// What the scene shows of its queues; a test may change it.
 pub(crate) type Work = Arc<Mutex<Vec<WorkReport>>>;
 
@@ -77,13 +79,16 @@ impl Scene {
     /// And is started again, at the same place.
     pub(crate) async fn come_back(&mut self) {
         self.stop = CancellationToken::new();
-        let listener = loop {
-            // The last connections of the one before may still hold the port.
-            match TcpListener::bind(self.address).await {
-                Ok(listener) => break listener,
-                Err(_) => tokio::task::yield_now().await,
+        let bound = async {
+            loop {
+                // The last connections of the one before may still hold the port.
+                match TcpListener::bind(self.address).await {
+                    Ok(listener) => return listener,
+                    Err(_) => tokio::time::sleep(LOOK).await,
+                }
             }
         };
+        let listener = tokio::time::timeout(PATIENCE, bound).await.expect("the port is free again");
         self.serve(listener);
     }
 }

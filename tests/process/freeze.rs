@@ -14,13 +14,14 @@ async fn r52_a_leader_frozen_past_its_lease_writes_nothing_after_waking_and_rejo
     frozen.is("serving").await;
     let mut awake = theatre.daemon("daemon-awake");
     awake.is("standby").await;
-    let slow = Action::Delay(Duration::from_millis(500));
-    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, slow).volume("in-flight").once());
+    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).volume("in-flight").once());
     theatre.attach("in-flight");
     theatre.publishing("in-flight").await;
 
     // The answer to the publish arrives while it sleeps: on waking it lies there, and would be recorded by a naive leader.
     frozen.signal("STOP").await;
+    eventually("the kernel says that it is stopped", async || frozen.is_stopped().then_some(())).await;
+    theatre.driver().release();
     let taken = theatre.attached("in-flight").await;
     assert_eq!(taken.user, "daemon-awake");
     assert_eq!(theatre.publishes("in-flight")[0].outcome, Outcome::Ok, "answered into its sleep");

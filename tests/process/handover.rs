@@ -1,30 +1,25 @@
 //! One leader goes, the next comes: in order, at once, and never both.
 
-use std::time::Duration;
-
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 
 use crate::commits::Commit;
-use crate::theatre::{LEASE, Theatre};
-
-/// What a hand-over may take from the release to the successor's first attachment.
-const AT_ONCE: Duration = Duration::from_secs(1);
+use crate::theatre::{AT_ONCE, LEASE, Theatre};
 
 #[tokio::test]
-async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standby_attaches_within_a_second() {
+async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standby_attaches_at_once() {
     let theatre = Theatre::open().await;
     let mut old = theatre.daemon("daemon-old");
     old.is("serving").await;
     let mut new = theatre.daemon("daemon-new");
     new.is("standby").await;
-    let slow = Action::Delay(Duration::from_millis(700));
-    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, slow).volume("in-flight"));
+    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).volume("in-flight").once());
     theatre.attach("in-flight");
     theatre.publishing("in-flight").await;
 
     old.signal("TERM").await;
     old.logged("stopping: letting what is in flight end and handing the leases back").await;
     theatre.attach("next");
+    theatre.driver().release();
     let next = theatre.attached("next").await;
     assert_eq!(old.exit().await, Some(0), "{}", old.stderr());
 

@@ -3,7 +3,7 @@
 use csi_control_plane::sandbox::api::{Identity, kubeconfig};
 use csi_control_plane::sandbox::stage::Stage;
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::program::{Program, eventually, role};
 use crate::theatre::Theatre;
@@ -83,9 +83,10 @@ async fn is_visible(daemon: &Program, reason: &str) {
 #[tokio::test]
 async fn an_api_that_cannot_be_reached_is_waited_for() {
     let theatre = Theatre::open().await;
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Bound as long as the test lasts, so that nobody else takes the port, and nobody listens.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = closed.local_addr().unwrap();
-    drop(closed);
     let path = theatre.path("unreachable.kubeconfig");
     kubeconfig::write(&path, &format!("http://{address}"), None).unwrap();
     let mut daemon = theatre.daemon_with("daemon", |config| {

@@ -71,8 +71,13 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
+/// Ends a process when the tests end without having ended it: who is killed drops nothing. The end of its input tells it.
+const GUARD: &str = r#"trap '' INT TERM HUP; read -r _; kill -9 "$1" 2>/dev/null"#;
+
 /// A process that runs.
 pub(crate) struct Program {
+    /// Dropped before the process that it watches is reaped, and whose number may then be another's.
+    _guard: Child,
     child: Child,
     stderr: Arc<Mutex<String>>,
     /// Holds the task that reads its standard error.
@@ -83,6 +88,10 @@ impl Program {
     /// Starts it.
     pub(crate) fn start<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Self {
         let mut child = command(arguments, variables).spawn().unwrap();
+        let mut guard = Command::new("sh");
+        guard.args(["-c", GUARD, "guard", &child.id().expect("it runs").to_string()]).kill_on_drop(true);
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let guard = guard.spawn().unwrap();
         let stderr = Arc::new(Mutex::new(String::new()));
         let (reader, _) = Tasks::new("program");
         let (source, lines) = (child.stderr.take().unwrap(), Arc::clone(&stderr));
@@ -94,7 +103,7 @@ impl Program {
                 line.clear();
             }
         });
-        Self { child, stderr, reader }
+        Self { _guard: guard, child, stderr, reader }
     }
 
     /// Its process id.
@@ -125,6 +134,12 @@ impl Program {
         let pid = self.id();
         let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {pid}")]).status().await.unwrap();
         assert!(sent.success(), "signal {name}");
+    }
+
+    /// Whether SIGSTOP has come to it.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        status.lines().any(|line| line.starts_with("State:") && line.contains("stopped"))
     }
 
     /// Waits for its end and tells its exit code; `None`: a signal ended it.

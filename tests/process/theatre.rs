@@ -18,8 +18,10 @@ use crate::program::{Program, eventually};
 pub(crate) const DRIVER: &str = "demo.csi.example.com";
 /// The one node.
 pub(crate) const NODE: &str = "node-1";
-/// The Lease's timing in these tests.
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
+/// The Lease's timing in these tests: a busy machine may stop everything for a while, and nobody loses it.
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
+/// Within this comes what waits for nothing, on a busy machine too: neither for a Lease to expire nor for a call's deadline.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// The stage and its surroundings.
 pub(crate) struct Theatre {
@@ -69,9 +71,9 @@ impl Theatre {
         let path = self.path(&format!("{user}.kubeconfig"));
         kubeconfig::write(&path, &self.stage.url().unwrap(), Some(&Stage::token(user).into())).unwrap();
         json!({
-            "csi": {"endpoint": format!("unix://{}", self.path("csi.sock").display()), "timeout": "10s"},
+            "csi": {"endpoint": format!("unix://{}", self.path("csi.sock").display()), "timeout": "30s"},
             "kubernetes": {"kubeconfig": path},
-            "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+            "leaderElection": {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "500ms"},
             "diagnostics": {"listen": "127.0.0.1:0"},
             "runtime": {"workerThreads": 2},
             "roles": {"attacher": {"retry": {"initial": "100ms", "max": "1s"}}, "reconciler": {"interval": "1m"}},

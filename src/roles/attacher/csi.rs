@@ -182,6 +182,8 @@ impl Attempt<'_> {
                 perform::unpublish(self.desk, *unpublish, self.done.secret.as_ref()).await?;
                 self.operation = None;
                 self.done.unpublished = true;
+                // What is asked next may be about another volume: the secret was this one's.
+                self.done.secret = None;
                 Ok(())
             }
             Step::RecordAttached(context) => self.record_attached(now, &context).await,

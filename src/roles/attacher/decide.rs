@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record
-//!          (the node has another id than the intent says: unpublish there before it is written over)
+//!          (the intent says another node id or handle: unpublish that before it is written over)
 //! detach:  target ─> secret ─> unpublish ─> release (one write; a second only if others still hold the object)
 //! ```
 //!
@@ -194,12 +194,13 @@ fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
         }
     };
 
-    let preparations = preparations(view, &csi, node_id);
-    let is_ready_to_save = preparations.iter().any(|one| matches!(one, Preparation::SaveIntent(_)));
-    if let Some(left) = left_behind(attachment, node_id).filter(|_| is_ready_to_save && !done.unpublished) {
-        let volume_id = attachment.recorded.volume_handle.clone().unwrap_or_else(|| csi.volume_handle.clone());
-        return Ok(Step::Unpublish(Box::new(Unpublish { volume_id, node_id: left.to_owned() })));
+    if let Some((left, secret)) = left_behind(attachment, &csi, node_id).filter(|_| !done.unpublished) {
+        return Ok(match (secret, &done.secret) {
+            (Some(reference), None) => Step::Prepare(vec![Preparation::ReadSecret(reference)]),
+            _ => Step::Unpublish(Box::new(left)),
+        });
     }
+    let preparations = preparations(view, &csi, node_id);
     if !preparations.is_empty() {
         return Ok(Step::Prepare(preparations));
     }
@@ -212,10 +213,20 @@ fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
     })))
 }
 
-/// The id of the node's former life, where the volume may be published still: a publish whose outcome nobody knows. Once
-/// another id is written over it, nobody would ever unpublish it there (I3).
-fn left_behind<'a>(attachment: &'a Attachment, node_id: &str) -> Option<&'a str> {
-    attachment.recorded.node_id.as_deref().filter(|recorded| attachment.guarded && *recorded != node_id)
+/// What may be published still though it is not what is wanted now, a publish whose outcome nobody knows: to the node's former
+/// life, or the volume that had this one's name before. Once another id or handle is written over it, nobody would ever
+/// unpublish it there (I3). With the secret that its publish had.
+fn left_behind(attachment: &Attachment, csi: &CsiSource, node_id: &str) -> Option<(Unpublish, Option<SecretRef>)> {
+    let recorded = &attachment.recorded;
+    let left_id = recorded.node_id.as_deref().unwrap_or(node_id);
+    let left_handle = recorded.volume_handle.as_deref().unwrap_or(&csi.volume_handle);
+    let is_same_volume = left_handle == csi.volume_handle;
+    if !attachment.guarded || (left_id == node_id && is_same_volume) {
+        return None;
+    }
+    let secret =
+        if is_same_volume { csi.controller_publish_secret_ref.as_deref().cloned() } else { recorded.secret.clone() };
+    Some((Unpublish { volume_id: left_handle.to_owned(), node_id: left_id.to_owned() }, secret))
 }
 
 /// What must still be durable or known before the driver is asked. The secret is read before the attachment is marked: an

@@ -166,6 +166,31 @@ fn i3_a_changed_node_id_is_saved_only_after_the_volume_is_unpublished_from_the_o
 }
 
 #[test]
+fn i3_a_volume_replaced_under_its_name_is_published_only_after_the_one_before_it_is_unpublished() {
+    let mut world = World::prepared();
+    world.set(
+        "/metadata/annotations",
+        json!({
+            "csi.alpha.kubernetes.io/node-id": "id-1",
+            "csi-control-plane.io/volume-handle": "vol-0",
+            "csi-control-plane.io/publish-secret": "ns/old-keys",
+        }),
+    );
+    world.set_volume("/spec/csi/controllerPublishSecretRef", json!({ "namespace": "ns", "name": "new-keys" }));
+    let keys = |name: &str| vec![Preparation::ReadSecret(SecretRef { namespace: "ns".into(), name: name.into() })];
+    // With the secret of the one that it is about.
+    assert_eq!(world.step(), Step::Prepare(keys("old-keys")));
+    world.done.secret = Some(Secret::default());
+    let left = Unpublish { volume_id: "vol-0".into(), node_id: "id-1".into() };
+    assert_eq!(world.step(), Step::Unpublish(Box::new(left)));
+    (world.done.unpublished, world.done.secret) = (true, None);
+    assert_eq!(world.step(), Step::Prepare(keys("new-keys")));
+    world.done.secret = Some(Secret::default());
+    let secret = Some(SecretRef { namespace: "ns".into(), name: "new-keys".into() });
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(Intent { secret, ..intent() })]));
+}
+
+#[test]
 fn an_attached_volume_is_settled_unless_the_driver_disagrees() {
     let mut world = World::prepared();
     world.set("/status", json!({ "attached": true }));

@@ -201,7 +201,7 @@ pub(super) async fn confirm(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     }
     let api = desk.api.use_now()?;
     let name = ObjectName::cluster(&now.attachment.name);
-    let found: VolumeAttachment = api.get(&name).await.map_err(AttemptError::Refresh)?;
+    let found: VolumeAttachment = api.get(&name).await.map_err(AttemptError::Confirm)?;
     desk.confirmed.note(found.metadata.uid.as_deref().unwrap_or_default());
     desk.known.attachments.absorb(found);
     Ok(true)
@@ -227,7 +227,7 @@ pub(super) async fn confirm_volume(desk: &Desk, now: &Objects) -> Result<bool, S
         // Another volume has its name, and the cache is still to learn of it.
         Ok(_) => Err(AttemptError::from(missing()).into()),
         Err(error) if error.kind() == ApiErrorKind::NotFound => Err(AttemptError::from(missing()).into()),
-        Err(error) => Err(AttemptError::Refresh(error).into()),
+        Err(error) => Err(AttemptError::Confirm(error).into()),
     }
 }
 

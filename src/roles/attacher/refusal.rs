@@ -114,9 +114,12 @@ pub enum AttemptError {
     /// The API takes each write and shows none of them.
     #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
     Endless(u32),
-    /// The attachment could not be read again after a conflict.
+    /// The attachment or its volume could not be read again after a conflict.
     #[error("cannot read the object again after a conflict")]
     Refresh(#[source] ApiError),
+    /// The attachment or its volume could not be read before the driver was asked: the cache alone is not trusted with that.
+    #[error("cannot read the object to confirm it before the driver is asked")]
+    Confirm(#[source] ApiError),
 }
 
 impl AttemptError {
@@ -133,7 +136,8 @@ impl AttemptError {
             | Self::RecordAttached(error)
             | Self::Release(error)
             | Self::WriteError(error)
-            | Self::Refresh(error) => error.label(),
+            | Self::Refresh(error)
+            | Self::Confirm(error) => error.label(),
         }
     }
 
@@ -160,7 +164,8 @@ impl AttemptError {
             | Self::RecordAttached(error)
             | Self::Release(error)
             | Self::WriteError(error)
-            | Self::Refresh(error) => Some(error),
+            | Self::Refresh(error)
+            | Self::Confirm(error) => Some(error),
         }
     }
 
@@ -168,7 +173,11 @@ impl AttemptError {
     pub fn says_gone(&self) -> bool {
         matches!(
             self,
-            Self::SaveIntent(error) | Self::RecordAttached(error) | Self::Release(error) | Self::Refresh(error)
+            Self::SaveIntent(error)
+                | Self::RecordAttached(error)
+                | Self::Release(error)
+                | Self::Refresh(error)
+                | Self::Confirm(error)
                 if error.kind() == ApiErrorKind::NotFound
         )
     }

@@ -172,7 +172,9 @@ impl Desk {
             return;
         }
         let message = patch::truncate_message(message, patch::MESSAGE_LIMIT);
-        let code = error.error_code().filter(|_| self.section.error_codes);
+        // Only an attach error has a code in the API.
+        let has_code = self.section.error_codes && now.attachment.direction == Direction::Attach;
+        let code = error.error_code().filter(|_| has_code);
         let must_admit = confirmed_gone && now.attachment.attached;
         if !must_admit && says_the_same(recorded_error(&now.attachment), &message, code) {
             return;

@@ -7,12 +7,18 @@ use thiserror::Error;
 use crate::csi::PublishedOn;
 use crate::proto::ListVolumesResponse;
 
+/// How many pages in a row may bring no volume that was not listed before. A driver may well have empty pages, where it looks
+/// through what is not for us; one that has nothing else has lost its way, and each page is a call.
+const BARREN_PAGES: u32 = 1_000;
+
 /// A pass in progress.
 #[derive(Debug, Default)]
 pub struct Listing {
     volumes: BTreeMap<String, PublishedOn>,
     tokens: BTreeSet<String>,
     pages: u32,
+    /// Pages without news since the last one with any.
+    barren: u32,
 }
 
 /// What to do after a page.
@@ -26,17 +32,31 @@ pub enum Next {
 
 /// The driver's paging leads nowhere.
 #[derive(Debug, PartialEq, Eq, Error)]
-#[error("ListVolumes answered next_token {token:?} a second time, on page {page}: the driver's paging loops")]
-pub struct TokenLoop {
-    token: String,
-    page: u32,
+pub enum PagingError {
+    /// It comes back to where it was.
+    #[error("ListVolumes answered next_token {token:?} a second time, on page {page}: the driver's paging loops")]
+    Loop {
+        /// Seen before.
+        token: String,
+        /// Where it was seen again.
+        page: u32,
+    },
+    /// It goes on without end, with a new token each time.
+    #[error(
+        "ListVolumes went on to page {page}, and the last {BARREN_PAGES} brought no new volume: the driver's paging does not end"
+    )]
+    Endless {
+        /// The last one that was asked for.
+        page: u32,
+    },
 }
 
 impl Listing {
     /// Takes in one page. Entries without a volume say nothing, entries without a status say that nothing is known; of
     /// two entries for one volume the later wins (R21, spec 3).
-    pub fn take(&mut self, page: ListVolumesResponse) -> Result<Next, TokenLoop> {
+    pub fn take(&mut self, page: ListVolumesResponse) -> Result<Next, PagingError> {
         self.pages += 1;
+        let known = self.volumes.len();
         for entry in page.entries {
             let Some(volume) = entry.volume else { continue };
             let on = entry.status.map_or(PublishedOn::Unknown, |status| {
@@ -48,7 +68,11 @@ impl Listing {
             return Ok(Next::Complete);
         }
         if !self.tokens.insert(page.next_token.clone()) {
-            return Err(TokenLoop { token: page.next_token, page: self.pages });
+            return Err(PagingError::Loop { token: page.next_token, page: self.pages });
+        }
+        self.barren = if self.volumes.len() > known { 0 } else { self.barren + 1 };
+        if self.barren >= BARREN_PAGES {
+            return Err(PagingError::Endless { page: self.pages });
         }
         Ok(Next::Page(page.next_token))
     }
@@ -111,6 +135,26 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "ListVolumes answered next_token \"x\" a second time, on page 3: the driver's paging loops"
+        );
+    }
+
+    #[test]
+    fn pages_without_end_end_the_pass_and_pages_with_news_do_not() {
+        let mut listing = Listing::default();
+        // Twice as many as would be too many, if they brought nothing.
+        for number in 0..2 * BARREN_PAGES {
+            let news = entry(&format!("v{number}"), None);
+            assert!(matches!(listing.take(page(vec![news], &format!("t{number}"))), Ok(Next::Page(_))));
+        }
+        let last = 2 * BARREN_PAGES;
+        for number in last..last + BARREN_PAGES - 1 {
+            let old = entry("v0", Some(&["n1"]));
+            assert!(matches!(listing.take(page(vec![old], &format!("t{number}"))), Ok(Next::Page(_))));
+        }
+        let error = listing.take(page(vec![], "one too many")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ListVolumes went on to page 3000, and the last 1000 brought no new volume: the driver's paging does not end"
         );
     }
 

@@ -16,7 +16,7 @@ use crate::telemetry::names;
 
 use super::NAME;
 use super::config::ReconcilerSection;
-use super::listing::{Listing, Next, TokenLoop};
+use super::listing::{Listing, Next, PagingError};
 
 /// The role.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum PassError {
         source: RpcError,
     },
     #[error(transparent)]
-    Loop(#[from] TokenLoop),
+    Paging(#[from] PagingError),
     #[error(transparent)]
     TermOver(#[from] TermOver),
 }
@@ -123,7 +123,8 @@ impl PassError {
     fn label(&self) -> &'static str {
         match self {
             Self::Page { source, .. } => source.label(),
-            Self::Loop(_) => "TokenLoop",
+            Self::Paging(PagingError::Loop { .. }) => "TokenLoop",
+            Self::Paging(PagingError::Endless { .. }) => "EndlessPages",
             Self::TermOver(_) => "TermOver",
         }
     }

@@ -1,6 +1,7 @@
 //! What the daemon asks of the API, request by request.
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tonic::Code;
 
@@ -65,4 +66,23 @@ async fn an_error_that_stays_the_same_is_written_once() {
     world.driver_until("five attempts", |_| world.publishes(&volume).len() >= 5).await;
     let statuses = written(&world).into_iter().filter(|it| it.contains("/status")).count();
     assert_eq!(statuses, 1);
+}
+
+#[tokio::test]
+async fn a_detach_error_that_stays_the_same_is_written_once() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": false } } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    api(&world).audit().clear();
+    let refused = Action::fail(Code::Internal, "always the same");
+    world.driver().inject(Fault::on(Method::ControllerUnpublishVolume, refused));
+    world.detach(&attachment).await;
+    world.detach_failed(&attachment, "always the same").await;
+    world.driver_until("five attempts", |_| world.unpublishes(&volume).len() >= 5).await;
+    let statuses = written(&world).into_iter().filter(|it| it.contains("/status")).count();
+    assert_eq!(statuses, 1);
+    world.driver().clear_faults();
+    world.gone::<VolumeAttachment>(&attachment).await;
 }

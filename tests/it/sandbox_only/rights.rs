@@ -3,9 +3,11 @@
 use csi_control_plane::sandbox::api::{Grant, Identity, PolicyRule};
 use csi_control_plane::sandbox::stage::{Daemon, Stage};
 
+use serde_json::Value;
+
 use super::{api, user};
 use crate::objects;
-use crate::world::{World, bounded};
+use crate::world::World;
 
 /// Group, resource, verbs: what the shipped role has for both roles of the daemon.
 const RIGHTS: &[(&str, &str, &[&str])] = &[
@@ -95,12 +97,8 @@ async fn a_missing_right_to_list_shows_on_the_status_page_and_is_got_over_when_g
     for plural in ["volumeattachments", "persistentvolumes", "csinodes"] {
         let world = World::new().await;
         let daemon = start(&world, (plural, "list")).await;
-        let told = async {
-            while !world.status(&daemon).await["caches"].to_string().contains("forbidden") {
-                tokio::task::yield_now().await;
-            }
-        };
-        bounded("a cache that says what is forbidden", told).await;
+        let told = |status: &Value| status["caches"].to_string().contains("forbidden");
+        world.shows(&daemon, "a cache that says what is forbidden", told).await;
         let (node, volume) = (world.node("node").await, world.volume("pv").await);
         let attachment = world.attach(&volume, &node).await;
         admit(&world, ("", ""));
