@@ -388,7 +388,11 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         61,
         "volumes that people made are protected and deleted",
-        Tests(&["r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_when_released"]),
+        Tests(&[
+            "r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_when_released",
+            "r61_a_volume_that_people_made_of_a_class_that_provisions_nothing_is_deleted_when_released",
+            "r61_a_volume_that_people_made_misses_no_secret",
+        ]),
     ),
     (62, "labels of Leases that are malformed", Tests(&["labels_that_the_api_would_refuse_are_refused_here"])),
     (

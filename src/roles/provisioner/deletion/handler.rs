@@ -151,9 +151,8 @@ impl Attempt<'_> {
         let class = volume.spec.storage_class_name.as_deref();
         let class = class.and_then(|class| desk.known.classes.get(&ObjectName::cluster(class)));
         let class = class.as_deref().filter(|class| class.provisioner == desk.rules.driver);
-        let found =
-            for_deletion(volume, class.map(|class| &class.parameters), &desk.section.deletion_secret_namespaces)?;
-        match found {
+        let (parameters, allowed) = (class.map(|class| &class.parameters), &desk.section.deletion_secret_namespaces);
+        match for_deletion(volume, parameters, allowed, &desk.rules.driver)? {
             DeletionSecret::At(reference) => Ok(Some(reference)),
             DeletionSecret::None => Ok(None),
             DeletionSecret::Unknown(why) if desk.section.delete_without_secret => {
