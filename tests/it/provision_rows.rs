@@ -17,7 +17,10 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         1,
         "a snapshot that was left protected is let go of",
-        Tests(&["r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts"]),
+        Tests(&[
+            "r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts",
+            "r1_a_snapshot_that_goes_and_has_lost_its_content_is_found_by_the_sweep_and_let_go_of",
+        ]),
     ),
     (2, "nodes at one place make one segment", Tests(&["nodes_at_one_place_make_one_segment_r2"])),
     (

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::cluster::patch;
-use crate::cluster::{ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, ObjectName, VolumeSnapshotContent, names};
+use crate::cluster::{
+    ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, Object, ObjectName, PersistentVolume, VolumeSnapshotContent,
+    names,
+};
 use crate::election::TermOver;
 use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
@@ -102,25 +105,38 @@ fn users(desk: &Desk, key: &SourceKey) -> usize {
 }
 
 /// Whether the finalizer is ours to remove: other drivers' provisioners use the same one.
+///
+/// What has lost its volume or its content names no driver any more, and can't be made into a volume by any: the finalizer
+/// keeps nothing but the object, and nobody else would ever take it off.
 async fn is_of_our_driver(desk: &Desk, key: &SourceKey) -> Result<bool, Stop> {
+    let ours = &desk.rules.driver;
     match key.kind {
         SourceKind::Claim => {
-            let claim = desk.known.claims.get(&key.name);
-            let volume = claim.and_then(|claim| claim.spec.volume_name.clone());
-            let volume = volume.and_then(|name| desk.known.volumes.get(&ObjectName::cluster(name)));
-            let driver = volume.and_then(|volume| volume.spec.csi.as_ref().map(|csi| csi.driver.clone()));
-            Ok(driver.as_deref() == Some(&desk.rules.driver))
+            let Some(claim) = desk.known.claims.get(&key.name) else { return Ok(false) };
+            let Some(name) = claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()) else { return Ok(true) };
+            let name = ObjectName::cluster(name);
+            let volume = match desk.known.volumes.get(&name) {
+                Some(volume) => Some(volume),
+                // The watch may be behind.
+                None => fetch::<PersistentVolume>(desk, &name).await?.map(Arc::new),
+            };
+            Ok(volume.is_none_or(|volume| volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == *ours)))
         }
         SourceKind::Snapshot => {
             let Some(snapshot) = desk.known.snapshots.get(&key.name) else { return Ok(false) };
-            let Some(content) = bound_content(&snapshot) else { return Ok(false) };
-            let api = desk.api.use_now()?;
-            match api.get::<VolumeSnapshotContent>(&ObjectName::cluster(content)).await {
-                Ok(content) => Ok(content.driver == desk.rules.driver),
-                Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(false),
-                Err(error) => Err(error.into()),
-            }
+            let Some(content) = bound_content(&snapshot) else { return Ok(true) };
+            let content = fetch::<VolumeSnapshotContent>(desk, &ObjectName::cluster(content)).await?;
+            Ok(content.is_none_or(|content| content.driver == *ours))
         }
+    }
+}
+
+/// Reads what may not be there.
+async fn fetch<K: Object>(desk: &Desk, name: &ObjectName) -> Result<Option<K>, Stop> {
+    match desk.api.use_now()?.get::<K>(name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
