@@ -47,6 +47,8 @@ impl Attempt<'_> {
             Some(intent) => (intent.node.clone(), Some(intent.digest.clone())),
             None => (now.claim.selected_node.clone(), None),
         };
+        // Also where it turns out that this is what another may do better.
+        self.progress.node.clone_from(&node);
         let doubted = intent.as_ref().is_some_and(|intent| intent.doubtful);
         self.progress.unfit = intent.as_ref().is_some_and(|intent| intent.unfit);
         let rules = &desk.asking;
@@ -66,14 +68,13 @@ impl Attempt<'_> {
             driver: desk.rules.driver.clone(),
             class: request.plan.class.clone(),
             class_uid: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
-            node: node.clone(),
+            node,
             requirement: request.requirement.clone(),
             digest: request.digest(),
             doubtful: self.progress.doubtful,
             unfit: self.progress.unfit,
         };
         self.progress.written = Some(written.encode().into());
-        self.progress.node = node;
         self.progress.request = Some(request.into());
         self.note();
         Ok(())

@@ -92,6 +92,8 @@ pub struct Desk {
     pub deleted: Uids,
     /// Whether volumes and attachments were listed since the term began.
     pub relisted: tokio::sync::OnceCell<()>,
+    /// Whether claims were.
+    pub relisted_claims: tokio::sync::OnceCell<()>,
     /// Held while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
     pub source_lock: tokio::sync::Mutex<()>,
     /// The sources that may have lost their last user.
@@ -267,6 +269,12 @@ impl Desk {
             futures::future::join(self.known.volumes.relisted(), self.known.attachments.relisted()).await;
         };
         self.relisted.get_or_init(both).await;
+    }
+
+    /// Waits until claims were listed once since the term began: one that a new leader's watch has not brought yet may need
+    /// the source that seems to be free.
+    pub async fn relist_claims(&self) {
+        self.relisted_claims.get_or_init(|| self.known.claims.relisted()).await;
     }
 }
 

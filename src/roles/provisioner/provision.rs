@@ -292,6 +292,13 @@ impl Attempt<'_> {
                 self.note();
                 self.failure.take().map_or(Ok(()), |failure| Err(failure.into()))
             }
+            Step::Resume => {
+                debug!("the claim carries a mark that is not of this term: resuming what it stands for");
+                self.progress.resume();
+                self.secrets = None;
+                self.note();
+                Ok(())
+            }
             Step::WaitTurn(wait) => Err(Stop::Later(wait)),
             Step::AskCapacity => self.ask_capacity().await,
             Step::AskForHolder(node) => self.ask_for_holder(&node).await,
@@ -312,6 +319,11 @@ impl Attempt<'_> {
             Step::SaveIntent => {
                 let text = self.progress.written.clone().unwrap_or_default();
                 let saved = perform::save_intent(self.desk, &now.claim, &text).await;
+                // Only then it is known to be ours. Where the answer was lost, it is resumed like anybody else's.
+                if saved.is_ok() && self.progress.phase == Phase::Idle {
+                    self.progress.phase = Phase::Marked;
+                    self.note();
+                }
                 self.refresh_after(saved, now).await
             }
             Step::Create => self.create(now).await,
@@ -333,7 +345,7 @@ impl Attempt<'_> {
     /// was begun.
     pub(super) fn fail_before_asking(&mut self, error: AttemptError) -> Result<(), Stop> {
         let state = error.state();
-        if self.progress.phase != Phase::Idle || !state.is_final() {
+        if !self.progress.is_unasked() || !state.is_final() {
             return Err(error.into());
         }
         self.progress.end(state == State::Reschedule);

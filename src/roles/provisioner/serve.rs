@@ -284,6 +284,7 @@ impl Provisioner {
             detaching: Detaching::default(),
             deleted: Uids::default(),
             relisted: tokio::sync::OnceCell::new(),
+            relisted_claims: tokio::sync::OnceCell::new(),
             source_lock: tokio::sync::Mutex::new(()),
             free_sources,
         }

@@ -3,6 +3,7 @@
 mod audit;
 mod faults;
 mod rights;
+mod terms;
 mod traces;
 mod watches;
 

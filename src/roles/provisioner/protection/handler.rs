@@ -35,7 +35,14 @@ impl From<ApiError> for Stop {
 }
 
 /// Works one ticket of the source queue.
-pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, ticket: Ticket<SourceKey>) -> Outcome {
+pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<SourceKey>) -> Outcome {
+    if desk.relisted_claims.get().is_none() && seems_free(&desk, ticket.key()) {
+        tokio::select! {
+            biased;
+            () = desk.term.over() => return Outcome::Retry { cap: None },
+            () = ticket.park(desk.relist_claims()) => {}
+        }
+    }
     let key = ticket.key();
     let result = match key.kind {
         SourceKind::Claim => release(&desk, key, &desk.known.claims, names::FINALIZER_CLONING).await,
@@ -91,6 +98,18 @@ async fn release<K: Cached>(desk: &Desk, key: &SourceKey, cache: &Cache<K>, fina
 fn is_free<K: Cached>(desk: &Desk, key: &SourceKey, source: &K, finalizer: &str) -> bool {
     let held = source.meta().finalizers();
     is_releasable(held, finalizer, || users(desk, key))
+}
+
+/// Whether a source carries our finalizer, and no claim that is known needs it.
+fn seems_free(desk: &Desk, key: &SourceKey) -> bool {
+    let (claims, snapshots) = (&desk.known.claims, &desk.known.snapshots);
+    let is_free = match key.kind {
+        SourceKind::Claim => claims.get(&key.name).map(|it| is_free(desk, key, it.as_ref(), names::FINALIZER_CLONING)),
+        SourceKind::Snapshot => {
+            snapshots.get(&key.name).map(|it| is_free(desk, key, it.as_ref(), names::FINALIZER_SNAPSHOT_SOURCE))
+        }
+    };
+    is_free.unwrap_or(false)
 }
 
 /// How many claims need a source.
