@@ -20,11 +20,12 @@ use super::competition::Holder;
 use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, next_step};
 use super::desk::{Awaited, Desk};
 use super::haste::OnItsWay;
+use super::intent::Intent;
 use super::origin::{Findings, origin};
 use super::perform;
 use super::progress::{Phase, Progress};
 use super::refusal::{AttemptError, Refusal};
-use super::request::check_capabilities;
+use super::request::{NameRule, RequestError, check_capabilities};
 use super::source::{Source, SourceError, Wanted, normalise};
 use super::state::State;
 use super::topology::Term;
@@ -249,13 +250,25 @@ impl Attempt<'_> {
 
     fn place(&self, claim: &Claim) -> Place {
         let desk = self.desk;
-        let name = match &self.progress.request {
-            Some(request) => Some(request.volume_name.clone()),
-            None => desk.asking.names.volume_name(&claim.key.uid).ok(),
-        };
-        let Some(name) = name else { return Place::Free };
+        let Ok(name) = self.volume_name(claim) else { return Place::Free };
         let held = desk.known.volumes.get(&ObjectName::cluster(name));
         desk.place(claim, held.as_deref().or(self.seen.as_ref()))
+    }
+
+    /// The name of the claim's volume: as it was asked for, or is to be.
+    pub(super) fn volume_name(&self, claim: &Claim) -> Result<String, RequestError> {
+        match &self.progress.request {
+            Some(request) => Ok(request.volume_name.clone()),
+            None => self.name_rule(claim).volume_name(&claim.key.uid),
+        }
+    }
+
+    /// How that name is made. What was begun keeps its name, whatever is configured since: the driver knows it by no other.
+    pub(super) fn name_rule(&self, claim: &Claim) -> NameRule {
+        let text = claim.intent.as_deref().filter(|_| self.progress.phase == Phase::Outstanding);
+        let intent = text.and_then(|text| Intent::parse(text).ok());
+        let begun = intent.and_then(|intent| intent.name_rule(&claim.key.uid));
+        begun.unwrap_or_else(|| self.desk.asking.names.clone())
     }
 
     pub(super) fn wanted<'b>(&'b self, claim: &'b Claim) -> Wanted<'b> {
@@ -364,7 +377,7 @@ impl Attempt<'_> {
     /// Whatever has the name of the claim's volume: its going wakes the claim.
     pub(super) fn wait_for_name(&self) {
         let (desk, key) = (self.desk, &self.progress.claim.key);
-        if let Ok(name) = desk.asking.names.volume_name(&key.uid) {
+        if let Ok(name) = self.volume_name(&self.progress.claim) {
             desk.waits.add(Awaited::Name(ObjectName::cluster(name)), key.clone());
         }
     }

@@ -140,7 +140,7 @@ impl Attempt<'_> {
         desk.reporter.provisioned(&class, &source, desk.clock.now().saturating_duration_since(self.begun));
         let told = &self.progress.told;
         let is_news = told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All;
-        if is_news && let Ok(name) = desk.asking.names.volume_name(&claim.key.uid) {
+        if is_news && let Ok(name) = self.volume_name(&claim) {
             let note = format!("Successfully provisioned volume {name}");
             desk.tell_claim(&claim, EventKind::Normal, "ProvisioningSucceeded", &note);
         }
