@@ -396,3 +396,15 @@ fn what_another_node_has_begun_is_left_to_it_and_taken_over_only_from_a_node_tha
     assert_eq!(at(Site::Free { wait: Duration::ZERO, has_room: false }), Step::TakeClaim);
     assert_eq!(at(Site::Here), Step::ConfirmVolume);
 }
+
+#[test]
+fn what_the_driver_has_answered_is_recorded_although_the_term_ends() {
+    let answered = |phase: Phase| World::fresh().planned().in_phase(phase).progress.has_answer();
+    for phase in [created(false), Phase::Ended { reschedule: false, marked: true }, Phase::Saved] {
+        assert!(answered(phase.clone()), "{phase:?}");
+    }
+    assert!(answered(Phase::Rejected("vol-1".into())), "that it can't be used must stand on the claim");
+    for phase in [Phase::Idle, Phase::Marked, Phase::Outstanding] {
+        assert!(!answered(phase.clone()), "{phase:?}: nothing is begun any more");
+    }
+}

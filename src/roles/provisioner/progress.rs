@@ -144,6 +144,12 @@ impl Progress {
         matches!(self.phase, Phase::Outstanding | Phase::Created(_) | Phase::Rejected(_))
     }
 
+    /// Whether the driver has answered, and not all of what that means is recorded: also that a volume can't be used, or
+    /// whoever comes next would store it.
+    pub fn has_answer(&self) -> bool {
+        matches!(self.phase, Phase::Created(_) | Phase::Rejected(_) | Phase::Ended { .. } | Phase::Saved)
+    }
+
     /// A new attempt begins. What was worked out and not asked is worked out again: claim and class may have changed.
     pub fn begin(&mut self) {
         if self.is_unasked() {

@@ -158,7 +158,7 @@ impl Attempt<'_> {
         for _ in 0..MAX_STEPS {
             let now = self.look();
             // Once the term is being wound down nothing is begun; what the driver has answered is still recorded.
-            if self.desk.term.is_over() && !self.has_answer() {
+            if self.desk.term.is_over() && !self.progress.has_answer() {
                 return Err(Stop::TermOver);
             }
             let step = next_step(&self.view(&now));
@@ -203,10 +203,6 @@ impl Attempt<'_> {
             }
         };
         self.ticket.park(others).await;
-    }
-
-    fn has_answer(&self) -> bool {
-        matches!(self.progress.phase, Phase::Created(_) | Phase::Ended { .. } | Phase::Saved)
     }
 
     /// Reads what the caches hold about the claim.
