@@ -189,9 +189,9 @@ impl Detaching {
         self.lock().insert(volume.to_owned(), attachments);
     }
 
-    /// It waits no more.
-    pub fn forget(&self, volume: &str) {
-        self.lock().remove(volume);
+    /// It waits no more. Says whether it did.
+    pub fn forget(&self, volume: &str) -> bool {
+        self.lock().remove(volume).is_some()
     }
 
     /// All that wait, by name.

@@ -1,13 +1,15 @@
-//! A daemon that comes to lead while its view of the claims is old: its watch brings nothing.
+//! A daemon whose view is old: its watch brings nothing, as after it has come to lead, or while it tries again.
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::api::faults::Matching;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use csi_control_plane::sandbox::driver::{Action as DriverAction, Fault as DriverFault, Method};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use tonic::Code;
 
-use super::api;
+use super::{api, by_daemon};
 use crate::supplier::{supplier, unanswered};
 use crate::world::World;
 
@@ -73,4 +75,25 @@ async fn a_new_leader_that_has_not_heard_of_a_restore_leaves_its_snapshot_protec
     assert!(!world.is_marked(&claims.get(&restored).await.unwrap()));
     world.assert_nothing_leaked().await;
     drop(second);
+}
+
+#[tokio::test]
+async fn a_volume_that_somebody_keeps_meanwhile_is_not_deleted_by_another_attempt() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await.name_any();
+    let stuck = DriverAction::fail(Code::Internal, "the shelf is stuck");
+    world.driver().inject(DriverFault::on(Method::DeleteVolume, stuck));
+    world.delete_claim(&claim).await;
+    world.driver_until("a first attempt", |it| !it.calls_of(Method::DeleteVolume).is_empty()).await;
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
+    let keep = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+    world.merge_patch::<PersistentVolume>(&volume, keep).await;
+    let is_ours = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
+    world.until(&volume, "let go of", |it: &PersistentVolume| !is_ours(it)).await;
+    world.driver().clear_faults();
+    api(&world).faults().remove(held);
+    world.assert_nothing_leaked().await;
 }
