@@ -142,6 +142,7 @@ impl Shift {
             self.claims.add(key, activation(Cause::Changed));
         } else {
             self.claims.forget(&key);
+            self.desk.locality.forget(&key.uid);
         }
     }
 

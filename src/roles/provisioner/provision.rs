@@ -145,6 +145,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
         Ok(End::Ignored(why)) => {
             attempt.tell_ignored(why);
             desk.progress.forget(&uid);
+            desk.locality.forget(&uid);
             if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
         }
         Err(Stop::TermOver) => Outcome::Retry { cap: None },
