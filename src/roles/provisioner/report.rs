@@ -176,7 +176,8 @@ impl Attempt<'_> {
         let message = error.message();
         warn!(attempt = self.ticket.attempt() + 1, error = message, "provisioning failed");
         self.ticket.note(message.clone());
-        if self.is_wanted() {
+        // One whose volume object is stored is provisioned, and was told so: what is left is our affair.
+        if self.progress.phase != Phase::Saved && self.is_wanted() {
             let (class, source) = self.labels();
             desk.reporter.provision_failed(&class, &source);
             if matches!(error, AttemptError::Driver(_)) {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod faults;
+mod marks;
 mod rights;
 mod terms;
 mod traces;
