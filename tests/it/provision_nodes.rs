@@ -113,6 +113,9 @@ impl World {
         let affinity = serde_json::to_value(volume.spec.as_ref().unwrap().node_affinity.as_ref().unwrap()).unwrap();
         let terms = json!([{ "matchExpressions": [{ "key": ZONE, "operator": "In", "values": [local.node] }] }]);
         assert_eq!(affinity.pointer("/required/nodeSelectorTerms"), Some(&terms));
+        let source = volume.spec.as_ref().unwrap().csi.as_ref().unwrap();
+        let maker = &source.volume_attributes.as_ref().unwrap()["storage.kubernetes.io/csiProvisionerIdentity"];
+        assert!(maker.ends_with(&format!("-{}-{}", self.driver_name(), local.node)), "{maker}");
         assert_eq!(self.claim_now(claim).await.annotations()[SELECTED_NODE], local.node);
         volume
     }
