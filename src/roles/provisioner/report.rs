@@ -17,7 +17,7 @@ use super::config::EventsChoice;
 use super::decide::Ignored;
 use super::deletion::refusal::DeletionError;
 use super::desk::Desk;
-use super::progress::Phase;
+use super::progress::{Phase, gist};
 use super::provision::Attempt;
 use super::refusal::AttemptError;
 use super::source::{Source, normalise};
@@ -183,9 +183,9 @@ impl Attempt<'_> {
             if matches!(error, AttemptError::Driver(_)) {
                 desk.hints.failed(&class);
             }
-            let text = Some(message.clone());
-            if self.progress.told.failure != text {
-                self.progress.told.failure = text;
+            let news = Some(format!("{} {}", error.label(), gist(&message)));
+            if self.progress.told.failure != news {
+                self.progress.told.failure = news;
                 let note = format!("failed to provision volume: {message}");
                 desk.tell_claim(&self.progress.claim, EventKind::Warning, "ProvisioningFailed", &note);
             }
