@@ -157,12 +157,6 @@ impl<K: Key> WorkQueue<K> {
             .collect()
     }
 
-    /// How long the oldest key has not settled, without a copy of them all.
-    pub fn oldest(&self) -> Option<Duration> {
-        let now = self.0.now();
-        self.0.lock().state.items().map(|(_, item)| now.saturating_sub(item.since)).max()
-    }
-
     /// The queue's name.
     pub fn name(&self) -> &str {
         &self.0.name

@@ -150,7 +150,7 @@ metrics! {
     CAPACITY_OBSOLETE = "csistoragecapacities_obsolete", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and will be deleted automatically. Objects that exist and may need an update are not considered obsolete and therefore not included in this value.";
     /// Age of the oldest claim without a volume.
     CLAIMS_OLDEST = "csi_control_plane_claims_oldest_pending_age_seconds", Kind::Gauge, ["driver_name"],
-        "Seconds since the oldest claim that waits for us to make its volume was seen to want one.";
+        "Seconds since the oldest claim that waits for us to make its volume was created, or was given a node if it waits for its first pod.";
     /// Claims of which the driver has not said the last word.
     CLAIMS_IN_BACKGROUND = "csi_control_plane_claims_in_background", Kind::Gauge, ["driver_name"],
         "Claims for which the driver may be making a volume although its call has ended.";

@@ -235,10 +235,18 @@ fn answers() -> Vec<Scenario> {
     let slow = named("slow", || vec![create(Action::Late(Duration::from_secs(4))).once()]);
     let small = named("too small", || vec![create(Action::Lie(Lie::Size(1 << 20))).once()]);
     let refused = named("refused once", || vec![create(Action::fail(Code::Internal, "no such pool")).once()]);
+    let silent = named("no volume told", || vec![create(Action::Lie(Lie::NoVolume)).once()]);
+    let forgotten = Scenario {
+        name: "source forgotten".to_owned(),
+        faults: || vec![create(Action::Lie(Lie::ForgetSource)).once()],
+        before: vec![source],
+        act: |world| world.claim_from("PersistentVolumeClaim"),
+        ..immediate()
+    };
     let mut stuck = deletion();
     "deletion, slow".clone_into(&mut stuck.name);
     stuck.faults = || vec![Fault::on(Method::DeleteVolume, Action::Late(Duration::from_secs(4))).once()];
-    let all = [late, slow, small, refused];
+    let all = [late, slow, small, refused, silent, forgotten];
     let deleted: Vec<Scenario> = all.iter().map(Scenario::and_deleted).collect();
     all.into_iter().chain(deleted).chain([stuck]).collect()
 }

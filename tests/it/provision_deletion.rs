@@ -155,6 +155,24 @@ async fn r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_
 }
 
 #[tokio::test]
+async fn r61_a_volume_that_people_made_of_a_class_that_provisions_nothing_is_deleted_when_released() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let none = json!({"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"});
+    // A word that no class has, to match claims by; and a class for volumes that are there already.
+    for (short, class) in [("pv-1", world.name("manual")), ("pv-2", world.class("none", none).await)] {
+        let policy = json!({"persistentVolumeReclaimPolicy": "Delete", "storageClassName": class});
+        let volume = world.volume_with(short, policy).await;
+        let claim = world.claim("claim", &class, json!({"spec": {"volumeName": volume}})).await;
+        world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
+        world.delete_claim(&claim).await;
+        world.gone::<PersistentVolume>(&volume).await;
+        assert_eq!(world.deletes(&world.handle(&volume)).len(), 1, "{class}");
+        world.claim_gone(&claim).await;
+    }
+}
+
+#[tokio::test]
 async fn a_volume_whose_handle_is_its_name_is_deleted_like_any_other() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;

@@ -311,3 +311,21 @@ async fn a_claim_that_is_deleted_before_anything_was_begun_is_left_alone() {
     world.claim_gone(&claim).await;
     world.assert_nothing_leaked().await;
 }
+
+#[tokio::test]
+async fn a_claim_that_waits_is_as_old_for_the_next_leader() {
+    const OLDEST: &str = "csi_control_plane_claims_oldest_pending_age_seconds";
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let ours = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name()}}});
+    let claim = world.claim("claim", &world.name("no-such-class"), ours).await;
+    world.claim_told(&claim, "ProvisioningFailed", "not found").await;
+    let is_old = |metrics: &str| figure(metrics, OLDEST, &[]).is_some_and(|age| age >= 3.0);
+    world.metrics_until(&first, "the claim has waited for three seconds", is_old).await;
+    first.stop().await.unwrap();
+    let second = world.daemon_on("second", supplier(json!({}))).await;
+    let shown = |metrics: &str| figure(metrics, OLDEST, &[]).is_some_and(|age| age > 0.0);
+    let metrics = world.metrics_until(&second, "the claim waits", shown).await;
+    assert!(is_old(&metrics), "{metrics}");
+    world.delete_claim(&claim).await;
+}

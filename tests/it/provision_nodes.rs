@@ -113,6 +113,9 @@ impl World {
         let affinity = serde_json::to_value(volume.spec.as_ref().unwrap().node_affinity.as_ref().unwrap()).unwrap();
         let terms = json!([{ "matchExpressions": [{ "key": ZONE, "operator": "In", "values": [local.node] }] }]);
         assert_eq!(affinity.pointer("/required/nodeSelectorTerms"), Some(&terms));
+        let source = volume.spec.as_ref().unwrap().csi.as_ref().unwrap();
+        let maker = &source.volume_attributes.as_ref().unwrap()["storage.kubernetes.io/csiProvisionerIdentity"];
+        assert!(maker.ends_with(&format!("-{}-{}", self.driver_name(), local.node)), "{maker}");
         assert_eq!(self.claim_now(claim).await.annotations()[SELECTED_NODE], local.node);
         volume
     }
@@ -327,6 +330,41 @@ async fn a_driver_that_fails_on_one_node_does_not_hold_up_the_others() {
     world.on_node(&claim, &sound).await;
     broken.driver.clear_faults();
     world.on_node(&stuck, &broken).await;
+}
+
+#[tokio::test]
+async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driver_was_asked() {
+    let world = World::of_nodes().await;
+    let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await);
+    let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
+    let daemons = (first.daemon(&world, hasty.clone()).await, second.daemon(&world, hasty).await);
+    let class = world.class("class", json!({})).await;
+    // Both fail for want of the source, and remember the claim.
+    let clone = world.claim_from("clone", &class, "PersistentVolumeClaim", &world.name("source")).await;
+    for daemon in [&daemons.0, &daemons.1] {
+        let failed = "controller_persistentvolumeclaim_provision_failed_total";
+        let has_failed = |metrics: &str| figure(metrics, failed, &[&class]).is_some_and(|count| count >= 1.0);
+        world.metrics_until(daemon, "it has failed here", has_failed).await;
+    }
+    world.select(&clone, Some(&first.node)).await;
+    let name = world.volume_name(&clone).await;
+    first.driver.inject(unanswered().volume(&name));
+    let of_first = json!({ "metadata": { "annotations": { SELECTED_NODE: first.node } } });
+    let source = world.claim("source", &class, of_first).await;
+    world.on_node(&source, &first).await;
+    first.driver_until("the clone is asked for", |it| !it.creates_of(&name).is_empty()).await;
+    daemons.0.kill();
+    world.delete_claim(&clone).await;
+    // The other daemon has seen that as well when it has made a volume for a claim that came later.
+    let later = world.claim("later", &class, json!({})).await;
+    world.select(&later, Some(&second.node)).await;
+    world.on_node(&later, &second).await;
+    assert!(world.is_marked(&world.claim_now(&clone).await), "the first has asked, and has no answer yet");
+    first.driver.clear_faults();
+    let _back = first.daemon(&world, json!({})).await;
+    world.claim_gone(&clone).await;
+    let is_gone = |it: &Driver| it.state().volumes().values().all(|volume| volume.name != name);
+    first.driver_until("its volume is deleted", is_gone).await;
 }
 
 /// The capacity objects of this world, by node.

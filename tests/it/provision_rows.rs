@@ -17,7 +17,10 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         1,
         "a snapshot that was left protected is let go of",
-        Tests(&["r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts"]),
+        Tests(&[
+            "r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts",
+            "r1_a_snapshot_that_goes_and_has_lost_its_content_is_found_by_the_sweep_and_let_go_of",
+        ]),
     ),
     (2, "nodes at one place make one segment", Tests(&["nodes_at_one_place_make_one_segment_r2"])),
     (
@@ -388,7 +391,11 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         61,
         "volumes that people made are protected and deleted",
-        Tests(&["r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_when_released"]),
+        Tests(&[
+            "r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_when_released",
+            "r61_a_volume_that_people_made_of_a_class_that_provisions_nothing_is_deleted_when_released",
+            "r61_a_volume_that_people_made_misses_no_secret",
+        ]),
     ),
     (62, "labels of Leases that are malformed", Tests(&["labels_that_the_api_would_refuse_are_refused_here"])),
     (

@@ -2,7 +2,7 @@
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -177,6 +177,41 @@ async fn r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts
     world.supplied_with(&restored).await;
     world.snapshot_until(&snapshot, "let go of", |it| it.finalizers() == ["example.com/another"]).await;
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn r1_a_snapshot_that_goes_and_has_lost_its_content_is_found_by_the_sweep_and_let_go_of() {
+    let (world, _, source) = with_source().await;
+    // The least that there may be: nothing but the sweep can find it.
+    let _daemon = world.supplier(json!({"snapshotSweepInterval": "1s"})).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.installed_kind("VolumeSnapshotContent").delete(&snapshot, &DeleteParams::default()).await.unwrap();
+    let held = json!({"metadata": {"finalizers": [names::FINALIZER_SNAPSHOT_SOURCE]}});
+    world.patch_snapshot(SNAPSHOT, &snapshot, held).await;
+    world.installed_kind(SNAPSHOT).delete(&snapshot, &DeleteParams::default()).await.unwrap();
+    world.snapshot_gone(&snapshot).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_goes_and_has_lost_its_volume_is_let_go_of() {
+    let (world, _, source) = with_source().await;
+    let first = world.daemon_on("first", crate::supplier::supplier(json!({}))).await;
+    let volume = world.supplied_with(&source).await.name_any();
+    first.stop().await.unwrap();
+    let add = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": names::FINALIZER_CLONING}]);
+    let claims = world.namespaced::<PersistentVolumeClaim>();
+    let patch = Patch::Json::<()>(serde_json::from_value(add).unwrap());
+    claims.patch(&source, &PatchParams::default(), &patch).await.unwrap();
+    // People throw the object away, and keep the storage.
+    world.merge_patch::<PersistentVolume>(&volume, json!({"metadata": {"finalizers": null}})).await;
+    world.all::<PersistentVolume>().delete(&volume, &DeleteParams::default()).await.unwrap();
+    world.gone::<PersistentVolume>(&volume).await;
+    world.delete_claim(&source).await;
+    world.claim_until(&source, "held", |it| it.metadata.deletion_timestamp.is_some() && is_held(it)).await;
+    let _second = world.daemon_on("second", crate::supplier::supplier(json!({}))).await;
+    world.claim_gone(&source).await;
 }
 
 #[tokio::test]

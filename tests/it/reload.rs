@@ -9,6 +9,7 @@ use csi_control_plane::roles;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt as _;
 use kube::api::Api;
 use serde_json::{Value, json};
 
@@ -207,4 +208,35 @@ async fn a_role_that_comes_without_its_rights_says_so_and_the_others_go_on() {
     let well = world.shows(&daemon, "a healthy daemon", |status| status["overall"] == "healthy").await;
     assert!(!well["caches"].to_string().contains("PersistentVolumeClaim"));
     daemon.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_that_was_asked_for_keeps_its_name_when_names_are_made_in_another_way() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.daemon(crate::supplier::supplier(json!({}))).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(crate::supplier::unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    let before = world.asked(&claim, 1).await.len();
+    let other = json!({"volumeNamePrefix": "other", "volumeNameUuidLength": 20});
+    configure(&world, &daemon, crate::supplier::supplier(other), 1).await;
+    world.asked(&claim, before + 1).await;
+    world.driver().clear_faults();
+    let volume = world.supplied_with(&claim).await;
+    assert_eq!(volume.name_any(), world.volume_name(&claim).await);
+    let later = world.claim("later", &class, json!({})).await;
+    let uid = world.claim_uid(&later).await.replace('-', "");
+    assert_eq!(world.supplied_with(&later).await.name_any(), format!("other-{}", &uid[..20]));
+    world.assert_nothing_leaked().await;
+    // And back, with one on its way that has a short name.
+    world.driver().inject(crate::supplier::unanswered());
+    let last = world.claim("last", &class, json!({})).await;
+    let short = format!("other-{}", &world.claim_uid(&last).await.replace('-', "")[..20]);
+    world.driver_until("asked for", |it| !it.creates_of(&short).is_empty()).await;
+    configure(&world, &daemon, crate::supplier::supplier(json!({})), 2).await;
+    // It is deleted before the new term has got an answer: what was made is found under its own name.
+    world.delete_claim(&last).await;
+    world.driver().clear_faults();
+    world.claim_gone(&last).await;
+    world.assert_nothing_leaked().await;
 }

@@ -14,7 +14,7 @@ pub(crate) enum Mutant {
     NoIntent,
     /// Volume objects are believed to be stored, and are not.
     ForgottenVolume,
-    /// One daemon names the volumes in another way.
+    /// One daemon names the volumes in another way, and so short that the other does not believe what was written down.
     OtherName,
     /// One daemon knows no places: what it resumes it asks for in another way.
     OtherPlaces,
@@ -73,7 +73,7 @@ impl Mutant {
         let provisioner = |line: &str| sound.replace("provisioner:\n", &format!("provisioner:\n    {line}\n"));
         match self {
             Self::NoIntent => provisioner("durableIntent: false"),
-            Self::OtherName if daemon == 1 => provisioner("volumeNamePrefix: other"),
+            Self::OtherName if daemon == 1 => provisioner("volumeNameUuidLength: 7"),
             Self::OtherPlaces if daemon == 1 => provisioner("topology: false"),
             Self::TwoLeaders => sound.replace("leaderElection: {", "leaderElection: { enabled: false,"),
             Self::NoCapacity => sound.replace("capacity: { enabled: true", "capacity: { enabled: false"),

@@ -21,7 +21,7 @@ use super::perform::{during_term, read, save_intent, take_claim};
 use super::progress::{Made, Phase};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
-use super::request::{RequestInput, build};
+use super::request::{ProvisionRules, RequestInput, build};
 use super::state::{self, State};
 use super::topology::{Requirement, Term, TopologyInput, plan_requirement};
 use super::volume::{check_response, persistent_volume};
@@ -47,9 +47,11 @@ impl Attempt<'_> {
             Some(intent) => (intent.node.clone(), Some(intent.digest.clone())),
             None => (now.claim.selected_node.clone(), None),
         };
+        // Also where it turns out that this is what another may do better.
+        self.progress.node.clone_from(&node);
         let doubted = intent.as_ref().is_some_and(|intent| intent.doubtful);
         self.progress.unfit = intent.as_ref().is_some_and(|intent| intent.unfit);
-        let rules = &desk.asking;
+        let rules = &ProvisionRules { names: self.name_rule(&now.claim), ..desk.asking.clone() };
         let attributes_class = self.attributes_class.as_ref();
         let input = RequestInput { claim, class, rules, source, requirement: None, attributes_class };
         // What is wrong with claim and class alone is told before what is wrong with the cluster.
@@ -64,16 +66,16 @@ impl Attempt<'_> {
         }
         let written = Intent {
             driver: desk.rules.driver.clone(),
+            name: Some(request.volume_name.clone()),
             class: request.plan.class.clone(),
             class_uid: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
-            node: node.clone(),
+            node,
             requirement: request.requirement.clone(),
             digest: request.digest(),
             doubtful: self.progress.doubtful,
             unfit: self.progress.unfit,
         };
         self.progress.written = Some(written.encode().into());
-        self.progress.node = node;
         self.progress.request = Some(request.into());
         self.note();
         Ok(())
@@ -122,7 +124,7 @@ impl Attempt<'_> {
         if planned.is_err() && now.claim.selected_node.is_none() {
             desk.waits.add(Awaited::AnyNode, now.claim.key.clone());
         }
-        let others = 512 + desk.rules.driver.len() + now.claim.class.as_ref().map_or(0, String::len);
+        let others = 1024 + desk.rules.driver.len() + now.claim.class.as_ref().map_or(0, String::len);
         Ok((planned?.map(|requirement| fit(requirement, others)), false))
     }
 
@@ -255,7 +257,7 @@ impl Attempt<'_> {
     /// asked again for a claim that somebody else has begun.
     pub(super) async fn confirm_volume(&mut self, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;
-        let name = desk.asking.names.volume_name(&now.claim.key.uid).map_err(AttemptError::from)?;
+        let name = self.volume_name(&now.claim).map_err(AttemptError::from)?;
         self.seen = read(desk, &ObjectName::cluster(name), AttemptError::Confirm).await?;
         if self.seen.is_none() {
             return self.confirm_mark(now).await;

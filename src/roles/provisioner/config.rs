@@ -259,6 +259,7 @@ mod tests {
         assert_eq!(faulty_keys(&section), Vec::<String>::new());
         assert_eq!((section.workers, section.delete_workers()), (100, 100));
         assert_eq!(section.volume_name_prefix, "pvc");
+        assert!(section.topology, "row 20: topology is on");
         assert!(section.immediate_topology && !section.strict_topology && section.prevent_volume_mode_conversion);
     }
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Three rules carry the safety. The driver is asked only after our mark is durable on the claim. The mark leaves the claim
-//! only after a volume object exists, or after the driver has said for good that nothing does. What is asked while an
-//! answer is outstanding is the same, byte by byte, whatever the claim says by then.
+//! only after a volume object exists, or after the driver has said for good that nothing does, or, unasked, by whoever has just
+//! put it there. What is asked while an answer is outstanding is the same, byte by byte, whatever the claim says by then.
 //!
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
@@ -158,6 +158,8 @@ pub enum Step {
     Settled,
     /// Nothing more in this attempt: tell how it ended.
     Conclude,
+    /// Take up what somebody else has begun. No request.
+    Resume,
     /// Give up this attempt.
     Refuse(Refusal),
     /// Read what the API has under the name of the claim's volume.
@@ -200,7 +202,8 @@ pub enum Step {
 pub fn next_step(view: &View<'_>) -> Step {
     let progress = view.progress;
     match &progress.phase {
-        Phase::Created(_) if *view.volume == Place::Ours => owed(view, false).unwrap_or(Step::Settled),
+        phase if is_anothers_mark(view, phase) => Step::Resume,
+        Phase::Created(_) if *view.volume == Place::Ours => owed(view).unwrap_or(Step::Settled),
         Phase::Created(made) => match fate_of(view, made.may_be_saved) {
             Fate::Keep { bound } => Step::SaveVolume { bound },
             Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
@@ -208,19 +211,16 @@ pub fn next_step(view: &View<'_>) -> Step {
         // Whoever comes after us must not store what is being deleted.
         Phase::Rejected(_) if owes_word(view) => Step::SaveIntent,
         Phase::Rejected(volume_id) => secret_then(view, Step::DeleteCreated(volume_id.clone())),
-        Phase::Ended { reschedule } => match owed(view, *reschedule) {
-            Some(release) => release,
-            None => Step::Conclude,
-        },
-        Phase::Saved => owed(view, false).unwrap_or(Step::Settled),
-        Phase::Idle => idle_step(view),
+        Phase::Ended { reschedule, marked } => given_back(view, *reschedule, *marked).unwrap_or(Step::Conclude),
+        Phase::Saved => owed(view).unwrap_or(Step::Settled),
+        Phase::Idle | Phase::Marked => unasked_step(view),
         // Begun by another node's daemon, or by our own before it was restarted.
         Phase::Outstanding if progress.resumed && view.site != Site::Here => match (turn(view), view.site) {
             (Some(step), _) => step,
             // The node that began it is no more: whoever takes the claim resumes it.
             (None, _) => Step::TakeClaim,
         },
-        Phase::Outstanding if *view.volume == Place::Ours => owed(view, false).unwrap_or(Step::Settled),
+        Phase::Outstanding if *view.volume == Place::Ours => owed(view).unwrap_or(Step::Settled),
         Phase::Outstanding if !progress.confirmed => Step::ConfirmVolume,
         Phase::Outstanding => match view.volume {
             Place::Taken(what) => Step::Refuse(Refusal::NameTaken(what.clone())),
@@ -231,14 +231,26 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
 }
 
-/// Nothing was begun, or it came to nothing: only a claim that wants a volume gets further.
-fn idle_step(view: &View<'_>) -> Step {
+/// Whether the claim carries a mark that we did not put there in this term: another node's daemon has, or whoever led before,
+/// and a watch that is behind has hidden it. The driver may have been asked.
+fn is_anothers_mark(view: &View<'_>, phase: &Phase) -> bool {
+    let is_ours = match phase {
+        Phase::Idle => false,
+        // A claim that is another node's by now may be in that node's hands, under the mark that we have left on it.
+        Phase::Marked => view.site == Site::Here,
+        _ => true,
+    };
+    view.present && view.claim.guarded && !is_ours
+}
+
+/// The driver was not asked, or nothing came of it: only a claim that wants a volume gets further.
+fn unasked_step(view: &View<'_>) -> Step {
     if let Some(why) = ignored(view) {
-        return owed(view, false).unwrap_or(Step::Ignore(why));
+        return owed(view).unwrap_or(Step::Ignore(why));
     }
     match view.volume {
         Place::Free => {}
-        Place::Ours => return owed(view, false).unwrap_or(Step::Settled),
+        Place::Ours => return owed(view).unwrap_or(Step::Settled),
         Place::Taken(what) => return Step::Refuse(Refusal::NameTaken(what.clone())),
     }
     if let Some(step) = turn(view) {
@@ -312,10 +324,22 @@ fn secret_then(view: &View<'_>, step: Step) -> Step {
     }
 }
 
-/// The write that takes off the claim what we put there, if something is left to be taken off.
-fn owed(view: &View<'_>, reschedule: bool) -> Option<Step> {
-    let reschedule = reschedule && view.claim.selected_node.is_some() && view.claim.volume_name.is_none();
-    (view.present && (view.claim.guarded || reschedule)).then_some(Step::Release { reschedule })
+/// The write that takes the mark off the claim, if it is there.
+fn owed(view: &View<'_>) -> Option<Step> {
+    (view.present && view.claim.guarded).then_some(Step::Release { reschedule: false })
+}
+
+/// The write that takes off the claim what is left there of what ended: the mark, and the node, if another may do better and
+/// nobody has chosen that already.
+fn given_back(view: &View<'_>, reschedule: bool, marked: bool) -> Option<Step> {
+    let claim = view.claim;
+    // A claim that is another node's by now, or was marked since, is in other hands.
+    if !view.present || claim.guarded && !(marked && view.site == Site::Here) {
+        return None;
+    }
+    let is_same = claim.selected_node.is_some() && claim.selected_node == view.progress.node;
+    let reschedule = reschedule && is_same && claim.volume_name.is_none();
+    (claim.guarded || reschedule).then_some(Step::Release { reschedule })
 }
 
 /// Why the claim gets no volume from us, if so.

@@ -122,14 +122,16 @@ impl World {
 fn a_fresh_claim_is_planned_marked_and_only_then_asked_for() {
     assert_eq!(World::fresh().next(), Step::Plan);
     assert_eq!(World::fresh().planned().next(), Step::SaveIntent);
-    assert_eq!(World::fresh().planned().claimed(marked()).next(), Step::Create);
+    assert_eq!(World::fresh().planned().claimed(marked()).in_phase(Phase::Marked).next(), Step::Create);
     let other =
         json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: "old" } } });
     assert_eq!(
-        World::fresh().planned().claimed(other).next(),
+        World::fresh().planned().claimed(other).in_phase(Phase::Marked).next(),
         Step::SaveIntent,
         "what is written is not what is asked"
     );
+    let unmarked = World::fresh().planned().in_phase(Phase::Marked);
+    assert_eq!(unmarked.next(), Step::SaveIntent, "somebody took the mark off");
 }
 
 #[test]
@@ -315,18 +317,62 @@ fn a_final_answer_takes_the_mark_off_and_with_it_the_node_that_is_full() {
         (json!({}), true, Step::Conclude),
         (both(on_node, json!({ "spec": { "volumeName": "pv-9" } })), true, Step::Conclude),
     ];
+    let ended = |edit: &Value, reschedule, marked| {
+        let world = World::fresh().claimed(edit.clone()).in_phase(Phase::Ended { reschedule, marked });
+        world.with(|w| w.progress.node = Some("node-1".into()))
+    };
     for (edit, reschedule, expected) in cases {
-        let world = World::fresh().claimed(edit.clone()).in_phase(Phase::Ended { reschedule });
-        assert_eq!(world.next(), expected, "{edit} {reschedule}");
+        assert_eq!(ended(&edit, reschedule, true).next(), expected, "{edit} {reschedule}");
     }
-    let gone = World::fresh().claimed(marked()).in_phase(Phase::Ended { reschedule: true }).with(|w| w.present = false);
+    let gone = ended(&marked(), true, true).with(|w| w.present = false);
     assert_eq!(gone.next(), Step::Conclude, "nothing is written on what is gone");
 }
 
 #[test]
+fn what_was_put_on_a_claim_after_its_end_stays() {
+    let ended = |edit: Value, reschedule, marked| {
+        let world = World::fresh().claimed(edit).in_phase(Phase::Ended { reschedule, marked });
+        world.with(|w| w.progress.node = Some("node-1".into()))
+    };
+    let on = |node: &str| json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: node } } });
+    assert_eq!(ended(on("node-2"), true, true).next(), Step::Conclude, "the scheduler has chosen again already");
+    let newer = ended(both(marked(), on("node-2")), true, true);
+    assert_eq!(newer.next(), Step::Release { reschedule: false }, "and our mark is still there");
+    let elsewhere = newer.with(|w| w.site = Site::Elsewhere { look_again: None });
+    assert_eq!(elsewhere.next(), Step::Conclude, "or the other node's is");
+    for reschedule in [false, true] {
+        let unmarked = ended(both(marked(), on("node-1")), reschedule, false);
+        assert_eq!(unmarked.next(), Step::Conclude, "what ended had no mark: this is another's");
+    }
+    assert_eq!(ended(on("node-1"), true, false).next(), Step::Release { reschedule: true });
+}
+
+#[test]
 fn a_mark_that_led_to_nothing_is_taken_off_once_the_claim_is_not_wanted() {
-    let world = World::fresh().claimed(both(marked(), deleting()));
+    let world = World::fresh().claimed(both(marked(), deleting())).in_phase(Phase::Marked);
     assert_eq!(world.next(), Step::Release { reschedule: false }, "marked by us, and never asked for");
+    let gone = world.with(|w| w.present = false);
+    assert_eq!(gone.next(), Step::Ignore(Ignored::Gone));
+}
+
+#[test]
+fn a_mark_that_we_did_not_put_there_is_resumed_and_never_just_taken_off() {
+    let elsewhere = Site::Elsewhere { look_again: None };
+    for (what, edit) in
+        [("wanted", json!({})), ("deleted", deleting()), ("bound", json!({ "spec": { "volumeName": "x" } }))]
+    {
+        for site in [Site::Here, elsewhere, Site::Held] {
+            // It was not there when the claim was planned: another node, or the leader before, was first.
+            let world = World::fresh().planned().claimed(both(marked(), edit.clone())).with(|w| w.site = site);
+            assert_eq!(world.next(), Step::Resume, "{what} {site:?}");
+        }
+        let left = World::fresh().planned().claimed(both(marked(), edit)).in_phase(Phase::Marked);
+        assert_eq!(left.with(|w| w.site = elsewhere).next(), Step::Resume, "{what}: ours, and another node's by now");
+    }
+    let mut resumed = World::fresh().planned().claimed(both(marked(), deleting()));
+    resumed.progress.resume();
+    assert_eq!(resumed.next(), Step::ConfirmVolume);
+    assert_eq!(resumed.with(|w| w.site = elsewhere).next(), Step::Ignore(Ignored::Elsewhere));
 }
 
 #[test]
@@ -349,4 +395,16 @@ fn what_another_node_has_begun_is_left_to_it_and_taken_over_only_from_a_node_tha
     assert_eq!(at(Site::Held), Step::AskForHolder("node-2".into()));
     assert_eq!(at(Site::Free { wait: Duration::ZERO, has_room: false }), Step::TakeClaim);
     assert_eq!(at(Site::Here), Step::ConfirmVolume);
+}
+
+#[test]
+fn what_the_driver_has_answered_is_recorded_although_the_term_ends() {
+    let answered = |phase: Phase| World::fresh().planned().in_phase(phase).progress.has_answer();
+    for phase in [created(false), Phase::Ended { reschedule: false, marked: true }, Phase::Saved] {
+        assert!(answered(phase.clone()), "{phase:?}");
+    }
+    assert!(answered(Phase::Rejected("vol-1".into())), "that it can't be used must stand on the claim");
+    for phase in [Phase::Idle, Phase::Marked, Phase::Outstanding] {
+        assert!(!answered(phase.clone()), "{phase:?}: nothing is begun any more");
+    }
 }

@@ -93,6 +93,8 @@ pub struct Desk {
     pub deleted: Uids,
     /// Whether volumes and attachments were listed since the term began.
     pub relisted: tokio::sync::OnceCell<()>,
+    /// Whether claims were.
+    pub relisted_claims: tokio::sync::OnceCell<()>,
     /// Taken while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
     pub source_turns: SourceTurns,
     /// The uids of the claims for which a grant was found, and that have yet to be begun or are waited for.
@@ -190,9 +192,9 @@ impl Detaching {
         self.lock().insert(volume.to_owned(), attachments);
     }
 
-    /// It waits no more.
-    pub fn forget(&self, volume: &str) {
-        self.lock().remove(volume);
+    /// It waits no more. Says whether it did.
+    pub fn forget(&self, volume: &str) -> bool {
+        self.lock().remove(volume).is_some()
     }
 
     /// All that wait, by name.
@@ -278,6 +280,12 @@ impl Desk {
             futures::future::join(self.known.volumes.relisted(), self.known.attachments.relisted()).await;
         };
         self.relisted.get_or_init(both).await;
+    }
+
+    /// Waits until claims were listed once since the term began: one that a new leader's watch has not brought yet may need
+    /// the source that seems to be free.
+    pub async fn relist_claims(&self) {
+        self.relisted_claims.get_or_init(|| self.known.claims.relisted()).await;
     }
 }
 

@@ -11,9 +11,10 @@ use crate::cluster::{
     BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, IndexName, ObjectName, PersistentVolume, PersistentVolumeClaim,
     Subscription, source_key,
 };
-use crate::queue::{Activation, Cause, WorkQueue};
+use crate::queue::{Activation, Cause, WorkItem, WorkQueue};
 
 use super::claim::{ClaimKey, is_guarded};
+use super::decide::waits_for_consumer;
 use super::desk::{Awaited, Desk};
 use super::interest::{self, Wake};
 use super::protection;
@@ -144,6 +145,7 @@ impl Shift {
             self.claims.add(key, activation(Cause::Changed));
         } else {
             self.claims.forget(&key);
+            self.desk.locality.forget(&key.uid);
         }
     }
 
@@ -247,11 +249,24 @@ impl Shift {
         }
     }
 
+    /// How long a claim has waited for its volume: since it was created, whoever led then. One that had to wait for its first
+    /// pod, and one that has its volume and is still to be let go of, as long as it is in the queue.
+    fn waits_since(&self, item: &WorkItem<ClaimKey>) -> Duration {
+        let (desk, key) = (&self.desk, &item.key);
+        let claim = desk.known.claims.get(&key.name);
+        let Some(claim) = claim.filter(|it| it.metadata.uid.as_deref() == Some(&*key.uid)) else { return item.age };
+        let class = claim.class_name().and_then(|name| desk.known.classes.get(&ObjectName::cluster(name)));
+        let waits_for_us = claim.spec.volume_name.is_none() && !class.is_some_and(|class| waits_for_consumer(&class));
+        let created = claim.metadata.creation_timestamp.as_ref().filter(|_| waits_for_us);
+        let age = created.and_then(|created| Duration::try_from(desk.clock.wall().duration_since(created.0)).ok());
+        age.unwrap_or_default().max(item.age)
+    }
+
     /// Keeps the figures of what waits up to date.
     pub(super) async fn figures(self) {
         loop {
             tokio::time::sleep(FIGURES).await;
-            let oldest = self.claims.oldest();
+            let oldest = self.claims.snapshot().iter().map(|item| self.waits_since(item)).max();
             self.desk.reporter.show(oldest.unwrap_or_default(), self.desk.progress.count());
         }
     }

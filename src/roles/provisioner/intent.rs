@@ -1,13 +1,15 @@
 //! What is written on a claim before the driver is asked for its volume, so that nothing is lost with this process. Pure.
 //!
 //! ```json
-//! {"v":1,"driver":"d","class":{"name":"gold","uid":"…"},"node":"n1","keys":["zone"],"terms":[["z1"],["z2"]],
+//! {"v":1,"driver":"d","name":"pvc-…","class":{"name":"gold","uid":"…"},"node":"n1","keys":["zone"],"terms":[["z1"],["z2"]],
 //!  "preferred":[1,0],"digest":"0011223344556677"}
 //! ```
 //!
 //! A *hint*, which anyone who may edit the claim could have written. All that a request is made of is derived again from the
 //! claim and its class. Taken from here is only what the cluster may have forgotten, the topology and its node, and that only
-//! as far as the class allows it ([`Intent::verify`]). The digest tells whether what is derived now is what was sent then.
+//! as far as the class allows it ([`Intent::verify`]); and the volume's name, which another configuration makes in another
+//! way, and that only if it is made of the claim's own uid ([`Intent::name_rule`]). The digest tells whether what is derived
+//! now is what was sent then.
 //!
 //! Terms stand in the order sent, each with a value for each key, `null` where it has none. `"doubtful":true` is added where
 //! no error of the driver may be taken for its last word any more, `"unfit":true` where a volume that can't be used is being
@@ -20,6 +22,7 @@ use thiserror::Error;
 
 use crate::cluster::StorageClass;
 
+use super::request::NameRule;
 use super::topology::{Requirement, Term, allowed};
 
 /// The one version there is.
@@ -33,6 +36,8 @@ pub const MOST_BYTES: usize = 128 * 1024;
 pub struct Intent {
     /// Who was asked.
     pub driver: String,
+    /// The volume's name.
+    pub name: Option<String>,
     /// The class's name.
     pub class: String,
     /// The class's uid.
@@ -94,6 +99,8 @@ impl IntentError {
 struct Wire {
     v: u32,
     driver: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     class: WireClass,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     node: Option<String>,
@@ -191,9 +198,9 @@ impl Intent {
             preferred = Some(columns.2);
         }
         let class = WireClass { name: self.class.clone(), uid: self.class_uid.clone() };
-        let (driver, node, digest) = (self.driver.clone(), self.node.clone(), self.digest.clone());
-        let (doubtful, unfit) = (self.doubtful, self.unfit);
-        let wire = Wire { v: VERSION, driver, class, node, keys, terms, preferred, digest, doubtful, unfit };
+        let (driver, name, node) = (self.driver.clone(), self.name.clone(), self.node.clone());
+        let (digest, doubtful, unfit) = (self.digest.clone(), self.doubtful, self.unfit);
+        let wire = Wire { v: VERSION, driver, name, class, node, keys, terms, preferred, digest, doubtful, unfit };
         // Texts and numbers alone: there is nothing that could not be written.
         serde_json::to_string(&wire).unwrap_or_default()
     }
@@ -216,6 +223,7 @@ impl Intent {
         };
         Ok(Self {
             driver: wire.driver,
+            name: wire.name,
             class: wire.class.name,
             class_uid: wire.class.uid,
             node: wire.node,
@@ -224,6 +232,12 @@ impl Intent {
             doubtful: wire.doubtful,
             unfit: wire.unfit,
         })
+    }
+
+    /// How the volume's name was made, if it is one that the claim of this uid may have: or an editor could ask for somebody
+    /// else's volume by its name.
+    pub fn name_rule(&self, uid: &str) -> Option<NameRule> {
+        NameRule::of(self.name.as_deref()?, uid)
     }
 
     /// Checks what may be taken from an intent against the class as it is now, and returns it: the requirement that was sent.

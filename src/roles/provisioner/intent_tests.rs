@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::roles::provisioner::fixtures::{DRIVER, class};
 
+const UID: &str = "6f1a0c3d-02e4-4a55-9d7b-1c2b3a495867";
+
 fn term(pairs: &[(&str, &str)]) -> Term {
     Term::new(pairs.iter().copied())
 }
@@ -18,6 +20,7 @@ fn zones(names: &[&str], start: usize) -> Requirement {
 fn intent(requirement: Option<Requirement>) -> Intent {
     Intent {
         driver: DRIVER.into(),
+        name: Some(format!("pvc-{UID}")),
         class: "gold".into(),
         class_uid: "class-1".into(),
         node: Some("n1".into()),
@@ -38,7 +41,8 @@ fn allowing(zones: &[&str]) -> StorageClass {
 fn an_intent_is_written_as_the_documentation_shows_it() {
     let written = intent(Some(zones(&["z1", "z2"], 1))).encode();
     let expected = concat!(
-        r#"{"v":1,"driver":"disk.example.com","class":{"name":"gold","uid":"class-1"},"node":"n1","#,
+        r#"{"v":1,"driver":"disk.example.com","name":"pvc-6f1a0c3d-02e4-4a55-9d7b-1c2b3a495867","#,
+        r#""class":{"name":"gold","uid":"class-1"},"node":"n1","#,
         r#""keys":["zone"],"terms":[["z1"],["z2"]],"preferred":[1,0],"digest":"0011223344556677"}"#
     );
     assert_eq!(written, expected);
@@ -187,4 +191,36 @@ proptest! {
         prop_assert!(cut.requisite.len() == 1 || written(&cut) + others <= MOST_BYTES);
         prop_assert!(!cut.requisite.is_empty(), "no place would mean every place");
     }
+}
+
+#[test]
+fn a_name_is_believed_only_if_it_is_made_of_the_claims_own_uid() {
+    let named = |name: &str| Intent { name: Some(name.to_owned()), ..intent(None) }.name_rule(UID);
+    let rule = |prefix: &str, uuid_length| Some(NameRule { prefix: prefix.to_owned(), uuid_length });
+    let stripped = UID.replace('-', "");
+    assert_eq!(named(&format!("pvc-{UID}")), rule("pvc", None));
+    assert_eq!(named(&format!("my-cluster-{UID}")), rule("my-cluster", None));
+    for length in [8, 20, 32] {
+        assert_eq!(named(&format!("vol-{}", &stripped[..length])), rule("vol", Some(length)));
+    }
+    let other = "0a0b0c0d-02e4-4a55-9d7b-1c2b3a495867";
+    let strangers = [
+        format!("pvc-{other}"),
+        format!("pvc-{}", &stripped[..7]),
+        format!("pvc-{}", &stripped[1..20]),
+        format!("pvc-{stripped}0"),
+        UID.to_owned(),
+        format!("-{UID}"),
+        format!("PVC-{UID}"),
+        format!("pvc{UID}"),
+        format!("{}-{UID}", "a".repeat(253)),
+        format!("pvc-{UID}-1"),
+        "production-database".to_owned(),
+        String::new(),
+    ];
+    for name in strangers {
+        assert_eq!(named(&name), None, "{name}");
+    }
+    assert_eq!(intent(None).name_rule(""), None);
+    assert_eq!(Intent { name: None, ..intent(None) }.name_rule(UID), None, "of a version that wrote none");
 }

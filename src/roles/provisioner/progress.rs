@@ -1,14 +1,17 @@
 //! What a term knows of a claim beyond what the API shows: what the driver was asked, and what it has answered. Pure.
 //!
 //! ```text
-//!            Create                 OK                    PV stored            mark removed
-//!   Idle ─────────────> Outstanding ───────> Created ───────────────> Saved ───────────────> (forgotten)
-//!    ▲  ▲                │  │ ▲  │             │ wanted by nobody
-//!    │  └── no answer ───┘  │ │  │ unfit        ▼
-//!    │      that is final ──┼─┘  └────────> Rejected ── DeleteVolume ─┐
-//!    │                      │ final: nothing exists                   │
-//!    └──── mark removed ── Ended <────────────────────────────────────┘
+//!        mark          Create                 OK                    PV stored            mark removed
+//!   Idle ────> Marked ────────> Outstanding ───────> Created ───────────────> Saved ───────────────> (forgotten)
+//!    ▲ │         (no mark: Idle)  ▲ │ ▲  │             │ wanted by nobody
+//!    │ └── somebody else's mark ──┘ │ │  │ unfit        ▼
+//!    │         no final answer ─────┼─┘  └────────> Rejected ── DeleteVolume ─┐
+//!    │                              │ final: nothing exists                   │
+//!    └──────── mark removed ────── Ended <────────────────────────────────────┘
 //! ```
+//!
+//! Whose mark is on a claim decides what may be done about it: `Marked` is left without a word to the driver only because we
+//! put the mark there in this term and have not asked since. A mark that is met in any other way is another's, who may have.
 //!
 //! A phase is left on a final answer only. What happens to the claim meanwhile (its node is taken away, it is bound to
 //! something else, deleted, or gone by force) never clears it: that is how the Go sidecar leaks (spec 2.4).
@@ -50,8 +53,11 @@ pub struct Progress {
 /// How far a claim is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Phase {
-    /// The driver has not been asked in this term, or has answered for good and nothing came of it.
+    /// The driver has not been asked in this term, or has answered for good and nothing came of it. No mark on the claim is
+    /// ours.
     Idle,
+    /// The claim carries our mark since a moment ago, and the driver was not asked yet.
+    Marked,
     /// The driver may be at it: asked without a final answer, or asked by somebody before us.
     Outstanding,
     /// The volume exists, and no PersistentVolume tells of it yet.
@@ -62,6 +68,8 @@ pub enum Phase {
     Ended {
         /// And so is the node that the scheduler chose.
         reschedule: bool,
+        /// A mark on the claim is the one of what ended. Else it was put there since, by somebody else.
+        marked: bool,
     },
     /// The PersistentVolume exists. The mark is still to be removed.
     Saved,
@@ -81,8 +89,30 @@ pub struct Made {
 pub struct Told {
     /// That it is being provisioned.
     pub provisioning: bool,
-    /// Why it failed last.
+    /// Why it failed last, without what is new in each of a driver's answers: [`gist`].
     pub failure: Option<String>,
+}
+
+/// What an error says, without the ids of requests that drivers put into their texts: two that differ in nothing else are the
+/// same news. An id is a run of eight or more hexadecimal digits and dashes with a number in it.
+pub fn gist(text: &str) -> String {
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_id = |word: &str| {
+        word.len() >= 8
+            && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+            && word.contains(|c: char| c.is_ascii_digit())
+    };
+    let mut gist = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        gist.push_str(if is_id(word) { "…" } else { word });
+        let mut others = after.chars();
+        gist.extend(others.next());
+        rest = others.as_str();
+    }
+    gist
 }
 
 impl Phase {
@@ -90,6 +120,7 @@ impl Phase {
     pub fn label(&self) -> &'static str {
         match self {
             Self::Idle => "not asked for",
+            Self::Marked => "marked, not asked for",
             Self::Outstanding => "in background",
             Self::Created(_) => "created, not stored",
             Self::Rejected(_) => "unusable, to be deleted",
@@ -102,11 +133,11 @@ impl Phase {
 impl Progress {
     /// A claim at first sight. One that is marked was begun by somebody who is not here to tell how far it got.
     pub fn at_first_sight(claim: Claim) -> Self {
-        let phase = if claim.guarded { Phase::Outstanding } else { Phase::Idle };
-        Self {
-            resumed: claim.guarded,
+        let guarded = claim.guarded;
+        let mut progress = Self {
+            resumed: false,
             claim,
-            phase,
+            phase: Phase::Idle,
             request: None,
             written: None,
             node: None,
@@ -114,7 +145,20 @@ impl Progress {
             unfit: false,
             confirmed: false,
             told: Told::default(),
+        };
+        if guarded {
+            progress.resume();
         }
+        progress
+    }
+
+    /// The claim carries a mark that is not ours: whoever put it there may have asked the driver, and nothing of what we
+    /// know holds for that.
+    pub fn resume(&mut self) {
+        self.phase = Phase::Outstanding;
+        (self.request, self.written, self.node) = (None, None, None);
+        (self.doubtful, self.unfit) = (false, false);
+        (self.confirmed, self.resumed) = (false, true);
     }
 
     /// Whether a volume may exist at the driver that only this entry, or the claim's mark, tells of.
@@ -122,17 +166,48 @@ impl Progress {
         matches!(self.phase, Phase::Outstanding | Phase::Created(_) | Phase::Rejected(_))
     }
 
+    /// Whether the driver has answered, and not all of what that means is recorded: also that a volume can't be used, or
+    /// whoever comes next would store it.
+    pub fn has_answer(&self) -> bool {
+        matches!(self.phase, Phase::Created(_) | Phase::Rejected(_) | Phase::Ended { .. } | Phase::Saved)
+    }
+
     /// A new attempt begins. What was worked out and not asked is worked out again: claim and class may have changed.
     pub fn begin(&mut self) {
-        if self.phase == Phase::Idle {
+        if self.is_unasked() {
             (self.request, self.written) = (None, None);
         }
     }
 
+    /// Whether the driver owes no answer and has given none that is still to be acted on.
+    pub fn is_unasked(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Marked)
+    }
+
     /// The driver's answer was final: nothing exists.
     pub fn end(&mut self, reschedule: bool) {
-        self.phase = Phase::Ended { reschedule };
+        let marked = self.phase != Phase::Idle;
+        self.phase = Phase::Ended { reschedule, marked };
         (self.request, self.written) = (None, None);
         (self.doubtful, self.unfit) = (false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gist;
+
+    #[test]
+    fn ids_of_requests_are_no_news_and_everything_else_is() {
+        let said = |id: &str, what: &str| format!("rpc error: {what}: RequestID: {id}, pool \"gold\" (7 of 12 GiB)");
+        let full = |id: &str| gist(&said(id, "full"));
+        assert_eq!(full("3f2b1c0a-02e4-4a55-9d7b-1c2b3a495867"), full("0a0b0c0d-02e4-4a55-9d7b-1c2b3a495867"));
+        assert_eq!(full("deadbeef01"), full("0123456789"));
+        assert_ne!(full("0123456789"), gist(&said("0123456789", "denied")));
+        // What is short, or a word, stays.
+        for text in ["node n1 is down", "facade-deed", "vol-1 of 12", "2 of 3", "größer als 5", "", "decade"] {
+            assert_eq!(gist(text), text);
+        }
+        assert_eq!(gist("12345678"), "…");
     }
 }

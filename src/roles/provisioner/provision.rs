@@ -20,11 +20,12 @@ use super::competition::Holder;
 use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, next_step};
 use super::desk::{Awaited, Desk};
 use super::haste::OnItsWay;
+use super::intent::Intent;
 use super::origin::{Findings, origin};
 use super::perform;
 use super::progress::{Phase, Progress};
 use super::refusal::{AttemptError, Refusal};
-use super::request::check_capabilities;
+use super::request::{NameRule, RequestError, check_capabilities};
 use super::source::{Source, SourceError, Wanted, normalise};
 use super::state::State;
 use super::topology::Term;
@@ -146,6 +147,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
             attempt.tell_ignored(why);
             desk.progress.forget(&uid);
             desk.dismiss(&attempt.progress.claim);
+            desk.locality.forget(&uid);
             if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
         }
         Err(Stop::TermOver) => Outcome::Retry { cap: None },
@@ -164,7 +166,7 @@ impl Attempt<'_> {
         for _ in 0..MAX_STEPS {
             let now = self.look();
             // Once the term is being wound down nothing is begun; what the driver has answered is still recorded.
-            if self.desk.term.is_over() && !self.has_answer() {
+            if self.desk.term.is_over() && !self.progress.has_answer() {
                 return Err(Stop::TermOver);
             }
             let step = next_step(&self.view(&now));
@@ -211,10 +213,6 @@ impl Attempt<'_> {
         self.ticket.park(others).await;
     }
 
-    fn has_answer(&self) -> bool {
-        matches!(self.progress.phase, Phase::Created(_) | Phase::Ended { .. } | Phase::Saved)
-    }
-
     /// Reads what the caches hold about the claim.
     fn look(&mut self) -> Now {
         let desk = self.desk;
@@ -256,13 +254,25 @@ impl Attempt<'_> {
 
     fn place(&self, claim: &Claim) -> Place {
         let desk = self.desk;
-        let name = match &self.progress.request {
-            Some(request) => Some(request.volume_name.clone()),
-            None => desk.asking.names.volume_name(&claim.key.uid).ok(),
-        };
-        let Some(name) = name else { return Place::Free };
+        let Ok(name) = self.volume_name(claim) else { return Place::Free };
         let held = desk.known.volumes.get(&ObjectName::cluster(name));
         desk.place(claim, held.as_deref().or(self.seen.as_ref()))
+    }
+
+    /// The name of the claim's volume: as it was asked for, or is to be.
+    pub(super) fn volume_name(&self, claim: &Claim) -> Result<String, RequestError> {
+        match &self.progress.request {
+            Some(request) => Ok(request.volume_name.clone()),
+            None => self.name_rule(claim).volume_name(&claim.key.uid),
+        }
+    }
+
+    /// How that name is made. What was begun keeps its name, whatever is configured since: the driver knows it by no other.
+    pub(super) fn name_rule(&self, claim: &Claim) -> NameRule {
+        let text = claim.intent.as_deref().filter(|_| self.progress.phase == Phase::Outstanding);
+        let intent = text.and_then(|text| Intent::parse(text).ok());
+        let begun = intent.and_then(|intent| intent.name_rule(&claim.key.uid));
+        begun.unwrap_or_else(|| self.desk.asking.names.clone())
     }
 
     pub(super) fn wanted<'b>(&'b self, claim: &'b Claim) -> Wanted<'b> {
@@ -299,6 +309,13 @@ impl Attempt<'_> {
                 self.note();
                 self.failure.take().map_or(Ok(()), |failure| Err(failure.into()))
             }
+            Step::Resume => {
+                debug!("the claim carries a mark that is not of this term: resuming what it stands for");
+                self.progress.resume();
+                self.secrets = None;
+                self.note();
+                Ok(())
+            }
             Step::WaitTurn(wait) => Err(Stop::Later(wait)),
             Step::AskCapacity => self.ask_capacity().await,
             Step::AskForHolder(node) => self.ask_for_holder(&node).await,
@@ -319,6 +336,11 @@ impl Attempt<'_> {
             Step::SaveIntent => {
                 let text = self.progress.written.clone().unwrap_or_default();
                 let saved = perform::save_intent(self.desk, &now.claim, &text).await;
+                // Only then it is known to be ours. Where the answer was lost, it is resumed like anybody else's.
+                if saved.is_ok() && self.progress.phase == Phase::Idle {
+                    self.progress.phase = Phase::Marked;
+                    self.note();
+                }
                 self.refresh_after(saved, now).await
             }
             Step::Create => self.create(now).await,
@@ -340,7 +362,7 @@ impl Attempt<'_> {
     /// was begun.
     pub(super) fn fail_before_asking(&mut self, error: AttemptError) -> Result<(), Stop> {
         let state = error.state();
-        if self.progress.phase != Phase::Idle || !state.is_final() {
+        if !self.progress.is_unasked() || !state.is_final() {
             return Err(error.into());
         }
         self.progress.end(state == State::Reschedule);
@@ -359,7 +381,7 @@ impl Attempt<'_> {
     /// Whatever has the name of the claim's volume: its going wakes the claim.
     pub(super) fn wait_for_name(&self) {
         let (desk, key) = (self.desk, &self.progress.claim.key);
-        if let Ok(name) = desk.asking.names.volume_name(&key.uid) {
+        if let Ok(name) = self.volume_name(&self.progress.claim) {
             desk.waits.add(Awaited::Name(ObjectName::cluster(name)), key.clone());
         }
     }

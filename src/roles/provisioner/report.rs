@@ -17,7 +17,7 @@ use super::config::EventsChoice;
 use super::decide::Ignored;
 use super::deletion::refusal::DeletionError;
 use super::desk::Desk;
-use super::progress::Phase;
+use super::progress::{Phase, gist};
 use super::provision::Attempt;
 use super::refusal::AttemptError;
 use super::source::{Source, normalise};
@@ -144,7 +144,7 @@ impl Attempt<'_> {
         desk.reporter.provisioned(&class, source, desk.clock.now().saturating_duration_since(self.begun));
         let told = &self.progress.told;
         let is_news = told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All;
-        if is_news && let Ok(name) = desk.asking.names.volume_name(&claim.key.uid) {
+        if is_news && let Ok(name) = self.volume_name(&claim) {
             let note = format!("Successfully provisioned volume {name}");
             desk.tell_claim(&claim, EventKind::Normal, "ProvisioningSucceeded", &note);
         }
@@ -180,15 +180,16 @@ impl Attempt<'_> {
         let message = error.message();
         warn!(attempt = self.ticket.attempt() + 1, error = message, "provisioning failed");
         self.ticket.note(message.clone());
-        if self.is_wanted() {
+        // One whose volume object is stored is provisioned, and was told so: what is left is our affair.
+        if self.progress.phase != Phase::Saved && self.is_wanted() {
             let (class, source) = self.labels();
             desk.reporter.provision_failed(&class, source);
             if matches!(error, AttemptError::Driver(_)) {
                 desk.hints.failed(&class);
             }
-            let text = Some(message.clone());
-            if self.progress.told.failure != text {
-                self.progress.told.failure = text;
+            let news = Some(format!("{} {}", error.label(), gist(&message)));
+            if self.progress.told.failure != news {
+                self.progress.told.failure = news;
                 let note = format!("failed to provision volume: {message}");
                 desk.tell_claim(&self.progress.claim, EventKind::Warning, "ProvisioningFailed", &note);
             }

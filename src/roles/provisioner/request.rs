@@ -34,6 +34,10 @@ pub struct NameRule {
     pub uuid_length: Option<usize>,
 }
 
+/// How many digits of a uid nobody hits by making claims until one has the digits of another's volume: 32 bits of chance.
+/// A shorter name is the configured one or none.
+const ENOUGH: usize = 8;
+
 impl NameRule {
     /// The name of the volume of the claim with this uid: for the driver, and of its PersistentVolume.
     pub fn volume_name(&self, uid: &str) -> Result<String, RequestError> {
@@ -50,6 +54,19 @@ impl NameRule {
             return Err(RequestError::VolumeName { prefix: self.prefix.clone(), name });
         }
         Ok(name)
+    }
+
+    /// The rule by which `name` is the name of the volume of the claim of this uid, if there is one: whatever the name
+    /// begins with, it ends in that uid, all of it or at least its first [`ENOUGH`] digits.
+    pub fn of(name: &str, uid: &str) -> Option<Self> {
+        let whole = name.strip_suffix(uid).and_then(|rest| rest.strip_suffix('-'));
+        let rule = if let Some(prefix) = whole {
+            Self { prefix: prefix.to_owned(), uuid_length: None }
+        } else {
+            let (prefix, part) = name.rsplit_once('-')?;
+            Self { prefix: prefix.to_owned(), uuid_length: Some(part.len()).filter(|length| *length >= ENOUGH) }
+        };
+        (rule.volume_name(uid).as_deref() == Ok(name)).then_some(rule)
     }
 }
 

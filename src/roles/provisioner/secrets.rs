@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-use crate::cluster::names::{ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE};
+use crate::cluster::names::{
+    ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY,
+};
 use crate::cluster::{ClaimRef, PersistentVolume, Texts};
 
 use super::parameters::{ParameterError, SecretUse, Template, template};
@@ -183,19 +185,25 @@ pub enum DeletionSecret {
     At(SecretReference),
     /// There is none.
     None,
-    /// The volume is from before the annotations, and its class is gone, or nobody knows whose it was. The Go sidecar deletes
-    /// without a secret then.
+    /// Our driver's provisioner made the volume before there were annotations, and its class is gone, or nobody knows whose
+    /// it was. The Go sidecar deletes without a secret then.
     Unknown(&'static str),
 }
 
 /// Finds the secret that a volume must be deleted with: its annotations say so, or else its class does, as long as both are
 /// there. `namespaces`: where it may be; none given, anywhere.
+///
+/// What is missing is only missed where a secret may have gone into the making, by a provisioner of `driver`. A volume that
+/// people made names any class, most often one that never existed.
 pub fn for_deletion(
     volume: &PersistentVolume,
     class: Option<&BTreeMap<String, String>>,
     namespaces: &[String],
+    driver: &str,
 ) -> Result<DeletionSecret, SecretError> {
     let annotation = |key: &str| volume.metadata.annotation(key);
+    let is_made_by_us = annotation(ANNOTATION_PROVISIONED_BY) == Some(driver);
+    let missing = |why| if is_made_by_us { DeletionSecret::Unknown(why) } else { DeletionSecret::None };
     let noted = annotation(ANNOTATION_DELETION_SECRET_NAME).zip(annotation(ANNOTATION_DELETION_SECRET_NAMESPACE));
     if let Some((name, namespace)) = noted {
         // One of them empty is nobody's writing but an editor's, and names no Secret.
@@ -217,13 +225,13 @@ pub fn for_deletion(
         return Ok(DeletionSecret::None);
     }
     let Some(parameters) = class else {
-        return Ok(DeletionSecret::Unknown("it has no deletion annotations, and its storage class is gone"));
+        return Ok(missing("it has no deletion annotations, and its storage class is gone"));
     };
     if template(parameters, SecretUse::Provisioner)?.is_none() {
         return Ok(DeletionSecret::None);
     }
     let Some(claim) = volume.spec.claim_ref.as_deref() else {
-        return Ok(DeletionSecret::Unknown("it has no deletion annotations and no claimRef"));
+        return Ok(missing("it has no deletion annotations and no claimRef"));
     };
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let found = resolve(parameters, SecretUse::Provisioner, SecretOwner::of_claim_ref(name, claim))?;

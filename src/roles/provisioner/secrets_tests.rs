@@ -2,6 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 use crate::cluster::{Meta, VolumeSpec};
+use crate::roles::provisioner::fixtures::DRIVER;
 
 /// What Go 1.26's `os.Expand` makes of each, with every name in angle brackets.
 #[rustfmt::skip]
@@ -291,6 +292,7 @@ fn volume(annotations: &[(&str, &str)], class: Option<&str>, claim: bool) -> Per
     }
 }
 
+const PROVISIONED_BY: &str = ANNOTATION_PROVISIONED_BY;
 const SECRET_NAME: &str = ANNOTATION_DELETION_SECRET_NAME;
 const SECRET_NAMESPACE: &str = ANNOTATION_DELETION_SECRET_NAMESPACE;
 
@@ -299,11 +301,11 @@ fn row_28_the_secret_on_the_volume_survives_its_class() {
     let noted = volume(&[(SECRET_NAME, "s"), (SECRET_NAMESPACE, "ns")], Some("gold"), true);
     let other = class("other", "elsewhere");
     for parameters in [None, Some(&other)] {
-        assert_eq!(for_deletion(&noted, parameters, &[]), Ok(DeletionSecret::At(at("ns", "s"))));
+        assert_eq!(for_deletion(&noted, parameters, &[], DRIVER), Ok(DeletionSecret::At(at("ns", "s"))));
     }
     for pair in [("", ""), ("s", ""), ("", "ns")] {
         let empty = volume(&[(SECRET_NAME, pair.0), (SECRET_NAMESPACE, pair.1)], Some("gold"), true);
-        assert_eq!(for_deletion(&empty, Some(&other), &[]), Ok(DeletionSecret::None), "{pair:?}");
+        assert_eq!(for_deletion(&empty, Some(&other), &[], DRIVER), Ok(DeletionSecret::None), "{pair:?}");
     }
 }
 
@@ -316,7 +318,7 @@ fn annotations_that_name_nothing_are_an_error_that_says_so() {
         ("s", "..", "the namespace \"..\""),
     ] {
         let noted = volume(&[(SECRET_NAME, name), (SECRET_NAMESPACE, namespace)], Some("gold"), true);
-        let error = for_deletion(&noted, None, &[]).unwrap_err();
+        let error = for_deletion(&noted, None, &[], DRIVER).unwrap_err();
         assert!(error.to_string().starts_with(told), "{error}");
     }
 }
@@ -325,29 +327,49 @@ fn annotations_that_name_nothing_are_an_error_that_says_so() {
 fn only_allowed_namespaces_are_read_from_annotations() {
     let noted = volume(&[(SECRET_NAME, "s"), (SECRET_NAMESPACE, "kube-system")], Some("gold"), true);
     let allowed = ["storage".to_owned(), "kube-system".to_owned()];
-    assert!(for_deletion(&noted, None, &allowed).is_ok());
-    let error = for_deletion(&noted, None, &allowed[..1]).unwrap_err();
+    assert!(for_deletion(&noted, None, &allowed, DRIVER).is_ok());
+    let error = for_deletion(&noted, None, &allowed[..1], DRIVER).unwrap_err();
     assert!(error.to_string().contains("kube-system/s"), "{error}");
 }
 
 #[test]
 fn a_volume_without_annotations_asks_its_class() {
-    let old = volume(&[], Some("gold"), true);
+    let old = volume(&[(PROVISIONED_BY, DRIVER)], Some("gold"), true);
     let templates = class("${pvc.name}-${pv.name}", "${pvc.namespace}");
-    assert_eq!(for_deletion(&old, Some(&templates), &[]), Ok(DeletionSecret::At(at("shop", "data-pvc-1"))));
-    assert_eq!(for_deletion(&old, Some(&BTreeMap::new()), &[]), Ok(DeletionSecret::None));
-    assert!(matches!(for_deletion(&old, None, &[]), Ok(DeletionSecret::Unknown(_))), "class gone");
-    assert_eq!(for_deletion(&volume(&[], None, true), None, &[]), Ok(DeletionSecret::None), "no class at all");
+    assert_eq!(for_deletion(&old, Some(&templates), &[], DRIVER), Ok(DeletionSecret::At(at("shop", "data-pvc-1"))));
+    assert_eq!(for_deletion(&old, Some(&BTreeMap::new()), &[], DRIVER), Ok(DeletionSecret::None));
+    assert!(matches!(for_deletion(&old, None, &[], DRIVER), Ok(DeletionSecret::Unknown(_))), "class gone");
+    assert_eq!(for_deletion(&volume(&[], None, true), None, &[], DRIVER), Ok(DeletionSecret::None), "no class at all");
     let half = volume(&[(SECRET_NAME, "s")], Some("gold"), true);
-    assert_eq!(for_deletion(&half, Some(&BTreeMap::new()), &[]), Ok(DeletionSecret::None), "one annotation is none");
+    assert_eq!(
+        for_deletion(&half, Some(&BTreeMap::new()), &[], DRIVER),
+        Ok(DeletionSecret::None),
+        "one annotation is none"
+    );
     let annotated = class("${pvc.annotations['a']}", "ns");
-    let error = for_deletion(&old, Some(&annotated), &[]).unwrap_err();
+    let error = for_deletion(&old, Some(&annotated), &[], DRIVER).unwrap_err();
     assert!(matches!(error, SecretError::UnknownTokens { .. }), "annotations are gone with the claim: {error}");
 }
 
 #[test]
 fn row_24_a_volume_without_a_claim_is_deleted_without_a_crash() {
-    let loose = volume(&[], Some("gold"), false);
-    assert!(matches!(for_deletion(&loose, Some(&class("n", "ns")), &[]), Ok(DeletionSecret::Unknown(_))));
-    assert_eq!(for_deletion(&loose, Some(&BTreeMap::new()), &[]), Ok(DeletionSecret::None));
+    let loose = volume(&[(PROVISIONED_BY, DRIVER)], Some("gold"), false);
+    assert!(matches!(for_deletion(&loose, Some(&class("n", "ns")), &[], DRIVER), Ok(DeletionSecret::Unknown(_))));
+    assert_eq!(for_deletion(&loose, Some(&BTreeMap::new()), &[], DRIVER), Ok(DeletionSecret::None));
+}
+
+#[test]
+fn r61_a_volume_that_people_made_misses_no_secret() {
+    // Its class is a mere word to match claims by, or one that provisions nothing.
+    for annotations in [&[][..], &[(PROVISIONED_BY, "another.example.com")]] {
+        for claim in [true, false] {
+            let made = volume(annotations, Some("manual"), claim);
+            assert_eq!(for_deletion(&made, None, &[], DRIVER), Ok(DeletionSecret::None), "{annotations:?} {claim}");
+        }
+        let loose = volume(annotations, Some("gold"), false);
+        assert_eq!(for_deletion(&loose, Some(&class("n", "ns")), &[], DRIVER), Ok(DeletionSecret::None));
+    }
+    let people = volume(&[], Some("gold"), true);
+    let of_class = for_deletion(&people, Some(&class("${pvc.name}", "ns")), &[], DRIVER);
+    assert_eq!(of_class, Ok(DeletionSecret::At(at("ns", "data"))), "a class that is there is asked all the same");
 }

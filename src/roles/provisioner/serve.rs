@@ -271,6 +271,7 @@ impl Provisioner {
             capabilities: capabilities.clone(),
             section: section.clone(),
             known: self.known.clone(),
+            identity: identity(cx, locality.node()),
             locality,
             hints,
             term: term.clone(),
@@ -280,7 +281,6 @@ impl Provisioner {
             events: cx.events.clone(),
             reporter: Reporter::new(cx.meter.clone(), driver.name.clone()),
             clock: cx.clock,
-            identity: identity(cx),
             attacher_finalizer: (self.beside_attacher && attaches).then(|| names::finalizer(&driver.name)),
             progress: ProgressBook::default(),
             haste: Arc::default(),
@@ -288,6 +288,7 @@ impl Provisioner {
             detaching: Detaching::default(),
             deleted: Uids::default(),
             relisted: tokio::sync::OnceCell::new(),
+            relisted_claims: tokio::sync::OnceCell::new(),
             source_turns: SourceTurns::new(cx.clock),
             admitted: Uids::default(),
             free_sources,
@@ -309,10 +310,12 @@ impl Known {
     }
 }
 
-/// What is written on volumes about who made them: `<milliseconds>-<number>-<driver>`, as the Go sidecar does.
-fn identity(cx: &RoleContext) -> String {
+/// What is written on volumes about who made them: `<milliseconds>-<number>-<driver>`, and `-<node>` where each node has a
+/// daemon of its own, as the Go sidecar does.
+fn identity(cx: &RoleContext, node: Option<&str>) -> String {
     let number = (cx.entropy.fraction() * 10_000.0).floor();
-    format!("{}-{number}-{}", cx.clock.wall().as_millisecond(), cx.driver.name)
+    let identity = format!("{}-{number}-{}", cx.clock.wall().as_millisecond(), cx.driver.name);
+    node.map_or_else(|| identity.clone(), |node| format!("{identity}-{node}"))
 }
 
 /// Resolves when a task of the term ended: none of them should before the term is over.

@@ -2,8 +2,10 @@
 
 mod audit;
 mod faults;
+mod marks;
 mod rights;
 mod sources;
+mod terms;
 mod traces;
 mod watches;
 

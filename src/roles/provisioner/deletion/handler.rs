@@ -57,6 +57,16 @@ struct Attempt<'a> {
     /// By the volume's name and by its handle, if that is another.
     operations: Option<(OperationGuard, Option<OperationGuard>)>,
     refreshes: u32,
+    view: Trust,
+}
+
+/// How far the driver may be asked to delete on the word of the cache.
+#[derive(PartialEq, Eq)]
+enum Trust {
+    /// What it shows was just heard, or just read.
+    Fresh,
+    /// The volume had to wait, or has failed before: it is read again first.
+    Old,
 }
 
 /// How an attempt ended well.
@@ -80,7 +90,11 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
         secrets: None,
         operations: None,
         refreshes: 0,
+        view: Trust::Fresh,
     };
+    if desk.detaching.forget(attempt.ticket.key()) || attempt.ticket.attempt() > 0 {
+        attempt.view = Trust::Old;
+    }
     let ended = attempt.work(&first).await;
     let finished = attempt.deleted && (attempt.finished || attempt.gone);
     drop(attempt);
@@ -107,7 +121,6 @@ impl Attempt<'_> {
     async fn work(&mut self, first: &PersistentVolume) -> Result<End, Stop> {
         let desk = self.desk;
         let uid = first.metadata.uid.as_deref().unwrap_or_default();
-        desk.detaching.forget(self.ticket.key());
         for _ in 0..MAX_STEPS {
             let Some(volume) = desk.known.volumes.get(&self.name) else { return Ok(End::Settled) };
             if volume.metadata.uid != first.metadata.uid {
@@ -151,9 +164,8 @@ impl Attempt<'_> {
         let class = volume.spec.storage_class_name.as_deref();
         let class = class.and_then(|class| desk.known.classes.get(&ObjectName::cluster(class)));
         let class = class.as_deref().filter(|class| class.provisioner == desk.rules.driver);
-        let found =
-            for_deletion(volume, class.map(|class| &class.parameters), &desk.section.deletion_secret_namespaces)?;
-        match found {
+        let (parameters, allowed) = (class.map(|class| &class.parameters), &desk.section.deletion_secret_namespaces);
+        match for_deletion(volume, parameters, allowed, &desk.rules.driver)? {
             DeletionSecret::At(reference) => Ok(Some(reference)),
             DeletionSecret::None => Ok(None),
             DeletionSecret::Unknown(why) if desk.section.delete_without_secret => {
@@ -256,7 +268,11 @@ impl Attempt<'_> {
             return Err(DeletionError::Capability { driver: desk.rules.driver.clone(), capability }.into());
         }
         if !self.holds(&csi.volume_handle).await {
+            self.view = Trust::Old;
             return Ok(());
+        }
+        if self.view == Trust::Old {
+            return self.confirm(volume).await;
         }
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();
@@ -268,6 +284,22 @@ impl Attempt<'_> {
         self.operations = None;
         desk.deleted.note(volume.metadata.uid.as_deref().unwrap_or_default());
         info!(volume = csi.volume_handle, "deleted the volume");
+        Ok(())
+    }
+
+    /// Reads the object itself, while nobody else works on the volume: a watch that is behind may have hidden that somebody
+    /// keeps it, has it bound, or has made another of its name. The next look decides.
+    async fn confirm(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
+        let desk = self.desk;
+        let api = desk.api.use_now()?;
+        match api.get::<PersistentVolume>(&self.name).await {
+            Ok(found) if found.metadata.uid == volume.metadata.uid => desk.known.volumes.absorb(found),
+            // Another object has the name: ours is gone.
+            Ok(_) => self.gone = true,
+            Err(error) if error.kind() == ApiErrorKind::NotFound => self.gone = true,
+            Err(error) => return Err(DeletionError::Confirm(error).into()),
+        }
+        self.view = Trust::Fresh;
         Ok(())
     }
 

@@ -43,6 +43,9 @@ pub enum DeletionError {
     /// The secret holds bytes that no CSI request can carry.
     #[error("the deletion secret cannot be used: {0}")]
     SecretNotText(String),
+    /// Whether it is still to be deleted could not be read.
+    #[error("cannot see whether the volume is still to be deleted")]
+    Confirm(#[source] ApiError),
     /// The driver said no, or nothing.
     #[error(transparent)]
     Driver(#[from] RpcError),
@@ -75,9 +78,7 @@ impl DeletionError {
             Self::SecretNotText(_) => "SecretNotText",
             Self::Driver(error) => error.label(),
             Self::Endless(_) => "Endless",
-            Self::Secret(_) | Self::Protect(_) | Self::Remove(_) | Self::Release(_) | Self::Refresh(_) => {
-                self.api().map_or("Unknown", ApiError::label)
-            }
+            _ => self.api().map_or("Unknown", ApiError::label),
         }
     }
 
@@ -90,6 +91,7 @@ impl DeletionError {
     pub fn api(&self) -> Option<&ApiError> {
         match self {
             Self::Secret(error)
+            | Self::Confirm(error)
             | Self::Protect(error)
             | Self::Remove(error)
             | Self::Release(error)

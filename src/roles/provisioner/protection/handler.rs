@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::cluster::patch;
-use crate::cluster::{ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, ObjectName, VolumeSnapshotContent, names};
+use crate::cluster::{
+    ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, Object, ObjectName, PersistentVolume, VolumeSnapshotContent,
+    names,
+};
 use crate::election::TermOver;
 use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
@@ -33,6 +36,13 @@ impl From<ApiError> for Stop {
 
 /// Works one ticket of the source queue.
 pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<SourceKey>) -> Outcome {
+    if desk.relisted_claims.get().is_none() && seems_free(&desk, ticket.key()) {
+        tokio::select! {
+            biased;
+            () = desk.term.over() => return Outcome::Retry { cap: None },
+            () = ticket.park(desk.relist_claims()) => {}
+        }
+    }
     let key = ticket.key().clone();
     let result = match key.kind {
         SourceKind::Claim => release(&desk, &mut ticket, &desk.known.claims, names::FINALIZER_CLONING).await,
@@ -98,6 +108,18 @@ fn is_free<K: Cached>(desk: &Desk, key: &SourceKey, source: &K, finalizer: &str)
     is_releasable(held, finalizer, || users(desk, key))
 }
 
+/// Whether a source carries our finalizer, and no claim that is known needs it.
+fn seems_free(desk: &Desk, key: &SourceKey) -> bool {
+    let (claims, snapshots) = (&desk.known.claims, &desk.known.snapshots);
+    let is_free = match key.kind {
+        SourceKind::Claim => claims.get(&key.name).map(|it| is_free(desk, key, it.as_ref(), names::FINALIZER_CLONING)),
+        SourceKind::Snapshot => {
+            snapshots.get(&key.name).map(|it| is_free(desk, key, it.as_ref(), names::FINALIZER_SNAPSHOT_SOURCE))
+        }
+    };
+    is_free.unwrap_or(false)
+}
+
 /// How many claims need a source.
 fn users(desk: &Desk, key: &SourceKey) -> usize {
     let rules = &desk.rules;
@@ -110,25 +132,38 @@ fn users(desk: &Desk, key: &SourceKey) -> usize {
 }
 
 /// Whether the finalizer is ours to remove: other drivers' provisioners use the same one.
+///
+/// What has lost its volume or its content names no driver any more, and can't be made into a volume by any: the finalizer
+/// keeps nothing but the object, and nobody else would ever take it off.
 async fn is_of_our_driver(desk: &Desk, key: &SourceKey) -> Result<bool, Stop> {
+    let ours = &desk.rules.driver;
     match key.kind {
         SourceKind::Claim => {
-            let claim = desk.known.claims.get(&key.name);
-            let volume = claim.and_then(|claim| claim.spec.volume_name.clone());
-            let volume = volume.and_then(|name| desk.known.volumes.get(&ObjectName::cluster(name)));
-            let driver = volume.and_then(|volume| volume.spec.csi.as_ref().map(|csi| csi.driver.clone()));
-            Ok(driver.as_deref() == Some(&desk.rules.driver))
+            let Some(claim) = desk.known.claims.get(&key.name) else { return Ok(false) };
+            let Some(name) = claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()) else { return Ok(true) };
+            let name = ObjectName::cluster(name);
+            let volume = match desk.known.volumes.get(&name) {
+                Some(volume) => Some(volume),
+                // The watch may be behind.
+                None => fetch::<PersistentVolume>(desk, &name).await?.map(Arc::new),
+            };
+            Ok(volume.is_none_or(|volume| volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == *ours)))
         }
         SourceKind::Snapshot => {
             let Some(snapshot) = desk.known.snapshots.get(&key.name) else { return Ok(false) };
-            let Some(content) = bound_content(&snapshot) else { return Ok(false) };
-            let api = desk.api.use_now()?;
-            match api.get::<VolumeSnapshotContent>(&ObjectName::cluster(content)).await {
-                Ok(content) => Ok(content.driver == desk.rules.driver),
-                Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(false),
-                Err(error) => Err(error.into()),
-            }
+            let Some(content) = bound_content(&snapshot) else { return Ok(true) };
+            let content = fetch::<VolumeSnapshotContent>(desk, &ObjectName::cluster(content)).await?;
+            Ok(content.is_none_or(|content| content.driver == *ours))
         }
+    }
+}
+
+/// Reads what may not be there.
+async fn fetch<K: Object>(desk: &Desk, name: &ObjectName) -> Result<Option<K>, Stop> {
+    match desk.api.use_now()?.get::<K>(name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

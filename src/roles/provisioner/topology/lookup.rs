@@ -28,32 +28,19 @@ pub enum DriverOnNode {
     Keys(Vec<String>),
 }
 
-/// Which keys stand for the driver where no node was chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyVote {
-    /// The keys, sorted.
-    pub keys: Vec<String>,
-    /// How many nodes use them.
-    pub nodes: usize,
-    /// How many nodes use others. More than none is worth a warning: volumes are not placed on those.
-    pub others: usize,
-}
-
 /// The keys that most nodes of the driver have; of equally many, those that come first by name.
 ///
 /// The Go sidecar takes a random node's (its issue 1582). Nodes without keys don't vote: the driver was asked before it
 /// knew where it is.
-pub fn vote(cluster: &dyn Cluster) -> Option<KeyVote> {
+pub fn vote(cluster: &dyn Cluster) -> Option<Vec<String>> {
     let mut votes: BTreeMap<Vec<String>, usize> = BTreeMap::new();
     cluster.each_registration(&mut |keys| {
         if !keys.is_empty() {
             *votes.entry(sorted(keys)).or_default() += 1;
         }
     });
-    let all: usize = votes.values().sum();
     // The first of the greatest: `max_by_key` would take the last.
-    let (keys, nodes) = votes.into_iter().rev().max_by_key(|(_, nodes)| *nodes)?;
-    Some(KeyVote { keys, nodes, others: all - nodes })
+    votes.into_iter().rev().max_by_key(|(_, nodes)| *nodes).map(|(keys, _)| keys)
 }
 
 fn sorted(keys: &[String]) -> Vec<String> {

@@ -20,7 +20,7 @@ mod segment;
 mod term;
 
 pub use affinity::{AffinityError, affinity};
-pub use lookup::{Cluster, DriverOnNode, KeyVote, LocalNode, vote};
+pub use lookup::{Cluster, DriverOnNode, LocalNode, vote};
 pub use requirement::{Requirement, TopologyError, TopologyInput, TopologyState, plan_requirement};
 pub use segment::{Change, Segments};
 pub use term::{MOST_TERMS, Term, TooManyTerms, allowed, flatten};

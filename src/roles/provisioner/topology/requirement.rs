@@ -159,22 +159,6 @@ impl Requirement {
         }
     }
 
-    /// The same for the best `most` places only.
-    #[must_use]
-    pub fn cut(&self, most: usize) -> Self {
-        let preferred: Vec<Term> = self.preferred.iter().take(most).cloned().collect();
-        let requisite = self.requisite.iter().filter(|term| preferred.contains(term)).cloned().collect();
-        Self { requisite, preferred }
-    }
-
-    /// Whether a volume that is reachable from `places` meets this: one of them lies within a requisite place, or holds
-    /// one.
-    pub fn is_met_by(&self, places: &[Term]) -> bool {
-        let meets =
-            |place: &Term| self.requisite.iter().any(|wanted| wanted.is_subset_of(place) || place.is_subset_of(wanted));
-        self.requisite.is_empty() || places.iter().any(meets)
-    }
-
     /// `terms` in order, the preferred ones from the `start`th on.
     fn rotated(terms: Vec<Term>, start: usize) -> Option<Self> {
         if terms.is_empty() {
@@ -214,8 +198,7 @@ fn for_claim(input: &TopologyInput<'_>) -> Result<Option<Requirement>, TopologyE
     let requisite = if !input.allowed.is_empty() {
         distinct(flatten(input.allowed)?)
     } else if input.immediate {
-        let keys =
-            vote(input.cluster).ok_or_else(|| TopologyError::NoTopology { driver: input.driver.to_owned() })?.keys;
+        let keys = vote(input.cluster).ok_or_else(|| TopologyError::NoTopology { driver: input.driver.to_owned() })?;
         aggregate(input, &keys)?
     } else {
         return Ok(None);

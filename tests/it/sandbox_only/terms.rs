@@ -1,0 +1,99 @@
+//! A daemon whose view is old: its watch brings nothing, as after it has come to lead, or while it tries again.
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::api::faults::Matching;
+use csi_control_plane::sandbox::driver::{Action as DriverAction, Fault as DriverFault, Method};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::{api, by_daemon};
+use crate::supplier::{supplier, unanswered};
+use crate::world::World;
+
+/// The requests for claims of the daemon on a host.
+fn claims_of(world: &World, host: &str) -> Matching {
+    Matching::any().user(world.name(host)).resource("persistentvolumeclaims")
+}
+
+fn claims_held(status: &Value) -> Option<u64> {
+    let caches = status["caches"].as_array()?;
+    caches.iter().find(|cache| cache["kind"] == "PersistentVolumeClaim")?["objects"].as_u64()
+}
+
+#[tokio::test]
+async fn a_mark_that_a_new_leader_learns_of_by_a_failed_write_is_not_taken_for_its_own() {
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    world.serving(&first).await;
+    let second = world.daemon_on("second", supplier(json!({}))).await;
+    let late = world.name("late");
+    let ours = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name()}}});
+    let claim = world.claim("claim", &late, ours).await;
+    world.claim_told(&claim, "ProvisioningFailed", &late).await;
+    world.shows(&second, "the standby knows the claim", |status| claims_held(status) == Some(1)).await;
+    let held = api(&world).faults().hold_watches(claims_of(&world, "second"));
+    world.driver().inject(unanswered());
+    world.class("late", json!({})).await;
+    let before = world.asked(&claim, 1).await.len();
+    first.stop().await.unwrap();
+    world.delete_claim(&claim).await;
+    // Neither mark nor deletion came to the new leader.
+    world.asked(&claim, before + 1).await;
+    assert!(world.is_marked(&world.claim_now(&claim).await));
+    world.driver().clear_faults();
+    world.assert_all_gone(&[&claim]).await;
+    api(&world).faults().remove(held);
+    drop(second);
+}
+
+#[tokio::test]
+async fn a_new_leader_that_has_not_heard_of_a_restore_leaves_its_snapshot_protected() {
+    let world = World::supplied(|_| {}).await;
+    world.install_snapshots().await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let class = world.class("class", json!({})).await;
+    let source = world.claim("source", &class, json!({})).await;
+    world.supplied_with(&source).await;
+    let second = world.daemon_on("second", supplier(json!({}))).await;
+    world.shows(&second, "the standby knows the claims", |status| claims_held(status) == Some(1)).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    let held = api(&world).faults().hold_watches(claims_of(&world, "second"));
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", &class, "VolumeSnapshot", &snapshot).await;
+    let before = world.asked(&restored, 1).await.len();
+    first.stop().await.unwrap();
+    world.asked(&restored, before + 1).await;
+    let now: DynamicObject = world.installed_kind("VolumeSnapshot").get(&snapshot).await.unwrap();
+    assert!(now.finalizers().iter().any(|it| it == names::FINALIZER_SNAPSHOT_SOURCE), "{now:?}");
+    world.driver().clear_faults();
+    api(&world).faults().remove(held);
+    world.supplied_with(&restored).await;
+    let claims = world.namespaced::<PersistentVolumeClaim>();
+    assert!(!world.is_marked(&claims.get(&restored).await.unwrap()));
+    world.assert_nothing_leaked().await;
+    drop(second);
+}
+
+#[tokio::test]
+async fn a_volume_that_somebody_keeps_meanwhile_is_not_deleted_by_another_attempt() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await.name_any();
+    let stuck = DriverAction::fail(Code::Internal, "the shelf is stuck");
+    world.driver().inject(DriverFault::on(Method::DeleteVolume, stuck));
+    world.delete_claim(&claim).await;
+    world.driver_until("a first attempt", |it| !it.calls_of(Method::DeleteVolume).is_empty()).await;
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
+    let keep = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+    world.merge_patch::<PersistentVolume>(&volume, keep).await;
+    let is_ours = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
+    world.until(&volume, "let go of", |it: &PersistentVolume| !is_ours(it)).await;
+    world.driver().clear_faults();
+    api(&world).faults().remove(held);
+    world.assert_nothing_leaked().await;
+}
