@@ -1,6 +1,5 @@
 //! What the pods look like, and what stands around them.
 
-use csi_control_plane::app::needs_restart;
 use serde_json::{Value, json};
 
 use crate::helm::{self, Rendered};
@@ -104,45 +103,6 @@ fn probes_ask_the_paths_and_the_port_that_the_daemon_serves() {
 }
 
 #[test]
-fn a_change_of_the_configuration_replaces_the_pods_where_a_daemon_would_not_follow_it() {
-    let sum = |it: &Rendered| it.pod()["metadata"]["annotations"]["checksum/csi-control-plane"].clone();
-    let before = rendered("attacher");
-    assert!(sum(&before).as_str().is_some_and(|it| it.len() == 64));
-    assert_eq!(sum(&before), sum(&changed("attacher", |it| it["replicas"] = 5.into())));
-    for (key, value) in [
-        ("csi.endpoint", json!("unix:///other/csi.sock")),
-        ("csi.timeout", json!("1m")),
-        ("csi.maxLogLength", json!(1)),
-        ("kubernetes.maxInFlight", json!(5)),
-        ("kubernetes.requestTimeout", json!("1m")),
-        ("leaderElection.leaseDuration", json!("20s")),
-        ("leaderElection.labels", json!({"team": "storage"})),
-        ("diagnostics.listen", json!("0.0.0.0:9090")),
-        ("telemetry.logs.level", json!("debug")),
-        ("telemetry.logs.format", json!("text")),
-        ("telemetry.traces.endpoint", json!("http://collector:4317")),
-        ("telemetry.traces.sampleRatio", json!(0.5)),
-        ("runtime.workerThreads", json!(2)),
-        ("roles.attacher.workers", json!(3)),
-        ("roles.provisioner", json!({})),
-    ] {
-        let set = |values: &mut Value| {
-            let at = key.split('.').fold(&mut values["config"], |at, part| &mut at[part]);
-            *at = value.clone();
-        };
-        let after = changed("attacher", set);
-        assert_eq!(sum(&before) != sum(&after), needs_restart(key), "{key}");
-        let always = changed("attacher", |it| {
-            it["rolloutOnConfigChange"] = "always".into();
-            set(it);
-        });
-        let unchanged = changed("attacher", |it| it["rolloutOnConfigChange"] = "always".into());
-        assert_ne!(sum(&always), sum(&unchanged), "{key}");
-    }
-    assert!(sum(&changed("attacher", |it| it["rolloutOnConfigChange"] = "never".into())).is_null());
-}
-
-#[test]
 fn replicas_keep_apart_and_one_at_a_time_is_disrupted() {
     let rendered = rendered("attacher");
     let labels = json!({"app.kubernetes.io/name": "csi-control-plane", "app.kubernetes.io/instance": "demo"});
@@ -189,7 +149,7 @@ fn the_drivers_own_containers_and_volumes_are_in_the_pod() {
     assert_eq!(named(&rendered.container()["env"], "OTEL_RESOURCE_ATTRIBUTES")["value"], "deployment.environment=test");
 }
 
-/// The ports that a NetworkPolicy lets out, in its order.
+/// The ports that a `NetworkPolicy` lets out, in its order.
 fn outgoing(rendered: &Rendered) -> Vec<i64> {
     let rules = rendered.one("NetworkPolicy")["spec"]["egress"].as_array().unwrap();
     let ports = rules.iter().flat_map(|rule| rule["ports"].as_array().unwrap());
