@@ -3,7 +3,9 @@
 #
 # The image: one static binary on distroless/static. No shell, no libc, no package of a distribution, user 65532.
 #
-#   docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max --tag REPOSITORY:TAG .
+#   docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
+#     --build-arg REVISION="$(git rev-parse HEAD)" --build-arg SOURCE=https://YOUR.FORGE/csi-control-plane \
+#     --tag REGISTRY/csi-control-plane:0.1.0 --push .
 #
 # Both platforms are compiled on the machine's own (no emulation). The binary carries the list of the crates that it is
 # made of (cargo-auditable): the SBOM that `--sbom=true` attaches is read from it, and so can any scanner later.
@@ -51,12 +53,14 @@ RUN . /etc/build.env && cargo auditable build --locked --release --no-default-fe
     && cp "target/$CARGO_BUILD_TARGET/release/csi-control-plane" /csi-control-plane
 
 FROM gcr.io/distroless/static-debian12:nonroot
-ARG VERSION=0.1.0
+# Of which commit, and where its source is: only who builds knows.
+ARG VERSION=0.1.0 REVISION="" SOURCE=""
 LABEL org.opencontainers.image.title="csi-control-plane" \
       org.opencontainers.image.description="One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.documentation="https://docs.rs/csi-control-plane"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}"
 COPY --from=build /csi-control-plane /csi-control-plane
 USER 65532:65532
 EXPOSE 8080

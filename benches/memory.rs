@@ -4,7 +4,9 @@
 
 mod support;
 
-use csi_control_plane::cluster::{Cached, CsiNode, Fanout, News, PersistentVolume, VolumeAttachment};
+use csi_control_plane::cluster::{
+    Cached, CsiNode, Fanout, News, Node, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
+};
 use serde_json::{Value, json};
 
 /// Fills a fan-out from the wire, as a watch would, and returns the growth for each object. What is held is leaked, so that
@@ -52,6 +54,20 @@ fn main() {
             "another driver's PersistentVolume",
             measure::<PersistentVolume>(count, |number| foreign(support::volume(number))),
         ),
+        ("our PersistentVolumeClaim", measure::<PersistentVolumeClaim>(count, support::claim)),
+        (
+            "another driver's PersistentVolumeClaim",
+            measure::<PersistentVolumeClaim>(count, |number| {
+                let mut object = support::claim(number);
+                for key in ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"]
+                {
+                    object["metadata"]["annotations"][key] = json!("other.csi.example.com");
+                }
+                object
+            }),
+        ),
+        ("our StorageClass", measure::<StorageClass>(count, support::class)),
+        ("Node, of which only metadata is watched", measure::<Node>(count, support::node_metadata)),
         (
             "CSINode",
             measure::<CsiNode>(count, |number| {
@@ -65,9 +81,10 @@ fn main() {
         println!("| {kind} | {bytes} |");
     }
     println!(
-        "\n`size_of`, without what it points to: VolumeAttachment {}, PersistentVolume {}, CSINode {}",
+        "\n`size_of`, without what it points to: VolumeAttachment {}, PersistentVolume {}, PersistentVolumeClaim {}, CSINode {}",
         size_of::<VolumeAttachment>(),
         size_of::<PersistentVolume>(),
+        size_of::<PersistentVolumeClaim>(),
         size_of::<CsiNode>()
     );
 }

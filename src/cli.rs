@@ -163,7 +163,7 @@ enum Verb {
     Version,
     /// Rewrite a controller's workload: its Go sidecars out, this daemon in, every flag accounted for.
     Migrate(Migrate),
-    /// Show it all on this machine: a Kubernetes API, a demo driver, the daemon, and a story from attach to release.
+    /// Show it all on this machine: a Kubernetes API, a demo driver, the daemon, and a story from a claim to its volume's end.
     Sandbox {
         /// Stay up after the story, for kubectl and the status page.
         #[arg(long)]

@@ -108,6 +108,66 @@ pub fn volume(number: usize) -> Value {
     })
 }
 
+/// A claim as a server sends it, bound to its volume.
+pub fn claim(number: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": format!("data-{number}"), "namespace": "default", "uid": format!("33333333-0000-4000-8000-{number:012x}"),
+            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": { "app.kubernetes.io/name": "postgres", "app.kubernetes.io/instance": format!("db-{number}") },
+            "finalizers": ["kubernetes.io/pvc-protection"],
+            "annotations": {
+                "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
+                "volume.kubernetes.io/storage-provisioner": DRIVER, "volume.beta.kubernetes.io/storage-provisioner": DRIVER,
+                "volume.kubernetes.io/selected-node": node_name(number),
+            },
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "10Gi" } },
+            "storageClassName": "standard", "volumeMode": "Filesystem", "volumeName": volume_name(number),
+        },
+        "status": { "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "10Gi" } },
+    })
+}
+
+/// A class as a server sends it.
+pub fn class(number: usize) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {
+            "name": format!("class-{number}"), "uid": format!("44444444-0000-4000-8000-{number:012x}"),
+            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": { "storageclass.kubernetes.io/is-default-class": "false" },
+        },
+        "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": true, "mountOptions": ["noatime"],
+        "parameters": {
+            "type": "ssd", "pool": format!("pool-{number}"), "csi.storage.k8s.io/fstype": "ext4",
+            "csi.storage.k8s.io/provisioner-secret-name": "backend", "csi.storage.k8s.io/provisioner-secret-namespace": "storage",
+        },
+    })
+}
+
+/// The metadata of a node, as a watch of metadata alone brings it, with the labels of a cloud's.
+pub fn node_metadata(number: usize) -> Value {
+    let name = format!("node-{number}.example.com");
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {
+            "name": name, "uid": format!("55555555-0000-4000-8000-{number:012x}"), "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {
+                "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+                "node.kubernetes.io/instance-type": "m7i.2xlarge", "topology.kubernetes.io/region": "eu-west-1",
+                "topology.kubernetes.io/zone": format!("eu-west-1{}", ["a", "b", "c"][number % 3]),
+                "topology.demo.csi.example.com/zone": format!("zone-{}", number % 3), "team": "storage",
+            },
+            "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" },
+        },
+    })
+}
+
 /// A node on which the driver runs.
 pub fn node(number: usize) -> Value {
     json!({

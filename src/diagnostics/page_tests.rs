@@ -73,8 +73,8 @@ fn the_page_says_what_there_is_to_know() {
         "is still attached to node",
         "csi-attacher-va",
         "VolumeAttachment",
-        "1 284 volumes in 812 ms",
-        "attacher.serve",
+        "that no role tells yet",
+        "attacher.drift",
         "OTEL_PROPAGATORS",
         "name=\"viewport\"",
     ] {

@@ -71,13 +71,15 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
             RoleReport {
                 name: "reconciler".to_owned(),
                 state: RoleStatus::Standby,
-                lease: text("storage/csi-reconciler-leader-demo-csi-example-com"),
+                lease: text("storage/external-attacher-leader-demo-csi-example-com"),
                 leader: text("csi-control-plane-58b4dd_77e01b42"),
                 term: None,
                 term_age: None,
                 restarts: 0,
-                last_error: text("cannot renew the lease: request timed out"),
-                facts: vec![Fact { name: "last pass".to_owned(), value: "1 284 volumes in 812 ms".to_owned() }],
+                last_error: text(
+                    "cannot update lease \"external-attacher-leader-demo-csi-example-com\": no answer within 10s",
+                ),
+                facts: vec![Fact { name: "a fact".to_owned(), value: "that no role tells yet".to_owned() }],
             },
         ],
         caches: vec![
@@ -134,20 +136,13 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         work: Vec::new(),
         work_total: 0,
         work_failing: 0,
-        tasks: [
-            "app.csi",
-            "app.diagnostics",
-            "app.upkeep",
-            "attacher.queue",
-            "attacher.worker",
-            "cluster.watch.VolumeAttachment",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        tasks: ["app.csi", "app.diagnostics", "app.upkeep", "attacher.drift", "attacher.resync"]
+            .map(str::to_owned)
+            .to_vec(),
         task_failures: vec![TaskFailureReport {
             at: "2026-11-21T04:38:55Z".parse().unwrap(),
-            task: "attacher.serve".to_owned(),
-            fate: "failed: the driver's capabilities changed".to_owned(),
+            task: "attacher.drift".to_owned(),
+            fate: "panicked: index out of bounds".to_owned(),
         }],
         task_failures_total: 1,
         configuration: Some(ConfigurationReport {
@@ -170,9 +165,9 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         warnings: vec!["OTEL_PROPAGATORS: b3 is not supported (tracecontext, baggage, none)".to_owned()],
         tables: vec![TableReport::new(
             "provisioner",
-            "Room by segment",
-            &["segment", "#free", "!last error"],
-            vec![vec!["zone=a".to_owned(), "5Gi".to_owned()], vec!["zone=b".to_owned()]],
+            "Capacity by segment",
+            &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"],
+            vec![["fast", "zone=a", "5Gi"].map(str::to_owned).to_vec(), ["fast", "zone=b"].map(str::to_owned).to_vec()],
             1,
         )],
     };

@@ -90,7 +90,11 @@ const DEFAULT_ENDPOINT: &str = "http://localhost:4317";
 /// Decides.
 pub(super) fn plan(settings: &TraceSettings, environment: &Environment) -> Result<Plan, TraceError> {
     // An empty variable is an unset one, says the standard.
-    let var = |name: &str| environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+    plan_with(settings, |name| environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty()))
+}
+
+/// The same, where `var` finds a variable that is set and not empty.
+fn plan_with<'a>(settings: &TraceSettings, var: impl Fn(&str) -> Option<&'a str>) -> Result<Plan, TraceError> {
     let mut warnings = Vec::new();
     let off = |warnings| Ok(Plan { export: None, warnings });
 
@@ -139,7 +143,7 @@ pub(super) fn plan(settings: &TraceSettings, environment: &Environment) -> Resul
         .unwrap_or_else(|| Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample_ratio))));
     let propagators = propagators(var("OTEL_PROPAGATORS"), &mut warnings);
     let resource = resource(settings, var("OTEL_SERVICE_NAME"), var("OTEL_RESOURCE_ATTRIBUTES"), &mut warnings);
-    let sending = sending(var, &mut warnings);
+    let sending = sending(&var, &mut warnings);
     Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagators, sending }), warnings })
 }
 
@@ -260,6 +264,9 @@ pub(super) fn percent_decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn settings(endpoint: Option<&str>) -> TraceSettings {
@@ -277,6 +284,36 @@ mod tests {
     }
 
     type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], Option<&'a str>);
+
+    /// The variables in the first column of the page's table. `…` there is empty or `TRACES_`.
+    fn told() -> BTreeSet<String> {
+        const COMMON: &str = "OTEL_EXPORTER_OTLP_";
+        let rows = include_str!("../../docs/tracing.md").lines().filter_map(|line| line.strip_prefix("| `OTEL_"));
+        let mut told = BTreeSet::new();
+        for row in rows {
+            let first = format!("`OTEL_{}", row.split(" | ").next().unwrap());
+            for name in first.split('`').skip(1).step_by(2).map(|text| text.split('=').next().unwrap()) {
+                match name.split_once('…') {
+                    Some((_, rest)) => told.extend([format!("{COMMON}{rest}"), format!("{COMMON}TRACES_{rest}")]),
+                    None => drop(told.insert(name.to_owned())),
+                }
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn the_page_tells_of_every_variable_that_is_read_and_of_no_other() {
+        let read = RefCell::new(BTreeSet::new());
+        let nothing = |name: &str| {
+            read.borrow_mut().insert(name.to_owned());
+            None
+        };
+        plan_with(&settings(Some("http://a:1")), nothing).unwrap();
+        let read = read.into_inner();
+        assert!(read.len() > 25, "{read:?}");
+        assert_eq!(told(), read, "docs/tracing.md and the variables that are read");
+    }
 
     #[test]
     fn the_endpoint_comes_from_the_configuration_then_the_standard_variables() {

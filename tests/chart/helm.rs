@@ -104,3 +104,17 @@ pub(crate) fn with(values: &Value, more: &[&str]) -> Result<Rendered, String> {
     std::fs::write(&file, values.to_string()).unwrap();
     render(&chart(), Some(&file), more)
 }
+
+/// What Helm tells who installs our chart with these values.
+pub(crate) fn notes(values: &Value) -> String {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("values.yaml");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let chart = chart();
+    let arguments = ["install", RELEASE, chart.to_str().unwrap(), "--values", file.to_str().unwrap()];
+    let output = helm(&[&arguments[..], &["--dry-run=client", "--namespace", NAMESPACE]].concat());
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (_, notes) = told.split_once("\nNOTES:\n").unwrap_or_else(|| panic!("no notes in {told}"));
+    notes.to_owned()
+}

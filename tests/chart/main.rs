@@ -4,6 +4,7 @@
 //! helm       runs it; a rendering is a list of objects
 //! matrix     the sets of values in values/, those whose roles this daemon has
 //! pods       what a pod looks like: probes, mounts, security, placement
+//! rollout    which changes of the configuration replace the pods
 //! rights     the rendered RBAC is what `check` prints for the rendered configuration
 //! values     what is refused, and that the schema of `config` is the daemon's own
 //! promql     reads the expressions of alerts and dashboard
@@ -11,7 +12,9 @@
 //! runbook    each alert is explained in docs/operations.md
 //! scraping   a real Prometheus scrapes a living daemon; promtool checks the scrape
 //! kept       deploy/ is what the chart renders
-//! cluster    a server-side dry run of everything, and the daemon under the rendered account
+//! cluster    a server-side dry run of everything
+//! monitors   the kinds of the Prometheus operator, as far as we use them
+//! installed  the daemon at work under the rendered account: each role, each mode, nothing forbidden
 //! lint       BuildKit's checks of the Dockerfile
 //! ```
 
@@ -38,12 +41,14 @@ mod ground;
 mod helm;
 #[path = "../it/http.rs"]
 mod http;
+mod installed;
 mod kept;
 #[path = "../cluster/kinds.rs"]
 #[allow(dead_code, reason = "some of its powers are for the cluster tests")]
 mod kinds;
 mod lint;
 mod matrix;
+mod monitors;
 #[path = "../it/objects.rs"]
 #[allow(dead_code, reason = "some of its objects are for the scenarios")]
 mod objects;
@@ -53,8 +58,12 @@ mod pods;
 mod programs;
 mod promql;
 mod rights;
+mod rollout;
 mod runbook;
 mod scraping;
+#[path = "../it/supply.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios")]
+mod supply;
 #[path = "../cluster/tls.rs"]
 mod tls;
 mod values;

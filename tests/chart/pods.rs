@@ -1,6 +1,5 @@
 //! What the pods look like, and what stands around them.
 
-use csi_control_plane::app::needs_restart;
 use serde_json::{Value, json};
 
 use crate::helm::{self, Rendered};
@@ -104,45 +103,6 @@ fn probes_ask_the_paths_and_the_port_that_the_daemon_serves() {
 }
 
 #[test]
-fn a_change_of_the_configuration_replaces_the_pods_where_a_daemon_would_not_follow_it() {
-    let sum = |it: &Rendered| it.pod()["metadata"]["annotations"]["checksum/csi-control-plane"].clone();
-    let before = rendered("attacher");
-    assert!(sum(&before).as_str().is_some_and(|it| it.len() == 64));
-    assert_eq!(sum(&before), sum(&changed("attacher", |it| it["replicas"] = 5.into())));
-    for (key, value) in [
-        ("csi.endpoint", json!("unix:///other/csi.sock")),
-        ("csi.timeout", json!("1m")),
-        ("csi.maxLogLength", json!(1)),
-        ("kubernetes.maxInFlight", json!(5)),
-        ("kubernetes.requestTimeout", json!("1m")),
-        ("leaderElection.leaseDuration", json!("20s")),
-        ("leaderElection.labels", json!({"team": "storage"})),
-        ("diagnostics.listen", json!("0.0.0.0:9090")),
-        ("telemetry.logs.level", json!("debug")),
-        ("telemetry.logs.format", json!("text")),
-        ("telemetry.traces.endpoint", json!("http://collector:4317")),
-        ("telemetry.traces.sampleRatio", json!(0.5)),
-        ("runtime.workerThreads", json!(2)),
-        ("roles.attacher.workers", json!(3)),
-        ("roles.provisioner", json!({})),
-    ] {
-        let set = |values: &mut Value| {
-            let at = key.split('.').fold(&mut values["config"], |at, part| &mut at[part]);
-            *at = value.clone();
-        };
-        let after = changed("attacher", set);
-        assert_eq!(sum(&before) != sum(&after), needs_restart(key), "{key}");
-        let always = changed("attacher", |it| {
-            it["rolloutOnConfigChange"] = "always".into();
-            set(it);
-        });
-        let unchanged = changed("attacher", |it| it["rolloutOnConfigChange"] = "always".into());
-        assert_ne!(sum(&always), sum(&unchanged), "{key}");
-    }
-    assert!(sum(&changed("attacher", |it| it["rolloutOnConfigChange"] = "never".into())).is_null());
-}
-
-#[test]
 fn replicas_keep_apart_and_one_at_a_time_is_disrupted() {
     let rendered = rendered("attacher");
     let labels = json!({"app.kubernetes.io/name": "csi-control-plane", "app.kubernetes.io/instance": "demo"});
@@ -189,6 +149,58 @@ fn the_drivers_own_containers_and_volumes_are_in_the_pod() {
     assert_eq!(named(&rendered.container()["env"], "OTEL_RESOURCE_ATTRIBUTES")["value"], "deployment.environment=test");
 }
 
+/// The ports that a `NetworkPolicy` lets out, in its order.
+fn outgoing(rendered: &Rendered) -> Vec<i64> {
+    let rules = rendered.one("NetworkPolicy")["spec"]["egress"].as_array().unwrap();
+    let ports = rules.iter().flat_map(|rule| rule["ports"].as_array().unwrap());
+    ports.map(|port| port["port"].as_i64().unwrap()).collect()
+}
+
+#[test]
+fn the_network_policy_lets_spans_out_to_the_collectors_own_port() {
+    for (endpoint, port) in [
+        ("http://collector.observability:4318", Some(4318)),
+        ("http://collector:4317/", Some(4317)),
+        (" https://collector:14317/v1/traces ", Some(14317)),
+        ("http://[fd00::10]:4317", Some(4317)),
+        // As the daemon's connection: the scheme's port, and never a digit of the name.
+        ("http://collector1", Some(80)),
+        ("https://collector1/", Some(443)),
+        ("http://10.0.0.5", Some(80)),
+        ("https://[fd00::10]", Some(443)),
+        ("", None),
+    ] {
+        let rendered = changed("everything", |it| it["config"]["telemetry"]["traces"]["endpoint"] = endpoint.into());
+        let expected: Vec<i64> = [53, 53, 443, 6443].into_iter().chain(port).chain([8443]).collect();
+        assert_eq!(outgoing(&rendered), expected, "{endpoint:?}");
+    }
+    let none = changed("everything", |it| it["config"]["telemetry"]["traces"] = json!({"endpoint": null}));
+    assert_eq!(outgoing(&none), [53, 53, 443, 6443, 8443]);
+}
+
+#[test]
+fn a_pod_has_the_time_to_let_a_call_end_and_the_notes_say_where_it_has_not() {
+    let notes = |change: &dyn Fn(&mut Value)| {
+        let mut values = matrix::case("attacher").values;
+        change(&mut values);
+        helm::notes(&values)
+    };
+    for (timeout, seconds) in [("15s", 45), ("2m", 150), ("1m30s", 120), ("1.5h", 5430), ("15500ms", 46), ("1s", 45)] {
+        let rendered = changed("attacher", |it| it["config"]["csi"]["timeout"] = timeout.into());
+        assert_eq!(rendered.pod()["spec"]["terminationGracePeriodSeconds"], seconds, "{timeout}");
+        assert!(!notes(&|it| it["config"]["csi"]["timeout"] = timeout.into()).contains("WARNING"), "{timeout}");
+    }
+    let short = |it: &mut Value| {
+        it["config"]["csi"]["timeout"] = "1m1s".into();
+        it["terminationGracePeriodSeconds"] = 60.into();
+    };
+    assert_eq!(changed("attacher", short).pod()["spec"]["terminationGracePeriodSeconds"], 60);
+    let told = notes(&short);
+    assert!(told.contains("WARNING: terminationGracePeriodSeconds is 60") && told.contains("may take 61s"), "{told}");
+    let of_another = helm::notes(&matrix::case("sidecar").values);
+    assert!(of_another.contains("let terminationGracePeriodSeconds of your pod be 45 or more"), "{of_another}");
+}
+
 #[test]
 fn the_network_policy_lets_in_who_scrapes_and_out_what_the_daemon_asks() {
     let rendered = rendered("everything");
@@ -196,14 +208,7 @@ fn the_network_policy_lets_in_who_scrapes_and_out_what_the_daemon_asks() {
     assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
     assert_eq!(spec["ingress"][0]["ports"][0]["port"], 9090);
     assert!(spec["ingress"][0]["from"][0]["namespaceSelector"].is_object());
-    let out: Vec<i64> = spec["egress"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|rule| rule["ports"].as_array().unwrap())
-        .map(|port| port["port"].as_i64().unwrap())
-        .collect();
-    assert_eq!(out, [53, 53, 443, 6443, 4317, 8443]);
+    assert_eq!(outgoing(&rendered), [53, 53, 443, 6443, 4317, 8443]);
     let sidecar = self::rendered("sidecar");
     let spec = &sidecar.one("NetworkPolicy")["spec"];
     assert_eq!(spec["podSelector"]["matchLabels"], json!({"app": "parent"}));

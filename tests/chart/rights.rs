@@ -111,14 +111,18 @@ fn secrets(rendered: &Rendered) -> BTreeMap<String, BTreeSet<String>> {
         assert_eq!(texts(&rule["verbs"]), BTreeSet::from(["get".to_owned()]));
         assert_eq!(texts(&rule["resources"]), BTreeSet::from(["secrets".to_owned()]));
         let namespace = role["metadata"]["namespace"].as_str().unwrap().to_owned();
-        found.insert(namespace, texts(&rule["resourceNames"]));
+        let before = found.insert(namespace, texts(&rule["resourceNames"]));
+        assert!(before.is_none(), "two Roles of one namespace have one name");
     }
     found
 }
 
 fn says_secrets(case: &Case) -> BTreeMap<String, BTreeSet<String>> {
-    let named = case.at("/rbac/secrets/named").as_array().cloned().unwrap_or_default();
-    named.iter().map(|it| (it["namespace"].as_str().unwrap().to_owned(), texts(&it["names"]))).collect()
+    let mut said: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in case.at("/rbac/secrets/named").as_array().into_iter().flatten() {
+        said.entry(entry["namespace"].as_str().unwrap().to_owned()).or_default().extend(texts(&entry["names"]));
+    }
+    said
 }
 
 #[test]

@@ -10,9 +10,9 @@ use crate::matrix;
 
 type Change = fn(&mut Value);
 
-/// Why the values of `attacher`, changed, are refused.
-fn refusal(change: impl FnOnce(&mut Value)) -> String {
-    let mut values = matrix::case("attacher").values;
+/// Why the values of a set, changed, are refused.
+fn refusal(of: &str, change: impl FnOnce(&mut Value)) -> String {
+    let mut values = matrix::case(of).values;
     change(&mut values);
     helm::with(&values, &[]).err().unwrap_or_else(|| panic!("accepted: {values:#}"))
 }
@@ -47,9 +47,48 @@ fn what_could_not_work_is_refused_with_the_reason() {
         }),
     ];
     for (reason, change) in refused {
-        let told = refusal(change);
+        let told = refusal("attacher", change);
         assert!(told.contains(reason), "{reason}: {told}");
     }
+}
+
+#[test]
+fn a_daemon_on_each_node_is_refused_where_it_would_do_the_work_of_others() {
+    let per_node = "config.roles.provisioner.nodeDeployment.enabled must be true";
+    let refused: [(&str, Change); 6] = [
+        (per_node, |it| it["config"]["roles"]["provisioner"] = json!({})),
+        (per_node, |it| it["config"]["roles"]["provisioner"]["nodeDeployment"]["enabled"] = false.into()),
+        (per_node, |it| {
+            it["mode"] = "sidecar".into();
+            it["sidecar"] = json!({"daemonset": true});
+            it["config"]["roles"]["provisioner"] = json!({"nodeDeployment": {"immediateBinding": false}});
+        }),
+        ("socket.hostPath is required", |it| it["socket"]["hostPath"] = "".into()),
+        ("leads nobody", |it| it["config"]["leaderElection"] = json!({"enabled": true})),
+        // Its pods would not know their node, and provision nothing.
+        ("is for a daemon on each node", |it| it["mode"] = "deployment".into()),
+    ];
+    for (reason, change) in refused {
+        let told = refusal("daemonset", change);
+        assert!(told.contains(reason), "{reason}: {told}");
+    }
+}
+
+#[test]
+fn replicas_without_an_election_are_refused() {
+    let refused: [(&str, Change); 3] = [
+        ("replicas is 2", |it| it["replicas"] = 2.into()),
+        ("replicas is 2", |it| drop(it.as_object_mut().unwrap().remove("replicas"))),
+        ("strategy.type must be Recreate", |it| it["strategy"] = json!({"type": "RollingUpdate"})),
+    ];
+    for (reason, change) in refused {
+        let told = refusal("alone", change);
+        assert!(told.contains(reason), "{reason}: {told}");
+    }
+    let alone = matrix::case("alone").rendered();
+    assert_eq!(alone.one("Deployment")["spec"]["strategy"], json!({"type": "Recreate"}));
+    let elected = matrix::case("attacher").rendered();
+    assert!(elected.one("Deployment")["spec"]["strategy"].is_null(), "Kubernetes' own");
 }
 
 #[test]

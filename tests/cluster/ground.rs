@@ -166,7 +166,13 @@ impl Ground {
 
     /// Starts a daemon in this namespace as whoever has this token.
     pub(crate) async fn start_as(&self, host: &str, yaml: &str, namespace: &str, token: &str) -> Daemon {
-        self.start_through(host, yaml, namespace, self.cluster.kubeconfig(host, token)).await
+        self.start_in(instance(host, namespace), yaml, token).await
+    }
+
+    /// Starts a daemon in this pod, beside our driver, as whoever has this token.
+    pub(crate) async fn start_in(&self, instance: Instance, yaml: &str, token: &str) -> Daemon {
+        let kubeconfig = self.cluster.kubeconfig(&instance.host, token);
+        Self::start_instance(instance, yaml, kubeconfig, Dial::unix(self.socket())).await
     }
 
     /// Starts a daemon that comes with this kubeconfig.

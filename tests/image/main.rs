@@ -98,10 +98,15 @@ fn the_image_is_one_small_static_file_for_a_user_that_is_not_root() {
     assert!(stage[0].starts_with("FROM gcr.io/distroless/static-"), "{}", stage[0]);
     assert!(!stage.iter().any(|line| line.starts_with("RUN ") || line.starts_with("ADD ")), "{stage:#?}");
     assert_eq!(instruction("USER"), "65532:65532");
-    for label in ["title", "description", "version", "licenses", "documentation"] {
+    for label in ["title", "description", "version", "licenses", "revision", "source"] {
         assert!(instruction("LABEL").contains(&format!("org.opencontainers.image.{label}=")), "{label}");
     }
-    assert_eq!(instruction("ARG"), format!("VERSION={}", env!("CARGO_PKG_VERSION")));
+    let arguments = instruction("ARG");
+    assert!(arguments.starts_with(&format!("VERSION={} ", env!("CARGO_PKG_VERSION"))), "{arguments}");
+    for argument in ["REVISION", "SOURCE"] {
+        assert!(arguments.contains(&format!("{argument}=\"\"")), "only who builds knows {argument}");
+        assert!(instruction("LABEL").contains(&format!("\"${{{argument}}}\"")), "{argument} is on the image");
+    }
 }
 
 #[test]

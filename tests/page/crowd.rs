@@ -1,4 +1,4 @@
-//! 5 000 volumes and claims in progress at a real daemon, whose driver answers none of them.
+//! 5 000 volumes to attach, and a thousand claims, in progress at a real daemon, whose driver answers none of them.
 
 use csi_control_plane::process::{Clock, Entropy};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Profile};
@@ -7,16 +7,17 @@ use serde_json::{Value, json};
 
 use crate::browser::{Browser, DESK, PHONE};
 
-const VOLUMES: usize = 2500;
-const CLAIMS: usize = 2500;
+const VOLUMES: usize = 5000;
+const CLAIMS: usize = 1000;
 
 /// As small as a page that a telephone draws at once.
 const MOST_BYTES: f64 = 500_000.0;
 const MOST_ELEMENTS: f64 = 12_000.0;
 /// The browser's own time for one look at the page, on a slow machine that does a lot else.
 const MOST_WORK: f64 = 3.0;
-/// Between two pictures while somebody scrolls: more than that is a stall.
-const LONGEST_PAUSE: f64 = 1000.0;
+/// Between two pictures while somebody scrolls, in milliseconds: more than that is a stall. Two cores with seven times their work
+/// took 101.
+const LONGEST_PAUSE: f64 = 400.0;
 
 const CONFIGURATION: &str = "
 csi: { endpoint: \"unix:///not/used\", timeout: 300s }
@@ -115,10 +116,10 @@ async fn five_thousand_in_progress_do_not_stall_the_page() {
     }
 
     // One of them that is not on the page.
-    browser.open(&format!("{url}?find=claim-1777")).await;
+    browser.open(&format!("{url}?find=claim-0777")).await;
     let text = browser.tell("document.getElementById('parts').innerText").await;
     let text = text.as_str().unwrap();
-    assert!(text.contains("default/claim-1777") && text.contains("1 found among 2500"), "{text}");
+    assert!(text.contains("default/claim-0777") && text.contains(&format!("1 found among {CLAIMS}")), "{text}");
     assert_eq!(browser.complaints(&url), Vec::<String>::new());
     daemon.kill();
     stage.strike().await;

@@ -1,11 +1,13 @@
-//! A daemon's diagnostics with something to show, as a board that plays its parts.
+//! A daemon's diagnostics with something to show, as a board that plays its parts. Names and words are those of a real one,
+//! for its pictures are in the README.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use csi_control_plane::diagnostics::{
-    Age, Board, CacheReport, DriverReport, DriverStatus, Fact, QueueReport, RoleReport, RoleStatus, WorkReport, serve,
+    Age, Board, CacheReport, ConfigurationReport, DriverReport, DriverStatus, QueueReport, RoleReport, RoleStatus,
+    WorkReport, serve,
 };
 use csi_control_plane::process::{Clock, Tasks};
 use csi_control_plane::telemetry::Meter;
@@ -29,10 +31,12 @@ pub(crate) struct Scene {
 /// What the provisioner tells of room.
 const ROOM: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
 /// The queues, and what is in them.
-const TITLES: [(&str, &str); 4] = [
+const TITLES: [(&str, &str); 6] = [
     ("claims", "Claims in progress"),
-    ("csi-attacher-va", "Volumes to attach and detach"),
     ("volumes", "Volumes to delete"),
+    ("sources", "Sources to let go of"),
+    ("csi-attacher-va", "Volumes to attach and detach"),
+    ("csi-attacher-pv", "Volumes to look after"),
     ("csistoragecapacity", "Capacity to ask for"),
 ];
 
@@ -133,7 +137,7 @@ fn running(mut item: WorkReport) -> WorkReport {
 fn day() -> Vec<WorkReport> {
     vec![
         failing(
-            item("claims", "db/data-postgres-2", Some("db/data-postgres-2: class fast, in background"), 744.0),
+            item("claims", "db/data-postgres-2", Some("db/data-postgres-2: class fast, not asked for"), 744.0),
             7,
             38.4,
             "rpc error: code = ResourceExhausted desc = pool \"fast\" in zone eu-west-1c has 12 GiB left, 100 GiB are asked for",
@@ -142,7 +146,8 @@ fn day() -> Vec<WorkReport> {
             item("claims", "ci/cache-runner-17", Some("ci/cache-runner-17: class archive, not asked for"), 95.0),
             3,
             4.2,
-            "cannot read the secret storage/csi-provisioner: secrets \"csi-provisioner\" not found",
+            "cannot load the provisioner's secret: cannot get secrets \"storage/csi-provisioner\": secrets \
+             \"csi-provisioner\" not found (404 NotFound)",
         ),
         running(item("claims", "shop/orders-0", Some("shop/orders-0: class fast, not asked for"), 1.4)),
         item("claims", "shop/orders-1", Some("shop/orders-1: class fast, not asked for"), 0.31),
@@ -179,15 +184,16 @@ fn furnish(board: &Board, work: &Work) {
             since: age(5_112.0),
             last_error: None,
             capabilities: [
+                "CONTROLLER_SERVICE",
+                "VOLUME_ACCESSIBILITY_CONSTRAINTS",
                 "CREATE_DELETE_VOLUME",
                 "PUBLISH_UNPUBLISH_VOLUME",
                 "LIST_VOLUMES",
                 "GET_CAPACITY",
-                "LIST_VOLUMES_PUBLISHED_NODES",
                 "CREATE_DELETE_SNAPSHOT",
                 "CLONE_VOLUME",
+                "LIST_VOLUMES_PUBLISHED_NODES",
                 "SINGLE_NODE_MULTI_WRITER",
-                "VOLUME_ACCESSIBILITY_CONSTRAINTS",
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -195,16 +201,12 @@ fn furnish(board: &Board, work: &Work) {
             connections: 2,
         })
         .forever();
-    for (name, lease, facts) in [
-        ("attacher", "storage/external-attacher-leader-block-csi-example-com", vec![]),
-        ("provisioner", "storage/block-csi-example-com", vec![]),
-        (
-            "reconciler",
-            "storage/csi-reconciler-leader-block-csi-example-com",
-            vec![("last pass", "1 284 volumes in 812 ms")],
-        ),
+    for (name, lease) in [
+        ("attacher", "storage/external-attacher-leader-block-csi-example-com"),
+        ("provisioner", "storage/block-csi-example-com"),
+        // Part of what csi-attacher does: the same Lease.
+        ("reconciler", "storage/external-attacher-leader-block-csi-example-com"),
     ] {
-        let fact = |(name, value): (&str, &str)| Fact { name: name.to_owned(), value: value.to_owned() };
         let report = RoleReport {
             name: name.to_owned(),
             state: RoleStatus::Serving,
@@ -214,16 +216,19 @@ fn furnish(board: &Board, work: &Work) {
             term_age: Some(age(5_104.0)),
             restarts: 0,
             last_error: None,
-            facts: facts.into_iter().map(fact).collect(),
+            facts: Vec::new(),
         };
         board.role(move || report.clone()).forever();
     }
     let caches = [
-        ("CSINode", 48),
+        ("VolumeAttachment", 1279),
         ("PersistentVolume", 1284),
+        ("CSINode", 48),
         ("PersistentVolumeClaim", 1291),
         ("StorageClass", 3),
-        ("VolumeAttachment", 1279),
+        ("VolumeSnapshot", 96),
+        ("Node", 48),
+        ("CSIStorageCapacity", 6),
     ];
     let cache = |(kind, objects): (&str, usize)| CacheReport {
         kind: kind.to_owned(),
@@ -256,11 +261,18 @@ fn furnish(board: &Board, work: &Work) {
         };
         board.queue(summary, move || of(&told)).forever();
     }
-    let tasks =
-        ["app.csi", "app.diagnostics", "attacher.worker", "cluster.watch.VolumeAttachment", "provisioner.worker"];
-    board.tasks(move || tasks.map(str::to_owned).to_vec()).forever();
     board.readiness("driver", || Ok(())).forever();
     board.readiness("caches", || Ok(())).forever();
+    board
+        .configuration(|| ConfigurationReport {
+            source: "/etc/csi-control-plane/config.yaml".to_owned(),
+            since: age(5_112.0),
+            changes: 0,
+            last_changed: Vec::new(),
+            refused: None,
+        })
+        .forever();
+    board.table("provisioner", "Volumes that wait to be detached", &["volume", "#attachments"], Vec::new).forever();
     board.table("provisioner", "Capacity by segment", ROOM, room).forever();
 }
 

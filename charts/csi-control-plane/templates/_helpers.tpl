@@ -80,19 +80,42 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "config.roles.%s: files/rbac.yaml does not know what rights this role needs" $role) -}}
 {{- end -}}
 {{- end -}}
-{{- if include "csi-control-plane.perNode" . -}}
-{{- range $role, $_ := .Values.config.roles -}}
-{{- if not (get $table.roles $role).perNode -}}
+{{- $perNode := include "csi-control-plane.perNode" . -}}
+{{- range $role, $section := .Values.config.roles -}}
+{{- /* The key that makes the role work for its own node alone; none: it never does. */ -}}
+{{- $key := (get $table.roles $role).perNode -}}
+{{- $isOn := and $key (eq "true" (include "csi-control-plane.at" (dict "in" $section "key" $key))) -}}
+{{- if and $perNode (not $key) -}}
 {{- fail (printf "config.roles.%s works for the whole cluster: a daemon on each node without leader election would do its work many times over" $role) -}}
+{{- else if and $perNode (not $isOn) -}}
+{{- fail (printf "config.roles.%s.%s must be true with a daemon on each node: there is no leader election then, and without it every node would do the whole cluster's work. Set it, or use mode: deployment" $role $key) -}}
+{{- else if and $isOn (not $perNode) -}}
+{{- fail (printf "config.roles.%s.%s is for a daemon on each node, which knows it by NODE_NAME: use mode: daemonset, or in another chart's DaemonSet sidecar.daemonset: true" $role $key) -}}
 {{- end -}}
 {{- end -}}
-{{- if dig "leaderElection" "enabled" false .Values.config -}}
+{{- $elects := dig "leaderElection" "enabled" "" .Values.config -}}
+{{- if and $perNode (eq "true" (toString $elects)) -}}
 {{- fail "config.leaderElection.enabled: each node has a daemon of its own, which leads nobody" -}}
 {{- end -}}
 {{- if and (eq .Values.mode "daemonset") (not .Values.socket.hostPath) -}}
 {{- fail "socket.hostPath is required with mode: daemonset: kubelet and the daemon talk to the driver over a folder of the node" -}}
 {{- end -}}
+{{- if and (eq .Values.mode "deployment") (eq "false" (toString $elects)) -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- fail (printf "replicas is %d and config.leaderElection.enabled false: each would do all the work. Set replicas: 1, or let them elect a leader" (int .Values.replicas)) -}}
+{{- else if ne (get .Values.strategy "type" | default "Recreate") "Recreate" -}}
+{{- fail "strategy.type must be Recreate with config.leaderElection.enabled: false: otherwise an old pod and a new one work side by side during an upgrade" -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What stands under a dotted key, as text; "" where there is nothing. */}}
+{{- define "csi-control-plane.at" -}}
+{{- $at := .in -}}
+{{- range splitList "." .key -}}
+{{- if kindIs "map" $at -}}{{- $at = get $at . -}}{{- else -}}{{- $at = "" -}}{{- end -}}
+{{- end -}}
+{{- if not (kindIs "invalid" $at) -}}{{- toString $at -}}{{- end -}}
 {{- end -}}
 
 {{/* The configuration file. */}}
@@ -113,6 +136,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The folder of the driver's socket in the daemon's container. */}}
 {{- define "csi-control-plane.socketFolder" -}}
 {{- dir (dig "csi" "endpoint" "unix:///run/csi/socket" .Values.config | trimPrefix "unix://") -}}
+{{- end -}}
+
+{{/* A duration of the configuration, such as 1m30s or 1.5h, in whole seconds, rounded up. */}}
+{{- define "csi-control-plane.seconds" -}}
+{{- $units := dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+(ms|s|m|h)" . -1 -}}
+{{- $sum = addf $sum (mulf (regexFind "^[0-9.]+" . | float64) (get $units (regexFind "[a-z]+$" .))) -}}
+{{- end -}}
+{{- ceil $sum | int -}}
+{{- end -}}
+
+{{/* The longest that a call to the driver may take, in seconds. */}}
+{{- define "csi-control-plane.callSeconds" -}}
+{{- include "csi-control-plane.seconds" (dig "csi" "timeout" "15s" .Values.config | default "15s" | toString) -}}
+{{- end -}}
+
+{{/* How long a pod may take to stop: a call in flight, then the API, the Leases and the last spans. */}}
+{{- define "csi-control-plane.gracePeriod" -}}
+{{- if kindIs "invalid" .Values.terminationGracePeriodSeconds -}}
+{{- max 45 (add (include "csi-control-plane.callSeconds" . | int) 30) -}}
+{{- else -}}
+{{- int .Values.terminationGracePeriodSeconds -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The diagnostics port; empty where there are none. */}}
@@ -224,7 +271,7 @@ spec:
   serviceAccountName: {{ include "csi-control-plane.serviceAccountName" . }}
   # A Service's variables would look like the daemon's own.
   enableServiceLinks: false
-  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  terminationGracePeriodSeconds: {{ include "csi-control-plane.gracePeriod" . }}
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
