@@ -60,7 +60,7 @@ impl Mutant {
         match self {
             Self::NoIntent => &["P4"],
             Self::ForgottenVolume => &["P4", "I11-I13"],
-            Self::OtherName => &["P1", "P2"],
+            Self::OtherName => &["P1", "P2", "P4"],
             Self::OtherPlaces => &["P5", "P2"],
             Self::TwoLeaders => &["I8", "I1"],
             Self::NoCapacity => &["I11-I13"],

@@ -25,9 +25,6 @@ use crate::world::{finalizers, is_deleting, text};
 /// Attachments this old are known to every daemon in calm times.
 const KNOWN: f64 = 3.0;
 
-/// Of every error that chance has a driver answer with after it has done the work.
-const BUT_DONE: &str = "but done";
-
 /// Everything about claims.
 #[derive(Default)]
 pub(crate) struct Supply {
@@ -71,7 +68,7 @@ pub(crate) struct Asked {
     pub(crate) request: CreateVolumeRequest,
     /// No final answer yet, or a good one that the claim does not show yet.
     pub(crate) owed: bool,
-    /// The driver was made to say for good that there is none, although it has made it.
+    /// The driver's last word was that there is none.
     pub(crate) denied: bool,
 }
 
@@ -170,8 +167,7 @@ fn create_arrived(model: &mut Model, call: &Call) {
         let (was, is) = (shown(&before.request), shown(request));
         model.trace.violate("P5", format_args!("#{id} asks for {name} in another way: {was} -> {is}"));
     }
-    let denied = model.supply.asked.get(name).is_some_and(|asked| asked.denied);
-    let asked = Asked { request: (**request).clone(), owed: true, denied };
+    let asked = Asked { request: (**request).clone(), owed: true, denied: false };
     model.supply.asked.insert(name.clone(), asked);
 }
 
@@ -248,11 +244,7 @@ pub(crate) fn ended(model: &mut Model, call: &Call) {
         Method::CreateVolume => {
             let Some(asked) = call.name.as_ref().and_then(|name| model.supply.asked.get_mut(name)) else { return };
             match &call.outcome {
-                Outcome::Refused(refusal) if is_final(refusal.code) => {
-                    asked.owed = false;
-                    // What the driver says by itself is true.
-                    asked.denied |= refusal.message.contains(BUT_DONE);
-                }
+                Outcome::Refused(refusal) if is_final(refusal.code) => (asked.owed, asked.denied) = (false, true),
                 Outcome::Ok => {
                     asked.denied = false;
                     // Where names are ids, a volume may be made anew under an id that was deleted.

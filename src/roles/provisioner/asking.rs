@@ -211,7 +211,8 @@ impl Attempt<'_> {
     }
 
     fn refused_by_driver(&mut self, error: RpcError) -> Result<(), Stop> {
-        if self.progress.doubtful {
+        // One that is unfit was seen to exist: by a daemon before this one, or its id would be known and not be asked for.
+        if self.progress.doubtful || self.progress.unfit {
             return Err(error.into());
         }
         let state = state::after_create(error.code, self.desk.asking.topology, self.progress.node.is_some());
