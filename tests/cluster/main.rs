@@ -16,6 +16,7 @@
 //! zones           a StatefulSet across three zones, of which one has no room
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! peers           beside csi-attacher, and under csi-sanity
+//! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
 //! ```
 
 #![expect(
@@ -34,6 +35,8 @@ mod control_plane;
 mod controllers;
 mod ground;
 mod kinds;
+mod kubectl;
+mod migration;
 mod peers;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod programs;

@@ -16,9 +16,19 @@ use crate::world::World;
 use crate::{accounts, objects};
 
 /// A process whose id is in the control plane's folder as long as it runs: whatever happens to the tests, it ends with them.
-struct Replica {
-    program: Program,
+pub(crate) struct Replica {
+    pub(crate) program: Program,
     pid: PathBuf,
+}
+
+impl Replica {
+    /// Starts the binary under a name that no other process of the control plane has.
+    pub(crate) fn run(world: &World, name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let program = Program::start(arguments, variables);
+        let pid = world.ground().cluster().folder.join(format!("{name}.pid"));
+        std::fs::write(&pid, program.id().to_string()).unwrap();
+        Self { program, pid }
+    }
 }
 
 impl Drop for Replica {
@@ -45,10 +55,7 @@ async fn replica(world: &World, host: &str) -> Replica {
     let kubeconfig = ground.cluster().kubeconfig(&host, &token);
     objects::merge(&mut config, json!({ "kubernetes": { "kubeconfig": kubeconfig } }));
     std::fs::write(&file, config.to_string()).unwrap();
-    let program = Program::start(&["run", "--config", path], &[]);
-    let pid = ground.cluster().folder.join(format!("{host}.pid"));
-    std::fs::write(&pid, program.id().to_string()).unwrap();
-    Replica { program, pid }
+    Replica::run(world, &host, &["run", "--config", path], &[])
 }
 
 /// The first leads, the second stands by, and there is work in flight.
