@@ -93,9 +93,12 @@ pub struct Migrate {
     /// Which workload, where several have sidecars that can be replaced.
     #[arg(long, value_name = "KIND/NAME")]
     pub workload: Option<String>,
-    /// The daemon's image; none: the published one of this version.
+    /// The daemon's image, in the registry that you have pushed it to (the README says how it is built).
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// A secret that the daemon may read; may be given several times. None: every secret of the cluster.
+    #[arg(long = "secret", value_name = "NAMESPACE/NAME", value_parser = secret)]
+    pub secrets: Vec<(String, String)>,
     /// Leave out what is unknown or undecided instead of refusing.
     #[arg(long)]
     pub lenient: bool,
@@ -205,6 +208,18 @@ pub fn parse(arguments: Vec<OsString>, environment: &BTreeMap<String, String>) -
     })
 }
 
+/// A secret's namespace and name. Neither can hold a slash, a star or nothing: rights on names know no patterns.
+fn secret(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| {
+        let of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        !name.is_empty() && name.chars().all(of_a_name)
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok((namespace.to_owned(), name.to_owned())),
+        _ => Err("expected NAMESPACE/NAME of a secret".to_owned()),
+    }
+}
+
 fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
     let mut text = error.to_string();
     match error.kind() {
@@ -277,7 +292,7 @@ mod tests {
             ("schema", Command::Schema),
             ("version", Command::Version),
             (
-                "migrate -f d.yaml --out o --driver-name d.example --workload deployment/d --lenient",
+                "migrate -f d.yaml --out o --driver-name d.example --workload deployment/d --lenient --secret n/s --secret n/t",
                 Command::Migrate(Box::new(Migrate {
                     file: "d.yaml".into(),
                     out: Some("o".into()),
@@ -285,6 +300,7 @@ mod tests {
                     namespace: None,
                     workload: Some("deployment/d".to_owned()),
                     image: None,
+                    secrets: ["s", "t"].map(|name| ("n".to_owned(), name.to_owned())).into(),
                     lenient: true,
                     output: Output::Text,
                 })),
@@ -332,6 +348,8 @@ mod tests {
             ("sandbox --csi-endpoint", "a value is required"),
             ("sandbox --node-id n", "--csi-endpoint"),
             ("migrate", "--file <FILE>"),
+            ("migrate -f d.yaml --secret s", "expected NAMESPACE/NAME"),
+            ("migrate -f d.yaml --secret n/*", "expected NAMESPACE/NAME"),
         ] {
             let instead = parsed(line, &[]).unwrap_err();
             assert_eq!(instead.exit, Exit::Usage, "{line}");

@@ -126,6 +126,8 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
         namespace: wanted.namespace.clone(),
         workload: wanted.workload.clone(),
         image: wanted.image.clone(),
+        secrets: wanted.secrets.clone(),
+        folder: wanted.out.as_ref().map(|folder| folder.display().to_string()),
         lenient: wanted.lenient,
     });
     if let (Some(folder), Some(files)) = (&wanted.out, &files)

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use csi_control_plane::telemetry::names::{self, Kind, Metric};
+use csi_control_plane::telemetry::names::{self, Foreign, Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition};
 
 /// Asks for the file to be written instead of compared.
@@ -21,6 +21,16 @@ meaning, ours has its name, labels and buckets, so that dashboards and alerts go
 which have it. Names that begin with `csi_control_plane_` are ours alone.
 
 A series appears with the first event that it counts: a daemon without claims has no series of claims.
+";
+
+const NOT_HERE: &str = "
+## Not here
+
+What csi-attacher v4.12 and csi-provisioner v6.3 expose besides. `just cluster parity` scrapes both after real work and
+compares: the list is complete, and what is said above to be theirs is theirs in type, labels and buckets.
+
+| metric | Go sidecars | why not, or what instead |
+|---|---|---|
 ";
 
 fn row(out: &mut String, name: &str, kind: &str, labels: &str, unit: &str, go: &str, help: &str) {
@@ -59,6 +69,10 @@ fn catalogue() -> String {
             let unit = ["seconds", "bytes"].into_iter().find(|unit| name.contains(unit)).unwrap_or("");
             row(&mut text, &format!("process_{name}"), kind, "", unit, "all (client_golang)", help);
         }
+    }
+    text.push_str(NOT_HERE);
+    for Foreign { name, sidecars, why } in names::NOT_HERE {
+        writeln!(text, "| `{name}` | {} | {why} |", sidecars.join(", ")).unwrap();
     }
     text.push_str("\n## Buckets\n\nUpper bounds of the histograms, in seconds; each has `+Inf` besides.\n\n| histogram | buckets |\n|---|---|\n");
     for metric in names::ALL {

@@ -1,6 +1,6 @@
 //! What a configuration amounts to: roles, Leases, watches, rights. Made without any I/O, so that `check` prints it offline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -30,6 +30,11 @@ pub struct Plan {
     /// The manifests that grant them.
     #[serde(skip)]
     pub manifests: String,
+    /// What they are called, and where the `Role` is.
+    #[serde(skip)]
+    name: String,
+    #[serde(skip)]
+    namespace: String,
 }
 
 /// A role in the plan.
@@ -112,13 +117,33 @@ impl Plan {
                 "lead, and hear at once when another leader stops",
             )]);
         }
+        let name = rbac::name(driver, roles.iter().map(|role| role.label.as_str()));
         Ok(Self {
             driver: driver.to_owned(),
             roles: planned,
             watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
-            manifests: all.manifests(&rbac::name(driver, roles.iter().map(|role| role.label.as_str())), &namespace),
+            manifests: all.manifests(&name, &namespace),
             rules: all.iter().collect(),
+            name,
+            namespace,
         })
+    }
+
+    /// Whether the daemon may read any secret of the cluster.
+    pub fn reads_every_secret(&self) -> bool {
+        self.rules.iter().any(|rule| rule.resource == "secrets")
+    }
+
+    /// The manifests with rights on these secrets, by namespace, and on no others.
+    pub fn manifests_naming(&self, secrets: &BTreeMap<String, BTreeSet<String>>) -> String {
+        let mut rules = Rules::default();
+        rules.extend(self.rules.iter().cloned());
+        let taken = rules.take("", "secrets");
+        // Its own name: a secret may be where the Leases are.
+        let name = format!("{}:secrets", self.name);
+        let rest = rules.manifests(&self.name, &self.namespace);
+        let by_name = taken.iter().map(|rule| rbac::by_name(rule, &name, secrets));
+        [rest].into_iter().chain(by_name).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("---\n")
     }
 }
 
@@ -165,6 +190,24 @@ mod tests {
         let on_nodes = names_for("{provisioner: {nodeDeployment: {enabled: true}}}");
         assert_eq!(on_nodes, ["csi-control-plane:demo:provisioner.per-node"]);
         assert_eq!(names_for("{provisioner: {}}"), ["csi-control-plane:demo:provisioner"; 2]);
+    }
+
+    #[test]
+    fn secrets_are_granted_by_name_where_they_are_named() {
+        let file = File { name: "test.yaml".to_owned(), text: "roles: {attacher: {}, provisioner: {}}".to_owned() };
+        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+        let plan = Plan::of(&loaded, "demo").unwrap();
+        assert!(plan.reads_every_secret() && plan.manifests.contains("\"secrets\""));
+        let narrow = plan.manifests_naming(&[("store".to_owned(), ["key".to_owned()].into())].into());
+        let roles: Vec<&str> = narrow.split("---\n").collect();
+        assert_eq!(roles.len(), 3, "{narrow}");
+        assert_eq!(plan.manifests.split("---\n").nth(1), Some(roles[1]), "the rest is the same");
+        assert!(!roles[0].contains("secrets") && !roles[1].contains("secrets"), "{narrow}");
+        assert!(
+            roles[2].contains("name: csi-control-plane:demo:attacher:provisioner:secrets\n  namespace: store\n"),
+            "{narrow}"
+        );
+        assert!(roles[2].contains("resourceNames: [\"key\"]\n    verbs: [\"get\"]"), "{narrow}");
     }
 
     #[test]

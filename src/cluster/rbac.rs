@@ -92,6 +92,13 @@ impl Rules {
         })
     }
 
+    /// Takes out the rights on a resource, and returns them: to grant less than all of it.
+    pub fn take(&mut self, api_group: &str, resource: &str) -> Vec<Rule> {
+        let taken = self.iter().filter(|rule| rule.api_group == api_group && rule.resource == resource).collect();
+        self.0.retain(|(_, group, name), _| group != api_group || name != resource);
+        taken
+    }
+
     /// A `ClusterRole`, and a `Role` in `namespace` if some right is needed only there, as YAML documents.
     pub fn manifests(&self, name: &str, namespace: &str) -> String {
         let documents = [
@@ -111,16 +118,38 @@ impl Rules {
             let _ =
                 write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n{metadata}rules:\n");
             for rule in rules {
-                let verbs = rule.verbs.iter().map(|verb| format!("{verb:?}")).collect::<Vec<_>>().join(", ");
                 let _ = write!(
                     text,
-                    "  # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n    verbs: [{verbs}]\n",
-                    rule.reason, rule.api_group, rule.resource
+                    "  # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n    verbs: [{}]\n",
+                    rule.reason,
+                    rule.api_group,
+                    rule.resource,
+                    quoted(&rule.verbs)
                 );
             }
         }
         text
     }
+}
+
+/// A `Role` of this name in each of these namespaces: the rule, for the objects of these names alone.
+pub fn by_name(rule: &Rule, name: &str, objects: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let granted = |(namespace, names): (&String, &BTreeSet<String>)| {
+        format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: {name}\n  namespace: {namespace}\nrules:\n  \
+             # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n    resourceNames: [{}]\n    verbs: [{}]\n",
+            rule.reason,
+            rule.api_group,
+            rule.resource,
+            quoted(names),
+            quoted(&rule.verbs)
+        )
+    };
+    objects.iter().map(granted).collect::<Vec<_>>().join("---\n")
+}
+
+fn quoted(texts: &BTreeSet<String>) -> String {
+    texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -172,6 +201,26 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("\"update\", \"update\""));
+    }
+
+    #[test]
+    fn a_right_can_be_narrowed_to_objects_by_name() {
+        let mut rules = rules();
+        let taken = rules.take("", "persistentvolumes");
+        assert_eq!(taken.len(), 1);
+        assert!(!rules.manifests("attacher", "storage").contains("persistentvolumes"));
+        assert_eq!(rules.take("", "persistentvolumes"), []);
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let objects = [("a".to_owned(), names(&["x", "y"])), ("b".to_owned(), names(&["x"]))].into();
+        let text = by_name(&taken[0], "r", &objects);
+        let granted: Vec<Role> = text.split("---\n").map(|one| serde_yaml::from_str(one).unwrap()).collect();
+        assert_eq!(
+            granted.iter().map(|role| role.metadata.namespace.as_deref()).collect::<Vec<_>>(),
+            [Some("a"), Some("b")]
+        );
+        let rule = &granted[0].rules.as_ref().unwrap()[0];
+        assert_eq!(rule.resource_names.as_deref(), Some(&["x".to_owned(), "y".to_owned()][..]));
+        assert_eq!(rule.verbs, ["patch"]);
     }
 
     #[test]

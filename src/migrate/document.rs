@@ -37,6 +37,8 @@ pub(super) struct Workload {
     pub(super) name: String,
     /// Its namespace, if it says one.
     pub(super) namespace: Option<String>,
+    /// Whether it says how many pods there are.
+    pub(super) counts_pods: bool,
     /// `spec.template.spec`.
     pub(super) pod: Value,
 }
@@ -110,6 +112,7 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         kind: kind.to_owned(),
         name: text("name").or_else(|| text("generateName")).unwrap_or_default(),
         namespace: text("namespace"),
+        counts_pods: value.get("spec")?.get("replicas").is_some(),
         pod,
     })
 }

@@ -14,12 +14,14 @@
 //! - What is written was loaded by [`config::load`] first, and the rights are those of the plan that `check` prints.
 //! - No I/O: text in, texts out.
 
+mod advice;
 mod container;
 mod document;
 mod expand;
 mod file;
 mod flags;
 mod found;
+mod live;
 mod map;
 mod outline;
 pub mod report;
@@ -32,29 +34,30 @@ mod tests;
 mod workload;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use serde_json::json;
 use serde_yaml::Value;
 
 use crate::app::Plan;
 use crate::config::{self, File, Loaded, Sources};
-use crate::process::{chain, duration};
+use crate::process::chain;
 use crate::roles::sections;
 
 use container::Old;
-use document::{Workload, string};
+use document::string;
 use found::Found;
 use report::{Driver, Fault, Report};
 use settle::{Chosen, Source};
 use workload::Change;
 
-/// Where the image is published.
+/// The image's name where nobody has said another, as the chart has it.
 const IMAGE: &str = "ghcr.io/csi-control-plane/csi-control-plane";
 /// In the plan where the driver's name is not known.
 const UNKNOWN_DRIVER: &str = "driver.example.com";
 /// The place of the fault of a workload as a whole.
 const MANIFEST: &str = "the manifest";
+/// Told where comments are lost.
+const REWRITTEN: &str = "the workload is not in YAML's block style: it was written anew, without its comments";
 
 /// What is to be migrated, and how.
 #[derive(Debug, Clone, Default)]
@@ -69,8 +72,12 @@ pub struct Wanted {
     pub namespace: Option<String>,
     /// Which workload, where several have sidecars that can be replaced: `name` or `kind/name`.
     pub workload: Option<String>,
-    /// The daemon's image; none: the published one of this version.
+    /// The daemon's image, in whatever registry the user has pushed it to.
     pub image: Option<String>,
+    /// The secrets that the daemon may read, by namespace and name; none: all of the cluster.
+    pub secrets: Vec<(String, String)>,
+    /// How messages call the folder of the files; none: they go to the standard output.
+    pub folder: Option<String>,
     /// Whether to leave out what is undecided.
     pub lenient: bool,
 }
@@ -91,23 +98,26 @@ pub struct Files {
     pub config: String,
     /// The ConfigMap that holds it.
     pub config_map: String,
-    /// The rights, as `check` prints them.
+    /// The rights, as `check` prints them, but for secrets that were named.
     pub rbac: String,
     /// Those rights, given to the workload's service account.
     pub bindings: String,
     /// The manifest with the workload patched.
     pub workload: String,
+    /// The manifest as it was, for the way back.
+    pub original: String,
 }
 
 impl Files {
     /// Each with its name.
-    pub fn named(&self) -> [(&'static str, &str); 5] {
+    pub fn named(&self) -> [(&'static str, &str); 6] {
         [
             ("config.yaml", &self.config),
             ("configmap.yaml", &self.config_map),
             ("rbac.yaml", &self.rbac),
             ("bindings.yaml", &self.bindings),
             ("workload.yaml", &self.workload),
+            ("original.yaml", &self.original),
         ]
     }
 
@@ -139,6 +149,9 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
             return Outcome { report, files: None };
         }
     };
+    let Some((original, documents)) = cleaned(&wanted.text, documents, &mut report) else {
+        return Outcome { report, files: None };
+    };
     let mut found = found::look(document::workloads(&documents), wanted, &mut report);
     let Some(chosen) = found::choose(&found, wanted, &mut report) else {
         report.containers = found.into_iter().flat_map(|found| found.told).collect();
@@ -149,11 +162,31 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     }
     let driver = driver(wanted, &documents, &found[chosen]);
     report.workload = Some(found[chosen].workload.title());
-    let files = files(wanted, &documents, &mut found[chosen], &driver, &mut report);
+    let files = files(wanted, original, &documents, &mut found[chosen], &driver, &mut report);
     report.driver = Some(driver);
     report.containers = found.into_iter().flat_map(|found| found.told).collect();
     let files = files.filter(|_| report.is_clean(wanted.lenient));
     Outcome { report, files }
+}
+
+/// The manifest without what an API server has written into it, for the way there and for the way back.
+fn cleaned(
+    text: &str,
+    documents: Vec<document::Document>,
+    report: &mut Report,
+) -> Option<(String, Vec<document::Document>)> {
+    let live::Cleaned { text, told, is_kept } = live::clean(text, &documents)?;
+    if told.is_empty() {
+        return Some((text, documents));
+    }
+    for object in told {
+        report.notes.push(format!("from a running cluster, without what the server writes there: {object}"));
+    }
+    if !is_kept {
+        report.notes.push(REWRITTEN.to_owned());
+    }
+    let documents = document::read(&text).ok()?;
+    Some((text, documents))
 }
 
 /// The driver's name and where it was found.
@@ -182,6 +215,7 @@ fn driver(wanted: &Wanted, documents: &[document::Document], found: &Found) -> D
 
 fn files(
     wanted: &Wanted,
+    original: String,
     documents: &[document::Document],
     found: &mut Found,
     driver: &Driver,
@@ -203,10 +237,11 @@ fn files(
     }
     let text = file::configuration(&chosen, &found.roles, &found.workload.title());
     let loaded = load(&text, &chosen, report)?;
-    grace(&loaded, &found.workload, &mut report.notes);
+    advice::grace(loaded.config.csi.timeout, &found.workload, &mut report.notes);
 
     let plan = Plan::of(&loaded, &driver.name);
     let plan = plan.map_err(|error| report.faults.push(beyond(chain(&error), "a configuration that is valid"))).ok()?;
+    let rbac = advice::secrets(&plan, &wanted.secrets, &mut report.notes);
     if namespace.is_none() {
         let note = "the workload names no namespace, so the manifests say NAMESPACE: give --namespace, or put it in";
         report.notes.push(note.to_owned());
@@ -220,25 +255,29 @@ fn files(
     let config_map = format!("{}-csi-control-plane", found.workload.name);
     let old: Vec<Old<'_>> = found.replaced();
     let image = wanted.image.clone().unwrap_or_else(|| format!("{IMAGE}:{}", env!("CARGO_PKG_VERSION")));
+    if wanted.image.is_none() {
+        report.notes.push(advice::no_image(&image));
+    }
     let container = container::build(&old, &found.workload.pod, &image, listen, &mut report.notes);
     let volume = container::volume(&config_map);
     let change = Change { remove: &found.places, container: &container, volume: &volume };
-    let Some((workload, is_kept)) = workload::patch(&wanted.text, documents, &found.workload, &change) else {
+    let Some((workload, is_kept)) = workload::patch(&original, documents, &found.workload, &change) else {
         let what = format!("{}, whose pod template cannot be changed", found.workload.title());
         report.faults.push(beyond(what, "`containers` and `volumes` as lists"));
         return None;
     };
     if !is_kept {
-        report
-            .notes
-            .push("the workload is not in YAML's block style: it was written anew, without its comments".to_owned());
+        report.notes.push(REWRITTEN.to_owned());
     }
+    advice::replicas(&found.workload, &mut report.notes);
+    report.next = advice::next(wanted.folder.as_deref(), &found.workload, namespace.as_deref(), &driver.name);
     Some(Files {
         config_map: file::config_map(&config_map, namespace.as_deref(), &text),
-        bindings: rights::bindings(&plan.manifests, &found.workload.pod, namespace.as_deref()),
-        rbac: plan.manifests,
+        bindings: rights::bindings(&rbac, &found.workload.pod, namespace.as_deref()),
+        rbac,
         config: text,
         workload,
+        original,
     })
 }
 
@@ -324,18 +363,5 @@ fn defaults(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
         if let Some(container) = found.told.iter_mut().find(|container| container.name == source.container) {
             container.defaults = told;
         }
-    }
-}
-
-/// A call in flight is let end before the Lease is handed over: the pod must live as long.
-fn grace(loaded: &Loaded, workload: &Workload, notes: &mut Vec<String>) {
-    let grace = workload.pod.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30);
-    let timeout = loaded.config.csi.timeout;
-    if timeout >= Duration::from_secs(grace) {
-        notes.push(format!(
-            "csi.timeout is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in \
-             flight can end before the Lease is handed over",
-            duration::format(timeout)
-        ));
     }
 }

@@ -47,6 +47,11 @@ impl Outline {
 
     /// The lines below the key at the end of `path`.
     pub(super) fn find(&self, path: &[Step<'_>]) -> Option<Below> {
+        self.walk(path).map(|(_, below)| below)
+    }
+
+    /// The same, and the text with the dashes of the items on the way blanked.
+    fn walk(&self, path: &[Step<'_>]) -> Option<(Self, Below)> {
         let mut view = self.clone();
         let mut at = Below { column: 0, lines: 0..view.lines.len() };
         for step in path {
@@ -61,7 +66,7 @@ impl Outline {
                 }
             };
         }
-        Some(at)
+        Some((view, at))
     }
 
     /// The items of the sequence below a key.
@@ -89,17 +94,38 @@ impl Outline {
         Some(Items { column, ranges })
     }
 
+    /// The lines of the key at the end of `path`, whatever its value is: one line, a block, a text of several lines. `None` if the
+    /// path ends in an item, or the key stands behind an item's dash.
+    pub(super) fn entry(&self, path: &[Step<'_>]) -> Option<Range<usize>> {
+        let (Step::Key(key), parents) = path.split_last()? else { return None };
+        let (view, parent) = self.walk(parents)?;
+        let (column, at) = view.head(&parent.lines, key)?;
+        let is_behind_a_dash = !self.lines[at][..column].trim().is_empty();
+        (!is_behind_a_dash).then(|| at..view.end(&parent.lines, column, at))
+    }
+
     fn key(&self, lines: &Range<usize>, key: &str) -> Option<Below> {
+        let (column, at) = self.head(lines, key)?;
+        let value = value_of(&self.lines[at][column..], key)?;
+        if !value.is_empty() && !value.starts_with('#') {
+            return None;
+        }
+        Some(Below { column, lines: at + 1..self.end(lines, column, at) })
+    }
+
+    /// The column and the line of a key.
+    fn head(&self, lines: &Range<usize>, key: &str) -> Option<(usize, usize)> {
         let first = lines.clone().find(|line| self.is_content(*line))?;
         let column = indent(&self.lines[first]);
         let at = lines.clone().filter(|line| self.is_content(*line)).find(|line| {
             let text = &self.lines[*line];
             indent(text) == column && value_of(&text[column..], key).is_some()
         })?;
-        let value = value_of(&self.lines[at][column..], key)?;
-        if !value.is_empty() && !value.starts_with('#') {
-            return None;
-        }
+        Some((column, at))
+    }
+
+    /// Where the value of the key in this column and line ends.
+    fn end(&self, lines: &Range<usize>, column: usize, at: usize) -> usize {
         let leaves = |line: &usize| {
             let text = &self.lines[*line];
             let is_item = text.trim() == "-" || text.trim_start().starts_with("- ");
@@ -110,7 +136,7 @@ impl Outline {
         while end > at + 1 && !self.is_content(end - 1) && indent(&self.lines[end - 1]) <= column {
             end -= 1;
         }
-        Some(Below { column, lines: at + 1..end })
+        end
     }
 
     fn is_content(&self, line: usize) -> bool {
@@ -171,6 +197,20 @@ items:
         assert_eq!(of("containers"), Some(Items { column: 6, ranges: vec![5..10, 10..12, 12..15] }));
         assert_eq!(of("volumes"), Some(Items { column: 4, ranges: vec![18..19, 19..20] }));
         assert_eq!(of("absent"), None);
+    }
+
+    #[test]
+    fn an_entry_is_all_of_its_lines_and_none_of_the_next() {
+        let outline = Outline::of(TEXT.lines());
+        let spec = [Step::Key("items"), Step::Item(0), Step::Key("spec")];
+        let of = |more: &[Step<'_>]| outline.entry(&[&spec[..2], more].concat());
+        assert_eq!(of(&[Step::Key("spec")]), Some(2..20));
+        assert_eq!(of(&[Step::Key("other")]), Some(20..21));
+        assert_eq!(of(&[Step::Key("kind")]), None, "it stands behind the dash");
+        let text = [spec[2], Step::Key("containers"), Step::Item(0), Step::Key("text")];
+        assert_eq!(of(&text), Some(7..10));
+        assert_eq!(of(&[Step::Key("absent")]), None);
+        assert_eq!(of(&[spec[2], Step::Key("containers"), Step::Item(0)]), None, "an item is no key");
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Report {
     pub containers: Vec<Container>,
     /// What else should be known.
     pub notes: Vec<String>,
+    /// What to do with the files, in order, and how to go back.
+    pub next: Vec<String>,
     /// What must be put right, or decided, first.
     pub faults: Vec<Fault>,
 }
@@ -136,6 +138,12 @@ impl fmt::Display for Report {
         }
         for note in &self.notes {
             writeln!(f, "  - {note}")?;
+        }
+        if !self.next.is_empty() {
+            writeln!(f, "\nnext")?;
+        }
+        for step in &self.next {
+            writeln!(f, "  {step}")?;
         }
         Ok(())
     }

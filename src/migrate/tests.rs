@@ -14,7 +14,7 @@ fn wanted(text: &str) -> Wanted {
 fn names(text: &str) -> BTreeSet<String> {
     let documents = document::read(text).unwrap();
     let workloads = document::workloads(&documents);
-    let containers = workloads.iter().flat_map(Workload::containers);
+    let containers = workloads.iter().flat_map(document::Workload::containers);
     containers.map(|container| string(container, "name").unwrap().to_owned()).collect()
 }
 
@@ -22,6 +22,7 @@ fn names(text: &str) -> BTreeSet<String> {
 fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let mut wanted = wanted(text);
     wanted.image = Some("registry.example/csi-control-plane:v1".to_owned());
+    wanted.folder = Some("moved".to_owned());
     change(&mut wanted);
     let Outcome { report, files } = migrate(&wanted);
     let files = files.unwrap_or_else(|| panic!("{name}: {}", report.faults_text()));
@@ -30,6 +31,7 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap();
     let plan = Plan::of(&loaded, &report.driver.as_ref().unwrap().name).unwrap();
     assert_eq!(files.rbac, plan.manifests, "{name}");
+    assert_eq!(files.original, text, "{name}: nothing in it is a server's");
     let replaced: BTreeSet<&'static str> = report.containers.iter().flat_map(|one| one.roles.clone()).collect();
     assert_eq!(loaded.roles.keys().copied().collect::<BTreeSet<_>>(), replaced, "{name}");
 
@@ -182,6 +184,70 @@ fn a_workload_is_chosen_by_kind_and_name() {
     assert_eq!(names(&outcome.files.unwrap().workload).len(), 3, "the other keeps its sidecar");
 }
 
+/// What `kubectl get -o yaml` adds to a workload.
+const SERVERS: &str = "  annotations:\n    deployment.kubernetes.io/revision: \"4\"\n    kubectl.kubernetes.io/last-applied-configuration: \
+    |\n      {\"spec\":{\"containers\":[{\"name\":\"csi-attacher\"}]}}\n  creationTimestamp: \"2026-01-01T00:00:00Z\"\n  generation: 4\n  \
+    resourceVersion: \"4711\"\n  uid: 11111111-2222-3333-4444-555555555555\n";
+
+#[test]
+fn a_workload_from_a_running_cluster_is_migrated_without_what_the_server_owns() {
+    let written = manifest!("aws-ebs");
+    let live = written.replacen("metadata:\n", &format!("metadata:\n{SERVERS}"), 1);
+    let live = live.replacen("---\n", "status:\n  readyReplicas: 2\n---\n", 1);
+    let (from_file, from_server) = (migrate(&wanted(written)), migrate(&wanted(&live)));
+    assert_eq!(from_server.files, from_file.files);
+    assert_eq!(from_file.files.unwrap().original, written);
+    let note = "from a running cluster, without what the server writes there: Deployment ebs-csi-controller: \
+                metadata.annotations, metadata.creationTimestamp, metadata.generation, metadata.resourceVersion, metadata.uid, status";
+    assert_eq!(from_server.report.notes[0], note);
+    assert_eq!(from_server.report.notes[1..], from_file.report.notes);
+}
+
+#[test]
+fn secrets_that_are_named_are_granted_alone_and_bound() {
+    let secrets = [("vault", "key"), ("n", "other"), ("n", "one")];
+    let secrets = secrets.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())).to_vec();
+    let text = attacher("[--csi-address=/csi/s, --leader-election]");
+    let Outcome { report, files } = migrate(&Wanted { secrets, ..wanted(&text) });
+    let Files { rbac, bindings, .. } = files.unwrap();
+    let rights = document::read(&rbac).unwrap();
+    let about_secrets: Vec<_> =
+        rights.iter().filter(|role| serde_yaml::to_string(&role.value).unwrap().contains("- secrets")).collect();
+    let told = about_secrets.iter().map(|role| {
+        let rule = &role.value["rules"][0];
+        (
+            role.value["kind"].as_str().unwrap(),
+            role.value["metadata"]["namespace"].as_str().unwrap(),
+            document::strings(rule, "resourceNames"),
+        )
+    });
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(told.collect::<Vec<_>>(), [("Role", "n", names(&["one", "other"])), ("Role", "vault", names(&["key"]))]);
+    for namespace in ["n", "vault"] {
+        let binding = format!(":secrets:n:default\n  namespace: {namespace}\n");
+        assert!(bindings.contains(&binding), "{binding} in\n{bindings}");
+    }
+    assert!(
+        report.notes.iter().any(|note| note.contains("vault/key, n/other, n/one and no others")),
+        "{:?}",
+        report.notes
+    );
+    let wide = migrate(&wanted(&text)).report;
+    assert!(wide.notes.iter().any(|note| note.contains("every secret of the cluster")), "{:?}", wide.notes);
+}
+
+#[test]
+fn what_a_replacement_would_change_besides_is_told() {
+    let says = |text: &str| {
+        let notes = migrate(&Wanted { folder: Some("m".to_owned()), ..wanted(text) }).report.notes;
+        notes.iter().any(|note| note.contains("spec.replicas"))
+    };
+    let text = attacher("[--csi-address=/csi/s]");
+    assert!(says(&text));
+    assert!(!says(&text.replace("Deployment", "DaemonSet")));
+    assert!(!says(&text.replace("spec:\n  template", "spec:\n  replicas: 2\n  template")));
+}
+
 #[test]
 fn a_migrated_workload_is_not_migrated_again() {
     let files = migrate(&wanted(&attacher("[--csi-address=/csi/s]"))).files.unwrap();
@@ -297,6 +363,6 @@ fn whatever_comes_without_files_says_why() {
     let chosen = found::choose(&found, &other, &mut report).unwrap();
     let driver = driver(&other, &documents, &found[chosen]);
     assert!(report.is_clean(false));
-    assert_eq!(files(&other, &documents, &mut found[chosen], &driver, &mut report), None);
+    assert_eq!(files(&other, String::new(), &documents, &mut found[chosen], &driver, &mut report), None);
     assert_eq!(report.faults.len(), 1, "{}", report.faults_text());
 }

@@ -260,17 +260,22 @@ impl ControlPlane {
 
 impl Ports {
     fn free() -> Self {
-        let listeners = [(); 3].map(|()| Self::listener());
+        let listeners = [(); 3].map(|()| listener());
         let [etcd, peer, api] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
         Self { etcd, peer, api }
     }
+}
 
-    /// Below the ports that the kernel gives to whoever asks for any: while an API server restarts, nobody takes its port.
-    fn listener() -> TcpListener {
-        const BELOW_EPHEMERAL: std::ops::Range<u16> = 20_000..32_000;
-        let ports = std::iter::repeat_with(|| rand::random_range(BELOW_EPHEMERAL));
-        ports.take(1_000).find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).expect("a free port")
-    }
+/// A port that nobody has.
+pub(crate) fn free_port() -> u16 {
+    listener().local_addr().unwrap().port()
+}
+
+/// Below the ports that the kernel gives to whoever asks for any: while an API server restarts, nobody takes its port.
+fn listener() -> TcpListener {
+    const BELOW_EPHEMERAL: std::ops::Range<u16> = 20_000..32_000;
+    let ports = std::iter::repeat_with(|| rand::random_range(BELOW_EPHEMERAL));
+    ports.take(1_000).find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).expect("a free port")
 }
 
 fn post(path: &str, body: &Value) -> http::Request<Vec<u8>> {

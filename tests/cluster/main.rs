@@ -16,6 +16,8 @@
 //! zones           a StatefulSet across three zones, of which one has no room
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! peers           beside csi-attacher, and under csi-sanity
+//! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
+//! parity          the metrics of both Go sidecars, scraped, beside ours
 //! ```
 
 #![expect(
@@ -34,6 +36,9 @@ mod control_plane;
 mod controllers;
 mod ground;
 mod kinds;
+mod kubectl;
+mod migration;
+mod parity;
 mod peers;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod programs;
@@ -71,6 +76,9 @@ mod scenarios {
 mod balance;
 #[path = "../it/cable.rs"]
 mod cable;
+#[path = "../process/exposition.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests of the process alone")]
+mod exposition;
 #[path = "../it/http.rs"]
 mod http;
 #[path = "../it/logs.rs"]

@@ -15,11 +15,9 @@ use crate::programs::{Program, find};
 use crate::world::{World, brief, until_some};
 
 /// Starts csi-attacher as an administrator, beside our daemons, with the lease settings of the scenarios.
-fn csi_attacher(world: &World) -> Program {
-    let ground = world.sandbox();
-    let arguments = [
-        format!("--kubeconfig={}", ground.admin_kubeconfig().display()),
-        format!("--csi-address={}", ground.socket().display()),
+pub(crate) fn csi_attacher(world: &World, more: &[String]) -> Program {
+    let flags = [
+        format!("--csi-address={}", world.sandbox().socket().display()),
         "--leader-election".to_owned(),
         format!("--leader-election-namespace={NAMESPACE}"),
         "--leader-election-lease-duration=6s".to_owned(),
@@ -27,7 +25,14 @@ fn csi_attacher(world: &World) -> Program {
         "--leader-election-retry-period=500ms".to_owned(),
         "--timeout=5s".to_owned(),
     ];
-    Program::start(ground.folder(), "csi-attacher", &arguments)
+    csi_attacher_with(world, &[&flags, more].concat())
+}
+
+/// The same with these flags and no others.
+pub(crate) fn csi_attacher_with(world: &World, flags: &[String]) -> Program {
+    let ground = world.sandbox();
+    let kubeconfig = format!("--kubeconfig={}", ground.admin_kubeconfig().display());
+    Program::start(ground.folder(), "csi-attacher", &[&[kubeconfig], flags].concat())
 }
 
 /// Waits until the attacher's Lease is held by someone of whom `holds` is true.
@@ -51,7 +56,7 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
     crate::accounts::namespace(&world.client(), NAMESPACE).await;
 
     // csi-attacher attaches, and the daemon beside it waits for the same lease.
-    let attacher = csi_attacher(&world);
+    let attacher = csi_attacher(&world, &[]);
     let by_them = world.attach(&first, &node).await;
     world.attached(&by_them).await;
     until_held(&world, "held by csi-attacher", |holder| !of_daemon(holder)).await;
@@ -87,7 +92,7 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
     let by_us = world.attach(&second, &node).await;
     world.attached(&by_us).await;
     daemon.stop().await.unwrap();
-    let attacher = csi_attacher(&world);
+    let attacher = csi_attacher(&world, &[]);
     until_held(&world, "held by csi-attacher again", |holder| !of_daemon(holder)).await;
     world.detached(&by_us).await;
     assert!(!world.is_published(&second, &node));

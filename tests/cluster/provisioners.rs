@@ -2,6 +2,7 @@
 //! what it saves that the attacher is in the same process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::proto::CreateVolumeRequest;
@@ -15,14 +16,17 @@ use serde_json::{Value, json};
 
 use crate::ground::NAMESPACE;
 use crate::objects;
-use crate::programs::Program;
+use crate::programs::{Program, find};
 use crate::supply::{handle_of, zoned};
 use crate::world::{World, asked, brief, until_some};
 
 /// Starts csi-provisioner as an administrator, beside our daemons, with the lease settings of the scenarios.
-fn csi_provisioner(world: &World) -> Program {
+pub(crate) fn csi_provisioner(world: &World, more: &[&str]) -> Program {
     let ground = world.sandbox();
-    let arguments = [
+    let mut arguments = vec![
+        // Where its capacity objects are.
+        format!("NAMESPACE={NAMESPACE}"),
+        find("csi-provisioner").display().to_string(),
         format!("--kubeconfig={}", ground.admin_kubeconfig().display()),
         format!("--csi-address={}", ground.socket().display()),
         "--leader-election".to_owned(),
@@ -37,7 +41,8 @@ fn csi_provisioner(world: &World) -> Program {
         "--extra-create-metadata".to_owned(),
         "--default-fstype=ext4".to_owned(),
     ];
-    Program::start(ground.folder(), "csi-provisioner", &arguments)
+    arguments.extend(more.iter().map(ToString::to_string));
+    Program::run(ground.folder(), "csi-provisioner", Path::new("env"), &arguments)
 }
 
 /// The same of ours. Without the attacher, whose finalizer is on our volumes and not on theirs.
@@ -85,7 +90,7 @@ async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
     let claim = |name: &'static str| world.claim(name, &class, json!({}));
 
     // It provisions, and the daemon beside it waits for the same Lease.
-    let theirs = csi_provisioner(&world);
+    let theirs = csi_provisioner(&world, &[]);
     let (first, stays) = (claim("first").await, claim("stays").await);
     let them = maker(&world, &first).await;
     assert_eq!(maker(&world, &stays).await, them);
@@ -113,7 +118,7 @@ async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
 
     // And back.
     daemon.stop().await.unwrap();
-    let theirs = csi_provisioner(&world);
+    let theirs = csi_provisioner(&world, &[]);
     until_held(&world, "held by csi-provisioner again", |holder| !of_daemon(holder)).await;
     let deleted = Box::pin(given_up(&world, &between)).await;
     // It may ask twice by itself.
@@ -289,7 +294,7 @@ async fn both_ask_the_driver_the_same_and_make_the_same_of_its_answer() {
     }
     let claims = kinds_of_claims(&world).await;
 
-    let theirs = csi_provisioner(&world);
+    let theirs = csi_provisioner(&world, &[]);
     let source = world.claim("source", &claims[0].1.clone(), json!({})).await;
     world.snapshot("snapshot", &source).await;
     // Whoever attaches for the pod: it waits for nobody, and leaves no attachment behind.
@@ -403,7 +408,7 @@ async fn a_claim_that_the_daemon_has_begun_is_finished_by_csi_provisioner_and_le
     daemon.stop().await.unwrap();
     world.driver().clear_faults();
 
-    let theirs = csi_provisioner(&world);
+    let theirs = csi_provisioner(&world, &[]);
     assert_eq!(world.bound(&claim).await.name_any(), volume);
     let asked = asked_by(&world, &volume);
     assert_eq!(asked.len(), 2, "{:#?}", brief(&world.driver().calls()));
@@ -427,7 +432,7 @@ async fn a_claim_that_the_daemon_has_begun_is_finished_by_csi_provisioner_and_le
 async fn a_claim_that_csi_provisioner_has_begun_is_finished_by_the_daemon() {
     let world = World::supplied(|_| {}).await;
     let class = world.class("class", json!({ "parameters": { "kind": "fast" } })).await;
-    let theirs = csi_provisioner(&world);
+    let theirs = csi_provisioner(&world, &[]);
     answers_get_lost(&world);
     let claim = world.claim("claim", &class, json!({})).await;
     let uid = world.claim_until(&claim, "there", |_| true).await.uid().unwrap();

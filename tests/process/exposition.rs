@@ -8,7 +8,7 @@ type Labels = Vec<(String, String)>;
 /// One metric family.
 #[derive(Debug, Default)]
 pub(crate) struct Family {
-    /// `counter`, `gauge`, `histogram`.
+    /// `counter`, `gauge`, `histogram`; Go's runtime has a `summary`, too.
     pub(crate) kind: String,
     /// The help text.
     pub(crate) help: String,
@@ -51,7 +51,8 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
         }
         let sample = sample(line);
         let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| sample.name.strip_suffix(suffix));
-        let base = base.filter(|base| families.get(*base).is_some_and(|family| family.kind == "histogram"));
+        let has_parts = |family: &Family| ["histogram", "summary"].contains(&&*family.kind);
+        let base = base.filter(|base| families.get(*base).is_some_and(has_parts));
         let name = base.unwrap_or(&sample.name).to_owned();
         let family = families.get_mut(&name).unwrap_or_else(|| panic!("no TYPE before {line}"));
         assert!(!family.kind.is_empty(), "no TYPE before {line}");
