@@ -246,6 +246,7 @@ impl Case {
 
     /// Watches until `count` events have come, or the stream has ended. Bookmarks count only if `path` asks for them.
     pub(crate) async fn watch(&mut self, path: &str, count: usize) -> Vec<Value> {
+        self.transcript.begin();
         let request = self.request(&Method::GET, path, "", &[], None);
         let response = tokio::time::timeout(PATIENCE, self.server.client.send(request)).await.unwrap().unwrap();
         let (code, asked) = (response.status().as_u16(), self.transcript.clean(path));
@@ -268,6 +269,11 @@ impl Case {
             seen.push(rest);
         }
         seen
+    }
+
+    /// Takes the last watch out of the transcript: it is asked for again.
+    pub(crate) fn untell(&mut self) {
+        self.transcript.withdraw();
     }
 
     /// Holds what was said against what was written down, and tidies up.

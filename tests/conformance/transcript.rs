@@ -19,13 +19,25 @@ pub(crate) struct Transcript {
     case: String,
     text: String,
     seen: BTreeMap<&'static str, Vec<String>>,
+    /// Where the last watch begins in the text.
+    begun: usize,
     /// Whether `managedFields` are told.
     pub(crate) managed_fields: bool,
 }
 
 impl Transcript {
     pub(crate) fn new(case: &str) -> Self {
-        Self { case: case.to_owned(), text: String::new(), seen: BTreeMap::new(), managed_fields: false }
+        Self { case: case.to_owned(), text: String::new(), seen: BTreeMap::new(), begun: 0, managed_fields: false }
+    }
+
+    /// Something begins that may be withdrawn.
+    pub(crate) fn begin(&mut self) {
+        self.begun = self.text.len();
+    }
+
+    /// It is not told after all.
+    pub(crate) fn withdraw(&mut self) {
+        self.text.truncate(self.begun);
     }
 
     pub(crate) fn text(&self) -> &str {

@@ -175,7 +175,10 @@ pub(crate) async fn immutable_maps_and_secrets_stay(server: &Server) {
     let path = format!("{CONFIG_MAPS}/a");
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"data": {"key": "2"}})).await.code, 422);
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"immutable": false})).await.code, 422);
-    case.post(CONFIG_MAPS, with(config_map("b"), "", "data", json!({"bad key": "x", "": "y"}))).await;
+    // One at a time: the server's maps have no order.
+    for data in [json!({"bad key": "x"}), json!({"": "y"})] {
+        case.post(CONFIG_MAPS, with(config_map("b"), "", "data", data)).await;
+    }
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"key": "not base64!"}});
     case.post("/api/v1/namespaces/CASE/secrets", secret).await;

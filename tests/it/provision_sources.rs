@@ -204,9 +204,9 @@ async fn a_claim_that_goes_and_has_lost_its_volume_is_let_go_of() {
     let claims = world.namespaced::<PersistentVolumeClaim>();
     let patch = Patch::Json::<()>(serde_json::from_value(add).unwrap());
     claims.patch(&source, &PatchParams::default(), &patch).await.unwrap();
-    // People throw the object away, and keep the storage.
-    world.merge_patch::<PersistentVolume>(&volume, json!({"metadata": {"finalizers": null}})).await;
+    // People throw the object away, and keep the storage. Only on one that goes does nobody put a finalizer again.
     world.all::<PersistentVolume>().delete(&volume, &DeleteParams::default()).await.unwrap();
+    world.merge_patch::<PersistentVolume>(&volume, json!({"metadata": {"finalizers": null}})).await;
     world.gone::<PersistentVolume>(&volume).await;
     world.delete_claim(&source).await;
     world.claim_until(&source, "held", |it| it.metadata.deletion_timestamp.is_some() && is_held(it)).await;
