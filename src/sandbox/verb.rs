@@ -134,24 +134,11 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     narrator.say("");
 
     let mut story = Story::new(&stage.api, &backend, &mut narrator);
-    story.furnish()?;
-    story.play().await?;
-    if wanted.keep {
-        story.linger().await?;
-        let try_path = folder.join("try.yaml");
-        fs::write(&try_path, story::manifest_to_try(&backend.name()))
-            .map_err(|source| SandboxError::Folder { path: try_path.clone(), source })?;
-        story.narrator.say(format_args!(
-            "\nKept up: two pods have their volumes, an attachment and a claim fail. Try\n\
-             \x20 export KUBECONFIG={}\n\
-             \x20 kubectl get pods,pvc,pv,volumeattachments\n\
-             \x20 kubectl apply -f {}\n\
-             \x20 kubectl describe pvc\n\
-             Ctrl-C stops it.",
-            config_path.display(),
-            try_path.display()
-        ));
-        interrupted().await.map_err(SandboxError::Signal)?;
+    // Stopped in the middle of it, too, the daemon hands back its leases and the folder goes.
+    tokio::select! {
+        biased;
+        signal = interrupted() => signal.map_err(SandboxError::Signal)?,
+        told = tell(&mut story, wanted.keep, folder, &backend) => told?,
     }
     story.stop(daemon).await?;
     stage.strike().await;
@@ -159,6 +146,30 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
     narrator.say(format_args!("\n{steps} steps observed{skipped} in {:.1}s", elapsed.as_secs_f64()));
     Ok(())
+}
+
+/// Plays the story; where it is to be kept, says what there is to try, and never ends.
+async fn tell(story: &mut Story<'_>, keep: bool, folder: &Path, backend: &Backend) -> Result<(), SandboxError> {
+    story.furnish()?;
+    story.play().await?;
+    if !keep {
+        return Ok(());
+    }
+    story.linger().await?;
+    let try_path = folder.join("try.yaml");
+    fs::write(&try_path, story::manifest_to_try(&backend.name()))
+        .map_err(|source| SandboxError::Folder { path: try_path.clone(), source })?;
+    story.narrator.say(format_args!(
+        "\nKept up: two pods have their volumes, an attachment and a claim fail. Try\n\
+         \x20 export KUBECONFIG={}\n\
+         \x20 kubectl get pods,pvc,pv,volumeattachments\n\
+         \x20 kubectl apply -f {}\n\
+         \x20 kubectl describe pvc\n\
+         Ctrl-C stops it.",
+        folder.join("kubeconfig").display(),
+        try_path.display()
+    ));
+    std::future::pending().await
 }
 
 /// Two nodes in two zones, each with storage of its own.

@@ -57,7 +57,7 @@ impl NameRule {
     }
 
     /// The rule by which `name` is the name of the volume of the claim of this uid, if there is one: whatever the name
-    /// begins with, it ends in that uid, all of it or at least its first [`ENOUGH`] digits.
+    /// begins with, it ends in that uid, all of it or at least its first `ENOUGH` digits.
     pub fn of(name: &str, uid: &str) -> Option<Self> {
         let whole = name.strip_suffix(uid).and_then(|rest| rest.strip_suffix('-'));
         let rule = if let Some(prefix) = whole {
