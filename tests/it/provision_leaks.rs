@@ -2,7 +2,7 @@
 //! cannot be written to. Here, whatever happens, the driver ends up with the volumes that the API tells of.
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::driver::{Action, Method};
+use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
@@ -137,6 +137,29 @@ async fn r33_a_final_error_after_the_claims_deletion_ends_the_work() {
     world.supplied_with(&next).await;
     assert_eq!(world.driver().creates_of(&format!("pvc-{uid}")).len(), asked);
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_final_error_makes_no_volume_disappear_that_was_found_unfit() {
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(create(Action::Lie(Lie::Size(5))));
+    world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Unavailable, "not now")));
+    let claim = world.claim("claim", &class, json!({})).await;
+    let name = world.volume_name(&claim).await;
+    let refuses = |driver: &Driver| !driver.calls_of(Method::DeleteVolume).is_empty();
+    world.driver_until("asked to delete what is too small", refuses).await;
+    first.stop().await.unwrap();
+    world.delete_claim(&claim).await;
+    world.driver().clear_faults();
+    // Its successor does not know the volume's id, and is told for good that there is none.
+    world.driver().inject(create(Action::fail(Code::InvalidArgument, "never heard of it")).once());
+    let before = world.driver().creates_of(&name).len();
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    world.claim_gone(&claim).await;
+    assert_eq!(world.driver().creates_of(&name).len(), before + 2);
+    world.assert_all_gone(&[&claim]).await;
 }
 
 #[tokio::test]

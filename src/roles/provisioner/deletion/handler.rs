@@ -290,15 +290,7 @@ impl Attempt<'_> {
     /// Reads the object itself, while nobody else works on the volume: a watch that is behind may have hidden that somebody
     /// keeps it, has it bound, or has made another of its name. The next look decides.
     async fn confirm(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
-        let desk = self.desk;
-        let api = desk.api.use_now()?;
-        match api.get::<PersistentVolume>(&self.name).await {
-            Ok(found) if found.metadata.uid == volume.metadata.uid => desk.known.volumes.absorb(found),
-            // Another object has the name: ours is gone.
-            Ok(_) => self.gone = true,
-            Err(error) if error.kind() == ApiErrorKind::NotFound => self.gone = true,
-            Err(error) => return Err(DeletionError::Confirm(error).into()),
-        }
+        self.read_again(volume, DeletionError::Confirm).await?;
         self.view = Trust::Fresh;
         Ok(())
     }
@@ -359,6 +351,15 @@ impl Attempt<'_> {
         }
         self.refreshes += 1;
         debug!(error = %Chain(&error), "a precondition failed: reading the persistentvolume again");
+        self.read_again(volume, DeletionError::Refresh).await
+    }
+
+    /// Has the cache show the object as it is now.
+    async fn read_again(
+        &mut self,
+        volume: &PersistentVolume,
+        failed: fn(crate::cluster::ApiError) -> DeletionError,
+    ) -> Result<(), Stop> {
         let desk = self.desk;
         let api = desk.api.use_now()?;
         match api.get::<PersistentVolume>(&self.name).await {
@@ -366,7 +367,7 @@ impl Attempt<'_> {
             // Another object has the name: ours is gone.
             Ok(_) => self.gone = true,
             Err(error) if error.kind() == ApiErrorKind::NotFound => self.gone = true,
-            Err(error) => return Err(DeletionError::Refresh(error).into()),
+            Err(error) => return Err(failed(error).into()),
         }
         Ok(())
     }
