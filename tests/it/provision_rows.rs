@@ -201,7 +201,14 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         29,
         "capacity has limits of its own",
-        Tests(&["watches_of_one_kind_are_paced_and_nothing_else_is", "no_more_requests_are_in_flight_than_allowed"]),
+        Instead(
+            "there is no rate that capacity could use up for the claims: requests are bounded by how many are in flight",
+            &[
+                "as_many_questions_as_there_are_workers_are_asked_at_a_time",
+                "watches_of_one_kind_are_paced_and_nothing_else_is",
+                "no_more_requests_are_in_flight_than_allowed",
+            ],
+        ),
     ),
     (
         30,
@@ -219,7 +226,14 @@ const ROWS: &[(u32, &str, Proof)] = &[
             "identities_are_sanitised_and_differ_on_one_host",
         ]),
     ),
-    (32, "a question for capacity ends in time", Tests(&["a_call_ends_at_its_deadline_and_tells_it_to_the_driver"])),
+    (
+        32,
+        "a question for capacity ends in time",
+        Tests(&[
+            "r32_a_question_that_hangs_is_given_up_and_holds_up_no_other",
+            "a_call_ends_at_its_deadline_and_tells_it_to_the_driver",
+        ]),
+    ),
     (
         33,
         "a full driver ends the work for a claim that is gone",
@@ -279,7 +293,10 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         42,
         "a capacity object that somebody changed meanwhile",
-        Tests(&["an_object_that_somebody_deletes_or_changes_is_put_right"]),
+        Tests(&[
+            "r42_a_conflict_has_the_object_read_again_and_makes_no_twin",
+            "an_object_that_somebody_deletes_or_changes_is_put_right",
+        ]),
     ),
     (43, "secrets of migrated volumes at their deletion", Instead(NO_MIGRATION, LEFT_ALONE)),
     (44, "secrets are never logged", Tests(&["r44_a_secret_is_used_and_shown_nowhere", "row_44_no_secret_is_printed"])),

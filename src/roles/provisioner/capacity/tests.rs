@@ -23,6 +23,8 @@ use crate::sandbox::network::Network;
 use crate::sandbox::stage::{ADMIN_TOKEN, Ground, Stage};
 use crate::telemetry::Meter;
 
+mod faults;
+
 const DRIVER: &str = "demo.csi.example.com";
 const SPACE: &str = "kube-system";
 const POLL: Duration = Duration::from_secs(60);
@@ -345,26 +347,6 @@ async fn what_was_made_is_known_before_the_watch_shows_it() {
     faults.remove(held);
     world.pass_polls(2).await;
     assert_eq!((world.writes(), world.told().len()), ([2, 0, 0], 1));
-    world.strike().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.add_node("n1", Some("z1"));
-    world.until("it is there", |world| world.told().len() == 1).await;
-    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Internal, "pool is offline")));
-    let asked = world.asked();
-    world.pass_polls(10).await;
-    let tries = world.asked() - asked;
-    assert!((4..=14).contains(&tries), "{tries} calls in ten minutes: 1 s, 2 s, 4 s, …, 300 s");
-    assert_eq!(world.told(), [at("fast", "z1", "10Ti")]);
-    assert_eq!(world.rows()[0][5], "cannot ask for the capacity: rpc error: code = Internal desc = pool is offline");
-    world.stage.driver.clear_faults();
-    world.stage.driver.change_profile(|profile| profile.capacity = 7 * GIB);
-    world.hints.failed("fast");
-    world.until("it recovers", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
-    assert_eq!(world.rows()[0][5], "");
     world.strike().await;
 }
 

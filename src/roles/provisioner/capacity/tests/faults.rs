@@ -1,0 +1,79 @@
+//! A driver and an API server that fail the loop.
+
+use super::*;
+use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault};
+use crate::sandbox::api::pure::rejection::Rejection;
+use crate::sandbox::api::pure::resources;
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("it is there", |world| world.told().len() == 1).await;
+    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Internal, "pool is offline")));
+    let asked = world.asked();
+    world.pass_polls(10).await;
+    let tries = world.asked() - asked;
+    assert!((4..=14).contains(&tries), "{tries} calls in ten minutes: 1 s, 2 s, 4 s, …, 300 s");
+    assert_eq!(world.told(), [at("fast", "z1", "10Ti")]);
+    assert_eq!(world.rows()[0][5], "cannot ask for the capacity: rpc error: code = Internal desc = pool is offline");
+    world.stage.driver.clear_faults();
+    world.stage.driver.change_profile(|profile| profile.capacity = 7 * GIB);
+    world.hints.failed("fast");
+    world.until("it recovers", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
+    assert_eq!(world.rows()[0][5], "");
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r32_a_question_that_hangs_is_given_up_and_holds_up_no_other() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::Hang).once());
+    let begun = tokio::time::Instant::now();
+    world.add_node("n1", Some("z1"));
+    world.until("it is asked", |world| world.asked() == 1).await;
+    world.add_node("n2", Some("z2"));
+    world.until("the other", |world| world.told() == [at("fast", "z2", "10Ti")]).await;
+    assert!(begun.elapsed() < CsiOptions::default().timeout, "{:?}", begun.elapsed());
+    world.until("both", |world| world.told() == [at("fast", "z1", "10Ti"), at("fast", "z2", "10Ti")]).await;
+    assert!(begun.elapsed() < POLL, "no poll was waited for");
+    assert_eq!(world.asked(), 3);
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_questions_as_there_are_workers_are_asked_at_a_time() {
+    let classes: Vec<Value> = (0..20).map(|number| class(&format!("c{number:02}"), &json!({}))).collect();
+    let world = World::with(zoned(), &classes).await;
+    let workers = usize::from(CapacitySection::default().workers);
+    assert!(workers > 1 && workers < classes.len(), "{workers}");
+    let takes = Duration::from_secs(10);
+    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::Delay(takes)));
+    world.add_node("n1", Some("z1"));
+    world.until("the first are asked", |world| world.asked() > 0).await;
+    tokio::time::sleep(takes / 2).await;
+    assert_eq!(world.asked(), workers);
+    tokio::time::sleep(takes).await;
+    assert_eq!(world.asked(), classes.len().min(2 * workers));
+    world.until("all are told", |world| world.told().len() == 20).await;
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r42_a_conflict_has_the_object_read_again_and_makes_no_twin() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("it is there", |world| world.told().len() == 1).await;
+    world.pass_polls(1).await;
+    let resource = resources::find("storage.k8s.io", "v1", "csistoragecapacities").unwrap();
+    let conflict = Rejection::conflict(resource, "any");
+    let on = Matching::any().verb("patch").resource("csistoragecapacities");
+    let struck = world.stage.api.faults().add(ApiFault::on(on, ApiAction::Refuse(conflict)).nth(1));
+    world.stage.driver.change_profile(|profile| profile.capacity = 7 * GIB);
+    world.hints.failed("fast");
+    let begun = tokio::time::Instant::now();
+    world.until("it is up to date", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
+    assert!(begun.elapsed() < POLL, "no poll was waited for");
+    assert_eq!((world.stage.api.faults().hits(struck), world.writes()), (1, [1, 1, 0]));
+    world.strike().await;
+}
