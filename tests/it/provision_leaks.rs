@@ -1,6 +1,8 @@
 //! What made the Go sidecar leak: a claim that turns away, or goes, while the driver still owes an answer; a crash; an API that
 //! cannot be written to. Here, whatever happens, the driver ends up with the volumes that the API tells of.
 
+use std::time::{Duration, Instant};
+
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -351,4 +353,22 @@ async fn a_claim_that_waits_is_as_old_for_the_next_leader() {
     let metrics = world.metrics_until(&second, "the claim waits", shown).await;
     assert!(is_old(&metrics), "{metrics}");
     world.delete_claim(&claim).await;
+}
+
+#[tokio::test]
+async fn a_call_that_takes_long_does_not_hold_up_the_release_of_others() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(create(Action::Hold).once());
+    let held = world.claim("held", &class, json!({})).await;
+    world.asked(&held, 1).await;
+    let begun = Instant::now();
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.supplied_with(&claim).await;
+    // Half of what it would give way to claims for which something is to be written.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    world.driver().release();
+    world.supplied_with(&held).await;
+    world.assert_nothing_leaked().await;
 }

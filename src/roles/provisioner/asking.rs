@@ -147,6 +147,8 @@ impl Attempt<'_> {
             biased;
             answer = &mut call => answer?,
             () = tokio::time::sleep(LONG) => {
+                // Nothing is written for it meanwhile that others would have to give way to.
+                self.on_its_way = None;
                 self.tell_provisioning();
                 call.await?
             }

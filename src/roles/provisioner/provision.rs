@@ -33,9 +33,6 @@ use super::topology::Term;
 /// How often one attempt reads the claim again because a write's precondition failed. More would be a fight with another
 /// writer, which back-off settles better.
 const MAX_REFRESHES: u32 = 3;
-/// How long the release of a claim whose volume object was just stored gives way to claims that have none yet. Somebody who
-/// deletes the claim would have to wait as long.
-const GIVES_WAY: Duration = Duration::from_secs(2);
 /// More steps than any attempt needs, with every refresh used up.
 const MAX_STEPS: u32 = 40;
 
@@ -202,12 +199,13 @@ impl Attempt<'_> {
     async fn give_way(&mut self) {
         self.on_its_way = None;
         self.tell_success();
-        let desk = self.desk;
+        let (desk, key) = (self.desk, self.ticket.key().clone());
+        let is_patient = || desk.find(&key).is_some_and(|claim| !claim.deleting);
         let others = async {
             tokio::select! {
                 biased;
                 () = desk.term.over() => {}
-                () = desk.haste.is_over(GIVES_WAY) => {}
+                () = desk.haste.give_way(is_patient) => {}
             }
         };
         self.ticket.park(others).await;
