@@ -57,9 +57,12 @@ crash-one scenario at="":
 bench *args:
     cargo bench --locked {{ args }}
 
-# The micro-benches still build and run once.
+# The micro-benches still build and run once, and so does the comparison (needs Go): few objects, nothing optimised.
 bench-check:
     cargo bench --locked --profile simulation -- --test
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
+        --binary target/debug/csi-control-plane --results target/tmp/compare --rounds 1 --count 20 --segments 5 --bound 5s \
+        --workloads attach,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,bare
 
 # The daemon without the sandbox, for this machine. `just image` makes the image's.
 release:
@@ -89,8 +92,12 @@ page *args:
 page-images:
     PAGE_IMAGES="$PWD/docs/images" cargo test --locked --features cluster-tests --test page -- images
 
-# The image's binary, built as in the Dockerfile, in an otherwise empty root (needs cargo-auditable).
-image:
+# The image's binary in an otherwise empty root (needs cargo-auditable).
+image: _image-binary
+    IMAGE_BINARY="$PWD/target/$(uname -m)-unknown-linux-musl/release/csi-control-plane" cargo test --locked --features cluster-tests --test image
+
+# The image's binary, built as in the Dockerfile.
+_image-binary:
     #!/usr/bin/env bash
     set -euo pipefail
     target="$(uname -m)-unknown-linux-musl"
@@ -98,10 +105,8 @@ image:
     # The machine's own compiler does: Rust brings musl itself, and its linker's start files.
     export "CC_${target//-/_}=cc"
     cargo auditable build --locked --release --no-default-features --bin csi-control-plane --target "$target"
-    IMAGE_BINARY="$PWD/target/$target/release/csi-control-plane" cargo test --locked --features cluster-tests --test image
 
-# The daemon beside csi-attacher and csi-provisioner on a real control plane (needs Go): `just compare --help`.
+# The image's binary beside csi-attacher and csi-provisioner on a real control plane (needs Go, cargo-auditable): `just compare --help`.
 # Writes `benches/compare/results` and the table of the README.
-compare *args:
-    cargo build --locked --release --no-default-features
+compare *args: _image-binary
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}

@@ -13,17 +13,19 @@ Usage: just compare [OPTIONS]
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
   --segments N       of the capacity workload, each with three classes (default 1000)
   --rounds N         (default 3)
-  --bound DURATION   after so long a phase is cut, and its rate so far is told; 0: never (default 60s)
+  --bound DURATION   after so long a phase of a contender with a throttle is cut, and its rate so far is told; 0: never
+                     (default 60s)
   --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned, sidecars-tuned,
-                     csi-control-plane-{no-intent,attacher,attacher-reconciler,apart} (default: all)
-  --binary PATH      ours (default target/release/csi-control-plane)
+                     csi-control-plane-{no-intent,attacher,attacher-reconciler,apart}, bare, bare-no-intent (default: all)
+  --seed N           of the moments at which a leader goes (default: another each time; it is printed)
+  --binary PATH      ours (default: the image's, target/MACHINE-unknown-linux-musl/release/csi-control-plane)
   --results FOLDER   where results.json, table.md and chart.svg go (default benches/compare/results)
   --add              keep the results of scenarios that are not run
   --plan             measure nothing: say what would be measured, and how long that takes, about
   --report           measure nothing: write the table, the chart and the README of results.json again
 
-`--rounds 1 --scenarios burst,single,start --bound 20s` takes six minutes, `--rounds 3 --bound 60s`, the default, an hour
-and a quarter, the same with `--count 500,5000` three hours. For the night: `--count 500,5000 --bound 0`.
+`--rounds 1 --scenarios burst,single,start --bound 20s` takes ten minutes, `--rounds 3 --bound 60s`, the default, two hours
+and a half, the same with `--count 500,5000` four and a half. For the night: `--count 500,5000 --bound 0`.
 `--plan` beside any others says what they cost.";
 
 /// The program's arguments.
@@ -37,6 +39,7 @@ pub(crate) struct Arguments {
     pub(crate) rounds: usize,
     pub(crate) bound: Option<Duration>,
     pub(crate) contenders: Vec<String>,
+    pub(crate) seed: u64,
     pub(crate) binary: PathBuf,
     pub(crate) results: PathBuf,
     pub(crate) add: bool,
@@ -59,7 +62,9 @@ impl Arguments {
             rounds: 3,
             bound: Some(Duration::from_secs(60)),
             contenders: Vec::new(),
-            binary: root.join("target/release/csi-control-plane"),
+            seed: rand::random_range(0..1_000_000),
+            binary: root
+                .join(format!("target/{}-unknown-linux-musl/release/csi-control-plane", std::env::consts::ARCH)),
             results: Self::published(),
             add: false,
             only_report: false,
@@ -92,6 +97,10 @@ impl Arguments {
                     let seconds: u64 = text.trim_end_matches('s').parse().map_err(|_| wrong(&text))?;
                     this.bound = (seconds > 0).then(|| Duration::from_secs(seconds));
                 }
+                "--seed" => {
+                    let text = value()?;
+                    this.seed = text.parse().map_err(|_| wrong(&text))?;
+                }
                 "--binary" => this.binary = std::path::absolute(value()?).map_err(|error| error.to_string())?,
                 "--results" => this.results = PathBuf::from(value()?),
                 "--add" => this.add = true,
@@ -104,8 +113,13 @@ impl Arguments {
         Ok(this)
     }
 
+    /// Whether the README tells of the results. A try elsewhere is nothing to tell the world.
+    pub(crate) fn is_published(&self) -> bool {
+        self.results == Self::published()
+    }
+
     /// Where the results are that the README tells of.
-    pub(crate) fn published() -> PathBuf {
+    fn published() -> PathBuf {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/compare/results")
     }
 

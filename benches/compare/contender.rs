@@ -1,5 +1,6 @@
 //! Who is measured: programs, how they are started, and for which work.
 
+mod bare;
 mod crew;
 mod daemon;
 mod sidecar;
@@ -9,8 +10,11 @@ use std::path::{Path, PathBuf};
 pub(crate) use crew::Crew;
 
 use crate::arguments::Arguments;
+use crate::bare::Writes;
 use crate::programs::Program;
+use crate::report;
 use crate::workload::Workload;
+use bare::Bare;
 use daemon::Daemon;
 use sidecar::{Sidecar, Sidecars};
 
@@ -70,6 +74,11 @@ pub(crate) trait Contender: Send + Sync {
     /// Its programs.
     fn files(&self) -> Vec<PathBuf>;
 
+    /// What it writes itself, where it is no program but the bench's own client.
+    fn writes(&self, _workload: &dyn Workload) -> Option<Writes> {
+        None
+    }
+
     /// The size of its programs together, in bytes.
     fn size(&self) -> f64 {
         self.files().iter().map(|file| std::fs::metadata(file).unwrap().len() as f64).sum()
@@ -103,13 +112,15 @@ fn run(contender: &str, seat: &Seat<'_>, process: Start) -> Program {
 pub(crate) fn all(arguments: &Arguments) -> Vec<Box<dyn Contender>> {
     let go = |program, tuned| -> Box<dyn Contender> { Box::new(Sidecar { program, tuned }) };
     let us = |daemon: fn(PathBuf) -> Daemon| -> Box<dyn Contender> { Box::new(daemon(arguments.binary.clone())) };
-    let all: [Box<dyn Contender>; 10] = [
+    let all: [Box<dyn Contender>; 12] = [
         go("csi-attacher", false),
         go("csi-provisioner", false),
         us(Daemon::whole),
         go("csi-attacher", true),
         go("csi-provisioner", true),
+        Box::new(Bare(report::BARE)),
         us(Daemon::without_intent),
+        Box::new(Bare(report::BARE_WITHOUT_INTENT)),
         us(Daemon::with_attacher),
         us(Daemon::with_attacher_and_reconciler),
         us(Daemon::apart),

@@ -1,15 +1,18 @@
 //! The daemon beside the Go sidecars: same server, same driver, same run. `just compare`.
 //!
 //! ```text
-//! arguments   what to run                      stage      a real control plane, and whose requests are whose
-//! contender   who is measured                  timeline   when each object began, was done and was gone
+//! arguments   what to run                      stage      a real control plane, and our own requests to it
+//! contender   who is measured                  counted    who has sent which request
+//! bare        a client that only writes        timeline   when each object began, was done and was gone
 //! workload    what is to be done               kernel     CPU time and memory of a process
-//! scenarios   how it is measured               report     results.json, table.md, chart.svg
-//! plan        how long it will take
+//! scenarios   how it is measured               machine    what it runs on
+//! plan        how long it will take            arithmetic what is computed of moments
+//! run         what was measured                report     results.json, table.md, chart.svg
 //! ```
 //!
 //! A contender, a workload and a scenario know nothing of each other's kinds: another sidecar is one more
-//! [`contender::Contender`], its work one more [`workload::Workload`].
+//! [`contender::Contender`], its work one more [`workload::Workload`]. What is computed without a cluster is tested by
+//! `tests/comparison.rs`.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,17 +29,21 @@
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod accounts;
 mod arguments;
+mod arithmetic;
 mod bare;
 mod contender;
 #[path = "../../tests/cluster/control_plane.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod control_plane;
+mod counted;
 mod kernel;
+mod machine;
 mod plan;
 #[path = "../../tests/cluster/programs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod programs;
 mod report;
+mod run;
 mod scenarios;
 mod stage;
 #[path = "../support/mod.rs"]
@@ -49,27 +56,18 @@ mod tls;
 mod wire;
 mod workload;
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
+use csi_control_plane::process::Clock;
 
 use arguments::Arguments;
 use contender::Contender;
-use scenarios::Scenario;
+use report::Document;
+use run::{Figures, Occasion, Run};
+use scenarios::{Scenario, Scene};
 use stage::Stage;
 use workload::Workload;
 
-/// Figures by name, such as `attach.rate`. Units: seconds are `_s`, milliseconds `_ms`, bytes `_bytes`.
-pub(crate) type Figures = BTreeMap<String, f64>;
-
-/// What one contender did in one scenario, once.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Run {
-    pub(crate) scenario: String,
-    pub(crate) contender: String,
-    pub(crate) round: usize,
-    pub(crate) figures: Figures,
-}
+/// The largest burst that a control plane is warmed by.
+const WARM: usize = 500;
 
 fn main() {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
@@ -83,23 +81,30 @@ fn main() {
         return println!("{}", plan::told(&arguments));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let runs =
-        if arguments.only_report { report::read_runs(&arguments) } else { runtime.block_on(compare(&arguments)) };
-    println!("{}", report::write(&arguments, &runs));
+    let document =
+        if arguments.only_report { Document::read(&arguments.results) } else { runtime.block_on(compare(&arguments)) };
+    println!("{}", document.write(&arguments.results, arguments.is_published()));
 }
 
-async fn compare(arguments: &Arguments) -> Vec<Run> {
+/// Measures all that was asked for, and writes what there is after each scenario.
+async fn compare(arguments: &Arguments) -> Document {
     let contenders = contender::all(arguments);
-    let mut runs = if arguments.add { report::read_runs(arguments) } else { Vec::new() };
+    let mut document = if arguments.add { Document::read(&arguments.results) } else { Document::default() };
+    let (now, command) = (Clock::system().wall(), arguments.command.clone());
+    let occasion = Occasion { command, binary: machine::digest(&arguments.binary), machine: machine::this() };
+    let name = now.strftime("%Y-%m-%d %H:%M:%S").to_string();
+    document.occasions.insert(name.clone(), occasion);
+    eprintln!("seed {}", arguments.seed);
     for workload in workload::chosen(arguments) {
         for scenario in scenarios::chosen(arguments, workload.as_ref()) {
-            let name = format!("{}{}", workload.prefix(), scenario.name());
-            runs.retain(|run| run.scenario != name);
-            runs.extend(play(arguments, &name, scenario.as_ref(), workload.as_ref(), &contenders).await);
-            report::write(arguments, &runs);
+            let taking = taking(scenario.as_ref(), workload.as_ref(), &contenders);
+            if !taking.is_empty() {
+                document.put(play(arguments, &name, scenario.as_ref(), workload.as_ref(), &taking).await);
+                document.write(&arguments.results, arguments.is_published());
+            }
         }
     }
-    runs
+    document
 }
 
 /// Those who have something to do in a scenario of a workload.
@@ -108,38 +113,45 @@ fn taking<'a>(
     workload: &dyn Workload,
     contenders: &'a [Box<dyn Contender>],
 ) -> Vec<&'a dyn Contender> {
-    contenders.iter().map(AsRef::as_ref).filter(|one| one.does(workload) && scenario.takes(*one)).collect()
+    let takes = |one: &&dyn Contender| {
+        one.does(workload) && scenario.takes(*one) && (scenario.takes_bare() || one.writes(workload).is_none())
+    };
+    contenders.iter().map(AsRef::as_ref).filter(takes).collect()
 }
 
-/// Plays every round of a scenario on one control plane, the contenders in turn.
+/// The name of a scenario of a workload.
+fn name(scenario: &dyn Scenario, workload: &dyn Workload) -> String {
+    format!("{}{}", workload.prefix(), scenario.name())
+}
+
+/// Plays every round of a scenario on one control plane, the contenders in turn: whoever comes first finds another server than
+/// whoever comes last.
 async fn play(
     arguments: &Arguments,
-    name: &str,
+    occasion: &str,
     scenario: &dyn Scenario,
     workload: &dyn Workload,
-    contenders: &[Box<dyn Contender>],
+    taking: &[&dyn Contender],
 ) -> Vec<Run> {
-    let taking = taking(scenario, workload, contenders);
-    if taking.is_empty() {
-        return Vec::new();
-    }
+    let name = name(scenario, workload);
     let stage = Stage::set(workload).await;
+    let most = arguments.counts.iter().max().copied().unwrap_or_default();
+    bare::warm(&stage, workload, most.min(WARM)).await;
     scenario.prepare(&stage, workload).await;
     let mut runs = Vec::new();
     for round in 1..=arguments.rounds {
-        let mut order = taking.clone();
-        // Whoever comes second finds the server's caches warm.
-        if round % 2 == 0 {
-            order.reverse();
-        }
-        for contender in order {
-            let mut figures = scenario.run(&stage, workload, contender).await;
-            // What was never done has no latency and no cost each, and JSON no word for that.
-            figures.retain(|_, value| value.is_finite());
-            let told: Vec<String> = figures.iter().map(|(name, value)| format!("{name}={value:.2}")).collect();
-            eprintln!("{name} {round} {}: {}", contender.name(), told.join(" "));
-            let (scenario, contender) = (name.to_owned(), contender.name().to_owned());
-            runs.push(Run { scenario, contender, round, figures });
+        for contender in arithmetic::order(taking.len(), round).into_iter().map(|place| taking[place]) {
+            for time in 0..scenario.times() {
+                let load = machine::load();
+                let nth = (round - 1) * scenario.times() + time;
+                let mut figures = scenario.run(Scene { stage: &stage, workload, contender, nth }).await;
+                // What was never done has no latency and no cost each, and JSON no word for that.
+                figures.retain(|_, value| value.is_finite());
+                let told: Vec<String> = figures.iter().map(|(name, value)| format!("{name}={value:.2}")).collect();
+                eprintln!("{name} {round} {}: {}", contender.name(), told.join(" "));
+                let (scenario, contender) = (name.clone(), contender.name().to_owned());
+                runs.push(Run { scenario, contender, round, occasion: occasion.to_owned(), load, figures });
+            }
         }
     }
     runs

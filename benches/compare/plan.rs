@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 
 use crate::arguments::Arguments;
-use crate::{contender, scenarios, taking, workload};
+use crate::{contender, name, scenarios, taking, workload};
 
 /// A control plane's start and stop, in seconds, for each scenario.
 const STAGE: f64 = 12.0;
+
+/// The discarded burst on it.
+const WARMING: f64 = 6.0;
 
 /// What would be measured, and how long each of it takes, about: on two quiet cores.
 pub(crate) fn told(arguments: &Arguments) -> String {
@@ -19,11 +22,11 @@ pub(crate) fn told(arguments: &Arguments) -> String {
                 continue;
             }
             let round: f64 = taking.iter().map(|contender| scenario.estimate(*contender)).sum();
-            let ready = STAGE + scenario.readying() + workload.ground().len() as f64 / 300.0;
+            let ready = STAGE + WARMING + scenario.readying() + workload.ground().len() as f64 / 300.0;
             let takes = ready + round * arguments.rounds as f64;
             all += takes;
             let who: Vec<&str> = taking.iter().map(|contender| contender.name()).collect();
-            let name = format!("{}{}", workload.prefix(), scenario.name());
+            let name = name(scenario.as_ref(), workload.as_ref());
             writeln!(text, "{:>7.1} min  {name}: {}", takes / 60.0, who.join(", ")).unwrap();
         }
     }

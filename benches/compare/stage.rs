@@ -1,6 +1,5 @@
 //! A real control plane for the contenders, and who has sent which request to it.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,13 +9,24 @@ use csi_control_plane::process::Clock;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Listen, Server};
 use futures::StreamExt as _;
 use http::Request;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use crate::accounts;
+use crate::bare;
 use crate::contender::NAMESPACE;
 use crate::control_plane::{ControlPlane, Extent};
+use crate::counted::{self, Requests, failed, key};
 use crate::workload::{Placed, Undo, Workload};
+
+/// Without a request for so long, work is over.
+const PAUSE: Duration = Duration::from_secs(1);
+/// So often it is waited for.
+const PAUSES: usize = 60;
+/// As many looks in a row at the same number of watches, and none is being opened or closed.
+const SAME: usize = 3;
 
 /// Requests of ours at once.
 const AT_ONCE: usize = 16;
@@ -49,12 +59,14 @@ pub(crate) struct Stage {
     pub(crate) client: kube::Client,
     kubeconfig: PathBuf,
     /// Our own requests, by verb and resource.
-    own: Mutex<BTreeMap<String, f64>>,
+    own: Mutex<Requests>,
 }
 
 /// The driver in front of a contender.
 pub(crate) struct Backend {
     pub(crate) driver: Driver,
+    /// When the times of its calls begin.
+    pub(crate) born: Instant,
     pub(crate) socket: PathBuf,
     server: Server,
     _folder: TempDir,
@@ -77,6 +89,13 @@ impl Stage {
         &self.control_plane.folder
     }
 
+    /// A client of ours with the contenders' account.
+    pub(crate) async fn client_of_contenders(&self) -> kube::Client {
+        let file = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
     /// The contenders' kubeconfig.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -96,26 +115,35 @@ impl Stage {
     pub(crate) async fn driver(&self, workload: &dyn Workload, latency: Duration) -> Backend {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
-        let driver = Driver::new(workload.profile(), Clock::system());
+        let (born, driver) = (Clock::system().now(), Driver::new(workload.profile(), Clock::system()));
         if !latency.is_zero() {
             for method in workload.methods() {
                 driver.inject(Fault::on(method, Action::Delay(latency)));
             }
         }
         let server = Server::start(&driver, Listen::unix(socket.clone(), 0o600)).await.unwrap();
-        Backend { driver, socket, server, _folder: folder }
+        Backend { driver, born, socket, server, _folder: folder }
+    }
+
+    /// Notes a request of our own.
+    fn count(&self, key: String) {
+        *self.own.lock().unwrap().entry(key).or_default() += 1.0;
     }
 
     async fn send(&self, key: String, request: Request<Vec<u8>>) -> Value {
-        *self.own.lock().unwrap().entry(key).or_default() += 1.0;
+        self.count(key);
         self.client.request(request).await.unwrap()
+    }
+
+    /// What is in a collection.
+    pub(crate) async fn list(&self, collection: &str, query: &str) -> Value {
+        let request = Request::get(format!("{collection}{query}")).body(Vec::new()).unwrap();
+        self.send(key("LIST", collection, ""), request).await
     }
 
     /// Creates an object.
     pub(crate) async fn create(&self, placed: Placed) {
-        let Placed { collection, object } = placed;
-        let request = Request::post(collection).header("content-type", "application/json");
-        self.send(key("POST", collection, ""), request.body(object.to_string().into_bytes()).unwrap()).await;
+        self.send(key("POST", placed.collection, ""), placed.request()).await;
     }
 
     /// Creates objects, several at once.
@@ -128,26 +156,33 @@ impl Stage {
         self.create_all(numbers.flat_map(|number| workload.before(number))).await;
     }
 
-    /// Creates the objects of these numbers.
-    pub(crate) async fn begin(&self, workload: &dyn Workload, numbers: std::ops::Range<usize>) {
-        let collection = workload.collection();
-        self.create_all(numbers.map(|number| Placed { collection, object: workload.object(number) })).await;
+    /// Creates the objects of these numbers, and tells of each that is there.
+    pub(crate) async fn begin(&self, workload: &dyn Workload, numbers: std::ops::Range<usize>, tell: impl Fn(usize)) {
+        let (collection, tell) = (workload.collection(), &tell);
+        at_once(numbers.map(|number| async move {
+            self.create(Placed { collection, object: workload.object(number) }).await;
+            tell(number);
+        }))
+        .await;
+    }
+
+    /// Creates the object of a number.
+    pub(crate) async fn begin_one(&self, workload: &dyn Workload, number: usize) {
+        self.begin(workload, number..number + 1, |_| ()).await;
     }
 
     /// Merges into an object or its status.
     pub(crate) async fn merge(&self, collection: &str, name: &str, sub: &str, patch: &Value) {
-        let request =
-            Request::patch(format!("{collection}/{name}{sub}")).header("content-type", "application/merge-patch+json");
-        self.send(key("PATCH", collection, sub), request.body(patch.to_string().into_bytes()).unwrap()).await;
+        self.send(key("PATCH", collection, sub), bare::merge(collection, name, sub, patch)).await;
     }
 
     /// Deletes an object, if it is there.
     async fn delete(&self, collection: &str, name: &str) {
         let request = Request::delete(format!("{collection}/{name}")).body(Vec::new()).unwrap();
-        *self.own.lock().unwrap().entry(key("DELETE", collection, "")).or_default() += 1.0;
+        let key = key("DELETE", collection, "");
         match self.client.request::<Value>(request).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Ok(_) => self.count(key),
+            Err(kube::Error::Api(status)) if status.code == 404 => self.count(failed(&key, status.code)),
             Err(error) => panic!("{collection}/{name} is not deleted: {error}"),
         }
     }
@@ -186,7 +221,7 @@ impl Stage {
     /// Empties the workload's collections, whoever's finalizers are in the way, and forgets its Lease.
     pub(crate) async fn clear(&self, workload: &dyn Workload) {
         for collection in workload.collections() {
-            let list: Value = self.client.request(Request::get(collection).body(Vec::new()).unwrap()).await.unwrap();
+            let list = self.list(collection, "").await;
             let objects = list["items"].as_array().cloned().unwrap_or_default();
             at_once(objects.iter().map(|object| async move {
                 let name = object["metadata"]["name"].as_str().unwrap();
@@ -206,41 +241,40 @@ impl Stage {
     }
 
     /// Everyone's requests but ours so far, by verb and resource, as the server has counted them.
-    pub(crate) async fn requests(&self, resources: &[&str]) -> BTreeMap<String, f64> {
-        let mut counted: BTreeMap<String, f64> = BTreeMap::new();
-        for sample in self.samples("apiserver_request_total").await {
-            let label = |name: &str| sample.0.get(name).map(String::as_str).unwrap_or_default();
-            if label("verb") == "WATCH" || !resources.contains(&label("resource")) {
-                continue;
-            }
-            let sub =
-                if label("subresource").is_empty() { String::new() } else { format!("/{}", label("subresource")) };
-            let failed = if label("code") < "300" { String::new() } else { format!(" → {}", label("code")) };
-            let key = format!("{} {}{sub}{failed}", label("verb"), label("resource"));
-            *counted.entry(key).or_default() += sample.1;
-        }
-        for (key, own) in self.own.lock().unwrap().iter() {
-            if let Some(count) = counted.get_mut(key) {
-                *count -= own;
-            }
-        }
-        counted
+    async fn requests(&self, workload: &dyn Workload) -> Requests {
+        let everyone = counted::requests(&self.metrics().await, workload.resources());
+        counted::others(everyone, &self.own.lock().unwrap())
     }
 
-    /// How many watches are open.
+    /// The same now, or once there are no more for a while.
+    pub(crate) async fn requests_so_far(&self, workload: &dyn Workload, is_over: bool) -> Requests {
+        let mut requests = self.requests(workload).await;
+        for _ in 0..if is_over { PAUSES } else { 0 } {
+            tokio::time::sleep(PAUSE).await;
+            let now = self.requests(workload).await;
+            if now == requests {
+                break;
+            }
+            requests = now;
+        }
+        requests
+    }
+
+    /// How many watches are open, once whoever stopped has closed its own and whoever started has opened them.
     pub(crate) async fn watches(&self) -> f64 {
-        let samples = self.samples("apiserver_longrunning_requests").await;
-        samples
-            .iter()
-            .filter(|(labels, _)| labels.get("verb").is_some_and(|verb| verb == "WATCH"))
-            .map(|(_, n)| n)
-            .sum()
+        let mut seen = Vec::new();
+        for _ in 0..PAUSES {
+            seen.push(counted::watches(&self.metrics().await));
+            if seen.len() >= SAME && seen[seen.len() - SAME..].iter().all(|count| Some(count) == seen.last()) {
+                return seen[seen.len() - 1];
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("the number of open watches does not come to rest: {seen:?}")
     }
 
-    async fn samples(&self, metric: &str) -> Vec<(BTreeMap<String, String>, f64)> {
-        let text = self.client.request_text(Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
-        let start = format!("{metric}{{");
-        text.lines().filter_map(|line| line.strip_prefix(&start)).map(sample).collect()
+    async fn metrics(&self) -> String {
+        self.client.request_text(Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap()
     }
 }
 
@@ -254,17 +288,4 @@ impl Backend {
 /// Runs all, several at once.
 async fn at_once<F: Future<Output = ()>>(all: impl IntoIterator<Item = F>) {
     futures::stream::iter(all).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
-}
-
-/// As the server's metric has it.
-fn key(verb: &str, collection: &str, sub: &str) -> String {
-    let resource = collection.rsplit('/').next().unwrap_or_default();
-    format!("{verb} {resource}{sub}")
-}
-
-/// Labels and value of a line of Prometheus' text, behind the `{`. No label that we read has an escape in it.
-fn sample(line: &str) -> (BTreeMap<String, String>, f64) {
-    let (labels, value) = line.rsplit_once("} ").unwrap();
-    let pairs = labels.split("\",").filter_map(|pair| pair.trim_end_matches('"').split_once("=\""));
-    (pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(), value.trim().parse().unwrap())
 }

@@ -1,17 +1,19 @@
 //! When each object of a workload began, was done, was deleted and was gone, as a watch of our own tells.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Tasks};
+use csi_control_plane::process::{Clock, TaskEnds, Tasks};
 use futures::TryStreamExt as _;
 use kube::core::WatchEvent;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 
+use crate::stage::Stage;
 use crate::workload::{Moment, Reading, Workload};
 
 /// The moments of one object.
@@ -35,7 +37,18 @@ pub(crate) struct Counts {
 /// The moments of every object of a workload.
 pub(crate) struct Timeline {
     book: Arc<Book>,
+    /// How our own watches end, which they never should.
+    ends: AsyncMutex<TaskEnds>,
     _tasks: Tasks,
+}
+
+/// How long a phase may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    /// After so long it is cut, and told as far as it came.
+    Cut(Duration),
+    /// After so long something is wrong, and the bench ends.
+    Patience(Duration),
 }
 
 #[derive(Default)]
@@ -52,15 +65,14 @@ struct List {
 
 impl Timeline {
     /// Watches a workload's collections from now on.
-    pub(crate) async fn of(client: &kube::Client, workload: &dyn Workload) -> Self {
+    pub(crate) async fn of(stage: &Stage, workload: &dyn Workload) -> Self {
         let book: Arc<Book> = Arc::default();
-        let (tasks, _) = Tasks::new("timeline");
+        let (tasks, ends) = Tasks::new("timeline");
         let reading = workload.reading();
         for collection in workload.watched() {
-            let get = |query: &str| http::Request::get(format!("{collection}?{query}")).body(Vec::new()).unwrap();
-            let list: List = client.request(get("limit=1")).await.unwrap();
+            let list: List = serde_json::from_value(stage.list(collection, "?limit=1").await).unwrap();
             let mut version = list.metadata.resource_version.unwrap();
-            let (client, noting) = (client.clone(), Arc::clone(&book));
+            let (client, noting) = (stage.client.clone(), Arc::clone(&book));
             tasks.spawn("watch", async move {
                 // The server ends a watch in a burst that it cannot keep up with: then it goes on where it was.
                 loop {
@@ -75,13 +87,13 @@ impl Timeline {
                 }
             });
         }
-        Self { book, _tasks: tasks }
+        Self { book, ends: AsyncMutex::new(ends), _tasks: tasks }
     }
 
     /// Waits until no object has come further for so long.
     pub(crate) async fn until_quiet(&self, quiet: Duration) {
         let mut counts = self.book.counts.subscribe();
-        while tokio::time::timeout(quiet, counts.changed()).await.is_ok() {}
+        while self.watched(tokio::time::timeout(quiet, counts.changed())).await.is_ok() {}
     }
 
     /// Forgets every moment.
@@ -94,7 +106,33 @@ impl Timeline {
     pub(crate) async fn until(&self, bound: Duration, far: impl Fn(Counts) -> bool) -> bool {
         let mut counts = self.book.counts.subscribe();
         let reached = counts.wait_for(|counts| far(*counts));
-        tokio::time::timeout(bound, reached).await.is_ok()
+        self.watched(tokio::time::timeout(bound, reached)).await.is_ok()
+    }
+
+    /// The same within a phase's limit. `false`: it was cut.
+    pub(crate) async fn within(&self, limit: Limit, far: impl Fn(Counts) -> bool) -> bool {
+        match limit {
+            Limit::Cut(bound) => self.until(bound, far).await,
+            Limit::Patience(bound) => {
+                let is_reached = self.until(bound, far).await;
+                assert!(is_reached, "after {bound:?} it is no further than {:?}", self.counts());
+                true
+            }
+        }
+    }
+
+    /// Waits for something that our own watches tell of: if one of them ends, nothing is measured any more.
+    async fn watched<T>(&self, waited: impl Future<Output = T>) -> T {
+        let ended = async { self.ends.lock().await.next().await };
+        tokio::select! {
+            value = waited => value,
+            Some(end) = ended => panic!("the bench's own watch ended: {} {}", end.task, end.fate),
+        }
+    }
+
+    /// How many objects are how far.
+    fn counts(&self) -> Counts {
+        *self.book.counts.borrow()
     }
 
     /// From creation to done, of each object that is.

@@ -1,4 +1,4 @@
-//! Ours: the image's binary at its defaults. There is nothing to tune.
+//! Ours: the image's binary at its defaults, but for leader election where it is alone, as for everyone. There is nothing to tune.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -77,7 +77,9 @@ impl Daemon {
         let mut yaml = String::new();
         writeln!(yaml, "csi: {{ endpoint: {:?} }}", format!("unix://{}", seat.socket.display())).unwrap();
         writeln!(yaml, "kubernetes: {{ kubeconfig: {:?} }}", seat.kubeconfig.display().to_string()).unwrap();
-        writeln!(yaml, "leaderElection: {{ namespace: {NAMESPACE} }}").unwrap();
+        // As everyone's: only where two share the work. Its namespace is the capacity objects', too.
+        let elects = seat.leader_election;
+        writeln!(yaml, "leaderElection: {{ enabled: {elects}, namespace: {NAMESPACE} }}").unwrap();
         // As in csi-attacher's default there is no fixed port that two processes would fight for.
         writeln!(yaml, "diagnostics: {{ listen: 127.0.0.1:0 }}").unwrap();
         writeln!(yaml, "roles:").unwrap();

@@ -1,12 +1,12 @@
 //! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
 
 use super::spread::Spread;
-use super::{THEM, THEM_TUNED, US, capacity, provision, roles};
-use crate::Run;
+use super::{BARE, THEM, THEM_TUNED, US, capacity, provision, roles};
+use crate::run::Run;
 
 /// A unit, and how a value of it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     PerSecond,
     Milliseconds,
     Seconds,
@@ -17,7 +17,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// A value, for people.
-    pub(super) fn told(self, value: f64) -> String {
+    pub(crate) fn told(self, value: f64) -> String {
         let number = |value: f64| match value.abs() {
             large if large >= 100.0 => format!("{value:.0}"),
             middle if middle >= 10.0 => format!("{value:.1}"),
@@ -36,70 +36,82 @@ impl Unit {
 
 /// What is aimed at, as our value divided by theirs, or as our value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     AtLeast(f64),
     AtMost(f64),
     Ours(f64),
+    /// The same for the worst of ours.
+    Worst(f64),
     None,
 }
 
 impl Target {
+    /// Whether anything is aimed at.
+    pub(crate) fn is_one(self) -> bool {
+        self != Self::None
+    }
+
     /// Whether it is reached; `None` where nothing is aimed at.
-    pub(super) fn is_met(self, ours: f64, ratio: f64) -> Option<bool> {
+    pub(crate) fn is_met(self, ours: Spread, ratio: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(ratio >= least),
             Self::AtMost(most) => Some(ratio <= most),
-            Self::Ours(most) => Some(ours <= most),
+            Self::Ours(most) => Some(ours.median <= most),
+            Self::Worst(most) => Some(ours.most <= most),
             Self::None => None,
         }
     }
 
     /// For people.
-    pub(super) fn told(self, unit: Unit) -> String {
+    pub(crate) fn told(self, unit: Unit) -> String {
         match self {
             Self::AtLeast(least) => format!("≥ {least}×"),
             Self::AtMost(most) => format!("≤ {most}×"),
             Self::Ours(most) if most <= 0.0 => "0".to_owned(),
             Self::Ours(most) => format!("≤ {}", unit.told(most)),
+            Self::Worst(most) => format!("≤ {}, each", unit.told(most)),
             Self::None => String::new(),
         }
     }
 }
 
 /// A line of the comparison.
-pub(super) struct Line {
-    pub(super) what: String,
-    pub(super) unit: Unit,
-    pub(super) theirs: Spread,
-    pub(super) ours: Spread,
-    pub(super) target: Target,
+pub(crate) struct Line {
+    pub(crate) what: String,
+    pub(crate) scenario: String,
+    pub(crate) unit: Unit,
+    pub(crate) theirs: Spread,
+    pub(crate) ours: Spread,
+    pub(crate) target: Target,
     /// Theirs was cut: an object that was never done took longer than its figures say.
-    pub(super) cut: Option<f64>,
+    pub(crate) cut: Option<f64>,
+    /// They were given fewer objects than we: so many.
+    pub(crate) fewer: Option<f64>,
 }
 
 impl Line {
     /// Ours divided by theirs.
-    pub(super) fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         self.ours.median / self.theirs.median
     }
 }
 
 /// A line before its figures are looked up: name, scenario, their contender and figure, our contender and figure, unit, target.
 /// Several contenders, with a `+` between them, are summed up.
-pub(super) struct Wanted<'a>(
-    pub(super) String,
-    pub(super) &'a str,
-    pub(super) &'a str,
-    pub(super) &'a str,
-    pub(super) &'a str,
-    pub(super) &'a str,
-    pub(super) Unit,
-    pub(super) Target,
+pub(crate) struct Wanted<'a>(
+    pub(crate) String,
+    pub(crate) &'a str,
+    pub(crate) &'a str,
+    pub(crate) &'a str,
+    pub(crate) &'a str,
+    pub(crate) &'a str,
+    pub(crate) Unit,
+    pub(crate) Target,
 );
 
 /// Every line of which both sides were measured.
-pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
-    use Target::{AtLeast, AtMost, Ours};
+pub(crate) fn lines(runs: &[Run]) -> Vec<Line> {
+    use Target::{AtLeast, AtMost, Ours, Worst};
     use Unit::{Count, Megabytes, Milliseconds, PerSecond, Percent, Seconds};
     let mut scenarios: Vec<&str> = Vec::new();
     for run in runs {
@@ -127,8 +139,6 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
             }
             let tuned = |verb: &str, more: &str| format!("{verb} {of}, tuned{more}");
             add(tuned("attach", ""), THEM_TUNED, "attach.rate", "attach.rate", PerSecond, at_once(AtLeast(1.0)));
-            let what = tuned("attach", "; in our place a client that only writes");
-            add(what, THEM_TUNED, "attach.rate", "bare.rate", PerSecond, Target::None);
             add(tuned("attach", ": p50"), THEM_TUNED, "attach.p50_ms", "attach.p50_ms", Milliseconds, Target::None);
             add(tuned("attach", ": p99"), THEM_TUNED, "attach.p99_ms", "attach.p99_ms", Milliseconds, Target::None);
             let (again, first) = ("attach-again.rate", "attach.rate");
@@ -164,6 +174,9 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
                 Megabytes,
                 Target::None,
             );
+            let what = tuned("attach", "; in our place a client that only writes");
+            let rate = "attach.rate";
+            wanted.push(Wanted(what, scenario, THEM_TUNED, rate, BARE, rate, PerSecond, Target::None));
         } else if let Some(count) = scenario.strip_prefix("idle-") {
             let of = format!("idle with {count} volumes");
             add(format!("RSS, {of}"), THEM_TUNED, "rss_bytes", "rss_bytes", Megabytes, AtMost(0.3));
@@ -177,9 +190,9 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
             add("start to first attach".to_owned(), THEM, "first_ms", "first_ms", Milliseconds, AtMost(0.5));
             add("binary".to_owned(), THEM, "binary_bytes", "binary_bytes", Megabytes, AtMost(0.25));
         } else if *scenario == "failover-term" {
-            add("fail-over, SIGTERM of the leader".to_owned(), THEM_TUNED, "took_s", "took_s", Seconds, Ours(1.0));
+            add("fail-over, SIGTERM of the leader".to_owned(), THEM_TUNED, "took_s", "took_s", Seconds, Worst(1.0));
         } else if *scenario == "failover-kill" {
-            add("fail-over, SIGKILL of the leader".to_owned(), THEM_TUNED, "took_s", "took_s", Seconds, Ours(16.0));
+            add("fail-over, SIGKILL of the leader".to_owned(), THEM_TUNED, "took_s", "took_s", Seconds, Worst(16.0));
         } else if *scenario == "cut" {
             let what = |what: &str| format!("connections cut in a burst: {what}");
             add(what("attaches lost"), THEM_TUNED, "attach.lost", "attach.lost", Count, Ours(0.0));
@@ -197,9 +210,13 @@ pub(super) fn lines(runs: &[Run]) -> Vec<Line> {
 fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
     let Wanted(what, scenario, them, theirs, us, ours, unit, target) = wanted;
     let verb = theirs.split('.').next().unwrap_or_default();
-    let cut = Spread::figure(runs, scenario, them, &format!("{verb}.cut_after_s"));
+    let of = |contender, what: &str| {
+        Spread::figure(runs, scenario, contender, &format!("{verb}.{what}")).map(|spread| spread.median)
+    };
+    let fewer = of(them, "wanted").zip(of(us, "wanted")).filter(|(theirs, ours)| theirs < ours);
     Some(Line {
         what,
+        scenario: scenario.to_owned(),
         unit,
         theirs: them
             .split('+')
@@ -208,6 +225,7 @@ fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
             .flatten()?,
         ours: Spread::figure(runs, scenario, us, ours)?,
         target,
-        cut: cut.map(|spread| spread.median),
+        cut: of(them, "cut_after_s"),
+        fewer: fewer.map(|(theirs, _)| theirs),
     })
 }

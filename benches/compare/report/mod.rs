@@ -2,18 +2,19 @@
 
 mod capacity;
 mod chart;
-mod lines;
-mod machine;
+pub(crate) mod lines;
 mod provision;
-mod readme;
+pub(crate) mod readme;
 mod roles;
-mod spread;
-mod table;
+pub(crate) mod spread;
+pub(crate) mod table;
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Run;
-use crate::arguments::Arguments;
+use crate::run::{Occasion, Run};
 
 /// Who compares.
 pub(crate) const US: &str = "csi-control-plane";
@@ -38,43 +39,45 @@ pub(crate) const US_ATTACHER_RECONCILER: &str = "csi-control-plane-attacher-reco
 /// Ours as two processes.
 pub(crate) const US_APART: &str = "csi-control-plane-apart";
 
-/// The file of all figures.
+/// The bench's own client that only writes, and writes what the daemon does.
+pub(crate) const BARE: &str = "bare";
+/// The same without what makes it durable.
+pub(crate) const BARE_WITHOUT_INTENT: &str = "bare-no-intent";
+
+/// All figures, and of when and what they are.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Document {
-    machine: machine::Machine,
-    command: String,
-    runs: Vec<Run>,
+pub(crate) struct Document {
+    #[serde(default)]
+    pub(crate) occasions: BTreeMap<String, Occasion>,
+    pub(crate) runs: Vec<Run>,
 }
 
-/// The runs of an earlier comparison.
-pub(crate) fn read_runs(arguments: &Arguments) -> Vec<Run> {
-    read(arguments).runs
-}
-
-fn read(arguments: &Arguments) -> Document {
-    let path = arguments.results.join("results.json");
-    std::fs::read_to_string(path).map_or_else(|_| Document::default(), |text| serde_json::from_str(&text).unwrap())
-}
-
-/// Writes everything, and returns the table.
-pub(crate) fn write(arguments: &Arguments, runs: &[Run]) -> String {
-    let folder = &arguments.results;
-    std::fs::create_dir_all(folder).unwrap();
-    let document = if arguments.only_report {
-        read(arguments)
-    } else {
-        let (machine, command) = (machine::Machine::this(), arguments.command.clone());
-        Document { machine, command, runs: runs.to_vec() }
-    };
-    let lines = lines::lines(&document.runs);
-    let figures = table::figures(&document.machine, &document.command, &lines, &document.runs);
-    let table = format!("{figures}{}", table::requests(&document.runs));
-    std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(&document).unwrap() + "\n").unwrap();
-    std::fs::write(folder.join("table.md"), &table).unwrap();
-    std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();
-    // A try elsewhere is nothing to tell the world.
-    if *folder == Arguments::published() {
-        readme::put(&figures);
+impl Document {
+    /// An earlier comparison's; nothing where there is none.
+    pub(crate) fn read(folder: &Path) -> Self {
+        let text = std::fs::read_to_string(folder.join("results.json"));
+        text.map_or_else(|_| Self::default(), |text| serde_json::from_str(&text).unwrap())
     }
-    table
+
+    /// Takes the runs of a scenario in, in the place of those that there were, and forgets the occasions that nothing is left of.
+    pub(crate) fn put(&mut self, runs: Vec<Run>) {
+        self.runs.retain(|run| runs.iter().all(|new| new.scenario != run.scenario));
+        self.runs.extend(runs);
+        self.occasions.retain(|name, _| self.runs.iter().any(|run| run.occasion == *name));
+    }
+
+    /// Writes everything, into the README what it tells of, and returns the table.
+    pub(crate) fn write(&self, folder: &Path, is_published: bool) -> String {
+        std::fs::create_dir_all(folder).unwrap();
+        let lines = lines::lines(&self.runs);
+        let table = format!("{}{}", table::figures(self, &lines), table::requests(&self.runs));
+        std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(self).unwrap() + "\n").unwrap();
+        std::fs::write(folder.join("table.md"), &table).unwrap();
+        std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();
+        if is_published {
+            let aimed: Vec<lines::Line> = lines.into_iter().filter(|line| line.target.is_one()).collect();
+            readme::put(&table::figures(self, &aimed));
+        }
+        table
+    }
 }

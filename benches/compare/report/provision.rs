@@ -3,7 +3,7 @@
 use super::lines::Target::{AtLeast, AtMost, None, Ours};
 use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond};
 use super::lines::{Target, Unit, Wanted};
-use super::{PROVISIONER, PROVISIONER_TUNED, US, US_WITHOUT_INTENT};
+use super::{BARE, BARE_WITHOUT_INTENT, PROVISIONER, PROVISIONER_TUNED, US, US_WITHOUT_INTENT};
 
 /// The lines of a scenario, if it is one of these.
 pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
@@ -41,9 +41,10 @@ pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
         bare("provision {}", "provision.rate", PerSecond, at_once(AtLeast(1.2)));
         bare("API requests per claim provisioned, burst {}", "provision.requests_each", Count, AtMost(1.0));
         bare("CPU per claim provisioned, burst {}", "provision.cpu_each_ms", Milliseconds, at_once(AtMost(0.4)));
-        for (alike, figure) in [("as we do", "bare.rate"), ("the volume alone", "bare-no-intent.rate")] {
+        for (alike, us) in [("as we do", BARE), ("the volume alone", BARE_WITHOUT_INTENT)] {
             let what = format!("provision {of}, tuned; in our place a client that only writes, {alike}");
-            wanted.push(Wanted(what, scenario, PROVISIONER_TUNED, "provision.rate", US, figure, PerSecond, None));
+            let rate = "provision.rate";
+            wanted.push(Wanted(what, scenario, PROVISIONER_TUNED, rate, us, rate, PerSecond, None));
         }
     } else if scenario == "provision-single" {
         add("one claim on an idle server: p50".to_owned(), PROVISIONER_TUNED, "provision.p50_ms", Milliseconds, None);

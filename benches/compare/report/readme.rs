@@ -6,7 +6,7 @@ const BEGIN: &str = "<!-- compare: begin -->\n";
 const END: &str = "<!-- compare: end -->\n";
 
 /// Puts the figures into the README.
-pub(super) fn put(figures: &str) {
+pub(crate) fn put(figures: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let text = between(&text, figures).expect("the README has the two comments that the table goes between");
@@ -14,7 +14,7 @@ pub(super) fn put(figures: &str) {
 }
 
 /// The text with `figures` between the marks. `None`: it does not have both.
-fn between(text: &str, figures: &str) -> Option<String> {
+pub(crate) fn between(text: &str, figures: &str) -> Option<String> {
     let (head, rest) = text.split_once(BEGIN)?;
     let (_, tail) = rest.split_once(END)?;
     Some(format!("{head}{BEGIN}{figures}\n{END}{tail}"))

@@ -5,7 +5,7 @@ use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond};
 use super::lines::{Line, Target, Unit, Wanted};
 use super::spread::Spread;
 use super::{PROVISIONER_TUNED, SIDECARS_TUNED, US, US_APART, US_ATTACHER, US_ATTACHER_RECONCILER};
-use crate::Run;
+use crate::run::Run;
 
 /// Both sidecars, each in a process of its own.
 const TOGETHER: &str = "csi-attacher-tuned+csi-provisioner-tuned";
@@ -57,7 +57,9 @@ pub(super) fn further(runs: &[Run]) -> Vec<Line> {
             let (Some(theirs), Some(with), Some(without)) = (theirs, with, without) else { continue };
             let what = format!("RSS of a further role, the {role}, idle with {count} volumes");
             let ours = with.minus(without);
-            lines.push(Line { what, unit: Megabytes, theirs, ours, target: FURTHER_ROLE, cut: Option::None });
+            let scenario = scenario.clone();
+            let (unit, target, cut, fewer) = (Megabytes, FURTHER_ROLE, Option::None, Option::None);
+            lines.push(Line { what, scenario, unit, theirs, ours, target, cut, fewer });
         }
     }
     lines

@@ -4,46 +4,77 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::lines::{Line, Unit};
-use super::machine::Machine;
 use super::spread::Spread;
-use super::{PROVISIONER_TUNED, SIDECARS_TUNED, THEM_TUNED, US, US_APART};
-use crate::Run;
+use super::{Document, PROVISIONER_TUNED, SIDECARS_TUNED, THEM_TUNED, US, US_APART};
+use crate::run::{Occasion, Run};
 
-/// The comparison as Markdown.
-pub(super) fn figures(machine: &Machine, command: &str, lines: &[Line], runs: &[Run]) -> String {
+/// The comparison as Markdown: on which occasions, and every line with the number of its measurements and its occasion.
+pub(crate) fn figures(document: &Document, lines: &[Line]) -> String {
     let mut text = String::new();
-    let rounds = runs.iter().map(|run| run.round).max().unwrap_or_default();
-    let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
     let _ = writeln!(
         text,
-        "{} cores of {}, {gib:.0} GiB, Linux {}; {}, etcd without fsync. Median of {rounds} round(s), contenders in turn, \
-         range in brackets. Load average at the end: {:.1}. `{command}`\n",
-        machine.cores,
-        machine.processor,
-        machine.kernel,
-        machine.programs.join(", "),
-        machine.load,
+        "Median, and range in brackets, of *n* measurements (theirs / ours where they are not as many), contenders in turn, etcd \
+         without fsync.\n"
     );
-    let _ = writeln!(text, "| figure | Go sidecar | csi-control-plane | ratio | target | |");
-    let _ = writeln!(text, "|---|---:|---:|---:|---:|---|");
+    for (number, (name, occasion)) in document.occasions.iter().enumerate() {
+        let _ = writeln!(text, "- {}", occasion_of(document, letter(number), name, occasion));
+    }
+    let _ = writeln!(text, "\n| figure | Go sidecar | csi-control-plane | ratio | target | | n |");
+    let _ = writeln!(text, "|---|---:|---:|---:|---:|---|---|");
     for line in lines {
         let cut = line.cut.map(|after| format!(", cut after {after:.0} s")).unwrap_or_default();
-        let met = match line.target.is_met(line.ours.median, line.ratio()) {
+        let fewer = line.fewer.map(|count| format!(", {count:.0} of them")).unwrap_or_default();
+        let met = match line.target.is_met(line.ours, line.ratio()) {
             None => "",
             Some(true) => "met",
             Some(false) => "**missed**",
         };
         let _ = writeln!(
             text,
-            "| {} | {}{cut} | {} | {} | {} | {met} |",
+            "| {} | {}{cut}{fewer} | {} | {} | {} | {met} | {} |",
             line.what,
             told(line.unit, line.theirs),
             told(line.unit, line.ours),
             ratio(line.ratio()),
             line.target.told(line.unit),
+            measured(document, line),
         );
     }
     text
+}
+
+/// What an occasion is called in a table.
+fn letter(number: usize) -> char {
+    (b'a'..=b'z').cycle().nth(number).map_or('?', char::from)
+}
+
+/// An occasion: when, with which binary, on what machine and how busy, by which command.
+fn occasion_of(document: &Document, letter: char, name: &str, occasion: &Occasion) -> String {
+    let machine = &occasion.machine;
+    let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
+    let loads = document.runs.iter().filter(|run| run.occasion == name).filter_map(|run| run.load);
+    let load = Spread::of(loads)
+        .map(|load| format!("load average before a run {:.1} ({:.1} – {:.1}); ", load.median, load.least, load.most))
+        .unwrap_or_default();
+    format!(
+        "**{letter}**: {name} UTC, ours {}; {load}{} cores of {}, {gib:.0} GiB, Linux {}; {}; `{}`",
+        occasion.binary,
+        machine.cores,
+        machine.processor,
+        machine.kernel,
+        machine.programs.join(", "),
+        occasion.command,
+    )
+}
+
+/// How often a line was measured, and on which occasion.
+fn measured(document: &Document, line: &Line) -> String {
+    let (theirs, ours) = (line.theirs.count, line.ours.count);
+    let count = if theirs == ours || theirs == 0 { ours.to_string() } else { format!("{theirs} / {ours}") };
+    let is_of = |name: &str| document.runs.iter().any(|run| run.scenario == line.scenario && run.occasion == name);
+    let occasions = document.occasions.keys().enumerate().filter(|(_, name)| is_of(name));
+    let letters: String = occasions.map(|(number, _)| letter(number)).collect();
+    format!("{count} {letters}")
 }
 
 /// Median and range, or the one value.
@@ -64,7 +95,7 @@ fn ratio(ratio: f64) -> String {
 }
 
 /// The requests of each operation in the first burst of each sidecar's work.
-pub(super) fn requests(runs: &[Run]) -> String {
+pub(crate) fn requests(runs: &[Run]) -> String {
     let mut text = String::new();
     for (burst, them) in [
         ("burst-", THEM_TUNED),

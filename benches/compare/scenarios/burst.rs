@@ -1,6 +1,5 @@
 //! Many objects at once: done, undone, and done again by the same process, with everyone's finalizer in place already.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_control_plane::process::Clock;
@@ -8,24 +7,19 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use tokio::time::Instant;
 
-use super::{Bout, PATIENCE, Scenario, percentile};
+use super::{Bout, FOR_EVER, PATIENCE, Scenario, Scene};
+use crate::Figures;
+use crate::arithmetic::{percentile, steady_rate};
 use crate::contender::Contender;
-use crate::stage::Stage;
-use crate::workload::{self, Workload};
-use crate::{Figures, bare, report};
-
-/// Long enough for a burst of any contender, where it is not cut.
-pub(super) const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
+use crate::counted::{self, Requests};
+use crate::timeline::Limit;
+use crate::workload;
 
 /// Nothing that a throttle lets through takes as long to come.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// So many are undone to the end where not all were done within the bound.
 const FEW: usize = 50;
-/// Without a request for so long, a phase is over.
-const PAUSE: Duration = Duration::from_secs(1);
-/// So often it is waited for.
-const PAUSES: usize = 60;
 
 /// Many objects at once.
 pub(crate) struct Burst {
@@ -36,7 +30,7 @@ pub(crate) struct Burst {
 
 /// Where a phase began.
 pub(super) struct Before {
-    pub(super) requests: BTreeMap<String, f64>,
+    pub(super) requests: Requests,
     pub(super) cpu: f64,
     pub(super) start: Instant,
 }
@@ -46,10 +40,15 @@ impl Scenario for Burst {
         format!("burst-{}-{}ms", self.count, self.latency.as_millis())
     }
 
+    fn takes_bare(&self) -> bool {
+        // It asks no driver.
+        self.latency.is_zero()
+    }
+
     fn estimate(&self, contender: &dyn Contender) -> f64 {
         let count = self.count as f64;
         let bound = self.bound.unwrap_or(FOR_EVER).as_secs_f64();
-        let tidying = 8.0 + count / 100.0;
+        let tidying = 11.0 + count / 100.0;
         if contender.is_throttled() {
             // What a throttle of 5/s lets through; cut, a few are undone.
             let (forth, few) = ((count * 0.6).min(bound), if count * 0.6 > bound { 25.0 } else { count * 0.4 });
@@ -59,25 +58,28 @@ impl Scenario for Burst {
         tidying + 3.0 * (count / 200.0 + 2.0 + self.latency.as_secs_f64() * count / 100.0)
     }
 
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures> {
-        self.measure(stage, workload, contender).boxed_local()
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
+        self.measure(scene).boxed_local()
     }
 }
 
 impl Burst {
-    async fn measure(&self, stage: &Stage, workload: &dyn Workload, contender: &dyn Contender) -> Figures {
+    async fn measure(&self, scene: Scene<'_>) -> Figures {
+        let Scene { stage, workload, .. } = scene;
         let [forth, back] = workload.verbs();
         stage.before(workload, 0..self.count + 1).await;
-        let bout = Bout::begin(stage, workload, contender, self.latency).await;
+        let bout = Bout::begin(scene, self.latency, self.bound).await;
+        let mut figures = Figures::new();
+        if bout.writer.is_some() {
+            self.forth(&bout, forth, &mut figures).await;
+            bout.end().await;
+            // It is in the bench's process, whose time and memory are nobody's.
+            figures.remove(&format!("{forth}.cpu_each_ms"));
+            return figures;
+        }
         workload.seed(&bout.backend.driver, 0..self.count + 1);
         bout.warm_up(self.count).await;
 
-        let mut figures = Figures::new();
         let is_whole = self.forth(&bout, forth, &mut figures).await;
         Self::duplicates(&bout, forth, 0, &mut figures);
         self.back(&bout, back, is_whole, &mut figures).await;
@@ -88,13 +90,6 @@ impl Burst {
         figures.insert("peak_rss_bytes".to_owned(), memory.peak);
         figures.insert("cpu_total_s".to_owned(), bout.cpu() / 1000.0);
         bout.end().await;
-        if contender.name() == report::US && self.latency.is_zero() {
-            // Watched like everyone: the clock has its price, too.
-            let _watched = super::timeline(stage, workload).await;
-            for (whose, writes) in workload.bare() {
-                figures.insert(format!("{whose}.rate"), bare::rate(stage, workload, self.count, *writes).await);
-            }
-        }
         figures
     }
 
@@ -103,8 +98,8 @@ impl Burst {
         bout.timeline.clear();
         let before = before(bout).await;
         let count = self.count;
-        let wait = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.done >= count);
-        let ((), is_whole) = futures::join!(bout.stage.begin(bout.workload, 0..count), wait);
+        let wait = bout.timeline.within(bout.limit, |counts| counts.done >= count);
+        let ((), is_whole) = futures::join!(bout.create(0..count), wait);
         let spans = bout.timeline.forth();
         tell(bout, verb, &spans, count, before, is_whole, figures).await;
         is_whole
@@ -118,16 +113,16 @@ impl Burst {
             bout.timeline.until_quiet(QUIET).await;
         }
         let mut names = bout.timeline.names_done(true);
-        let mut bound = self.bound.unwrap_or(FOR_EVER);
+        let mut limit = bout.limit;
         if !is_whole {
             // A throttle lets every object wait for a request before any gets its second: cut, it would have undone nothing.
             names.truncate(FEW);
-            bound = bound.max(PATIENCE);
+            limit = Limit::Cut(PATIENCE);
         }
         bout.timeline.clear();
         let before = before(bout).await;
         let count = names.len();
-        let wait = bout.timeline.until(bound, |counts| counts.gone >= count);
+        let wait = bout.timeline.within(limit, |counts| counts.gone >= count);
         let ((), is_undone) = futures::join!(bout.stage.undo_all(bout.workload, &names), wait);
         tell(bout, verb, &bout.timeline.back(), count, before, is_undone, figures).await;
         if !is_undone {
@@ -151,26 +146,14 @@ impl Burst {
     }
 }
 
+/// A phase begins once what came before has no more requests to send.
 pub(super) async fn before(bout: &Bout<'_>) -> Before {
-    let requests = bout.stage.requests(bout.workload.resources()).await;
+    let requests = bout.stage.requests_so_far(bout.workload, true).await;
     Before { requests, cpu: bout.cpu(), start: Clock::system().now() }
 }
 
-/// The requests so far, once there are no more for a while.
-pub(super) async fn settled(bout: &Bout<'_>) -> BTreeMap<String, f64> {
-    let mut requests = bout.stage.requests(bout.workload.resources()).await;
-    for _ in 0..PAUSES {
-        tokio::time::sleep(PAUSE).await;
-        let now = bout.stage.requests(bout.workload.resources()).await;
-        if now == requests {
-            break;
-        }
-        requests = now;
-    }
-    requests
-}
-
-/// What a phase has come to. The rate counts from the first object's beginning to the last one's end.
+/// What a phase has come to. The rate counts from the first object's beginning to the last one's end, a throttle's from where it is
+/// steady.
 pub(super) async fn tell(
     bout: &Bout<'_>,
     verb: &str,
@@ -182,7 +165,7 @@ pub(super) async fn tell(
 ) {
     let elapsed = before.start.elapsed();
     // Events, and what is tidied up after the answer, belong to the phase whoever's they are.
-    let requests = if is_whole { settled(bout).await } else { bout.stage.requests(bout.workload.resources()).await };
+    let requests = bout.stage.requests_so_far(bout.workload, is_whole).await;
     let cpu = bout.cpu() - before.cpu;
     let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
     let took = match (first, last) {
@@ -190,14 +173,15 @@ pub(super) async fn tell(
         _ => elapsed,
     };
     let done = spans.len() as f64;
-    let mut latencies: Vec<f64> =
-        spans.iter().map(|(from, to)| to.saturating_duration_since(*from).as_secs_f64() * 1000.0).collect();
-    latencies.sort_by(f64::total_cmp);
+    let since = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
+    let latencies = sorted(spans.iter().map(|(from, to)| since(*from, *to) * 1000.0));
+    let ends = sorted(spans.iter().map(|(_, to)| since(before.start, *to)));
+    let steady = if bout.is_throttled { steady_rate(&ends) } else { None };
     let mut put = |name: &str, value: f64| figures.insert(format!("{verb}.{name}"), value);
     put("wanted", wanted as f64);
     put("done", done);
     put("took_s", took.as_secs_f64());
-    put("rate", done / took.as_secs_f64());
+    put("rate", steady.unwrap_or(done / took.as_secs_f64()));
     put("p50_ms", percentile(&latencies, 50));
     put("p99_ms", percentile(&latencies, 99));
     put("cpu_each_ms", cpu / done);
@@ -205,12 +189,15 @@ pub(super) async fn tell(
         put("cut_after_s", elapsed.as_secs_f64());
     }
     let mut each = 0.0;
-    for (request, count) in requests {
-        let more = count - before.requests.get(&request).copied().unwrap_or_default();
-        if more > 0.0 {
-            each += more / done;
-            put(&format!("requests {request}"), more / done);
-        }
+    for (request, more) in counted::since(requests, &before.requests) {
+        each += more / done;
+        put(&format!("requests {request}"), more / done);
     }
     put("requests_each", each);
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
 }

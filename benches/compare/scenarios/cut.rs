@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-use super::{Bout, PATIENCE, Scenario, seat, timeline};
+use super::{Bout, LONG, PATIENCE, Scenario, Scene, seat, timeline};
 use crate::Figures;
 use crate::contender::{Contender, Seat};
-use crate::stage::Stage;
+use crate::timeline::Limit;
 use crate::wire::Wire;
-use crate::workload::{self, Workload};
+use crate::workload;
 
 /// A burst, with all connections cut at each fifth.
 pub(crate) struct Cut {
@@ -30,19 +30,14 @@ impl Scenario for Cut {
         2.0 * self.count as f64 / 60.0 + 10.0
     }
 
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures> {
-        self.measure(stage, workload, contender).boxed_local()
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
+        self.measure(scene).boxed_local()
     }
 }
 
 impl Cut {
-    async fn measure(&self, stage: &Stage, workload: &dyn Workload, contender: &dyn Contender) -> Figures {
-        let count = self.count;
+    async fn measure(&self, scene: Scene<'_>) -> Figures {
+        let (Scene { stage, workload, contender, .. }, count) = (scene, self.count);
         stage.before(workload, 0..count + 1).await;
         let wire = Wire::to(stage.address()).await;
         let backend = stage.driver(workload, Duration::ZERO).await;
@@ -50,7 +45,16 @@ impl Cut {
         let timeline = timeline(stage, workload).await;
         let kubeconfig = stage.kubeconfig_through(wire.address);
         let crew = contender.start(&Seat { kubeconfig: &kubeconfig, ..seat(stage, &backend, workload) });
-        let bout = Bout { stage, workload, crew, backend, timeline };
+        let bout = Bout {
+            stage,
+            workload,
+            crew,
+            writer: None,
+            is_throttled: false,
+            limit: Limit::Patience(LONG),
+            backend,
+            timeline,
+        };
         bout.warm_up(count).await;
 
         let start = tokio::time::Instant::now();
@@ -60,7 +64,7 @@ impl Cut {
                 wire.cut();
             }
         };
-        futures::join!(stage.begin(workload, 0..count), cuts);
+        futures::join!(bout.create(0..count), cuts);
         bout.timeline.until(PATIENCE, |counts| counts.done >= count).await;
         let attached = start.elapsed();
         let done = bout.timeline.forth().len();

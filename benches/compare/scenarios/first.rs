@@ -5,14 +5,13 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-use super::burst::{FOR_EVER, before, tell};
-use super::{Bout, PATIENCE, Scenario, timeline};
+use super::burst::{before, tell};
+use super::{Bout, PATIENCE, Scenario, Scene, timeline};
 use crate::Figures;
 use crate::contender::{Contender, Share};
-use crate::stage::Stage;
 use crate::support;
 use crate::workload::attach::ATTACHMENTS;
-use crate::workload::{Placed, Provision, Workload};
+use crate::workload::{Placed, Provision};
 
 /// So many claims are provisioned, then all of their volumes attached.
 pub(crate) struct First {
@@ -34,25 +33,20 @@ impl Scenario for First {
         12.0 + self.count as f64 / 40.0
     }
 
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures> {
-        self.measure(stage, workload, contender).boxed_local()
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
+        self.measure(scene).boxed_local()
     }
 }
 
 impl First {
-    async fn measure(&self, stage: &Stage, workload: &dyn Workload, contender: &dyn Contender) -> Figures {
-        let (count, bound) = (self.count, self.bound.unwrap_or(FOR_EVER));
+    async fn measure(&self, scene: Scene<'_>) -> Figures {
+        let (Scene { stage, .. }, count) = (scene, self.count);
         let claims = timeline(stage, &Provision).await;
-        let bout = Bout::begin(stage, workload, contender, Duration::ZERO).await;
+        let bout = Bout::begin(scene, Duration::ZERO, self.bound).await;
         let mut figures = Figures::new();
 
         // The first one, so that whatever is done once has been.
-        stage.begin(&Provision, count..count + 1).await;
+        stage.begin_one(&Provision, count).await;
         assert!(claims.until(PATIENCE, |counts| counts.done == 1).await, "it does not provision");
         let (_, volume) = claims.names_done(true).remove(0);
         stage.create(attachment(count, &volume)).await;
@@ -61,14 +55,14 @@ impl First {
         bout.timeline.clear();
 
         let start = before(&bout).await;
-        let wait = claims.until(bound, |counts| counts.done >= count);
-        let ((), is_whole) = futures::join!(stage.begin(&Provision, 0..count), wait);
+        let wait = claims.within(bout.limit, |counts| counts.done >= count);
+        let ((), is_whole) = futures::join!(stage.begin(&Provision, 0..count, |_| ()), wait);
         tell(&bout, "provision", &claims.forth(), count, start, is_whole, &mut figures).await;
 
         let volumes = claims.names_done(true);
         let start = before(&bout).await;
         let made = volumes.len();
-        let wait = bout.timeline.until(bound, |counts| counts.done >= made);
+        let wait = bout.timeline.within(bout.limit, |counts| counts.done >= made);
         let attachments = volumes.iter().enumerate().map(|(number, (_, volume))| attachment(number, volume));
         let ((), is_attached) = futures::join!(stage.create_all(attachments), wait);
         tell(&bout, "attach", &bout.timeline.forth(), made, start, is_attached, &mut figures).await;

@@ -6,14 +6,15 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use tokio::time::sleep;
 
-use super::{Scenario, seat};
+use super::{Scenario, Scene, seat};
 use crate::Figures;
 use crate::contender::{Contender, Share};
 use crate::stage::Stage;
 use crate::workload::Workload;
 
-/// Long enough for every list, and for the first garbage collections.
-const SETTLE: Duration = Duration::from_secs(10);
+/// After so long everyone's memory is looked at, once: every list is there, and the first garbage collections are over. Go gives
+/// what it has freed back to the kernel within minutes, and nobody is made to.
+const SETTLE: Duration = Duration::from_secs(60);
 
 /// So many objects.
 pub(crate) struct Idle {
@@ -39,24 +40,20 @@ impl Scenario for Idle {
     }
 
     fn estimate(&self, _contender: &dyn Contender) -> f64 {
-        SETTLE.as_secs_f64() + 2.0
+        SETTLE.as_secs_f64() + 8.0
     }
 
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures> {
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
         async move {
+            let Scene { stage, workload, contender, .. } = scene;
             let backend = stage.driver(workload, Duration::ZERO).await;
             workload.seed_done(&backend.driver, 0..self.count);
             let before = stage.watches().await;
             let crew = contender.start(&seat(stage, &backend, workload));
             sleep(SETTLE).await;
             let memory = crew.memory();
-            let watches = stage.watches().await - before;
             let cpu = crew.cpu();
+            let watches = stage.watches().await - before;
             let calls = backend.driver.calls_of(workload.methods()[0]).len();
             crew.stop().await;
             backend.stop().await;
@@ -64,7 +61,7 @@ impl Scenario for Idle {
                 ("rss_bytes".to_owned(), memory.now),
                 ("peak_rss_bytes".to_owned(), memory.peak),
                 ("watches".to_owned(), watches),
-                ("cpu_start_s".to_owned(), cpu / 1000.0),
+                ("cpu_s".to_owned(), cpu / 1000.0),
                 ("calls".to_owned(), calls as f64),
                 ("binary_bytes".to_owned(), contender.size()),
             ])

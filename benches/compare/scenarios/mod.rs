@@ -15,13 +15,29 @@ use futures::future::LocalBoxFuture;
 
 use crate::Figures;
 use crate::arguments::Arguments;
+use crate::bare::Writer;
 use crate::contender::{Contender, Crew, Seat};
 use crate::stage::{Backend, Stage};
-use crate::timeline::Timeline;
+use crate::timeline::{Limit, Timeline};
 use crate::workload::Workload;
 
 /// Nothing that is not the subject of a measurement may take as long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A phase without a throttle takes seconds, or minutes with many objects on a busy machine.
+const LONG: Duration = Duration::from_secs(15 * 60);
+/// Long enough for a throttle to let through whatever is wanted of it.
+const FOR_EVER: Duration = Duration::from_secs(3 * 3600);
+
+/// One measurement: of whom, at what, and where.
+#[derive(Clone, Copy)]
+pub(crate) struct Scene<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) workload: &'a dyn Workload,
+    pub(crate) contender: &'a dyn Contender,
+    /// How often this contender was measured so in this comparison before.
+    pub(crate) nth: usize,
+}
 
 /// How a contender is measured at a workload.
 pub(crate) trait Scenario {
@@ -31,6 +47,16 @@ pub(crate) trait Scenario {
     /// Whether this contender is worth its time.
     fn takes(&self, _contender: &dyn Contender) -> bool {
         true
+    }
+
+    /// Whether the bench's own client, which only writes, can do it in a contender's place.
+    fn takes_bare(&self) -> bool {
+        false
+    }
+
+    /// How often each contender is measured in a round.
+    fn times(&self) -> usize {
+        1
     }
 
     /// How long one run of it takes, about, in seconds: what `--plan` adds up.
@@ -47,12 +73,7 @@ pub(crate) trait Scenario {
     }
 
     /// Measures once, and leaves the stage as it was.
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures>;
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures>;
 }
 
 /// Those that were asked for, in their order.
@@ -72,7 +93,9 @@ pub(crate) fn chosen(arguments: &Arguments, workload: &dyn Workload) -> Vec<Box<
         all.push(Box::new(start::Start { count: 5 }));
     }
     if wants("failover") {
-        all.extend(["TERM", "KILL"].map(|signal| Box::new(failover::Failover { signal }) as Box<dyn Scenario>));
+        let seed = arguments.seed;
+        let signals = ["TERM", "KILL"].map(|signal| failover::Failover { signal, seed });
+        all.extend(signals.map(|one| Box::new(one) as Box<dyn Scenario>));
     }
     if wants("cut") {
         all.push(Box::new(cut::Cut { count: 500 }));
@@ -95,23 +118,44 @@ pub(crate) struct Bout<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) workload: &'a dyn Workload,
     pub(crate) crew: Crew,
+    /// In the crew's place: the bench's own client.
+    pub(crate) writer: Option<Writer>,
+    /// Whether a throttle decides how quick it is.
+    pub(crate) is_throttled: bool,
+    /// How long a phase may take.
+    pub(crate) limit: Limit,
     pub(crate) backend: Backend,
     pub(crate) timeline: Timeline,
 }
 
 impl<'a> Bout<'a> {
-    /// Starts the contender, with nothing to do.
-    pub(crate) async fn begin(
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &dyn Contender,
-        latency: Duration,
-    ) -> Self {
+    /// Starts the contender, with nothing to do. After `bound` a phase is cut, if it is one with a throttle: nobody waits for minutes
+    /// for what is known after one. Whoever has none is waited for.
+    pub(crate) async fn begin(scene: Scene<'a>, latency: Duration, bound: Option<Duration>) -> Self {
+        let Scene { stage, workload, contender, .. } = scene;
         let backend = stage.driver(workload, latency).await;
         let timeline = timeline(stage, workload).await;
         let seat = seat(stage, &backend, workload);
         let crew = contender.start(&seat);
-        Self { stage, workload, crew, backend, timeline }
+        let writer = match contender.writes(workload) {
+            Some(writes) => Some(Writer::new(stage, writes).await),
+            None => None,
+        };
+        let is_throttled = contender.is_throttled();
+        let limit = match bound {
+            _ if !is_throttled => Limit::Patience(LONG),
+            Some(bound) => Limit::Cut(bound),
+            None => Limit::Patience(FOR_EVER),
+        };
+        Self { stage, workload, crew, writer, is_throttled, limit, backend, timeline }
+    }
+
+    /// Creates the objects of these numbers, and does the work where the bench itself is at it.
+    pub(crate) async fn create(&self, numbers: std::ops::Range<usize>) {
+        match &self.writer {
+            Some(writer) => writer.burst(self.stage, self.workload, numbers).await,
+            None => self.stage.begin(self.workload, numbers, |_| ()).await,
+        }
     }
 
     /// Has one object done and undone, so that whatever is done once has been.
@@ -123,7 +167,7 @@ impl<'a> Bout<'a> {
     /// Has one object done, and undone.
     pub(crate) async fn one(&self, number: usize) {
         let before = self.timeline.forth().len();
-        self.stage.begin(self.workload, number..number + 1).await;
+        self.stage.begin_one(self.workload, number).await;
         assert!(self.timeline.until(PATIENCE, |counts| counts.done > before).await, "it does not work at all");
         let name = self.workload.object(number)["metadata"]["name"].as_str().unwrap().to_owned();
         let done = self.timeline.names_done(true).into_iter().find(|(one, _)| *one == name).unwrap();
@@ -147,7 +191,7 @@ impl<'a> Bout<'a> {
 
 /// The clock on the workload's objects.
 pub(crate) async fn timeline(stage: &Stage, workload: &dyn Workload) -> Timeline {
-    Timeline::of(&stage.client, workload).await
+    Timeline::of(stage, workload).await
 }
 
 /// A seat at the stage, alone.
@@ -155,9 +199,4 @@ pub(crate) fn seat<'a>(stage: &'a Stage, backend: &'a Backend, workload: &dyn Wo
     let (folder, kubeconfig, socket) = (stage.folder(), stage.kubeconfig(), backend.socket.as_path());
     let (sidecars, capacity) = (workload.sidecars(), workload.tells_capacity());
     Seat { folder, kubeconfig, socket, leader_election: false, host: "only", sidecars, capacity }
-}
-
-/// The value below which `percent` of the sorted values are.
-pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }

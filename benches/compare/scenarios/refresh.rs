@@ -7,10 +7,11 @@ use csi_control_plane::process::Clock;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-use super::burst::{Before, FOR_EVER, settled, tell};
-use super::{Bout, PATIENCE, Scenario};
+use super::burst::{Before, tell};
+use super::{Bout, FOR_EVER, PATIENCE, Scenario, Scene};
 use crate::Figures;
 use crate::contender::Contender;
+use crate::counted;
 use crate::stage::Stage;
 use crate::workload::Workload;
 
@@ -38,29 +39,25 @@ impl Scenario for Refresh {
         tidying + 2.0 * (objects / 150.0 + 3.0)
     }
 
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures> {
-        self.measure(stage, workload, contender).boxed_local()
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
+        self.measure(scene).boxed_local()
     }
 }
 
 /// Where a phase begins that the contender's start begins: there is nothing else that would tell it when.
 async fn unbegun(stage: &Stage, workload: &dyn Workload) -> Before {
-    Before { requests: stage.requests(workload.resources()).await, cpu: 0.0, start: Clock::system().now() }
+    Before { requests: stage.requests_so_far(workload, true).await, cpu: 0.0, start: Clock::system().now() }
 }
 
 impl Refresh {
-    async fn measure(&self, stage: &Stage, workload: &dyn Workload, contender: &dyn Contender) -> Figures {
+    async fn measure(&self, scene: Scene<'_>) -> Figures {
+        let Scene { stage, workload, .. } = scene;
         let ([forth, again], wanted) = (workload.verbs(), workload.size());
         let mut figures = Figures::new();
         let start = unbegun(stage, workload).await;
         let began = start.start;
-        let bout = Bout::begin(stage, workload, contender, Duration::ZERO).await;
-        let is_whole = bout.timeline.until(self.bound.unwrap_or(FOR_EVER), |counts| counts.done >= wanted).await;
+        let bout = Bout::begin(scene, Duration::ZERO, self.bound).await;
+        let is_whole = bout.timeline.within(bout.limit, |counts| counts.done >= wanted).await;
         let mut spans = bout.timeline.forth();
         // An object is wanted from the beginning.
         for (from, _) in &mut spans {
@@ -71,20 +68,20 @@ impl Refresh {
         figures.insert(format!("{forth}.calls_each"), calls as f64 / spans.len() as f64);
         figures.insert("peak_rss_bytes".to_owned(), bout.crew.memory().peak);
         if is_whole {
-            return self.again(bout, contender, again, figures).await;
+            return self.again(bout, scene, again, figures).await;
         }
         bout.end().await;
         figures
     }
 
     /// Another process finds what the first has left: it asks for all of it, and has nothing to write.
-    async fn again(&self, bout: Bout<'_>, contender: &dyn Contender, verb: &str, mut figures: Figures) -> Figures {
-        let Bout { stage, workload, crew, backend, timeline } = bout;
+    async fn again(&self, bout: Bout<'_>, scene: Scene<'_>, verb: &str, mut figures: Figures) -> Figures {
+        let Bout { stage, workload, crew, backend, timeline, .. } = bout;
         crew.stop().await;
         backend.stop().await;
         drop(timeline);
         let start = unbegun(stage, workload).await;
-        let bout = Bout::begin(stage, workload, contender, Duration::ZERO).await;
+        let bout = Bout::begin(scene, Duration::ZERO, self.bound).await;
         let asked = || bout.backend.driver.calls_of(workload.methods()[0]).len();
         let all = async {
             while asked() < workload.size() {
@@ -92,13 +89,19 @@ impl Refresh {
             }
         };
         assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "it asks for {} of {}", asked(), workload.size());
-        let took = start.start.elapsed();
-        let requests = settled(&bout).await;
+        // The look at the driver is a rough one, its own clock is not.
+        let calls = bout.backend.driver.calls_of(workload.methods()[0]);
+        let last = calls.iter().take(workload.size()).map(|call| call.started).max().unwrap_or_default();
+        let took = bout.backend.born - start.start + last;
+        let requests = stage.requests_so_far(workload, true).await;
         // What was refused has written nothing: theirs finds out about the API's version by an invalid object.
         let is_write = |request: &str| !request.starts_with("GET ") && !request.starts_with("LIST ");
-        let writes = requests.iter().filter(|(request, _)| is_write(request) && !request.contains('→'));
-        let writes: f64 =
-            writes.map(|(request, count)| count - start.requests.get(request).copied().unwrap_or_default()).sum();
+        let sent = counted::since(requests, &start.requests);
+        let writes: f64 = sent
+            .iter()
+            .filter(|(request, _)| is_write(request) && !request.contains('→'))
+            .map(|(_, count)| count)
+            .sum();
         for (name, value) in [
             ("took_s", took.as_secs_f64()),
             ("writes", writes),

@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-use super::{Bout, Scenario, percentile};
+use super::{Bout, Scenario, Scene};
 use crate::Figures;
+use crate::arithmetic::percentile;
 use crate::contender::Contender;
-use crate::stage::Stage;
-use crate::workload::Workload;
 
 /// One object at a time, so many times.
 pub(crate) struct Single {
@@ -30,16 +29,12 @@ impl Scenario for Single {
         self.count as f64 * 0.1 + 3.0
     }
 
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures> {
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
         async move {
+            let Scene { stage, workload, .. } = scene;
             let [forth, back] = workload.verbs();
             stage.before(workload, 0..self.count + 1).await;
-            let bout = Bout::begin(stage, workload, contender, Duration::ZERO).await;
+            let bout = Bout::begin(scene, Duration::ZERO, None).await;
             workload.seed(&bout.backend.driver, 0..self.count + 1);
             bout.warm_up(self.count).await;
             for number in 0..self.count {
@@ -50,7 +45,7 @@ impl Scenario for Single {
                 let mut took: Vec<f64> = spans.iter().map(|(from, to)| (*to - *from).as_secs_f64() * 1000.0).collect();
                 took.sort_by(f64::total_cmp);
                 figures.insert(format!("{verb}.p50_ms"), percentile(&took, 50));
-                figures.insert(format!("{verb}.p99_ms"), percentile(&took, 99));
+                figures.insert(format!("{verb}.max_ms"), percentile(&took, 100));
             }
             bout.end().await;
             figures

@@ -6,11 +6,10 @@ use csi_control_plane::process::Clock;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-use super::{PATIENCE, Scenario, percentile, seat, timeline};
+use super::{PATIENCE, Scenario, Scene, seat, timeline};
 use crate::Figures;
+use crate::arithmetic::percentile;
 use crate::contender::Contender;
-use crate::stage::Stage;
-use crate::workload::Workload;
 
 /// So many starts.
 pub(crate) struct Start {
@@ -26,17 +25,13 @@ impl Scenario for Start {
         self.count as f64 * 1.2 + 1.0
     }
 
-    fn run<'a>(
-        &'a self,
-        stage: &'a Stage,
-        workload: &'a dyn Workload,
-        contender: &'a dyn Contender,
-    ) -> LocalBoxFuture<'a, Figures> {
+    fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
         async move {
+            let Scene { stage, workload, contender, .. } = scene;
             let mut took = Vec::new();
             for number in 0..self.count {
                 stage.before(workload, number..number + 1).await;
-                stage.begin(workload, number..number + 1).await;
+                stage.begin_one(workload, number).await;
                 let backend = stage.driver(workload, Duration::ZERO).await;
                 workload.seed(&backend.driver, number..number + 1);
                 let timeline = timeline(stage, workload).await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Moment, Placed, Reading, Undo, Workload};
 use crate::bare::{Write, Writes, mark};
-use crate::support;
+use crate::{report, support};
 
 /// Volumes that are there are attached to nodes and detached.
 pub(crate) struct Attach;
@@ -115,7 +115,7 @@ impl Workload for Attach {
     }
 
     fn bare(&self) -> &'static [(&'static str, Writes)] {
-        &[("bare", |number| {
+        &[(report::BARE, |number| {
             let name = support::attachment_name(number);
             let marked = mark(support::FINALIZER, names::ANNOTATION_NODE_ID, &support::node_id(number));
             let protected =

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::attach::ATTACHMENTS;
 use super::provision::{class, profile, settled};
 use super::{Attach, Placed, Provision, Reading, Undo, Workload};
+use crate::bare::Writes;
 
 /// Volumes that are provisioned and attached.
 pub(crate) struct Both;
@@ -81,6 +82,10 @@ impl Workload for Both {
         let mut all = settled(number);
         all.extend(Attach.settled(number).into_iter().filter(|(placed, _)| placed.collection == ATTACHMENTS));
         all
+    }
+
+    fn bare(&self) -> &'static [(&'static str, Writes)] {
+        Attach.bare()
     }
 
     fn profile(&self) -> Profile {

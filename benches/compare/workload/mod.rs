@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
+use http::Request;
 use serde_json::Value;
 
 pub(crate) use attach::Attach;
@@ -23,6 +24,14 @@ use crate::bare::Writes;
 pub(crate) struct Placed {
     pub(crate) collection: &'static str,
     pub(crate) object: Value,
+}
+
+impl Placed {
+    /// Creates it.
+    pub(crate) fn request(&self) -> Request<Vec<u8>> {
+        let request = Request::post(self.collection).header("content-type", "application/json");
+        request.body(self.object.to_string().into_bytes()).unwrap()
+    }
 }
 
 /// What an event says of the work on an object.
@@ -97,7 +106,8 @@ pub(crate) trait Workload: Send + Sync {
     /// All that there is once it is done, each with its status if it has one.
     fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)>;
 
-    /// What has to be written for an object until it is done, by whom it is written so: for [`crate::bare`].
+    /// What has to be written for an object until it is done, by the name of the contender that writes nothing else:
+    /// for [`crate::bare`].
     fn bare(&self) -> &'static [(&'static str, Writes)] {
         &[]
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::attach::VOLUMES;
 use super::{Moment, Placed, Reading, Undo, Workload};
 use crate::bare::{Write, Writes, mark};
-use crate::support;
+use crate::{report, support};
 
 pub(super) const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 pub(super) const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
@@ -149,8 +149,8 @@ impl Workload for Provision {
             Write::Create(made(number))
         }
         &[
-            ("bare-no-intent", |number| vec![volume(number)]),
-            ("bare", |number| {
+            (report::BARE_WITHOUT_INTENT, |number| vec![volume(number)]),
+            (report::BARE, |number| {
                 let marked = mark(names::FINALIZER_PROVISIONER, names::ANNOTATION_PROVISIONING, INTENT);
                 vec![Write::Merge(CLAIMS, format!("data-{number}"), "", marked), volume(number)]
             }),
