@@ -21,8 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the last spans may take to reach the collector.
 const FLUSH: Duration = Duration::from_secs(3);
-/// Shown in a plan where the driver's name would be.
-const UNKNOWN_DRIVER: &str = "driver.example.com";
 
 fn main() -> ExitCode {
     let variables: BTreeMap<String, String> = std::env::vars().collect();
@@ -96,7 +94,8 @@ fn check(
             return Err(String::new());
         }
     };
-    let plan = Plan::of(&loaded, driver.unwrap_or(UNKNOWN_DRIVER)).map_err(|error| format!("error: {error}\n"))?;
+    let plan = driver.map_or_else(|| Plan::of_some_driver(&loaded), |driver| Plan::of(&loaded, driver));
+    let plan = plan.map_err(|error| format!("error: {error}\n"))?;
     match output {
         Output::Text => {
             print(&format!("{}: valid\n\n{plan}", path.display()));

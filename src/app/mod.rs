@@ -16,6 +16,6 @@ mod role_states;
 mod run;
 
 pub use environment::{Environment, telemetry_settings};
-pub use plan::Plan;
+pub use plan::{Plan, UNKNOWN_DRIVER};
 pub use reload::{Configuration, ConfigurationHandle, needs_restart};
 pub use run::{AppError, serve};

@@ -50,6 +50,9 @@ pub struct PlannedRole {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lease(LeasePolicy);
 
+/// In a plan where the driver's name would be.
+pub const UNKNOWN_DRIVER: &str = "driver.example.com";
+
 /// What a role is called in the names of its rights where each node has a daemon of its own: behind the role's name.
 const PER_NODE: &str = ".per-node";
 
@@ -95,6 +98,16 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
 impl Plan {
     /// The plan for `driver`, whose name is only known for certain once it runs.
     pub fn of(loaded: &Loaded, driver: &str) -> Result<Self, LoadError> {
+        Self::make(loaded, Some(driver))
+    }
+
+    /// The plan for a driver whose name nobody has told. Its Leases can't be named, so it may write every one of its namespace.
+    pub fn of_some_driver(loaded: &Loaded) -> Result<Self, LoadError> {
+        Self::make(loaded, None)
+    }
+
+    fn make(loaded: &Loaded, known: Option<&str>) -> Result<Self, LoadError> {
+        let driver = known.unwrap_or(UNKNOWN_DRIVER);
         let election = &loaded.config.leader_election;
         let caches = Caches::new();
         let roles = load(&loaded.roles, &caches)?;
@@ -109,13 +122,9 @@ impl Plan {
                 lease: role.lease.name(driver).filter(|_| election.enabled),
             })
             .collect();
-        if planned.iter().any(|role| role.lease.is_some()) {
-            all.extend([Rule::namespaced(
-                "coordination.k8s.io",
-                "leases",
-                &["get", "watch", "create", "update"],
-                "lead, and hear at once when another leader stops",
-            )]);
+        let leases: BTreeSet<String> = planned.iter().filter_map(|role| role.lease.clone()).collect();
+        if !leases.is_empty() {
+            all.extend(leading(known.map(|_| leases)));
         }
         let name = rbac::name(driver, roles.iter().map(|role| role.label.as_str()));
         Ok(Self {
@@ -145,6 +154,13 @@ impl Plan {
         let by_name = taken.iter().map(|rule| rbac::by_name(rule, &name, secrets));
         [rest].into_iter().chain(by_name).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("---\n")
     }
+}
+
+/// The rights to lead under these Leases; without their names, under any.
+fn leading(names: Option<BTreeSet<String>>) -> [Rule; 2] {
+    let leases = |verbs: &[&str], reason| Rule::namespaced("coordination.k8s.io", "leases", verbs, reason);
+    let held = leases(&["get", "update", "watch"], "lead, and hear at once when another leader stops");
+    [leases(&["create"], "make the Lease where there is none"), held.named(names.unwrap_or_default())]
 }
 
 impl fmt::Display for Plan {
@@ -190,6 +206,21 @@ mod tests {
         let on_nodes = names_for("{provisioner: {nodeDeployment: {enabled: true}}}");
         assert_eq!(on_nodes, ["csi-control-plane:demo:provisioner.per-node"]);
         assert_eq!(names_for("{provisioner: {}}"), ["csi-control-plane:demo:provisioner"; 2]);
+    }
+
+    #[test]
+    fn the_leases_of_the_driver_are_named_and_without_its_name_none_is() {
+        let named = |driver: Option<&str>| {
+            let text = "roles: {attacher: {}, reconciler: {}, provisioner: {}}".to_owned();
+            let file = File { name: "test.yaml".to_owned(), text };
+            let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+            let rules = Plan::make(&loaded, driver).unwrap().rules.into_iter().filter(|rule| rule.resource == "leases");
+            let texts = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<_>>().join(" ");
+            rules.map(|rule| format!("{}: {}", texts(rule.resource_names), texts(rule.verbs))).collect::<Vec<_>>()
+        };
+        let both = "demo-csi external-attacher-leader-demo-csi: get update watch";
+        assert_eq!(named(Some("Demo.csi")), [": create", both]);
+        assert_eq!(named(None), [": create get update watch"]);
     }
 
     #[test]

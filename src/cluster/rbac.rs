@@ -29,6 +29,9 @@ pub struct Rule {
     pub api_group: String,
     /// The resource's plural, with its subresource if one is meant: `volumeattachments/status`.
     pub resource: String,
+    /// The objects that it is about; none: all of them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub resource_names: BTreeSet<String>,
     /// What is done with it.
     pub verbs: BTreeSet<String>,
     /// Which code needs it, in a few words.
@@ -42,6 +45,7 @@ impl Rule {
             scope: Scope::Cluster,
             api_group: api_group.to_owned(),
             resource: resource.to_owned(),
+            resource_names: BTreeSet::new(),
             verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
             reason: reason.into(),
         }
@@ -50,6 +54,14 @@ impl Rule {
     /// A right in the daemon's own namespace.
     pub fn namespaced(api_group: &str, resource: &str, verbs: &[&str], reason: impl Into<String>) -> Self {
         Self { scope: Scope::Namespace, ..Self::cluster(api_group, resource, verbs, reason) }
+    }
+
+    /// The same for the objects of these names alone. Not for `create`, which is asked for before there is a name, nor for a
+    /// `list` or `watch` but by `metadata.name`:
+    /// <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources>.
+    #[must_use]
+    pub fn named(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self { resource_names: names.into_iter().collect(), ..self }
     }
 }
 
@@ -62,12 +74,12 @@ pub fn name<'a>(driver: &str, roles: impl IntoIterator<Item = &'a str>) -> Strin
     roles.into_iter().fold(format!("{}:{driver}", names::PROGRAM), |name, role| name + ":" + role)
 }
 
-/// Rules without repetition: one per resource, with all verbs and all reasons.
+/// Rules without repetition: one per resource and set of names, with all verbs and all reasons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules(BTreeMap<Resource, Need>);
 
-/// Scope, API group, resource.
-type Resource = (Scope, String, String);
+/// Scope, API group, resource, names.
+type Resource = (Scope, String, String, BTreeSet<String>);
 /// Verbs, reasons.
 type Need = (BTreeSet<String>, BTreeSet<String>);
 
@@ -75,7 +87,8 @@ impl Rules {
     /// Merges `rules` in.
     pub fn extend(&mut self, rules: impl IntoIterator<Item = Rule>) {
         for rule in rules {
-            let (verbs, reasons) = self.0.entry((rule.scope, rule.api_group, rule.resource)).or_default();
+            let resource = (rule.scope, rule.api_group, rule.resource, rule.resource_names);
+            let (verbs, reasons) = self.0.entry(resource).or_default();
             verbs.extend(rule.verbs);
             reasons.insert(rule.reason);
         }
@@ -83,10 +96,11 @@ impl Rules {
 
     /// The merged rules, cluster-wide ones first, then by group and resource.
     pub fn iter(&self) -> impl Iterator<Item = Rule> + '_ {
-        self.0.iter().map(|((scope, api_group, resource), (verbs, reasons))| Rule {
+        self.0.iter().map(|((scope, api_group, resource, resource_names), (verbs, reasons))| Rule {
             scope: *scope,
             api_group: api_group.clone(),
             resource: resource.clone(),
+            resource_names: resource_names.clone(),
             verbs: verbs.clone(),
             reason: reasons.iter().map(String::as_str).collect::<Vec<_>>().join("; "),
         })
@@ -95,7 +109,7 @@ impl Rules {
     /// Takes out the rights on a resource, and returns them: to grant less than all of it.
     pub fn take(&mut self, api_group: &str, resource: &str) -> Vec<Rule> {
         let taken = self.iter().filter(|rule| rule.api_group == api_group && rule.resource == resource).collect();
-        self.0.retain(|(_, group, name), _| group != api_group || name != resource);
+        self.0.retain(|(_, group, name, _), _| group != api_group || name != resource);
         taken
     }
 
@@ -117,16 +131,7 @@ impl Rules {
             // Writing into a String cannot fail.
             let _ =
                 write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n{metadata}rules:\n");
-            for rule in rules {
-                let _ = write!(
-                    text,
-                    "  # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n    verbs: [{}]\n",
-                    rule.reason,
-                    rule.api_group,
-                    rule.resource,
-                    quoted(&rule.verbs)
-                );
-            }
+            text.extend(rules.iter().map(written));
         }
         text
     }
@@ -136,16 +141,27 @@ impl Rules {
 pub fn by_name(rule: &Rule, name: &str, objects: &BTreeMap<String, BTreeSet<String>>) -> String {
     let granted = |(namespace, names): (&String, &BTreeSet<String>)| {
         format!(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: {name}\n  namespace: {namespace}\nrules:\n  \
-             # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n    resourceNames: [{}]\n    verbs: [{}]\n",
-            rule.reason,
-            rule.api_group,
-            rule.resource,
-            quoted(names),
-            quoted(&rule.verbs)
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: {name}\n  namespace: {namespace}\nrules:\n{}",
+            written(&rule.clone().named(names.iter().cloned()))
         )
     };
     objects.iter().map(granted).collect::<Vec<_>>().join("---\n")
+}
+
+/// A rule as a role has it, with its reason.
+fn written(rule: &Rule) -> String {
+    let names = if rule.resource_names.is_empty() {
+        String::new()
+    } else {
+        format!("    resourceNames: [{}]\n", quoted(&rule.resource_names))
+    };
+    format!(
+        "  # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n{names}    verbs: [{}]\n",
+        rule.reason,
+        rule.api_group,
+        rule.resource,
+        quoted(&rule.verbs)
+    )
 }
 
 fn quoted(texts: &BTreeSet<String>) -> String {
@@ -221,6 +237,23 @@ mod tests {
         let rule = &granted[0].rules.as_ref().unwrap()[0];
         assert_eq!(rule.resource_names.as_deref(), Some(&["x".to_owned(), "y".to_owned()][..]));
         assert_eq!(rule.verbs, ["patch"]);
+    }
+
+    #[test]
+    fn what_is_about_named_objects_stays_apart_from_what_is_about_all() {
+        let lease = |verbs: &[&str], reason| Rule::namespaced("coordination.k8s.io", "leases", verbs, reason);
+        let mut rules = Rules::default();
+        rules.extend([
+            lease(&["create"], "make"),
+            lease(&["get", "watch"], "lead").named(["a".to_owned(), "b".to_owned()]),
+        ]);
+        let granted: Role = serde_yaml::from_str(&rules.manifests("r", "storage")).unwrap();
+        let told: Vec<_> = granted.rules.unwrap().into_iter().map(|rule| (rule.verbs, rule.resource_names)).collect();
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        assert_eq!(told, [(texts(&["create"]), None), (texts(&["get", "watch"]), Some(texts(&["a", "b"])))]);
+        let printed = serde_json::to_value(rules.iter().collect::<Vec<_>>()).unwrap();
+        assert!(printed[0].get("resourceNames").is_none(), "{printed}");
+        assert_eq!(printed[1]["resourceNames"], serde_json::json!(["a", "b"]));
     }
 
     #[test]

@@ -38,7 +38,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::json;
 use serde_yaml::Value;
 
-use crate::app::Plan;
+use crate::app::{Plan, UNKNOWN_DRIVER};
 use crate::config::{self, File, Loaded, Sources};
 use crate::process::chain;
 use crate::roles::sections;
@@ -52,8 +52,6 @@ use workload::Change;
 
 /// The image's name where nobody has said another, as the chart has it.
 const IMAGE: &str = "ghcr.io/csi-control-plane/csi-control-plane";
-/// In the plan where the driver's name is not known.
-const UNKNOWN_DRIVER: &str = "driver.example.com";
 /// The place of the fault of a workload as a whole.
 const MANIFEST: &str = "the manifest";
 /// Told where comments are lost.
@@ -239,16 +237,18 @@ fn files(
     let loaded = load(&text, &chosen, report)?;
     advice::grace(loaded.config.csi.timeout, &found.workload, &mut report.notes);
 
-    let plan = Plan::of(&loaded, &driver.name);
+    let is_known = driver.name != UNKNOWN_DRIVER;
+    let plan = if is_known { Plan::of(&loaded, &driver.name) } else { Plan::of_some_driver(&loaded) };
     let plan = plan.map_err(|error| report.faults.push(beyond(chain(&error), "a configuration that is valid"))).ok()?;
     let rbac = advice::secrets(&plan, &wanted.secrets, &mut report.notes);
     if namespace.is_none() {
         let note = "the workload names no namespace, so the manifests say NAMESPACE: give --namespace, or put it in";
         report.notes.push(note.to_owned());
     }
-    if driver.name == UNKNOWN_DRIVER {
+    if !is_known {
         let note = format!(
-            "the driver's name is not known; only the names of the roles depend on it, and say {UNKNOWN_DRIVER}"
+            "the driver's name is not known: the names of the roles say {UNKNOWN_DRIVER}, and they allow every Lease of \
+             their namespace; give --driver-name"
         );
         report.notes.push(note);
     }

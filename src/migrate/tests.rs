@@ -29,7 +29,9 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
 
     let file = File { name: "config.yaml".to_owned(), text: files.config.clone() };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap();
-    let plan = Plan::of(&loaded, &report.driver.as_ref().unwrap().name).unwrap();
+    let driver = &report.driver.as_ref().unwrap().name;
+    let plan =
+        if driver == UNKNOWN_DRIVER { Plan::of_some_driver(&loaded) } else { Plan::of(&loaded, driver) }.unwrap();
     assert_eq!(files.rbac, plan.manifests, "{name}");
     assert_eq!(files.original, text, "{name}: nothing in it is a server's");
     let replaced: BTreeSet<&'static str> = report.containers.iter().flat_map(|one| one.roles.clone()).collect();

@@ -48,11 +48,7 @@ impl<'a> Release<'a> {
             apply(&client, object, false).await.unwrap();
         }
         let account = rendered.pod()["spec"]["serviceAccountName"].as_str().unwrap();
-        // Those of named secrets are asked for by name, long after.
-        let by_kind = |it: &&Value| {
-            it["rules"].as_array().is_some_and(|rules| rules.iter().all(|rule| rule["resourceNames"].is_null()))
-        };
-        let roles: Vec<Value> = rendered.objects.iter().filter(by_kind).cloned().collect();
+        let roles: Vec<Value> = rendered.objects.iter().filter(|it| it["rules"].is_array()).cloned().collect();
         accounts::until_enforced(&client, &namespace, account, &roles).await;
         let token = accounts::issue(&client, &namespace, account).await;
         Self { world, namespace, rendered, token }

@@ -34,8 +34,8 @@ fn the_plain_manifests_are_what_the_chart_renders() {
         let arguments = ["--namespace", namespace, "--name-template", name, "--no-hooks"];
         let rendered = render(&values, &arguments);
         let head = format!(
-            "# Rendered from values.yaml by `just chart-update`; a test keeps it so. Apply with:\n#   kubectl apply -f \
-             namespace.yaml -f manifests.yaml\n{rendered}"
+            "# Rendered from values.yaml by `just chart-update`; a test keeps it so. No registry has the image yet: ../README.md \
+             says\n# how to build it, and how to apply this.\n{rendered}"
         );
         keep(&folder.join("manifests.yaml"), &head);
         let space = format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {namespace}\n");

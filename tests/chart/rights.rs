@@ -3,30 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use csi_control_plane::cluster::names;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::helm::{NAMESPACE, Rendered};
+use crate::helm::{self, NAMESPACE, Rendered};
 use crate::matrix::{self, Case};
 
-/// Scope, API group and resource, to verbs and reasons.
-type Rights = BTreeMap<(String, String, String), (BTreeSet<String>, BTreeSet<String>)>;
+/// Scope, API group, resource and names, to verbs and reasons.
+type Rights = BTreeMap<(String, String, String, BTreeSet<String>), (BTreeSet<String>, BTreeSet<String>)>;
 
 /// What `check` prints for a configuration.
-pub(crate) fn checked(config: &str) -> Value {
+pub(crate) fn checked(config: &str, driver: &str) -> Value {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("config.yaml");
     std::fs::write(&file, config).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_csi-control-plane"));
-    command.args(["check", "--output", "json", "--driver-name", "demo.csi.example.com", "--config"]);
+    command.args(["check", "--output", "json", "--driver-name", driver, "--config"]);
     let output = command.arg(&file).env_clear().output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{printed}\nfor\n{config}");
     serde_json::from_str(&printed).unwrap()
 }
 
+/// A list of texts; none, if it is not there.
 fn texts(list: &Value) -> BTreeSet<String> {
-    list.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+    list.as_array().into_iter().flatten().map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
 fn needed(plan: &Value) -> Rights {
@@ -34,7 +36,8 @@ fn needed(plan: &Value) -> Rights {
     for rule in plan["plan"]["rules"].as_array().unwrap() {
         let text = |key: &str| rule[key].as_str().unwrap().to_owned();
         let reasons = text("reason").split("; ").map(str::to_owned).collect();
-        rights.insert((text("scope"), text("apiGroup"), text("resource")), (texts(&rule["verbs"]), reasons));
+        let right = (text("scope"), text("apiGroup"), text("resource"), texts(&rule["resourceNames"]));
+        rights.insert(right, (texts(&rule["verbs"]), reasons));
     }
     rights
 }
@@ -57,16 +60,21 @@ fn granted(rendered: &Rendered) -> Rights {
             for name in ["apiGroups", "resources"] {
                 assert_eq!(rule[name].as_array().unwrap().len(), 1, "{rule}");
             }
-            if !rule["resourceNames"].is_null() {
+            if is_of_named_secrets(rule) {
                 continue;
             }
             let text = |key: &str| rule[key][0].as_str().unwrap().to_owned();
-            let entry = rights.entry((scope.to_owned(), text("apiGroups"), text("resources"))).or_default();
+            let right = (scope.to_owned(), text("apiGroups"), text("resources"), texts(&rule["resourceNames"]));
+            let entry = rights.entry(right).or_default();
             entry.0.extend(texts(&rule["verbs"]));
             entry.1.extend(reasons);
         }
     }
     rights
+}
+
+fn is_of_named_secrets(rule: &Value) -> bool {
+    texts(&rule["resources"]).contains("secrets") && !rule["resourceNames"].is_null()
 }
 
 /// What is said before each rule of a role.
@@ -88,10 +96,10 @@ fn comments(document: &str) -> Vec<Vec<String>> {
 fn the_rendered_rights_are_what_check_prints_for_the_rendered_configuration() {
     for case in matrix::known() {
         let rendered = case.rendered();
-        let mut needed = needed(&checked(rendered.config()));
+        let mut needed = needed(&checked(rendered.config(), case.at("/driver/name").as_str().unwrap()));
         let granted = granted(&rendered);
         if case.at("/rbac/secrets/clusterWide") != true {
-            needed.retain(|(_, _, resource), _| resource != "secrets");
+            needed.retain(|(_, _, resource, _), _| resource != "secrets");
         }
         let missing: Vec<_> = needed.iter().filter(|(key, need)| granted.get(*key) != Some(need)).collect();
         let beyond: Vec<_> = granted.iter().filter(|(key, grant)| needed.get(*key) != Some(grant)).collect();
@@ -106,7 +114,7 @@ fn the_rendered_rights_are_what_check_prints_for_the_rendered_configuration() {
 /// The Roles that name secrets: namespace, names, and who may.
 fn secrets(rendered: &Rendered) -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
-    for role in rendered.all("Role").filter(|it| !it["rules"][0]["resourceNames"].is_null()) {
+    for role in rendered.all("Role").filter(|it| is_of_named_secrets(&it["rules"][0])) {
         let rule = &role["rules"][0];
         assert_eq!(texts(&rule["verbs"]), BTreeSet::from(["get".to_owned()]));
         assert_eq!(texts(&rule["resources"]), BTreeSet::from(["secrets".to_owned()]));
@@ -167,6 +175,18 @@ fn every_role_is_bound_to_the_account_of_the_pods_and_to_no_other() {
 }
 
 #[test]
+fn a_driver_with_capitals_may_lead_under_the_leases_that_it_will_have() {
+    let mut values = matrix::case("provisioner").values;
+    values["driver"]["name"] = "Demo-2.CSI.Example.com".into();
+    let rendered = helm::with(&values, &[]).unwrap();
+    let rules: Vec<&Value> = rendered.all("Role").flat_map(|it| it["rules"].as_array().unwrap()).collect();
+    let named =
+        rules.iter().find(|rule| texts(&rule["resources"]).contains("leases") && !rule["resourceNames"].is_null());
+    let leases = [names::attacher_lease("Demo-2.CSI.Example.com"), names::provisioner_lease("Demo-2.CSI.Example.com")];
+    assert_eq!(texts(&named.unwrap()["resourceNames"]), BTreeSet::from(leases));
+}
+
+#[test]
 fn leases_are_granted_where_the_configuration_puts_them_and_only_if_there_are_any() {
     let namespaces = |name: &str| -> Vec<String> {
         let rendered = matrix::case(name).rendered();
@@ -180,10 +200,26 @@ fn leases_are_granted_where_the_configuration_puts_them_and_only_if_there_are_an
 }
 
 #[test]
+fn releases_of_one_name_in_two_namespaces_do_not_take_each_others_roles() {
+    let (values, mut places) = (matrix::case("secrets").path, Vec::new());
+    for namespace in ["one", "two"] {
+        let rendered = helm::render(&helm::chart(), Some(&values), &["--namespace", namespace]).unwrap();
+        let place =
+            |it: &Value| (it["kind"].clone(), it["metadata"]["namespace"].clone(), it["metadata"]["name"].clone());
+        places.extend(rendered.objects.iter().map(|it| format!("{:?}", place(it))));
+    }
+    let all = places.len();
+    assert!(places.iter().any(|it| it.contains("tenants")), "{places:#?}");
+    places.sort();
+    places.dedup();
+    assert_eq!(places.len(), all, "an object of both: {places:#?}");
+}
+
+#[test]
 fn the_rendered_configuration_means_what_the_values_say() {
     for case in matrix::known() {
         let rendered = case.rendered();
-        let effective = |config: &str| checked(config)["configuration"].clone();
+        let effective = |config: &str| checked(config, "demo.csi.example.com")["configuration"].clone();
         let mut said = case.values["config"].clone();
         if case.at("/mode") == "daemonset" {
             said["leaderElection"]["enabled"] = false.into();

@@ -173,12 +173,15 @@ pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, accou
         };
         assert!(RESOURCES.iter().any(known), "nobody waits for {rule}");
     }
+    // What is about some objects by name is there, and not for the others of their kind.
+    until_known(client, namespace, account).await;
     let user = format!("system:serviceaccount:{namespace}:{account}");
     for (group, resource) in RESOURCES {
         let (rules, user) = (&rules, &user);
         let verbs = VERBS.map(|verb| async move {
             let has = |rule: &Value| {
-                rule["apiGroups"] == json!([group])
+                rule["resourceNames"].is_null()
+                    && rule["apiGroups"] == json!([group])
                     && rule["resources"] == json!([resource])
                     && rule["verbs"].as_array().unwrap().iter().any(|it| it == verb)
             };

@@ -30,12 +30,19 @@ async fn check_prints_every_role_lease_watch_and_right() {
         &["right", "csinodes.storage.k8s.io", "list", "watch"],
         &["right", "volumeattachments.storage.k8s.io", "get", "list", "patch", "watch"],
         &["right", "volumeattachments/status.storage.k8s.io", "patch"],
-        &["right", "leases.coordination.k8s.io", "create", "get", "update", "watch"],
+        &["right", "leases.coordination.k8s.io", "create"],
+        &["right", "leases.coordination.k8s.io", "get", "update", "watch"],
     ] {
         assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
     }
     assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
-    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 13);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 14);
+    let named = format!(
+        "    resourceNames: [\"demo-csi-example-com\", \"{lease}\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
+    );
+    assert!(ended.stdout.contains(&named), "{}", ended.stdout);
+    let of_any = run(&["check", "--config", MINIMAL], &[]).await.stdout;
+    assert!(of_any.contains("verbs: [\"create\", \"get\", \"update\", \"watch\"]"), "{of_any}");
 }
 
 #[tokio::test]

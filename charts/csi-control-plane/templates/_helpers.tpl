@@ -93,14 +93,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "config.roles.%s.%s is for a daemon on each node, which knows it by NODE_NAME: use mode: daemonset, or in another chart's DaemonSet sidecar.daemonset: true" $role $key) -}}
 {{- end -}}
 {{- end -}}
-{{- $elects := dig "leaderElection" "enabled" "" .Values.config -}}
-{{- if and $perNode (eq "true" (toString $elects)) -}}
+{{- $elects := include "csi-control-plane.at" (dict "in" .Values.config "key" "leaderElection.enabled") -}}
+{{- if and $perNode (eq "true" $elects) -}}
 {{- fail "config.leaderElection.enabled: each node has a daemon of its own, which leads nobody" -}}
 {{- end -}}
 {{- if and (eq .Values.mode "daemonset") (not .Values.socket.hostPath) -}}
 {{- fail "socket.hostPath is required with mode: daemonset: kubelet and the daemon talk to the driver over a folder of the node" -}}
 {{- end -}}
-{{- if and (eq .Values.mode "deployment") (eq "false" (toString $elects)) -}}
+{{- if and (eq .Values.mode "deployment") (eq "false" $elects) -}}
 {{- if gt (int .Values.replicas) 1 -}}
 {{- fail (printf "replicas is %d and config.leaderElection.enabled false: each would do all the work. Set replicas: 1, or let them elect a leader" (int .Values.replicas)) -}}
 {{- else if ne (get .Values.strategy "type" | default "Recreate") "Recreate" -}}
@@ -109,7 +109,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What stands under a dotted key, as text; "" where there is nothing. */}}
+{{/* What stands under a dotted key, as text; "" where there is nothing, or null at any depth: a section may be left empty. */}}
 {{- define "csi-control-plane.at" -}}
 {{- $at := .in -}}
 {{- range splitList "." .key -}}
@@ -129,13 +129,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/* "true" where replicas elect a leader. */}}
+{{- define "csi-control-plane.elects" -}}
+{{- $config := include "csi-control-plane.config" . | fromYaml -}}
+{{- if ne "false" (include "csi-control-plane.at" (dict "in" $config "key" "leaderElection.enabled")) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "csi-control-plane.configMapName" -}}
 {{- include "csi-control-plane.fullname" . -}}
 {{- end -}}
 
 {{/* The folder of the driver's socket in the daemon's container. */}}
 {{- define "csi-control-plane.socketFolder" -}}
-{{- dir (dig "csi" "endpoint" "unix:///run/csi/socket" .Values.config | trimPrefix "unix://") -}}
+{{- $endpoint := include "csi-control-plane.at" (dict "in" .Values.config "key" "csi.endpoint") -}}
+{{- dir ($endpoint | default "unix:///run/csi/socket" | trimPrefix "unix://") -}}
 {{- end -}}
 
 {{/* A duration of the configuration, such as 1m30s or 1.5h, in whole seconds, rounded up. */}}
@@ -150,7 +157,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The longest that a call to the driver may take, in seconds. */}}
 {{- define "csi-control-plane.callSeconds" -}}
-{{- include "csi-control-plane.seconds" (dig "csi" "timeout" "15s" .Values.config | default "15s" | toString) -}}
+{{- $timeout := include "csi-control-plane.at" (dict "in" .Values.config "key" "csi.timeout") -}}
+{{- include "csi-control-plane.seconds" ($timeout | default "15s") -}}
 {{- end -}}
 
 {{/* How long a pod may take to stop: a call in flight, then the API, the Leases and the last spans. */}}
@@ -228,12 +236,18 @@ securityContext:
 volumeMounts:
   - {name: csi-control-plane-config, mountPath: /etc/csi-control-plane, readOnly: true}
   - {name: {{ .Values.socket.volume }}, mountPath: {{ include "csi-control-plane.socketFolder" . }}}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end -}}
 
-{{/* The container's volumes: the configuration, and the socket's folder. */}}
+{{/* The container's volumes: the configuration, the socket's folder, and what else is mounted into it. */}}
 {{- define "csi-control-plane.volumes" -}}
 {{- include "csi-control-plane.configVolume" . }}
 {{ include "csi-control-plane.socketVolume" . }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "csi-control-plane.configVolume" -}}
