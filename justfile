@@ -78,7 +78,7 @@ kubectl:
 
 # The chart: linted, rendered, its rights compared with `check`, its alerts played, installed on a real API server (needs Go).
 chart *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm promtool prometheus dockerfile)" cargo test --locked --features cluster-tests --test chart -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm helm3 promtool prometheus dockerfile)" cargo test --locked --features cluster-tests --test chart -- {{ args }}
 
 # Writes what is made from the chart and the daemon: values.schema.json and the manifests in deploy/.
 chart-update:

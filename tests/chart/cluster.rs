@@ -48,6 +48,12 @@ async fn a_real_api_server_takes_everything_that_is_rendered() {
             taken += 1;
         }
     }
+    let mut parents = 0;
+    for object in helm::parent(&[]).objects {
+        faults.extend(apply(&client, &object, true).await.map_err(|it| format!("parent: {it}")).err());
+        parents += usize::from(object["kind"] == "StatefulSet");
+    }
+    assert_eq!(parents, 1);
     for (name, _) in kept::DEPLOYED {
         let folder = root().join("deploy").join(name);
         let read = |file: &str| Rendered::of(std::fs::read_to_string(folder.join(file)).unwrap()).objects;

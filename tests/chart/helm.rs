@@ -25,8 +25,13 @@ pub(crate) fn root() -> PathBuf {
 
 /// Runs helm with nothing inherited from whoever runs the tests.
 pub(crate) fn helm(arguments: &[&str]) -> Output {
+    run("helm", arguments)
+}
+
+/// Runs a version of helm, by its program's name.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     let home = TempDir::new().unwrap();
-    let mut command = Command::new(programs::find("helm"));
+    let mut command = Command::new(programs::find(program));
     command.args(arguments).env_clear().env("HOME", home.path()).current_dir(root());
     command.output().unwrap()
 }
@@ -80,6 +85,11 @@ impl Rendered {
 
 /// Renders a chart with a file of values, and `more` arguments.
 pub(crate) fn render(chart: &Path, values: Option<&Path>, more: &[&str]) -> Result<Rendered, String> {
+    render_by("helm", chart, values, more)
+}
+
+/// The same by a version of helm.
+pub(crate) fn render_by(program: &str, chart: &Path, values: Option<&Path>, more: &[&str]) -> Result<Rendered, String> {
     let chart = chart.to_str().unwrap();
     let mut arguments = vec!["template", RELEASE, chart, "--kube-version", "1.36.0"];
     if !more.contains(&"--namespace") {
@@ -89,12 +99,26 @@ pub(crate) fn render(chart: &Path, values: Option<&Path>, more: &[&str]) -> Resu
         arguments.extend(["--values", values.to_str().unwrap()]);
     }
     arguments.extend(more);
-    let output = helm(&arguments);
+    let output = run(program, &arguments);
     if output.status.success() {
         Ok(Rendered::of(String::from_utf8(output.stdout).unwrap()))
     } else {
         Err(String::from_utf8(output.stderr).unwrap())
     }
+}
+
+/// Renders another chart, that has ours in its pod: `parent`.
+pub(crate) fn parent(more: &[&str]) -> Rendered {
+    let folder = TempDir::new().unwrap();
+    let parent = folder.path().join("parent");
+    let copy = |from: &Path, to: &Path| {
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        let copied = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    copy(&root().join("tests/chart/parent"), &parent);
+    copy(&chart(), &parent.join("charts/csi-control-plane"));
+    render(&parent, None, more).unwrap()
 }
 
 /// Renders our chart with these values.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! helm       runs it; a rendering is a list of objects
+//! helm3      Helm's last major version makes the same of it
 //! matrix     the sets of values in values/, those whose roles this daemon has
 //! pods       what a pod looks like: probes, mounts, security, placement
 //! rollout    which changes of the configuration replace the pods
@@ -39,6 +40,7 @@ mod control_plane;
 #[allow(dead_code, reason = "some of its powers are for the cluster tests")]
 mod ground;
 mod helm;
+mod helm3;
 #[path = "../it/http.rs"]
 mod http;
 mod installed;

@@ -233,16 +233,7 @@ fn monitors_find_the_pods_by_their_port() {
 
 #[test]
 fn another_chart_puts_the_daemon_into_its_own_pod() {
-    let folder = tempfile::tempdir().unwrap();
-    let parent = folder.path().join("parent");
-    let copy = |from: &std::path::Path, to: &std::path::Path| {
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        let copied = std::process::Command::new("cp").arg("-r").args([from, to]).status().unwrap();
-        assert!(copied.success());
-    };
-    copy(&helm::root().join("tests/chart/parent"), &parent);
-    copy(&helm::chart(), &parent.join("charts/csi-control-plane"));
-    let rendered = helm::render(&parent, None, &[]).unwrap();
+    let rendered = helm::parent(&[]);
     let pod = rendered.pod();
     assert_eq!(rendered.all("StatefulSet").count() + rendered.all("Deployment").count(), 1, "only the parent's");
     assert_eq!(pod["spec"]["containers"].as_array().unwrap().len(), 2);
@@ -255,4 +246,64 @@ fn another_chart_puts_the_daemon_into_its_own_pod() {
     assert_eq!(&rendered.one("ConfigMap")["metadata"]["name"], map);
     assert!(pod["metadata"]["annotations"]["checksum/csi-control-plane"].is_string());
     assert_eq!(rendered.all("ClusterRole").count(), 1);
+    assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 45);
+    let slow = helm::parent(&["--set", "csi-control-plane.config.csi.timeout=2m"]);
+    assert_eq!(slow.pod()["spec"]["terminationGracePeriodSeconds"], 150, "a call in flight is let end");
+}
+
+#[test]
+fn files_of_the_users_are_mounted_into_the_daemons_container_and_no_other() {
+    let mounted = |rendered: &Rendered| {
+        let mount = named(&rendered.container()["volumeMounts"], "collector-tls").clone();
+        assert_eq!(mount, json!({"name": "collector-tls", "mountPath": "/etc/collector-tls", "readOnly": true}));
+        let volume = named(&rendered.pod()["spec"]["volumes"], "collector-tls").clone();
+        assert_eq!(volume["secret"], json!({"secretName": "collector-tls"}));
+        let driver = named(&rendered.pod()["spec"]["containers"], "driver");
+        assert!(!driver["volumeMounts"].to_string().contains("collector-tls"));
+    };
+    mounted(&rendered("everything"));
+    let values = matrix::case("everything").values;
+    let volumes = format!("csi-control-plane.extraVolumes={}", values["extraVolumes"]);
+    let mounts = format!("csi-control-plane.extraVolumeMounts={}", values["extraVolumeMounts"]);
+    mounted(&helm::parent(&["--set-json", &volumes, "--set-json", &mounts]));
+}
+
+#[test]
+fn an_empty_section_means_what_its_absence_means() {
+    let set = |section: Option<&str>| {
+        changed("attacher", |it| {
+            it["rolloutOnConfigChange"] = "never".into();
+            it["networkPolicy"] = json!({"enabled": true, "egress": {"enabled": true}});
+            it["monitoring"] = json!({"podMonitor": {"enabled": true}, "rules": {"enabled": true}});
+            if let Some(section) = section {
+                *section.split('.').fold(&mut it["config"], |at, part| &mut at[part]) = Value::Null;
+            }
+        })
+    };
+    let without_file = |rendered: Rendered| -> Vec<Value> {
+        rendered.objects.into_iter().filter(|it| it["kind"] != "ConfigMap").collect()
+    };
+    let absent = without_file(set(None));
+    let sections =
+        ["csi", "kubernetes", "leaderElection", "diagnostics", "telemetry", "telemetry.logs", "telemetry.traces"];
+    for section in sections.into_iter().chain(["runtime", "roles.attacher", "roles.attacher.retry"]) {
+        assert_eq!(without_file(set(Some(section))), absent, "{section}");
+    }
+}
+
+#[test]
+fn the_notes_say_what_the_values_leave_to_be_done() {
+    let notes = |change: &dyn Fn(&mut Value)| {
+        let mut values = matrix::case("attacher").values;
+        change(&mut values);
+        helm::notes(&values)
+    };
+    let usual = notes(&|_| {});
+    assert!(usual.contains("port-forward deployment/demo-csi-control-plane 8080\n"), "{usual}");
+    assert!(usual.contains("No secret may be read"), "{usual}");
+    let silent = notes(&|it| it["config"]["diagnostics"]["listen"] = Value::Null);
+    assert!(!silent.contains("port-forward") && silent.contains("there is no status page"), "{silent}");
+    let without = notes(&|it| it["rbac"]["create"] = false.into());
+    assert!(!without.contains("No secret may be read"), "{without}");
+    assert!(without.contains("`csi-control-plane check --driver-name demo.csi.example.com` prints"), "{without}");
 }

@@ -5,6 +5,7 @@
 #   go/peers        csi-attacher, csi-sanity
 #   go/provisioner  csi-provisioner
 #   go/helm         helm
+#   go/helm3        helm3: the last major version, which many still install with
 #   go/promtool     promtool
 #   go/prometheus   prometheus, without its user interface and the clouds that it can discover targets in
 #   go/dockerfile   dockerfile-lint, ours around BuildKit's checks
@@ -16,7 +17,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | peers | provisioner | helm | promtool | prometheus | dockerfile]...     all, if none is named
+#   build.sh [kubernetes | peers | provisioner | helm | helm3 | promtool | prometheus | dockerfile]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -34,6 +35,7 @@ folder() {
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
         helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
+        helm3) echo "$cache/helm3-$(version helm3 helm.sh/helm/v3)-$sums" ;;
         promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
         prometheus) echo "$cache/prometheus-$(version prometheus github.com/prometheus/prometheus)-$sums" ;;
         dockerfile) echo "$cache/dockerfile-$(version dockerfile github.com/moby/buildkit)-$sums" ;;
@@ -85,6 +87,10 @@ build() {
             release="$(version helm helm.sh/helm/v4)"
             program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
             ;;
+        helm3)
+            release="$(version helm3 helm.sh/helm/v3)"
+            program helm3 helm3 helm.sh/helm/v3/cmd/helm "-X helm.sh/helm/v3/internal/version.version=$release"
+            ;;
         promtool) program promtool promtool github.com/prometheus/prometheus/cmd/promtool "" ;;
         prometheus)
             release="$(version prometheus github.com/prometheus/prometheus)"
@@ -97,7 +103,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes peers provisioner helm promtool prometheus dockerfile)
+((${#parts[@]})) || parts=(kubernetes peers provisioner helm helm3 promtool prometheus dockerfile)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.
