@@ -34,6 +34,18 @@ pub(crate) enum Extent {
     AcrossNamespaces,
     /// With kube-controller-manager and kube-scheduler.
     Controllers,
+    /// The same, and claims may name sources in other namespaces.
+    ControllersAcrossNamespaces,
+}
+
+impl Extent {
+    fn has_controllers(self) -> bool {
+        matches!(self, Self::Controllers | Self::ControllersAcrossNamespaces)
+    }
+
+    fn lets_sources_be_anywhere(self) -> bool {
+        matches!(self, Self::AcrossNamespaces | Self::ControllersAcrossNamespaces)
+    }
 }
 
 /// Every write of a service account is noted, but for Leases and Events.
@@ -98,7 +110,7 @@ impl ControlPlane {
         std::fs::write(this.admin_kubeconfig(), this.kubeconfig_with(&client_certificate(&this.admin)).to_string())
             .unwrap();
         this.start_api().await?;
-        if extent == Extent::Controllers {
+        if extent.has_controllers() {
             this.start_controllers().await?;
         }
         Ok(this)
@@ -355,15 +367,14 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     .to_vec();
     arguments.push(format!("--etcd-servers=https://127.0.0.1:{etcd}"));
     arguments.push(format!("--secure-port={api}"));
+    if extent.lets_sources_be_anywhere() {
+        arguments.push("--feature-gates=CrossNamespaceVolumeDataSource=true".to_owned());
+    }
     // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
     let without = match extent {
-        Extent::Api => "ServiceAccount,StorageObjectInUseProtection",
-        Extent::AcrossNamespaces => {
-            arguments.push("--feature-gates=CrossNamespaceVolumeDataSource=true".to_owned());
-            "ServiceAccount,StorageObjectInUseProtection"
-        }
+        Extent::Api | Extent::AcrossNamespaces => "ServiceAccount,StorageObjectInUseProtection",
         Extent::Protecting => "ServiceAccount",
-        Extent::Controllers => return arguments,
+        Extent::Controllers | Extent::ControllersAcrossNamespaces => return arguments,
     };
     arguments.push(format!("--disable-admission-plugins={without}"));
     arguments

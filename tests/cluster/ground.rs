@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::app::{self, AppError, Environment, Plan};
@@ -15,6 +16,7 @@ use csi_control_plane::telemetry::Meter;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +32,7 @@ pub(crate) const OUTAGE: Duration = Duration::from_secs(30);
 
 /// A driver and its daemons, on a cluster that others use too.
 pub(crate) struct Ground {
-    cluster: std::sync::Arc<ControlPlane>,
+    cluster: Arc<ControlPlane>,
     client: kube::Client,
     driver: Driver,
     server: Server,
@@ -49,7 +51,16 @@ impl Ground {
         Self::on(crate::shared_with_controllers().await, profile).await
     }
 
-    /// The same where claims may name sources in other namespaces, with the kinds of snapshots and grants.
+    /// The same, and claims may name sources in other namespaces, with the kinds of snapshots and grants.
+    pub(crate) async fn with_sources_anywhere(profile: Profile) -> Self {
+        static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+        let start = || async { Arc::new(ControlPlane::start(Extent::ControllersAcrossNamespaces).await) };
+        let ground = Self::on(Arc::clone(SHARED.get_or_init(start).await), profile).await;
+        ground.install_snapshots().await;
+        ground
+    }
+
+    /// Without controllers, where claims may name sources in other namespaces, with the kinds of snapshots and grants.
     pub(crate) async fn across_namespaces(profile: Profile) -> Self {
         let ground = Self::on(crate::shared_across_namespaces().await, profile).await;
         ground.install_snapshots().await;
@@ -62,7 +73,7 @@ impl Ground {
     }
 
     /// The same on a certain cluster.
-    pub(crate) async fn on(cluster: std::sync::Arc<ControlPlane>, profile: Profile) -> Self {
+    pub(crate) async fn on(cluster: Arc<ControlPlane>, profile: Profile) -> Self {
         let client = cluster.client().await;
         let folder = tempfile::tempdir().unwrap();
         let driver = Driver::new(profile, Clock::system());
@@ -72,7 +83,7 @@ impl Ground {
 
     /// The same on a control plane of its own.
     pub(crate) async fn alone(profile: Profile) -> Self {
-        Self::on(std::sync::Arc::new(ControlPlane::start(Extent::Api).await), profile).await
+        Self::on(Arc::new(ControlPlane::start(Extent::Api).await), profile).await
     }
 
     /// A client that may do everything.

@@ -61,6 +61,7 @@ mod scenarios {
     pub(crate) mod failures;
     pub(crate) mod leading;
     pub(crate) mod nodes;
+    pub(crate) mod provision_across;
     pub(crate) mod provision_claims;
     pub(crate) mod provision_deletion;
     pub(crate) mod provision_leaks;

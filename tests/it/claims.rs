@@ -42,7 +42,7 @@ impl World {
     }
 
     /// What the driver was asked to make this volume from.
-    fn source_of(&self, volume: &PersistentVolume) -> Option<Source> {
+    pub(crate) fn source_of(&self, volume: &PersistentVolume) -> Option<Source> {
         let asked = self.driver().creates_of(&volume.name_any()).remove(0).create.unwrap();
         asked.volume_content_source?.r#type
     }

@@ -49,6 +49,14 @@ impl Ground {
         ground
     }
 
+    /// The same where claims may name sources in other namespaces, with the kinds of snapshots and grants.
+    pub(crate) async fn with_sources_anywhere(profile: Profile) -> Self {
+        let ground = Self::with_controllers(profile).await;
+        ground.stage.api.allow_sources_anywhere();
+        ground.install_snapshots().await;
+        ground
+    }
+
     /// Gives the cluster the kinds of snapshots and grants.
     pub(crate) async fn install_snapshots(&self) {
         self.stage.install_snapshots();

@@ -11,7 +11,7 @@
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision`] | claims that become volumes, and volumes that go with them |
-//! | [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | the same on any control plane, by what could go wrong |
+//! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | the same on any control plane, by what could go wrong |
 //! | [`provision_nodes`] | a daemon and a driver on each node: who provisions, who deletes, who tells of room |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`secrets`] | publish secrets |
@@ -40,6 +40,7 @@ mod logs;
 mod nodes;
 mod objects;
 mod provision;
+mod provision_across;
 mod provision_claims;
 mod provision_deletion;
 mod provision_leaks;

@@ -13,6 +13,7 @@
 //!
 //! - `Ground::set(Profile)`, `alone(Profile)`, `client()`, `driver()`, `restart_driver(Duration)`, `start(host, yaml) -> Daemon`;
 //! - for [`crate::supply`]: `with_controllers(Profile)`, `install_snapshots()`;
+//! - for [`crate::provision_across`]: `with_sources_anywhere(Profile)`;
 //! - for [`crate::provision_nodes`]: `start_on(host, node, yaml, Dial) -> Daemon`;
 //! - for [`crate::failures`]: `start_wired(host, yaml) -> (Daemon, Cable)`, `restart_api()`, `forget()`, `grant(host, roles)`,
 //!   and `OUTAGE`, how long an outage lasts;

@@ -131,6 +131,12 @@ impl Api {
         self.state().protect_storage_in_use();
     }
 
+    /// From now on claims may name sources in other namespaces, as with the feature gate `CrossNamespaceVolumeDataSource`.
+    /// Before, such a name is dropped.
+    pub fn allow_sources_anywhere(&self) {
+        self.state().allow_sources_anywhere();
+    }
+
     /// Whether a cluster has the kind.
     pub(crate) fn serves(&self, resource: &Resource) -> bool {
         self.state().serves(resource)

@@ -116,6 +116,8 @@ pub(crate) struct State {
     installed: BTreeSet<String>,
     /// Whether new claims and volumes get the finalizer that holds them while they are in use.
     protects: bool,
+    /// Whether claims may name sources in other namespaces.
+    sources_anywhere: bool,
 }
 
 /// What a commit does to an object.
@@ -138,6 +140,7 @@ impl State {
             managed_fields,
             installed: BTreeSet::new(),
             protects: false,
+            sources_anywhere: false,
         };
         if let Some(namespaces) = RESOURCES.iter().find(|resource| resource.plural == "namespaces") {
             for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -185,6 +188,11 @@ impl State {
     /// From now on new claims and volumes are held while they are in use.
     pub(crate) fn protect_storage_in_use(&mut self) {
         self.protects = true;
+    }
+
+    /// From now on claims may name sources in other namespaces.
+    pub(crate) fn allow_sources_anywhere(&mut self) {
+        self.sources_anywhere = true;
     }
 
     /// Adds a hook.

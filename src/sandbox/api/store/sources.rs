@@ -1,20 +1,19 @@
 //! What a claim is filled from, which it tells twice: `dataSource` for old clients, `dataSourceRef` for all. Pure.
 //!
-//! `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` of Kubernetes 1.36, with the feature gate
-//! `CrossNamespaceVolumeDataSource` off, as it is by default.
+//! `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` of Kubernetes 1.36, where the feature gate
+//! `CrossNamespaceVolumeDataSource` is off unless somebody has switched it on.
 
 use serde_json::Value;
 
-/// Prepares a claim, new or changed.
-pub(super) fn settle(old: Option<&Value>, claim: &mut Value) {
+/// Prepares a claim, new or changed. `anywhere`: the feature gate is on.
+pub(super) fn settle(old: Option<&Value>, claim: &mut Value, anywhere: bool) {
     let had = |member: &str| old.and_then(|old| old.get("spec")?.get(member)).is_some_and(|it| !it.is_null());
     let (had_either, had_reference) = (had("dataSource") || had("dataSourceRef"), had("dataSourceRef"));
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let text = |source: Option<&Value>, member: &str| -> String {
         source.and_then(|it| it.get(member)).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    // No source in another namespace without the feature gate.
-    if !text(spec.get("dataSourceRef"), "namespace").is_empty() && !had_reference {
+    if !anywhere && !text(spec.get("dataSourceRef"), "namespace").is_empty() && !had_reference {
         spec.remove("dataSourceRef");
     }
     if !had_either && spec.get("dataSourceRef").is_none() {
@@ -50,8 +49,12 @@ mod tests {
     use super::*;
 
     fn settled(old: Option<Value>, spec: impl Into<Value>) -> Value {
+        settled_where(old, spec, false)
+    }
+
+    fn settled_where(old: Option<Value>, spec: impl Into<Value>, anywhere: bool) -> Value {
         let mut claim = json!({ "spec": spec.into() });
-        settle(old.map(|spec| json!({ "spec": spec })).as_ref(), &mut claim);
+        settle(old.map(|spec| json!({ "spec": spec })).as_ref(), &mut claim, anywhere);
         claim["spec"].take()
     }
 
@@ -74,8 +77,10 @@ mod tests {
     }
 
     #[test]
-    fn a_source_elsewhere_is_dropped() {
+    fn a_source_elsewhere_is_dropped_unless_the_gate_is_on_and_then_old_clients_do_not_see_it() {
         let away = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": "b"});
+        let told = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a", "namespace": "b"});
         assert_eq!(settled(None, json!({ "dataSourceRef": away })), json!({}));
+        assert_eq!(settled_where(None, json!({ "dataSourceRef": away }), true), json!({ "dataSourceRef": told }));
     }
 }

@@ -88,7 +88,7 @@ impl State {
         defaults::fill(resource, &mut object);
         defaults::fill_status(resource, &mut object, &now);
         if resource.plural == "persistentvolumeclaims" {
-            sources::settle(None, &mut object);
+            sources::settle(None, &mut object, self.sources_anywhere);
         }
         self.admit(resource, &mut object);
         validate::on_create(resource, &object)?;
@@ -207,7 +207,7 @@ impl State {
         meta::prepare_update(resource, current, &mut object, options.status);
         defaults::fill(resource, &mut object);
         if resource.plural == "persistentvolumeclaims" {
-            sources::settle(Some(current), &mut object);
+            sources::settle(Some(current), &mut object, self.sources_anywhere);
         }
         if options.status {
             defaults::note_phase(resource, current, &mut object, &self.timestamp());
