@@ -396,6 +396,7 @@ const ROWS: &[(u32, &str, Proof)] = &[
         "a volume that the cache does not show is not made again",
         Tests(&[
             "r59_s0_a_volume_object_that_is_there_ends_the_work_whatever_its_prefix",
+            "r59_a_volume_object_that_the_watch_has_not_shown_is_not_made_again",
             "r59_s0_a_stranger_under_the_name_of_the_volume_is_named_and_never_taken_for_it",
             "a_successor_resumes_what_the_daemon_before_it_had_begun",
         ]),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::api::faults::WatchEnd;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -12,6 +13,7 @@ use tonic::Code;
 
 use super::{api, by_daemon};
 use crate::objects;
+use crate::supplier::supplier;
 use crate::world::World;
 
 #[tokio::test]
@@ -114,4 +116,50 @@ async fn r43_a_finalizer_that_the_cache_has_not_seen_is_not_put_twice() {
     let object: PersistentVolume = world.until(&volume, "there", |_| true).await;
     assert!(object.finalizers().iter().filter(|it| **it == world.finalizer()).count() <= 1);
     assert!(object.finalizers().contains(&"example.com/a".to_owned()));
+}
+
+#[tokio::test]
+async fn r59_a_volume_object_that_the_watch_has_not_shown_is_not_made_again() {
+    // Nobody binds here: only the daemon itself can know that the claim has its volume.
+    let world = World::new().await;
+    let class = world.class("class", json!({})).await;
+    let handed_over = json!({ "metadata": { "annotations": {
+        names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() } } });
+    // One worker, so that what was woken first is done first.
+    let _daemon = world.daemon(supplier(json!({ "workers": 1, "events": "none" }))).await;
+    let early = world.claim("early", &class, handed_over.clone()).await;
+    world.made(&early).await;
+
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
+    let claim = world.claim("claim", &class, handed_over.clone()).await;
+    let volume = world.made(&claim).await;
+    for round in 0..3 {
+        world
+            .patch_claim(&claim, json!({ "metadata": { "annotations": { "example.com/round": round.to_string() } } }))
+            .await;
+        let other = world.claim(&format!("other-{round}"), &class, handed_over.clone()).await;
+        world.made(&other).await;
+    }
+    assert_eq!(world.driver().creates_of(&volume).len(), 1);
+    assert!(!world.is_marked(&world.claim_now(&claim).await));
+
+    // What the watch then shows first is the volume as it was when it was stored.
+    world.merge_patch::<PersistentVolume>(&volume, json!({ "metadata": { "labels": { "late": "yes" } } })).await;
+    api(&world).faults().remove(held);
+    world.patch_claim(&claim, json!({ "metadata": { "annotations": { "example.com/round": "last" } } })).await;
+    let last = world.claim("last", &class, handed_over).await;
+    world.made(&last).await;
+    assert_eq!(world.driver().creates_of(&volume).len(), 1);
+    assert_eq!(world.driver().state().volumes().len(), 6);
+    assert_eq!(world.driver().violations(), []);
+}
+
+impl World {
+    /// Waits until a claim's volume object is stored and nothing of ours is left on the claim, and returns its name.
+    async fn made(&self, claim: &str) -> String {
+        let name = self.volume_name(claim).await;
+        self.until(&name, "stored", |_: &PersistentVolume| true).await;
+        self.claim_until(claim, "let go", |it| !self.is_marked(it)).await;
+        name
+    }
 }
