@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use tonic::Code;
 
-use crate::supplier::{create, says, unanswered};
+use crate::supplier::{create, says, supplier, unanswered};
+use crate::supply::phase;
 use crate::world::{World, until_some};
 
 const CLAIM: &str = "PersistentVolumeClaim";
@@ -55,6 +57,25 @@ impl World {
             }
         };
         crate::world::bounded("the snapshot goes", settled).await;
+    }
+
+    /// Takes a snapshot and its content away, whoever holds them.
+    async fn force_snapshot_away(&self, name: &str) {
+        for kind in ["VolumeSnapshotContent", SNAPSHOT] {
+            let api = self.installed_kind(kind);
+            api.delete(name, &DeleteParams::default()).await.unwrap();
+            if api.get_opt(name).await.unwrap().is_some() {
+                self.patch_snapshot(kind, name, json!({"metadata": {"finalizers": null}})).await;
+            }
+        }
+        self.snapshot_gone(name).await;
+    }
+
+    /// Takes a claim away, whoever holds it.
+    async fn force_claim_away(&self, name: &str) {
+        self.delete_claim(name).await;
+        self.patch_claim(name, json!({"metadata": {"finalizers": null}})).await;
+        self.claim_gone(name).await;
     }
 
     async fn patch_snapshot(&self, kind: &str, name: &str, patch: Value) {
@@ -165,13 +186,13 @@ async fn a_source_of_two_clones_is_let_go_of_by_the_last() {
 #[tokio::test]
 async fn r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts() {
     let (world, class, source) = with_source().await;
-    let first = world.daemon_on("first", crate::supplier::supplier(json!({}))).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
     world.supplied_with(&source).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     first.stop().await.unwrap();
     let held = json!({"metadata": {"finalizers": [names::FINALIZER_SNAPSHOT_SOURCE, "example.com/another"]}});
     world.patch_snapshot(SNAPSHOT, &snapshot, held).await;
-    let _second = world.daemon_on("second", crate::supplier::supplier(json!({}))).await;
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
     world.snapshot_until(&snapshot, "let go of", |it| it.finalizers() == ["example.com/another"]).await;
     let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
     world.supplied_with(&restored).await;
@@ -197,7 +218,7 @@ async fn r1_a_snapshot_that_goes_and_has_lost_its_content_is_found_by_the_sweep_
 #[tokio::test]
 async fn a_claim_that_goes_and_has_lost_its_volume_is_let_go_of() {
     let (world, _, source) = with_source().await;
-    let first = world.daemon_on("first", crate::supplier::supplier(json!({}))).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
     let volume = world.supplied_with(&source).await.name_any();
     first.stop().await.unwrap();
     let add = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": names::FINALIZER_CLONING}]);
@@ -210,8 +231,91 @@ async fn a_claim_that_goes_and_has_lost_its_volume_is_let_go_of() {
     world.gone::<PersistentVolume>(&volume).await;
     world.delete_claim(&source).await;
     world.claim_until(&source, "held", |it| it.metadata.deletion_timestamp.is_some() && is_held(it)).await;
-    let _second = world.daemon_on("second", crate::supplier::supplier(json!({}))).await;
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
     world.claim_gone(&source).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_taken_away_in_the_middle_of_a_restore_leaves_the_last_word_to_the_driver() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    // Its content alone first: the snapshot is still protected, and nothing that protects it names our driver any more.
+    let snapshot = world.snapshot("made", &source).await;
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    let before = world.asked(&restored, 1).await.len();
+    world.installed_kind("VolumeSnapshotContent").delete(&snapshot, &DeleteParams::default()).await.unwrap();
+    world.installed_kind(SNAPSHOT).delete(&snapshot, &DeleteParams::default()).await.unwrap();
+    world.asked(&restored, before + 1).await;
+    world.driver().clear_faults();
+    world.supplied_with(&restored).await;
+    world.snapshot_gone(&snapshot).await;
+
+    let snapshot = world.snapshot("lost", &source).await;
+    world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")));
+    let refused = world.claim_from("refused", &class, SNAPSHOT, &snapshot).await;
+    let name = world.volume_name(&refused).await;
+    world.asked(&refused, 1).await;
+    world.force_snapshot_away(&snapshot).await;
+    // At once, so that none of its attempts comes between.
+    world.driver().clear_faults();
+    world.driver().inject(create(Action::fail(Code::NotFound, "no such snapshot")).volume(&name));
+    world.claim_told(&refused, "ProvisioningFailed", "no such snapshot").await;
+    world.claim_told(&refused, "ProvisioningFailed", &format!("{snapshot} not found")).await;
+    world.claim_until(&refused, "let go of", |it| phase(it) == "Pending" && !world.is_marked(it)).await;
+    world.delete_claim(&refused).await;
+    world.claim_gone(&refused).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn what_was_begun_of_a_snapshot_that_is_no_more_is_found_and_deleted_when_its_claim_goes() {
+    for policy in ["Delete", "Retain"] {
+        let (world, _, source) = with_source().await;
+        let class = world.class("kept", json!({"reclaimPolicy": policy})).await;
+        let first = world.daemon_on("first", supplier(json!({}))).await;
+        world.supplied_with(&source).await;
+        let snapshot = world.snapshot("snapshot", &source).await;
+        world.driver().inject(unanswered());
+        let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+        world.asked(&restored, 1).await;
+        first.stop().await.unwrap();
+        world.force_snapshot_away(&snapshot).await;
+        world.driver().clear_faults();
+        let before = world.asked(&restored, 1).await.len();
+        let _second = world.daemon_on("second", supplier(json!({}))).await;
+        world.claim_told(&restored, "ProvisioningFailed", &format!("{snapshot} not found")).await;
+        assert!(world.is_marked(&world.claim_now(&restored).await), "the driver owes an answer");
+        // What the claim says that it was made from is not believed as long as somebody would get the volume.
+        assert_eq!(world.asked(&restored, 1).await.len(), before);
+        let name = world.volume_name(&restored).await;
+        world.delete_claim(&restored).await;
+        world.claim_gone(&restored).await;
+        assert_eq!(world.driver().creates_of(&name).len(), before + 1, "{policy}");
+        world.assert_nothing_leaked().await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_begun_of_a_claim_that_is_no_more_is_found_and_deleted_when_the_clone_goes() {
+    let (world, class, source) = with_source().await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    world.supplied_with(&source).await;
+    world.driver().inject(unanswered());
+    let clone = world.claim_from("clone", &class, CLAIM, &source).await;
+    world.asked(&clone, 1).await;
+    first.stop().await.unwrap();
+    world.force_claim_away(&source).await;
+    // Another has its name: what is made of that one is another volume.
+    let again = world.claim("source", &class, json!({})).await;
+    world.driver().clear_faults();
+    world.delete_claim(&clone).await;
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    world.claim_gone(&clone).await;
+    world.supplied_with(&again).await;
+    world.claim_until(&again, "let go of", |it| !is_held(it)).await;
+    world.assert_nothing_leaked().await;
 }
 
 #[tokio::test]

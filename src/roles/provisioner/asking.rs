@@ -38,9 +38,13 @@ impl Attempt<'_> {
         // `next_step` plans only with a class.
         let Some(class) = &now.class else { return Ok(()) };
         let claim = &now.claim.object;
-        let source = match &now.source {
-            Ok(source) => content(source, &self.wanted(&now.claim), &self.found)?,
-            Err(error) => return Err(error.clone().into()),
+        let found = now.source.clone().and_then(|source| content(&source, &self.wanted(&now.claim), &self.found));
+        let source = match self.recorded_source(&now.claim, now.present) {
+            Some(recorded) if found.as_ref().ok().and_then(Option::as_ref) != Some(&recorded) => {
+                self.progress.untrusted = true;
+                Some(recorded)
+            }
+            _ => found?,
         };
         let intent = self.written_intent(now);
         let (node, digest) = match &intent {
@@ -70,6 +74,7 @@ impl Attempt<'_> {
             class: request.plan.class.clone(),
             class_uid: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
             node,
+            source: request.content_source.clone(),
             requirement: request.requirement.clone(),
             digest: request.digest(),
             doubtful: self.progress.doubtful,
@@ -158,6 +163,10 @@ impl Attempt<'_> {
             Ok(response) => match check_response(&request, &response) {
                 Ok(volume) if self.progress.unfit => {
                     self.reject(volume.volume_id.clone(), AttemptError::Unfit(volume.volume_id));
+                    Ok(())
+                }
+                Ok(volume) if self.progress.untrusted => {
+                    self.reject(volume.volume_id.clone(), AttemptError::Sourceless(volume.volume_id));
                     Ok(())
                 }
                 Ok(volume) => {

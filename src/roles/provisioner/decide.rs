@@ -386,13 +386,22 @@ enum Fate {
 fn fate_of(view: &View<'_>, may_be_saved: bool) -> Fate {
     let claim = view.claim;
     let name = view.progress.request.as_ref().map(|request| request.volume_name.as_str());
-    let is_bound_elsewhere = claim.volume_name.is_some() && claim.volume_name.as_deref() != name;
-    let is_unwanted = !view.present || claim.deleting || is_bound_elsewhere;
+    let is_unwanted = is_unwanted(claim, view.present, name);
     let is_kept = view.progress.request.as_ref().is_some_and(|request| request.plan.is_retained());
     if is_unwanted && !is_kept && !may_be_saved {
         return Fate::Delete;
     }
-    Fate::Keep { bound: !is_bound_elsewhere }
+    Fate::Keep { bound: !is_bound_elsewhere(claim, name) }
+}
+
+/// Whether the claim has another volume than the one of this name.
+fn is_bound_elsewhere(claim: &Claim, name: Option<&str>) -> bool {
+    claim.volume_name.is_some() && claim.volume_name.as_deref() != name
+}
+
+/// Whether nobody waits for the claim's volume, which is called `name`, any more. That never changes back.
+pub fn is_unwanted(claim: &Claim, present: bool, name: Option<&str>) -> bool {
+    !present || claim.deleting || is_bound_elsewhere(claim, name)
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! What is written on a claim before the driver is asked for its volume, so that nothing is lost with this process. Pure.
 //!
 //! ```json
-//! {"v":1,"driver":"d","name":"pvc-…","class":{"name":"gold","uid":"…"},"node":"n1","keys":["zone"],"terms":[["z1"],["z2"]],
-//!  "preferred":[1,0],"digest":"0011223344556677"}
+//! {"v":1,"driver":"d","name":"pvc-…","class":{"name":"gold","uid":"…"},"node":"n1","source":{"snapshot":"snap-1"},
+//!  "keys":["zone"],"terms":[["z1"],["z2"]],"preferred":[1,0],"digest":"0011223344556677"}
 //! ```
 //!
 //! A *hint*, which anyone who may edit the claim could have written. All that a request is made of is derived again from the
 //! claim and its class. Taken from here is only what the cluster may have forgotten, the topology and its node, and that only
 //! as far as the class allows it ([`Intent::verify`]); and the volume's name, which another configuration makes in another
 //! way, and that only if it is made of the claim's own uid ([`Intent::name_rule`]). The digest tells whether what is derived
-//! now is what was sent then.
+//! now is what was sent then. The source's handle, which its objects can't tell any more once they were taken away by force,
+//! is taken from here for a claim that wants no volume any more, and what the driver makes of it is deleted, whatever the
+//! class says: else an editor could ask for the content of anybody's snapshot.
 //!
 //! Terms stand in the order sent, each with a value for each key, `null` where it has none. `"doubtful":true` is added where
 //! no error of the driver may be taken for its last word any more, `"unfit":true` where a volume that can't be used is being
@@ -23,6 +25,7 @@ use thiserror::Error;
 use crate::cluster::StorageClass;
 
 use super::request::NameRule;
+use super::source::ContentSource;
 use super::topology::{Requirement, Term, allowed};
 
 /// The one version there is.
@@ -44,6 +47,8 @@ pub struct Intent {
     pub class_uid: String,
     /// The node that the scheduler had chosen.
     pub node: Option<String>,
+    /// What the volume was to be made from.
+    pub source: Option<ContentSource>,
     /// From where the volume had to be reachable.
     pub requirement: Option<Requirement>,
     /// Of the request: `Request::digest`.
@@ -105,6 +110,8 @@ struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<WireSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     keys: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     terms: Option<Vec<Vec<Option<String>>>>,
@@ -122,6 +129,13 @@ struct Wire {
 struct WireClass {
     name: String,
     uid: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum WireSource {
+    Snapshot(String),
+    Volume(String),
 }
 
 /// Only the version: another one may have any other shape.
@@ -199,8 +213,13 @@ impl Intent {
         }
         let class = WireClass { name: self.class.clone(), uid: self.class_uid.clone() };
         let (driver, name, node) = (self.driver.clone(), self.name.clone(), self.node.clone());
+        let source = self.source.clone().map(|source| match source {
+            ContentSource::Snapshot(handle) => WireSource::Snapshot(handle),
+            ContentSource::Volume(handle) => WireSource::Volume(handle),
+        });
         let (digest, doubtful, unfit) = (self.digest.clone(), self.doubtful, self.unfit);
-        let wire = Wire { v: VERSION, driver, name, class, node, keys, terms, preferred, digest, doubtful, unfit };
+        let wire =
+            Wire { v: VERSION, driver, name, class, node, source, keys, terms, preferred, digest, doubtful, unfit };
         // Texts and numbers alone: there is nothing that could not be written.
         serde_json::to_string(&wire).unwrap_or_default()
     }
@@ -227,6 +246,10 @@ impl Intent {
             class: wire.class.name,
             class_uid: wire.class.uid,
             node: wire.node,
+            source: wire.source.map(|source| match source {
+                WireSource::Snapshot(handle) => ContentSource::Snapshot(handle),
+                WireSource::Volume(handle) => ContentSource::Volume(handle),
+            }),
             requirement,
             digest: wire.digest,
             doubtful: wire.doubtful,

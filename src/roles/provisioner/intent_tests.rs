@@ -24,6 +24,7 @@ fn intent(requirement: Option<Requirement>) -> Intent {
         class: "gold".into(),
         class_uid: "class-1".into(),
         node: Some("n1".into()),
+        source: None,
         requirement,
         digest: "0011223344556677".into(),
         doubtful: false,
@@ -48,6 +49,14 @@ fn an_intent_is_written_as_the_documentation_shows_it() {
     assert_eq!(written, expected);
     let short = Intent { node: None, ..intent(None) }.encode();
     assert!(!short.contains("node") && !short.contains("keys") && !short.contains("terms"), "{short}");
+    for (source, told) in [
+        (ContentSource::Snapshot("snap-1".into()), r#""source":{"snapshot":"snap-1"}"#),
+        (ContentSource::Volume("vol-1".into()), r#""source":{"volume":"vol-1"}"#),
+    ] {
+        let from = Intent { source: Some(source), ..intent(None) };
+        assert!(from.encode().contains(told), "{}", from.encode());
+        assert_eq!(Intent::parse(&from.encode()), Ok(from));
+    }
     let marked = Intent { doubtful: true, unfit: true, ..intent(None) }.encode();
     assert!(marked.ends_with(r#""digest":"0011223344556677","doubtful":true,"unfit":true}"#), "{marked}");
 }

@@ -42,6 +42,9 @@ pub struct Progress {
     /// The volume that the driver has made can't be used and is being deleted. Until that is certain, whatever it answers is
     /// that volume, even if it looks fit by now: a deletion that was asked for may still come.
     pub unfit: bool,
+    /// What the volume is made from is known from the claim's annotation alone, which anybody may have written: whatever the
+    /// driver makes of it is deleted.
+    pub untrusted: bool,
     /// The API itself has said, in this term, that no volume of the claim's name exists and that the claim carries our mark.
     pub confirmed: bool,
     /// It was found marked: another process, or an earlier term, has begun it.
@@ -143,6 +146,7 @@ impl Progress {
             node: None,
             doubtful: false,
             unfit: false,
+            untrusted: false,
             confirmed: false,
             told: Told::default(),
         };
@@ -157,7 +161,7 @@ impl Progress {
     pub fn resume(&mut self) {
         self.phase = Phase::Outstanding;
         (self.request, self.written, self.node) = (None, None, None);
-        (self.doubtful, self.unfit) = (false, false);
+        (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
         (self.confirmed, self.resumed) = (false, true);
     }
 
@@ -189,7 +193,7 @@ impl Progress {
         let marked = self.phase != Phase::Idle;
         self.phase = Phase::Ended { reschedule, marked };
         (self.request, self.written) = (None, None);
-        (self.doubtful, self.unfit) = (false, false);
+        (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
     }
 }
 

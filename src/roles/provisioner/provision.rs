@@ -17,7 +17,7 @@ use crate::queue::{Outcome, Ticket};
 
 use super::claim::{Claim, ClaimKey};
 use super::competition::Holder;
-use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, next_step};
+use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, is_unwanted, next_step};
 use super::desk::{Awaited, Desk};
 use super::haste::OnItsWay;
 use super::intent::Intent;
@@ -26,7 +26,7 @@ use super::perform;
 use super::progress::{Phase, Progress};
 use super::refusal::{AttemptError, Refusal};
 use super::request::{NameRule, RequestError, check_capabilities};
-use super::source::{Source, SourceError, Wanted, normalise};
+use super::source::{ContentSource, Source, SourceError, Wanted, normalise};
 use super::state::State;
 use super::topology::Term;
 
@@ -228,7 +228,11 @@ impl Attempt<'_> {
         }
         let own = claim.key.name.namespace().unwrap_or_default().to_owned();
         let source = normalise(&claim.object.spec, &own, desk.section.cross_namespace_sources);
-        let origin = self.origin(&claim, &source, &own);
+        let origin = match self.origin(&claim, &source, &own) {
+            // Then it need not be there: what comes of it is deleted.
+            Origin::Refused(Refusal::Source(_)) if self.recorded_source(&claim, present).is_some() => Origin::Known,
+            origin => origin,
+        };
         let site = match class.as_deref() {
             Some(class) => desk.locality.site(desk, &claim, class, self.holder, self.fits),
             None => Site::Here,
@@ -248,6 +252,15 @@ impl Attempt<'_> {
             };
         }
         origin(source, own, &self.wanted(claim), &self.found)
+    }
+
+    /// What the volume of a claim that wants none any more was made from, as far as the claim's annotation says so.
+    pub(super) fn recorded_source(&self, claim: &Claim, present: bool) -> Option<ContentSource> {
+        let name = self.volume_name(claim).ok();
+        if self.progress.phase != Phase::Outstanding || !is_unwanted(claim, present, name.as_deref()) {
+            return None;
+        }
+        Intent::parse(claim.intent.as_deref()?).ok()?.source
     }
 
     fn place(&self, claim: &Claim) -> Place {

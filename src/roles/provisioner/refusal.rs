@@ -78,6 +78,9 @@ pub enum AttemptError {
     /// The volume is one that could not be used.
     #[error("volume {0} could not be used when it was made, and is deleted before another is asked for")]
     Unfit(String),
+    /// Nobody wants the volume any more, and what it was made from is gone.
+    #[error("volume {0} was made from what is no more, for a claim that wants none any more, and is deleted")]
+    Sourceless(String),
     /// What exists under the name of the volume could not be read.
     #[error("cannot see whether the claim's volume exists already")]
     Confirm(#[source] ApiError),
@@ -149,6 +152,7 @@ impl AttemptError {
             Self::Driver(error) | Self::Reclaim { source: error, .. } => error.label(),
             Self::Response(error) => error.label(),
             Self::Unfit(_) => "Unfit",
+            Self::Sourceless(_) => "Sourceless",
             Self::SecretNotText { .. } => "SecretNotText",
             Self::SaveTaken { .. } => "NameTaken",
             Self::Endless(_) => "Endless",
