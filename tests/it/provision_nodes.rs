@@ -435,3 +435,31 @@ async fn each_node_tells_of_its_own_room_under_its_own_label_and_touches_no_othe
     let claims: Vec<PersistentVolumeClaim> = world.claims().await;
     assert!(claims.is_empty());
 }
+
+#[tokio::test]
+async fn a_nodes_capacity_objects_go_with_its_pod_where_that_owns_them() {
+    // No controllers: what is owned by what is gone is deleted by Kubernetes, which is not played here.
+    let world = World::new().await;
+    let local = Local::set(&world, "n1", 10).await;
+    world.waiting_class("class", json!({})).await;
+    let section = json!({ "capacity": { "enabled": true, "ownerLevel": 0 } });
+    let pods: Api<Pod> = Api::namespaced(world.client(), NAMESPACE);
+    let mut uids = BTreeSet::new();
+    // A pod and its successor, which finds the object of the one before.
+    for _ in 0..2 {
+        pod_of(&world, &local).await;
+        let uid = pods.get(&local.host()).await.unwrap().uid().unwrap();
+        let daemon = local.daemon(&world, section.clone()).await;
+        let owned = async || {
+            let found = capacities(&world).await;
+            let owners = found.get(&local.node)?.owner_references().to_vec();
+            let of_pod = owners.len() == 1 && owners[0].kind == "Pod" && owners[0].uid == uid;
+            of_pod.then_some(())
+        };
+        asked("an object that is the pod's alone", owned).await;
+        uids.insert(uid.clone());
+        daemon.stop().await.unwrap();
+        pods.delete(&local.host(), &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+    assert_eq!(uids.len(), 2);
+}
