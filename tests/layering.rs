@@ -136,6 +136,7 @@ const PURE: &[&str] = &[
     "roles/provisioner/source/fault.rs",
     "roles/provisioner/state.rs",
     "roles/provisioner/topology/affinity.rs",
+    "roles/provisioner/topology/key_book.rs",
     "roles/provisioner/topology/lookup.rs",
     "roles/provisioner/topology/requirement.rs",
     "roles/provisioner/topology/segment.rs",

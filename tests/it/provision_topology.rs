@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method};
+use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method, Pool};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt as _;
@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::supplier::create;
 use crate::supply::{SELECTED_NODE, ZONE, pool, zoned};
-use crate::world::World;
+use crate::world::{World, bounded};
 
 fn preferred(call: &Call) -> &str {
     let asked = call.create.as_ref().unwrap().accessibility_requirements.as_ref().unwrap();
@@ -185,5 +185,38 @@ async fn a_claim_that_waits_for_its_first_consumer_costs_nothing_and_is_no_failu
     let patch = Patch::Merge(json!({"metadata": {"annotations": {SELECTED_NODE: node}}}));
     claims.patch(&claim, &PatchParams::default(), &patch).await.unwrap();
     world.supplied_with(&claim).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn nodes_that_tell_their_places_in_different_keys_are_told_of_once_and_most_of_them_decide() {
+    let said = "nodes tell the driver's topology in different keys: claims without a node are placed by those of most";
+    let (mut counted, _guard) = crate::logs::count(said);
+    let world = World::two_zones().await;
+    let (host, zone) = (world.name("host"), world.name("zone"));
+    let pools = ["h1", "h2"].map(|value| Pool::at([(host.as_str(), value)], 100 << 30));
+    world.driver().change_profile(|profile| profile.pools = pools.into());
+    for (node, value) in [("n1", "h1"), ("n2", "h2")] {
+        world.place(node, &[(&host, value)]).await;
+    }
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let first = world.claim("first", &class, json!({})).await;
+    world.supplied_with(&first).await;
+    assert_eq!(*counted.borrow(), 0, "they agree");
+
+    world.place("n3", &[(&zone, "a")]).await;
+    bounded("said", counted.wait_for(|count| *count == 1)).await.unwrap();
+    for short in ["second", "third"] {
+        let claim = world.claim(short, &class, json!({})).await;
+        world.supplied_with(&claim).await;
+        let asked = world.asked(&claim, 1).await.remove(0).create.unwrap();
+        let requisite = asked.accessibility_requirements.unwrap().requisite;
+        assert!(requisite.iter().all(|place| place.segments.contains_key(&host)), "{requisite:?}");
+    }
+    // Not with each claim, nor with each look: not before there is another kind of keys.
+    world.place("n4", &[(&zone, "b"), (&host, "h1")]).await;
+    bounded("said again", counted.wait_for(|count| *count >= 2)).await.unwrap();
+    assert_eq!(*counted.borrow(), 2);
     world.assert_nothing_leaked().await;
 }

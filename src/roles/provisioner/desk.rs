@@ -24,6 +24,7 @@ use super::protection::turns::SourceTurns;
 use super::report::Reporter;
 use super::request::ProvisionRules;
 use super::site::Locality;
+use super::topology::KeyBook;
 
 /// The caches that the provisioner reads.
 #[derive(Debug, Clone)]
@@ -87,6 +88,8 @@ pub struct Desk {
     pub haste: Arc<Haste>,
     /// Which claims wait for what no look-up of the caches finds them by.
     pub waits: Waits,
+    /// Which topology keys the nodes tell.
+    pub topology_keys: Mutex<KeyBook>,
     /// Which volumes wait until they are detached.
     pub detaching: Detaching,
     /// The uids of the volumes that the driver has deleted in this term.

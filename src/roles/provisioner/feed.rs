@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::cluster::{
-    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, IndexName, ObjectName, PersistentVolume, PersistentVolumeClaim,
-    Subscription, source_key,
+    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, CsiNode, IndexName, ObjectName, PersistentVolume,
+    PersistentVolumeClaim, Subscription, source_key,
 };
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue};
 
@@ -20,7 +20,7 @@ use super::interest::{self, Wake};
 use super::protection;
 use super::protection::decide::{SourceKey, is_user};
 
-/// How often the figures of what waits are brought up to date.
+/// How often the figures of what waits are brought up to date, and what is odd about nodes is told: not while they are listed.
 const FIGURES: Duration = Duration::from_secs(1);
 
 /// What a term works with.
@@ -96,6 +96,7 @@ impl Shift {
             all.push(csi_nodes.subscribe({
                 let shift = self.clone();
                 move |change| {
+                    shift.see_keys(change);
                     if interest::csi_node_unblocks(change, &shift.desk.rules.driver) {
                         let node = change.new.as_deref().or(change.old.as_deref());
                         shift.node_changed(node.and_then(|node| node.metadata.name.as_deref()));
@@ -178,6 +179,25 @@ impl Shift {
         let found = self.desk.known.volumes.get(&ObjectName::cluster(volume));
         if let Some(object) = found.filter(|object| interest::wants_work(object, &self.desk.deletion).is_some()) {
             self.wake_volume(&object, Cause::Changed);
+        }
+    }
+
+    fn see_keys(&self, change: &Change<CsiNode>) {
+        let desk = &self.desk;
+        let driver = desk.rules.driver.as_str();
+        let old = change.old.as_deref().and_then(|node| node.topology_keys(driver));
+        let new = change.new.as_deref().and_then(|node| node.topology_keys(driver));
+        desk.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).see(old, new);
+    }
+
+    /// Says, once, that nodes tell their places in different keys: most places are then unknown to some of them.
+    fn tell_keys(&self) {
+        let news = self.desk.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).news();
+        if let Some(nodes) = news.filter(|_| self.desk.asking.topology) {
+            warn!(
+                nodes,
+                "nodes tell the driver's topology in different keys: claims without a node are placed by those of most"
+            );
         }
     }
 
@@ -266,6 +286,7 @@ impl Shift {
     pub(super) async fn figures(self) {
         loop {
             tokio::time::sleep(FIGURES).await;
+            self.tell_keys();
             let oldest = self.claims.snapshot().iter().map(|item| self.waits_since(item)).max();
             self.desk.reporter.show(oldest.unwrap_or_default(), self.desk.progress.count());
         }

@@ -1,6 +1,6 @@
 //! One term of the provisioner: its queues and the workers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -285,6 +285,7 @@ impl Provisioner {
             progress: ProgressBook::default(),
             haste: Arc::default(),
             waits: Waits::default(),
+            topology_keys: Mutex::default(),
             detaching: Detaching::default(),
             deleted: Uids::default(),
             relisted: tokio::sync::OnceCell::new(),

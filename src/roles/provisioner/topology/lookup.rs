@@ -43,7 +43,7 @@ pub fn vote(cluster: &dyn Cluster) -> Option<Vec<String>> {
     votes.into_iter().rev().max_by_key(|(_, nodes)| *nodes).map(|(keys, _)| keys)
 }
 
-fn sorted(keys: &[String]) -> Vec<String> {
+pub(super) fn sorted(keys: &[String]) -> Vec<String> {
     let mut keys = keys.to_vec();
     keys.sort();
     keys.dedup();

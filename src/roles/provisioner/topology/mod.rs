@@ -12,6 +12,7 @@
 //! sent, and does not ask again here: the node may be gone by then.
 
 mod affinity;
+mod key_book;
 mod lookup;
 mod requirement;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod segment;
 mod term;
 
 pub use affinity::{AffinityError, affinity};
+pub use key_book::KeyBook;
 pub use lookup::{Cluster, DriverOnNode, LocalNode, vote};
 pub use requirement::{Requirement, TopologyError, TopologyInput, TopologyState, plan_requirement};
 pub use segment::{Change, Segments};
