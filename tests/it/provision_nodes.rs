@@ -368,6 +368,49 @@ async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driv
     first.driver_until("its volume is deleted", is_gone).await;
 }
 
+/// The claims, by uid, that a daemon remembers because it may take them.
+fn remembered(status: &Value) -> Option<BTreeSet<String>> {
+    let tables = status["tables"].as_array()?;
+    let table = tables.iter().find(|it| it["title"] == "Claims that this node may take")?;
+    table["rows"].as_array()?.iter().map(|row| Some(row[0].as_str()?.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn claims_that_others_have_taken_or_that_are_gone_are_forgotten() {
+    let world = World::of_nodes().await;
+    let (quick, late) = (Local::set(&world, "quick", 10).await, Local::set(&world, "late", 10).await);
+    let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
+    // Its turn never comes here, nor its look at whether the other node is still there.
+    let patient = json!({ "nodeDeployment": { "baseDelay": "100h", "maxDelay": "1000h" } });
+    let daemons = [quick.daemon(&world, hasty).await, late.daemon(&world, patient).await];
+    let class = world.class("class", json!({})).await;
+    // Too large for any node, so that both keep it in mind.
+    let huge = json!({ "spec": { "resources": { "requests": { "storage": "500Gi" } } } });
+    let huge = world.claim("huge", &class, huge).await;
+    let uid = world.claim_uid(&huge).await;
+    let only_that = |status: &Value| remembered(status) == Some(BTreeSet::from([uid.clone()]));
+    for daemon in &daemons {
+        world.shows(daemon, "the claim that nobody has room for", only_that).await;
+    }
+    let elsewhere = world.claim("elsewhere", &class, json!({})).await;
+    world.on_node(&elsewhere, &quick).await;
+    // One of another provisioner, one that waits for a pod, and one that is gone before anybody has taken it.
+    let foreign = world.class("foreign", json!({ "provisioner": "other.csi.example.com" })).await;
+    world.claim("foreign", &foreign, json!({})).await;
+    let waiting = world.waiting_class("waiting", json!({})).await;
+    let waiting = world.claim("waiting", &waiting, json!({})).await;
+    world.select(&waiting, Some(&quick.node)).await;
+    world.on_node(&waiting, &quick).await;
+    for daemon in &daemons {
+        world.shows(daemon, "nothing but the claim that nobody has room for", only_that).await;
+    }
+    world.delete_claim(&huge).await;
+    world.claim_gone(&huge).await;
+    for daemon in &daemons {
+        world.shows(daemon, "no claim at all", |status| remembered(status) == Some(BTreeSet::new())).await;
+    }
+}
+
 /// The capacity objects of this world, by node.
 async fn capacities(world: &World) -> BTreeMap<String, CSIStorageCapacity> {
     let api: Api<CSIStorageCapacity> = Api::namespaced(world.client(), NAMESPACE);

@@ -169,6 +169,12 @@ impl Races {
         self.0.remove(uid);
     }
 
+    /// The claims, by uid, and how long from `now` until we look again. `None`: at the next attempt.
+    pub fn all(&self, now: Duration) -> impl Iterator<Item = (&str, Option<Duration>)> {
+        let waits = move |race: &Race| race.due.map(|due| due.saturating_sub(now));
+        self.0.iter().map(move |(uid, race)| (uid.as_str(), waits(race)))
+    }
+
     /// How many races are being run.
     pub fn len(&self) -> usize {
         self.0.len()

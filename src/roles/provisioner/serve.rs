@@ -94,6 +94,15 @@ impl Provisioner {
                 let desk = shift.desk.clone();
                 move || desk.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
             }),
+            shift.desk.locality.node().map(|_| {
+                let desk = shift.desk.clone();
+                cx.board.table(
+                    NAME,
+                    "Claims that this node may take",
+                    &["uid", "#looks again in, seconds"],
+                    move || desk.locality.races(desk.clock.now()),
+                )
+            }),
             cx.board.tasks({
                 let view = tasks.view();
                 move || view.running()

@@ -166,6 +166,13 @@ impl Locality {
         }
     }
 
+    /// The claims, by uid, that this node may take unless another does, and in how many seconds it looks again.
+    pub fn races(&self, now: Instant) -> Vec<Vec<String>> {
+        let Self::Node(home) = self else { return Vec::new() };
+        let seconds = |wait: Option<Duration>| wait.unwrap_or_default().as_secs().to_string();
+        home.races().all(home.since(now)).map(|(uid, wait)| vec![uid.to_owned(), seconds(wait)]).collect()
+    }
+
     /// Whether a volume is where this daemon's driver can delete it.
     pub fn is_here(&self, volume: &PersistentVolume) -> bool {
         match self {
