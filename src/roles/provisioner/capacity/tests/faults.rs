@@ -45,7 +45,7 @@ async fn r32_a_question_that_hangs_is_given_up_and_holds_up_no_other() {
 async fn as_many_questions_as_there_are_workers_are_asked_at_a_time() {
     let classes: Vec<Value> = (0..20).map(|number| class(&format!("c{number:02}"), &json!({}))).collect();
     let world = World::with(zoned(), &classes).await;
-    let workers = usize::from(CapacitySection::default().workers);
+    let workers = CapacitySection::default().workers;
     assert!(workers > 1 && workers < classes.len(), "{workers}");
     let takes = Duration::from_secs(10);
     world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::Delay(takes)));
