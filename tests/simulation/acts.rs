@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::Matching;
-use csi_control_plane::sandbox::driver::{Action, Chance};
+use csi_control_plane::sandbox::driver::Chance;
 use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
@@ -64,10 +64,7 @@ impl Play {
             Happening::DetachBehind { volume, node } => self.behind(volume, node, false),
             Happening::AttachBehind { volume, node } => self.behind(volume, node, true),
             Happening::Storage(errand) => self.run_errand(errand),
-            Happening::Driver(fault) => {
-                self.model().supply.lied_to |= matches!(fault.action, Action::Lie(_));
-                self.stage.driver.inject(fault);
-            }
+            Happening::Driver(fault) => self.stage.driver.inject(fault),
             Happening::DriverChance { rate, lasts } => {
                 self.stage.driver.inject_chance(Chance::honest(self.stage.entropy.clone(), rate));
                 self.after(lasts, Step::DriverCalm);

@@ -27,7 +27,7 @@ pub(crate) fn wrong(storage: &Storage, model: &Model, state: &State) -> Vec<Stri
 fn volumes(model: &Model, faults: &mut Vec<String>) {
     let supply = &model.supply;
     for (handle, volume) in &supply.alive {
-        // The driver itself has said that it does not exist, or people have thrown its object away.
+        // The driver was made to say that it does not exist, or people have thrown its object away.
         let denied = supply.asked.get(&volume.name).is_some_and(|asked| asked.denied);
         let excused = supply.kept.contains(handle) || (denied && !model.is_wanted(&volume.name));
         if model.object_of(handle).is_none() && !excused {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use csi_control_plane::proto::CreateVolumeRequest;
 use csi_control_plane::proto::volume_content_source::Type as Content;
-use csi_control_plane::sandbox::driver::{Call, Method, Outcome, State};
+use csi_control_plane::sandbox::driver::{Action, Call, Method, Outcome, State};
 use serde_json::Value;
 use tonic::Code;
 
@@ -51,8 +51,6 @@ pub(crate) struct Supply {
     pub(crate) kept: BTreeSet<String>,
     /// The snapshot objects, by the driver's ids.
     pub(crate) snapshot_of: BTreeMap<String, String>,
-    /// The driver has begun to tell lies about what it makes.
-    pub(crate) lied_to: bool,
 }
 
 /// A volume that exists.
@@ -68,8 +66,10 @@ pub(crate) struct Asked {
     pub(crate) request: CreateVolumeRequest,
     /// No final answer yet, or a good one that the claim does not show yet.
     pub(crate) owed: bool,
-    /// The driver's last word was that there is none.
+    /// The driver's last word was that there is none, and not its own: it was made to say so.
     pub(crate) denied: bool,
+    /// The driver was made to lie about the volume: what it told could not be used.
+    pub(crate) belied: bool,
 }
 
 /// Whether the driver is done with a request after this refusal (spec 2.4).
@@ -167,7 +167,8 @@ fn create_arrived(model: &mut Model, call: &Call) {
         let (was, is) = (shown(&before.request), shown(request));
         model.trace.violate("P5", format_args!("#{id} asks for {name} in another way: {was} -> {is}"));
     }
-    let asked = Asked { request: (**request).clone(), owed: true, denied: false };
+    let belied = model.supply.asked.get(name).is_some_and(|asked| asked.belied);
+    let asked = Asked { request: (**request).clone(), owed: true, denied: false, belied };
     model.supply.asked.insert(name.clone(), asked);
 }
 
@@ -213,7 +214,8 @@ fn delete_arrived(model: &Model, call: &Call, caller: &str) {
     }
     let Some(object) = model.object_of(handle) else {
         // What is unusable is deleted again, for whomever it was made.
-        if model.is_wanted(&name) && model.supply.alive.contains_key(handle) && !model.supply.lied_to {
+        let belied = model.supply.asked.get(&name).is_some_and(|asked| asked.belied);
+        if model.is_wanted(&name) && model.supply.alive.contains_key(handle) && !belied {
             violate("no object tells of it yet, and its claim wants it");
         }
         return;
@@ -244,9 +246,13 @@ pub(crate) fn ended(model: &mut Model, call: &Call) {
         Method::CreateVolume => {
             let Some(asked) = call.name.as_ref().and_then(|name| model.supply.asked.get_mut(name)) else { return };
             match &call.outcome {
-                Outcome::Refused(refusal) if is_final(refusal.code) => (asked.owed, asked.denied) = (false, true),
+                Outcome::Refused(refusal) if is_final(refusal.code) => {
+                    // What the driver says of itself is true: then there is none, or whoever believes it is wrong.
+                    (asked.owed, asked.denied) = (false, call.fault.as_ref().is_some_and(|it| it.says(refusal)));
+                }
                 Outcome::Ok => {
                     asked.denied = false;
+                    asked.belied |= matches!(call.fault, Some(Action::Lie(_)));
                     // Where names are ids, a volume may be made anew under an id that was deleted.
                     model.supply.deleted.remove(call.name.as_deref().unwrap_or_default());
                 }

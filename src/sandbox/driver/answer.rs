@@ -53,6 +53,7 @@ impl Driver {
                 publish: body.publish(),
                 create: body.create(),
                 capacity: body.capacity(),
+                fault: action.clone(),
                 started,
                 deadline: header("grpc-timeout").and_then(timeout).map(|timeout| started.saturating_add(timeout)),
                 applied: None,

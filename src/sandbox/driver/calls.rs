@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::faults::Action;
 use super::refusal::{Refusal, code_name};
 use crate::proto::{ControllerPublishVolumeRequest, CreateVolumeRequest, GetCapacityRequest};
 
@@ -94,6 +95,8 @@ pub struct Call {
     pub create: Option<Box<CreateVolumeRequest>>,
     /// The whole request of a question for capacity.
     pub capacity: Option<Box<GetCapacityRequest>>,
+    /// What went wrong with it, by script or by chance.
+    pub fault: Option<Action>,
     /// When it arrived.
     pub started: Duration,
     /// When its caller stops waiting, by the deadline that it sent.
@@ -272,6 +275,7 @@ mod tests {
             publish: None,
             create: None,
             capacity: None,
+            fault: None,
             started: Duration::from_secs(started),
             deadline: deadline.map(Duration::from_secs),
             applied: None,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 
 use super::calls::Method;
-use super::refusal::code_as_name;
+use super::refusal::{Refusal, code_as_name};
 use crate::process::Entropy;
 
 /// One rule of a script: on which calls something goes wrong, and what.
@@ -143,6 +143,12 @@ impl Action {
     /// [`Action::Fail`].
     pub fn fail(code: Code, message: &str) -> Self {
         Self::Fail { code, message: message.to_owned() }
+    }
+
+    /// Whether it made the driver refuse with these words, which are not the driver's own.
+    pub fn says(&self, refusal: &Refusal) -> bool {
+        let (Self::Fail { code, message } | Self::DoneButFail { code, message }) = self else { return false };
+        (*code, message) == (refusal.code, &refusal.message)
     }
 }
 
