@@ -11,10 +11,19 @@
 # made of (cargo-auditable): the SBOM that `--sbom=true` attaches is read from it, and so can any scanner later.
 ARG RUST_VERSION=1.95
 
-FROM --platform=$BUILDPLATFORM docker.io/library/rust:${RUST_VERSION}-slim-bookworm AS toolchain
+# The tools, once for both platforms.
+FROM --platform=$BUILDPLATFORM docker.io/library/rust:${RUST_VERSION}-slim-bookworm AS tools
+RUN cargo install --locked cargo-chef@0.1.78 cargo-auditable@0.7.7
+WORKDIR /src
+
+# What the dependencies are, and nothing that changes with the code.
+FROM tools AS recipe
+COPY . .
+RUN cargo chef prepare --recipe-path /recipe.json
+
+FROM tools AS build
 ARG BUILDARCH
 ARG TARGETARCH
-WORKDIR /src
 # The target, and a C compiler for it: one crate has assembler and C. Rust brings musl itself, and its linker's start files.
 RUN <<'SETUP'
 set -eu
@@ -36,15 +45,7 @@ variable=$(echo "$target" | tr a-z- A-Z_)
     echo "export CARGO_TARGET_${variable}_LINKER=$compiler"
 } > /etc/build.env
 SETUP
-RUN cargo install --locked cargo-chef@0.1.78 cargo-auditable@0.7.7
-
-# What the dependencies are, and nothing that changes with the code.
-FROM toolchain AS recipe
-COPY . .
-RUN cargo chef prepare --recipe-path /recipe.json
-
 # The dependencies: a layer that stands until Cargo.lock changes.
-FROM toolchain AS build
 COPY --from=recipe /recipe.json /recipe.json
 RUN . /etc/build.env && cargo chef cook --locked --release --no-default-features --bin csi-control-plane --recipe-path /recipe.json
 COPY . .
