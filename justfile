@@ -6,7 +6,7 @@ _default:
     @just --list --unsorted
 
 # Everything that CI runs, in its order.
-ci: format lint docs dependencies story simulate crash bench-check cluster kubectl chart page image test
+ci: format lint docs dependencies story simulate crash bench-check cluster kubectl chart page (image "amd64" "arm64") test
 
 # The README's test command.
 test *args:
@@ -92,19 +92,43 @@ page *args:
 page-images:
     PAGE_IMAGES="$PWD/docs/images" cargo test --locked --features cluster-tests --test page -- images
 
-# The image's binary in an otherwise empty root (needs cargo-auditable).
-image: _image-binary
-    IMAGE_BINARY="$PWD/target/$(uname -m)-unknown-linux-musl/release/csi-control-plane" cargo test --locked --features cluster-tests --test image
+# The image's binary in an otherwise empty root (needs cargo-auditable). This machine's platform, or those that are named:
+# `just image amd64 arm64`. Another one needs a compiler for it, and qemu-user-static.
+image *platforms: (_image-binary platforms)
+    IMAGE_BINARIES="$(cat target/image-binaries)" cargo test --locked --features cluster-tests --test image
 
-# The image's binary, built as in the Dockerfile.
-_image-binary:
+# The image's binary, built as in the Dockerfile; which ones are there is written into `target/image-binaries`.
+_image-binary *platforms:
     #!/usr/bin/env bash
     set -euo pipefail
-    target="$(uname -m)-unknown-linux-musl"
-    [[ -d "$(rustc --print target-libdir --target "$target")" ]] || rustup target add "$target"
-    # The machine's own compiler does: Rust brings musl itself, and its linker's start files.
-    export "CC_${target//-/_}=cc"
-    cargo auditable build --locked --release --no-default-features --bin csi-control-plane --target "$target"
+    case "$(uname -m)" in
+        x86_64) own=amd64 ;;
+        aarch64 | arm64) own=arm64 ;;
+        *) own="$(uname -m)" ;;
+    esac
+    binaries=()
+    for platform in {{ if platforms == "" { '"$own"' } else { platforms } }}; do
+        case "$platform" in
+            amd64) target=x86_64-unknown-linux-musl gnu=x86-64-linux-gnu compiler=x86_64-linux-gnu-gcc ;;
+            arm64) target=aarch64-unknown-linux-musl gnu=aarch64-linux-gnu compiler=aarch64-linux-gnu-gcc ;;
+            *) echo "no image for $platform: name amd64, arm64 or both" >&2 && exit 1 ;;
+        esac
+        if [[ $platform == "$own" ]]; then
+            # The machine's own compiler does: Rust brings musl itself, and its linker's start files.
+            compiler=cc
+        elif ! { command -v "$compiler" && command -v "qemu-${target%%-*}-static"; } >/dev/null; then
+            echo "The image for $platform needs $compiler and, to be run, qemu-${target%%-*}-static. On Debian:" >&2
+            echo "    apt-get install gcc-$gnu libc6-dev-$platform-cross qemu-user-static" >&2
+            echo "\`just image\` builds this machine's own." >&2
+            exit 1
+        fi
+        [[ -d "$(rustc --print target-libdir --target "$target")" ]] || rustup target add "$target"
+        variable="${target//-/_}"
+        export "CC_$variable=$compiler" "CARGO_TARGET_${variable^^}_LINKER=$compiler"
+        cargo auditable build --locked --release --no-default-features --bin csi-control-plane --target "$target"
+        binaries+=("$platform=$PWD/target/$target/release/csi-control-plane")
+    done
+    printf '%s\n' "${binaries[@]}" > target/image-binaries
 
 # The image's binary beside csi-attacher and csi-provisioner on a real control plane (needs Go, cargo-auditable): `just compare --help`.
 # Writes `benches/compare/results` and the table of the README.

@@ -1,11 +1,12 @@
-//! What the image holds, without an engine: its one file in an otherwise empty root, started as its own user. `just image`
-//! builds that file as the Dockerfile does.
+//! What the image holds, without an engine, for each platform: its one file in an otherwise empty root, started as its own
+//! user. `just image` builds that file as the Dockerfile does. One of another platform runs in QEMU's emulation of its user
+//! space, the only other file in its root.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::disallowed_methods,
-    reason = "a test fails by panicking, and so may its helpers; the binary is the suite's own input"
+    reason = "a test fails by panicking, and so may its helpers; the binaries are the suite's own input"
 )]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use object::{Architecture, Object as _, ObjectKind, ObjectSection as _};
 use tempfile::TempDir;
 
 /// What an image may weigh, before it is compressed.
@@ -22,8 +24,58 @@ const BASE: u64 = 3 << 20;
 /// How long anything may take before it counts as never.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn binary() -> PathBuf {
-    std::env::var_os("IMAGE_BINARY").expect("IMAGE_BINARY is what `just image` has built: run that").into()
+/// One that the image is built for.
+struct Platform {
+    /// As container engines call it, behind `linux/`.
+    name: &'static str,
+    /// As Rust and the kernel call it, and QEMU.
+    machine: &'static str,
+    architecture: Architecture,
+    /// Position-independent where Rust's target can link that and be static at once: then the kernel chooses its place.
+    kind: ObjectKind,
+}
+
+const PLATFORMS: [Platform; 2] = [
+    Platform { name: "amd64", machine: "x86_64", architecture: Architecture::X86_64, kind: ObjectKind::Dynamic },
+    Platform { name: "arm64", machine: "aarch64", architecture: Architecture::Aarch64, kind: ObjectKind::Executable },
+];
+
+/// The binary of one platform.
+struct Binary {
+    platform: &'static Platform,
+    path: PathBuf,
+}
+
+/// Those to be tested: lines of `PLATFORM=PATH` in `IMAGE_BINARIES`.
+fn binaries() -> Vec<Binary> {
+    let lines = std::env::var("IMAGE_BINARIES").expect("IMAGE_BINARIES are what `just image` has built: run that");
+    let binaries: Vec<Binary> = lines
+        .lines()
+        .map(|line| {
+            let (name, path) = line.split_once('=').expect("PLATFORM=PATH");
+            let platform = PLATFORMS.iter().find(|it| it.name == name).unwrap_or_else(|| panic!("no image for {name}"));
+            Binary { platform, path: path.into() }
+        })
+        .collect();
+    assert!(!binaries.is_empty(), "IMAGE_BINARIES is empty");
+    binaries
+}
+
+impl Binary {
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.path).unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))
+    }
+
+    /// What runs it where the machine is another: Debian's and Fedora's package qemu-user-static, Arch's of the same name.
+    fn emulator(&self) -> Option<PathBuf> {
+        if self.platform.machine == std::env::consts::ARCH {
+            return None;
+        }
+        let name = format!("qemu-{}-static", self.platform.machine);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|it| it.is_file());
+        Some(found.unwrap_or_else(|| panic!("{name} is not on PATH: install the package qemu-user-static")))
+    }
 }
 
 /// The last stage of the Dockerfile, as lines without what they continue.
@@ -42,21 +94,34 @@ fn instruction(name: &str) -> String {
     found[0][name.len()..].trim().to_owned()
 }
 
-/// An otherwise empty root with the binary where the Dockerfile puts it.
-struct Root(TempDir);
+/// An otherwise empty root with the binary where the Dockerfile puts it, and with its emulator if it needs one.
+struct Root {
+    folder: TempDir,
+    /// In the root, in front of the entry point.
+    emulator: Option<&'static str>,
+}
 
 impl Root {
-    fn new() -> Self {
-        let root = TempDir::new().unwrap();
-        std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let place = root.path().join(instruction("COPY").rsplit(' ').next().unwrap().trim_start_matches('/'));
-        std::fs::copy(binary(), &place).unwrap();
+    fn new(binary: &Binary) -> Self {
+        let folder = TempDir::new().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut root = Self { folder, emulator: None };
+        root.program(&binary.path, instruction("COPY").rsplit(' ').next().unwrap());
+        if let Some(emulator) = binary.emulator() {
+            root.program(&emulator, "/emulator");
+            root.emulator = Some("/emulator");
+        }
+        root
+    }
+
+    fn program(&self, from: &Path, to: &str) {
+        let place = self.folder.path().join(to.trim_start_matches('/'));
+        std::fs::copy(from, &place).unwrap();
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Self(root)
     }
 
     fn file(&self, name: &str, text: &str) {
-        let path = self.0.path().join(name);
+        let path = self.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     }
@@ -72,7 +137,8 @@ impl Root {
             command.args(["--map-root-user", "chroot"]);
         }
         let entry: Vec<String> = serde_json::from_str(&instruction("ENTRYPOINT")).expect("no shell starts it");
-        command.arg(self.0.path()).args(entry).args(arguments).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.arg(self.folder.path()).args(self.emulator).args(entry).args(arguments);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -87,13 +153,37 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_image_is_one_small_static_file_for_a_user_that_is_not_root() {
-    let size = binary().metadata().unwrap().len();
-    println!("the binary: {size} bytes");
-    assert!(size + BASE <= LIMIT, "{size}");
-    let bytes = std::fs::read(binary()).unwrap();
-    assert!(bytes.starts_with(b"\x7fELF"));
-    assert!(!bytes.windows(8).any(|it| it == b"/lib/ld-" || it == b"/lib64/l"), "it wants a dynamic linker");
+fn each_is_one_small_static_file_of_its_platform() {
+    for binary in binaries() {
+        let name = binary.platform.name;
+        let bytes = binary.bytes();
+        let size = u64::try_from(bytes.len()).unwrap();
+        println!("{name}: {size} bytes");
+        assert!(size + BASE <= LIMIT, "{name}: {size}");
+        let file = object::File::parse(&*bytes).unwrap();
+        assert_eq!(file.architecture(), binary.platform.architecture, "{name}");
+        assert_eq!(file.kind(), binary.platform.kind, "{name}");
+        assert!(file.section_by_name(".interp").is_none(), "{name}: it wants a dynamic linker");
+        assert!(file.imports().unwrap().is_empty(), "{name}: it wants libraries");
+        assert_eq!(file.symbols().count(), 0, "{name}: it is not stripped");
+        assert!(!file.has_debug_symbols(), "{name}: it is not stripped");
+    }
+}
+
+#[test]
+fn each_tells_which_crates_it_is_made_of() {
+    for binary in binaries() {
+        let bytes = binary.bytes();
+        let file = object::File::parse(&*bytes).unwrap();
+        let section = file.section_by_name(".dep-v0");
+        let list = section.unwrap_or_else(|| panic!("{}: built without cargo-auditable", binary.platform.name));
+        // JSON, compressed by zlib.
+        assert!(list.data().unwrap().starts_with(&[0x78]) && list.size() > 1000, "{}", list.size());
+    }
+}
+
+#[test]
+fn the_image_is_that_file_for_a_user_that_is_not_root() {
     let stage = last_stage();
     assert!(stage[0].starts_with("FROM gcr.io/distroless/static-"), "{}", stage[0]);
     assert!(!stage.iter().any(|line| line.starts_with("RUN ") || line.starts_with("ADD ")), "{stage:#?}");
@@ -110,38 +200,44 @@ fn the_image_is_one_small_static_file_for_a_user_that_is_not_root() {
 }
 
 #[test]
-fn the_file_under_test_is_built_like_the_images() {
+fn the_files_under_test_are_built_like_the_images() {
     let read = |name: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let (justfile, dockerfile) = (read("justfile"), read("Dockerfile"));
     let flags = |text: &str| -> Vec<String> {
         let line = text.lines().find(|line| line.contains("cargo auditable build ")).unwrap().to_owned();
         let words = line.split_once("cargo auditable build ").unwrap().1.split(' ').map(str::to_owned);
         // The Dockerfile names the target in a variable.
         words.take_while(|word| word != "--target" && word != "\\").collect()
     };
-    assert_eq!(flags(&read("justfile")), flags(&read("Dockerfile")));
-    assert!(flags(&read("Dockerfile")).contains(&"--no-default-features".to_owned()));
+    assert_eq!(flags(&justfile), flags(&dockerfile));
+    assert!(flags(&dockerfile).contains(&"--no-default-features".to_owned()));
+    // The target and the compiler.
+    for platform in &PLATFORMS {
+        let case = |text: &str| -> String {
+            let line = text.lines().map(str::trim).find(|line| line.starts_with(&format!("{}) ", platform.name)));
+            line.unwrap_or_else(|| panic!("no case for {}", platform.name)).to_owned()
+        };
+        assert_eq!(case(&justfile), case(&dockerfile));
+        assert!(case(&dockerfile).contains(&format!("target={}-unknown-linux-musl ", platform.machine)));
+    }
 }
 
 #[test]
-fn the_binary_tells_which_crates_it_is_made_of() {
-    let bytes = std::fs::read(binary()).unwrap();
-    let name = b".dep-v0\0";
-    assert!(bytes.windows(name.len()).any(|it| it == name), "built without cargo-auditable");
-}
-
-#[test]
-fn it_starts_from_an_empty_root() {
-    let root = Root::new();
-    let version = root.run(&["--version"]);
-    assert_eq!(text(&version.stdout), format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")), "{version:?}");
-    root.file("config.yaml", "roles:\n  attacher:\n  reconciler:\n");
-    let check = root.run(&["check", "--config", "/config.yaml", "--driver-name", "demo.csi.example.com"]);
-    assert!(check.status.success(), "{check:?}");
-    assert!(text(&check.stdout).contains("lease external-attacher-leader-demo-csi-example-com"), "{check:?}");
-    root.file("config.yaml", "roles:\n  attacher: {worker: 3}\n");
-    assert_eq!(root.run(&["check", "--config", "/config.yaml"]).status.code(), Some(78));
-    let sandbox = root.run(&["sandbox"]);
-    assert!(text(&sandbox.stderr).contains("this build has no sandbox"), "{sandbox:?}");
+fn each_starts_from_an_empty_root() {
+    for binary in binaries() {
+        println!("{}", binary.platform.name);
+        let root = Root::new(&binary);
+        let version = root.run(&["--version"]);
+        assert_eq!(text(&version.stdout), format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")), "{version:?}");
+        root.file("config.yaml", "roles:\n  attacher:\n  reconciler:\n");
+        let check = root.run(&["check", "--config", "/config.yaml", "--driver-name", "demo.csi.example.com"]);
+        assert!(check.status.success(), "{check:?}");
+        assert!(text(&check.stdout).contains("lease external-attacher-leader-demo-csi-example-com"), "{check:?}");
+        root.file("config.yaml", "roles:\n  attacher: {worker: 3}\n");
+        assert_eq!(root.run(&["check", "--config", "/config.yaml"]).status.code(), Some(78));
+        let sandbox = root.run(&["sandbox"]);
+        assert!(text(&sandbox.stderr).contains("this build has no sandbox"), "{sandbox:?}");
+    }
 }
 
 /// Ends it when the test does.
@@ -155,10 +251,16 @@ impl Drop for Running {
 }
 
 #[test]
-fn it_runs_until_it_says_that_the_driver_cannot_be_reached() {
+fn each_runs_until_it_says_that_the_driver_cannot_be_reached() {
+    for binary in binaries() {
+        println!("{}", binary.platform.name);
+        run_without_a_driver(&Root::new(&binary));
+    }
+}
+
+fn run_without_a_driver(root: &Root) {
     use base64::Engine as _;
     use std::io::BufRead as _;
-    let root = Root::new();
     // Its own authority, as the pod's service account has: the root holds no certificates of a system.
     let authority = rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
     let cluster = serde_json::json!({"server": "https://127.0.0.1:1",
