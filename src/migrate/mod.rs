@@ -50,8 +50,8 @@ use report::{Driver, Fault, Report};
 use settle::{Chosen, Source};
 use workload::Change;
 
-/// The image's name where nobody has said another, as the chart has it.
-const IMAGE: &str = "ghcr.io/csi-control-plane/csi-control-plane";
+/// The image's name where nobody has said another, as the chart has it: one that no registry has.
+pub const IMAGE: &str = "csi-control-plane";
 /// The place of the fault of a workload as a whole.
 const MANIFEST: &str = "the manifest";
 /// Told where comments are lost.

@@ -149,6 +149,14 @@ fn the_drivers_own_containers_and_volumes_are_in_the_pod() {
     assert_eq!(named(&rendered.container()["env"], "OTEL_RESOURCE_ATTRIBUTES")["value"], "deployment.environment=test");
 }
 
+/// It is one that no registry has, and nobody else can put there: not a name in a registry that anyone may take.
+#[test]
+fn an_image_that_nobody_has_named_is_called_as_migrate_calls_it() {
+    let image = format!("{}:{}", csi_control_plane::migrate::IMAGE, env!("CARGO_PKG_VERSION"));
+    assert_eq!(rendered("attacher").container()["image"], image.as_str());
+    assert!(!image.contains('/'), "{image}");
+}
+
 /// The ports that a `NetworkPolicy` lets out, in its order.
 fn outgoing(rendered: &Rendered) -> Vec<i64> {
     let rules = rendered.one("NetworkPolicy")["spec"]["egress"].as_array().unwrap();
