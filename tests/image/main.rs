@@ -5,6 +5,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
     clippy::disallowed_methods,
     reason = "a test fails by panicking, and so may its helpers; the binaries are the suite's own input"
 )]

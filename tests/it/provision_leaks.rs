@@ -1,9 +1,10 @@
 //! What made the Go sidecar leak: a claim that turns away, or goes, while the driver still owes an answer; a crash; an API that
 //! cannot be written to. Here, whatever happens, the driver ends up with the volumes that the API tells of.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use csi_control_plane::cluster::names;
+use csi_control_plane::process::Clock;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -363,7 +364,7 @@ async fn a_call_that_takes_long_does_not_hold_up_the_release_of_others() {
     world.driver().inject(create(Action::Hold).once());
     let held = world.claim("held", &class, json!({})).await;
     world.asked(&held, 1).await;
-    let begun = Instant::now();
+    let begun = Clock::system().now();
     let claim = world.claim("claim", &class, json!({})).await;
     world.supplied_with(&claim).await;
     // Half of what it would give way to claims for which something is to be written.
