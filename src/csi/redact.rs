@@ -82,10 +82,15 @@ const SHORTEST_SECRET: usize = 6;
 
 impl Secrets {
     pub(super) fn of(secrets: Option<&HashMap<String, String>>) -> Self {
+        // A driver reads a value as it needs it: without the newline that an editor left at its end, or a key line by line.
+        let parts = |value: &str| {
+            [value, value.trim()].into_iter().chain(value.lines().map(str::trim)).map(str::to_owned).collect::<Vec<_>>()
+        };
         let mut values: Vec<String> =
-            secrets.into_iter().flatten().map(|(_, v)| v.clone()).filter(|v| v.len() >= SHORTEST_SECRET).collect();
+            secrets.into_iter().flatten().flat_map(|(_, v)| parts(v)).filter(|v| v.len() >= SHORTEST_SECRET).collect();
         // The longest first: one value may be part of another.
         values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        values.dedup();
         Self(values)
     }
 
@@ -151,6 +156,18 @@ mod tests {
         let secrets = Secrets::of(Some(&secrets()));
         assert_eq!(secrets.strip("admin: bad key hunter2-hunter2"), "admin: bad key ***stripped***");
         assert_eq!(Secrets::of(None).strip("as it is"), "as it is");
+    }
+
+    #[test]
+    fn a_driver_that_echoes_a_secret_as_it_read_it_is_stripped() {
+        let key = "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA\n  wJalrXUtnFEMI\r\nend\n-----END KEY-----\n";
+        let secrets = HashMap::from([("password".into(), "hunter2-hunter2\n".into()), ("key".into(), key.into())]);
+        let secrets = Secrets::of(Some(&secrets));
+        assert_eq!(secrets.strip("bad key \"hunter2-hunter2\""), "bad key \"***stripped***\"");
+        assert_eq!(secrets.strip("bad line `MIIEpAIBAAKCAQEA`"), "bad line `***stripped***`");
+        assert_eq!(secrets.strip("bad line wJalrXUtnFEMI"), "bad line ***stripped***");
+        assert_eq!(secrets.strip(&format!("<{key}>")), "<***stripped***>");
+        assert_eq!(secrets.strip("the end"), "the end", "a word that gives nothing away");
     }
 
     #[test]
