@@ -202,7 +202,8 @@ fn meaning(flag: &Flag, value: &str) -> Meaning {
         Takes::Count => match (value.parse::<i64>(), flag.name) {
             (Err(_), _) => Meaning::Wrong("a whole number".to_owned()),
             (Ok(level), "v") => Meaning::Key(json!(level_of(level))),
-            (Ok(-1), "max-grpc-log-length" | "volume-name-uuid-length") => Meaning::Key(Value::Null),
+            // Nothing, or less: no limit, in every sidecar that has it.
+            (Ok(..=0), "max-grpc-log-length") | (Ok(-1), "volume-name-uuid-length") => Meaning::Key(Value::Null),
             (Ok(number), _) => Meaning::Key(json!(number)),
         },
     }

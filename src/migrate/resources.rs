@@ -34,9 +34,11 @@ fn block<'a>(container: &'a Value, kind: &str) -> Option<&'a Mapping> {
     container.get("resources")?.get(kind)?.as_mapping()
 }
 
-const UNITS: [(&str, u128); 12] = [
+const UNITS: [(&str, u128); 14] = [
     ("Ei", 1000 << 60),
+    ("E", 1_000_000_000_000_000_000_000),
     ("Pi", 1000 << 50),
+    ("P", 1_000_000_000_000_000_000),
     ("Ti", 1000 << 40),
     ("Gi", 1000 << 30),
     ("Mi", 1000 << 20),
@@ -72,8 +74,16 @@ fn thousandths(text: &str) -> Option<(u128, u128)> {
     let unit = UNITS.iter().filter(|(unit, _)| !unit.is_empty()).find(|(unit, _)| text.ends_with(unit));
     let (unit, size) = unit.copied().unwrap_or(("", 1000));
     let number = text.strip_suffix(unit)?;
+    // `1e9` and `1E9`: the exponent takes the unit's place, and the sum is told without either.
+    let (number, size) = match number.split_once(['e', 'E']) {
+        Some((number, exponent)) if unit.is_empty() => {
+            (number, size.checked_mul(10_u128.checked_pow(exponent.parse().ok()?)?)?)
+        }
+        Some(_) => return None,
+        None => (number, size),
+    };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if fraction.len() > 9 || whole.len() > 15 {
+    if fraction.len() > 9 {
         return None;
     }
     let mut value = whole.parse::<u128>().ok()?.checked_mul(size)?;
@@ -81,7 +91,7 @@ fn thousandths(text: &str) -> Option<(u128, u128)> {
         let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
         value = value.checked_add((fraction.parse::<u128>().ok()?.checked_mul(size)?).div_ceil(scale))?;
     }
-    Some((value, size))
+    Some((value, if UNITS.iter().any(|(_, unit)| *unit == size) { size } else { 1000 }))
 }
 
 #[cfg(test)]
@@ -96,7 +106,14 @@ mod tests {
             (&["500m", "1"], Some("1500m")),
             (&["512Mi", "1Gi"], Some("1536Mi")),
             (&["0.5", "0.5"], Some("1")),
-            (&["1e3"], None),
+            (&["1e3"], Some("1k")),
+            (&["1e9", "1G"], Some("2G")),
+            (&["15e2", "0.5"], Some("1500500m")),
+            (&["1P", "1E"], Some("1001P")),
+            (&["2E"], Some("2E")),
+            (&["1Ei", "1Pi"], Some("1025Pi")),
+            (&["1e40"], None),
+            (&["1e3k"], None),
             (&["lots"], None),
         ] {
             let values: Vec<Value> = given.iter().map(|&text| text.into()).collect();

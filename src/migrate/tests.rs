@@ -310,6 +310,8 @@ fn values_are_translated_where_the_key_is_written_otherwise() {
         ("csi-attacher", "--metrics-address=[::]:8080", "diagnostics.listen", json!("[::]:8080")),
         ("csi-attacher", "--resync=0", "roles.attacher.resync", json!("0s")),
         ("csi-attacher", "--max-grpc-log-length=-1", "csi.maxLogLength", json!(null)),
+        ("csi-attacher", "--max-grpc-log-length=0", "csi.maxLogLength", json!(null)),
+        ("csi-attacher", "--max-grpc-log-length=-7", "csi.maxLogLength", json!(null)),
         ("csi-attacher", "--leader-election-labels=a:b,c:d", "leaderElection.labels", json!({"a": "b", "c": "d"})),
         (
             "csi-attacher",
