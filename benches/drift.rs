@@ -67,7 +67,7 @@ fn comparisons(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(COUNT as u64));
     group.bench_function("take 20 pages", |bencher| bencher.iter_batched(pages, listed, BatchSize::PerIteration));
     let now = Clock::system().now();
-    let snapshot = Snapshot { pass: 1, started: now, finished: now, volumes: listed(pages()) };
+    let snapshot = Snapshot { started: now, finished: now, volumes: listed(pages()) };
     assert_eq!(snapshot.volumes.len(), COUNT);
     for (name, drifted) in [("compare, nothing drifted", 0), ("compare, 1 % drifted", 100)] {
         let records = records(drifted);

@@ -267,11 +267,6 @@ impl Caches {
         self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).map(|wanted| wanted.status()).collect()
     }
 
-    /// Whether every wanted cache completed a list.
-    pub fn all_synced(&self) -> bool {
-        self.status().iter().all(|status| status.synced)
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -164,11 +164,6 @@ impl ApiError {
     pub fn is_transient(&self) -> bool {
         self.kind.is_transient()
     }
-
-    /// The object that the request was about.
-    pub fn object(&self) -> &ObjectName {
-        &self.object
-    }
 }
 
 impl fmt::Display for ApiError {

@@ -32,7 +32,7 @@ pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
 /// Who says it.
 #[derive(Debug, Clone)]
 pub struct EventSource {
-    /// The component, such as the driver's name behind ours.
+    /// The component: the driver's name.
     pub component: String,
     /// This process.
     pub instance: String,

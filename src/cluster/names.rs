@@ -165,7 +165,7 @@ impl ObjectName {
         Self { namespace: Some(namespace.as_ref().into()), name: name.as_ref().into() }
     }
 
-    /// The name that `object` carries; empty if it has none, which no server sends.
+    /// The namespace and the name that `object` carries. The name is empty if it has none, which no server sends.
     pub fn of(object: &impl Object) -> Self {
         let meta = object.meta();
         Self { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }

@@ -86,21 +86,6 @@ impl Capabilities {
         self.has(ControllerRpc::CreateDeleteVolume)
     }
 
-    /// Whether the driver makes a volume from another.
-    pub fn clone_volume(&self) -> bool {
-        self.has(ControllerRpc::CloneVolume)
-    }
-
-    /// Whether the driver takes snapshots, and makes volumes from them.
-    pub fn create_delete_snapshot(&self) -> bool {
-        self.has(ControllerRpc::CreateDeleteSnapshot)
-    }
-
-    /// Whether the driver changes the attributes of a volume.
-    pub fn modify_volume(&self) -> bool {
-        self.has(ControllerRpc::ModifyVolume)
-    }
-
     /// Whether the driver tells how much room is left.
     pub fn get_capacity(&self) -> bool {
         self.has(ControllerRpc::GetCapacity)
@@ -159,16 +144,13 @@ mod tests {
     #[test]
     fn each_question_looks_at_its_own_capability() {
         type Question = fn(&Capabilities) -> bool;
-        let questions: [(ControllerRpc, Question); 10] = [
+        let questions: [(ControllerRpc, Question); 7] = [
             (ControllerRpc::PublishUnpublishVolume, Capabilities::publish_unpublish),
             (ControllerRpc::PublishReadonly, Capabilities::publish_readonly),
             (ControllerRpc::ListVolumes, Capabilities::list_volumes),
             (ControllerRpc::ListVolumesPublishedNodes, Capabilities::list_volumes_published_nodes),
             (ControllerRpc::SingleNodeMultiWriter, Capabilities::single_node_multi_writer),
             (ControllerRpc::CreateDeleteVolume, Capabilities::create_delete_volume),
-            (ControllerRpc::CloneVolume, Capabilities::clone_volume),
-            (ControllerRpc::CreateDeleteSnapshot, Capabilities::create_delete_snapshot),
-            (ControllerRpc::ModifyVolume, Capabilities::modify_volume),
             (ControllerRpc::GetCapacity, Capabilities::get_capacity),
         ];
         for (offered, _) in questions {

@@ -39,4 +39,4 @@ pub use report::{
     Age, CacheReport, ConditionReport, DriverReport, DriverStatus, Fact, Overall, QueueReport, RoleReport, RoleStatus,
     StatusReport, TableReport, TaskFailureReport, WorkReport,
 };
-pub use server::{ListenError, listen, serve};
+pub use server::serve;

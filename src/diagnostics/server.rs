@@ -6,7 +6,6 @@
 //! flight are finished, and idle connections are closed.
 
 use std::collections::VecDeque;
-use std::io;
 use std::time::Duration;
 
 use axum::extract::{Query, RawQuery, State};
@@ -23,7 +22,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -55,21 +53,6 @@ const LIMITS: Limits = Limits {
 };
 /// For answers in flight to finish after `stop`.
 const DRAIN: Duration = Duration::from_secs(3);
-
-/// Why the server has no address to listen on.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}")]
-pub struct ListenError {
-    /// As configured.
-    pub address: String,
-    #[source]
-    source: io::Error,
-}
-
-/// Listens on `address`, such as `0.0.0.0:8080`.
-pub async fn listen(address: &str) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).await.map_err(|source| ListenError { address: address.to_owned(), source })
-}
 
 /// Serves until `stop`.
 pub async fn serve<L>(listener: L, board: Board, meter: Meter, stop: CancellationToken)

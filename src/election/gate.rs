@@ -66,12 +66,12 @@ mod tests {
         let (leadership, receiver) = watch::channel(Leadership::Follower { leader: None, last_error: None });
         let mut gate = Gate::new(receiver);
         let first = term(1);
-        leadership.send(Leadership::Leader(first.clone())).unwrap();
+        leadership.send_replace(Leadership::Leader(first.clone()));
         assert_eq!(gate.next().await.unwrap().term().id(), 1);
         assert_eq!(gate.next().await.unwrap().term().id(), 1, "a role that failed is started again");
         first.lose();
         assert!(tokio::time::timeout(Duration::from_secs(1), gate.next()).await.is_err());
-        leadership.send(Leadership::Leader(term(2))).unwrap();
+        leadership.send_replace(Leadership::Leader(term(2)));
         assert_eq!(gate.next().await.unwrap().term().id(), 2);
     }
 

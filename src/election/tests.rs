@@ -66,7 +66,7 @@ impl Node {
         let (done, result) = watch::channel(None);
         let running = freezable(elector.run(stop.clone()), Arc::clone(&frozen));
         tasks.spawn("elector", async move {
-            let _ = done.send(Some(running.await.map_err(|error| crate::process::chain(&error))));
+            done.send_replace(Some(running.await.map_err(|error| crate::process::chain(&error))));
         });
         let gate = Gate::new(leadership.clone());
         Self { leadership, gate, view, meter, stop, site, frozen, result, tasks: Some(tasks) }

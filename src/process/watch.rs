@@ -14,7 +14,6 @@ struct Shared<T> {
     state: RwLock<State<T>>,
     changed: Notify,
     senders: AtomicUsize,
-    receivers: AtomicUsize,
 }
 
 struct State<T> {
@@ -40,11 +39,6 @@ pub struct Ref<'a, T>(RwLockReadGuard<'a, State<T>>);
 #[error("nobody changes the value any more")]
 pub struct Closed;
 
-/// Nobody sees the value any more; here it is back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nobody watches the value any more")]
-pub struct Unwatched<T>(pub T);
-
 /// A value with its first receiver.
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let sender = Sender::new(value);
@@ -56,17 +50,7 @@ impl<T> Sender<T> {
     /// A value that nobody watches yet.
     pub fn new(value: T) -> Self {
         let state = RwLock::new(State { value, version: 0, is_closed: false });
-        let (senders, receivers) = (AtomicUsize::new(1), AtomicUsize::new(0));
-        Self(Arc::new(Shared { state, changed: Notify::new(), senders, receivers }))
-    }
-
-    /// Replaces the value, if somebody watches.
-    pub fn send(&self, value: T) -> Result<(), Unwatched<T>> {
-        if self.0.receivers.load(Ordering::Acquire) == 0 {
-            return Err(Unwatched(value));
-        }
-        self.send_replace(value);
-        Ok(())
+        Self(Arc::new(Shared { state, changed: Notify::new(), senders: AtomicUsize::new(1) }))
     }
 
     /// Replaces the value, and returns the one before.
@@ -104,7 +88,6 @@ impl<T> Sender<T> {
 
     /// Another receiver, which has seen the value as it is now.
     pub fn subscribe(&self) -> Receiver<T> {
-        self.0.receivers.fetch_add(1, Ordering::AcqRel);
         let seen = self.0.borrow().0.version;
         Receiver { shared: Arc::clone(&self.0), seen }
     }
@@ -126,12 +109,6 @@ impl<T> Receiver<T> {
     /// Counts the value as seen.
     pub fn mark_unchanged(&mut self) {
         self.seen = self.shared.borrow().0.version;
-    }
-
-    /// Whether the value is another than the one that was seen last.
-    pub fn has_changed(&self) -> Result<bool, Closed> {
-        let state = self.shared.borrow().0;
-        if state.is_closed { Err(Closed) } else { Ok(state.version != self.seen) }
     }
 
     /// Waits until the value is another than the one that was seen last, and counts it as seen.
@@ -217,14 +194,7 @@ impl<T: Default> Default for Sender<T> {
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        self.shared.receivers.fetch_add(1, Ordering::AcqRel);
         Self { shared: Arc::clone(&self.shared), seen: self.seen }
-    }
-}
-
-impl<T> Drop for Receiver<T> {
-    fn drop(&mut self) {
-        self.shared.receivers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -268,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_value_is_seen_even_when_its_sender_is_gone() {
         let (sender, mut receiver) = channel(0);
-        sender.send(1).unwrap();
+        sender.send_replace(1);
         drop(sender);
         assert_eq!(receiver.changed().await, Ok(()));
         assert_eq!(*receiver.borrow_and_update(), 1);
@@ -289,7 +259,5 @@ mod tests {
         };
         let (found, ()) = tokio::join!(wait, send);
         assert_eq!(found.map(|value| *value), Ok(3));
-        drop(receiver);
-        assert_eq!(sender.send(4), Err(Unwatched(4)));
     }
 }

@@ -32,8 +32,6 @@ pub(in crate::app) struct Change {
     pub(in crate::app) log: bool,
     /// Whether calls to the driver are made otherwise.
     pub(in crate::app) calls: bool,
-    /// Whether every Lease is handed back and run for anew.
-    pub(in crate::app) leases: bool,
     /// Roles that begin.
     pub(in crate::app) added: BTreeSet<&'static str>,
     /// Roles that end.
@@ -97,12 +95,9 @@ pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, minds: &Minds) -> Verdi
     let changed = |role: &str| reached(Reach::Role).any(|key| keys::role(key) == Some(role));
     let stay = before.intersection(&after);
     let restarted = stay.filter(|role| changed(role) || moved(role)).copied().collect();
-    let (log, calls, leases) = (
-        reached(Reach::Log).next().is_some(),
-        reached(Reach::Calls).next().is_some(),
-        reached(Reach::Leases).next().is_some(),
-    );
-    Verdict::Apply(Change { log, calls, leases, added, removed, restarted, keys: keys.clone() })
+    // How Leases are held is seen by the campaigns themselves: each compares its settings.
+    let (log, calls) = (reached(Reach::Log).next().is_some(), reached(Reach::Calls).next().is_some());
+    Verdict::Apply(Change { log, calls, added, removed, restarted, keys: keys.clone() })
 }
 
 /// Notes the path of every value that is not the same in both. A block that only one has is one path.

@@ -151,7 +151,7 @@ mod tests {
                 ((*id).to_owned(), on)
             })
             .collect();
-        Snapshot { pass: 1, started: now(), finished: now(), volumes }
+        Snapshot { started: now(), finished: now(), volumes }
     }
 
     /// The same for all of a test.

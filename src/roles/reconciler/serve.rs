@@ -79,7 +79,7 @@ impl Reconciler {
                     let pages = listing.pages();
                     let volumes = listing.into_volumes();
                     debug!(pass, pages, volumes = volumes.len(), "listed the driver's volumes");
-                    cx.driver.published.publish(Snapshot { pass, started, finished, volumes });
+                    cx.driver.published.publish(Snapshot { started, finished, volumes });
                     "ok"
                 }
                 Err(PassError::TermOver(_)) => return,
