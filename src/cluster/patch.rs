@@ -52,31 +52,8 @@ pub enum Guard {
 
 /// Adds `finalizer` and sets `annotations` in one all-or-nothing patch. `None` if all of it is there already.
 pub fn add_finalizer(meta: &Meta, finalizer: &str, annotations: &BTreeMap<String, String>) -> Option<Patch> {
-    const LIST: &str = "/metadata/finalizers";
-    const ANNOTATIONS: &str = "/metadata/annotations";
-    let mut operations = Vec::new();
-    match meta.finalizers.as_deref() {
-        Some(list) if list.iter().any(|held| **held == *finalizer) => {}
-        // A server passes `test null` on a missing member.
-        None => operations.extend([test(LIST, &Value::Null), add(LIST, &json!([finalizer]))]),
-        Some([]) => {
-            let replace = json!({ "op": "replace", "path": LIST, "value": [finalizer] });
-            operations.extend([test(LIST, &json!([])), replace]);
-        }
-        Some(list) => operations.extend([test(LIST, &json!(list)), add(&format!("{LIST}/-"), &json!(finalizer))]),
-    }
-    match &meta.annotations {
-        // The cache drops the annotations that nobody reads, but keeps an empty map where there were some.
-        Some(held) => operations.extend(
-            annotations
-                .iter()
-                .filter(|(key, value)| held.get(key) != Some(value.as_str()))
-                .map(|(key, value)| add(&format!("{ANNOTATIONS}/{}", escaped(key)), &json!(value))),
-        ),
-        None if annotations.is_empty() => {}
-        None => operations.extend([test(ANNOTATIONS, &Value::Null), add(ANNOTATIONS, &json!(annotations))]),
-    }
-    guarded(meta, operations)
+    let change = MetaChange { add_finalizers: &[finalizer], set_annotations: annotations, ..MetaChange::default() };
+    change_meta(meta, &change)
 }
 
 /// Removes `finalizer`, each time that it is in the list. `None` if it is not.
@@ -84,14 +61,7 @@ pub fn add_finalizer(meta: &Meta, finalizer: &str, annotations: &BTreeMap<String
 /// Only its own places in the list are tested: another controller that removes its own at the same time and shifts
 /// ours makes this patch fail, never remove a wrong one.
 pub fn remove_finalizer(meta: &Meta, finalizer: &str) -> Option<Patch> {
-    let list = meta.finalizers.as_deref().unwrap_or_default();
-    let mut operations = Vec::new();
-    // From the end, so that one removal does not shift the next.
-    for (index, _) in list.iter().enumerate().rev().filter(|(_, held)| ***held == *finalizer) {
-        let path = format!("/metadata/finalizers/{index}");
-        operations.extend([test(&path, &json!(finalizer)), json!({ "op": "remove", "path": path })]);
-    }
-    guarded(meta, operations)
+    change_meta(meta, &MetaChange { remove_finalizers: &[finalizer], ..MetaChange::default() })
 }
 
 /// What to change in an object's metadata, in one all-or-nothing patch.
@@ -281,7 +251,7 @@ mod tests {
             (
                 Some(&[][..]),
                 json!([uid, { "op": "test", "path": "/metadata/finalizers", "value": [] },
-                    { "op": "replace", "path": "/metadata/finalizers", "value": [FIN] }]),
+                    { "op": "add", "path": "/metadata/finalizers/-", "value": FIN }]),
             ),
             (
                 Some(&["other"][..]),
