@@ -27,6 +27,7 @@ use super::error::{ApiError, ApiErrorKind, Cause, Verb};
 use super::names::{ObjectName, PROGRAM};
 use super::objects::Object;
 use super::patch::Patch;
+use crate::process::{Permit, Permitted};
 use crate::telemetry::{Meter, names as metric};
 
 /// How much may go on at once, and for how long.
@@ -46,7 +47,11 @@ impl Default for ApiOptions {
 
 /// The work path to the API. Clones share its limits.
 #[derive(Clone)]
-pub struct Api(Arc<Inner>);
+pub struct Api {
+    inner: Arc<Inner>,
+    /// Asked once a request has its slot: the wait for it has no limit.
+    permit: Option<Permit>,
+}
 
 struct Inner {
     client: kube::Client,
@@ -121,12 +126,7 @@ impl Api {
     /// A path over `client`.
     pub fn new(client: kube::Client, options: &ApiOptions, meter: Meter) -> Self {
         let slots = Semaphore::new(options.max_in_flight.clamp(1, Semaphore::MAX_PERMITS));
-        Self(Arc::new(Inner { client, slots, timeout: options.timeout, meter }))
-    }
-
-    /// How many more requests may start now.
-    pub fn free_slots(&self) -> usize {
-        self.0.slots.available_permits()
+        Self { inner: Arc::new(Inner { client, slots, timeout: options.timeout, meter }), permit: None }
     }
 
     /// Reads an object as it is now.
@@ -264,7 +264,7 @@ impl Api {
         let outcome = self.perform(&call).instrument(span.clone()).await;
         let label = outcome.as_ref().map_or_else(|failure| failure.kind.label(), |_| "ok");
         let labels = [("verb", call.verb.as_str()), ("resource", call.resource.as_str()), ("outcome", label)];
-        self.0.meter.counter(&metric::API_REQUESTS, &labels).increment(1);
+        self.inner.meter.counter(&metric::API_REQUESTS, &labels).increment(1);
         outcome.map_err(|failure| {
             Span::record(&span, "error", failure.kind.label());
             Span::record(&span, "otel.status_code", "ERROR");
@@ -287,17 +287,21 @@ impl Api {
         let request =
             request(call).map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Request(error.into())))?;
         // The semaphore is never closed; without a slot the call would only be less bounded.
-        let _slot = self.0.slots.acquire().await;
+        let _slot = self.inner.slots.acquire().await;
+        // A process that was frozen past its term wakes with all that had waited.
+        if self.permit.as_ref().is_some_and(|permit| !permit()) {
+            return Err(Failure::of(ApiErrorKind::NotPermitted, Cause::NotPermitted));
+        }
         let exchange = async {
             let response =
-                self.0.client.send(request).await.map_err(|error| Failure::transport(error, self.0.timeout))?;
+                self.inner.client.send(request).await.map_err(|error| Failure::transport(error, self.inner.timeout))?;
             let (head, body) = response.into_parts();
-            let body = body.collect().await.map_err(|error| Failure::transport(error, self.0.timeout))?.to_bytes();
+            let body = body.collect().await.map_err(|error| Failure::transport(error, self.inner.timeout))?.to_bytes();
             Ok((head, body))
         };
-        let (head, body) = timeout(self.0.timeout, exchange)
+        let (head, body) = timeout(self.inner.timeout, exchange)
             .await
-            .map_err(|_| Failure::of(ApiErrorKind::Timeout, Cause::NoAnswer(self.0.timeout)))??;
+            .map_err(|_| Failure::of(ApiErrorKind::Timeout, Cause::NoAnswer(self.inner.timeout)))??;
         if head.status.is_success() {
             return serde_json::from_slice(&body)
                 .map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Answer(error)));
@@ -309,7 +313,13 @@ impl Api {
 
 impl fmt::Debug for Api {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api").field("free_slots", &self.free_slots()).finish_non_exhaustive()
+        f.debug_struct("Api").field("free_slots", &self.inner.slots.available_permits()).finish_non_exhaustive()
+    }
+}
+
+impl Permitted for Api {
+    fn permitted(self, permit: Permit) -> Self {
+        Self { permit: Some(permit), ..self }
     }
 }
 

@@ -63,6 +63,8 @@ pub enum ApiErrorKind {
     Connection,
     /// An answer that nobody understands.
     Unexpected,
+    /// The right to ask ended while the request waited for its turn: nothing was sent.
+    NotPermitted,
 }
 
 impl ApiErrorKind {
@@ -81,6 +83,7 @@ impl ApiErrorKind {
             Self::Timeout => "timeout",
             Self::Connection => "connection",
             Self::Unexpected => "unexpected",
+            Self::NotPermitted => "not_permitted",
         }
     }
 
@@ -140,6 +143,8 @@ pub(super) enum Cause {
     Answer(#[source] serde_json::Error),
     #[error("nothing can have that name: in a path it would be read as something else")]
     Unnameable,
+    #[error("the leadership term ended before it was sent")]
+    NotPermitted,
     #[error("the request cannot be put into words")]
     Request(#[source] Box<dyn Error + Send + Sync>),
 }

@@ -20,14 +20,11 @@ use super::event_book::{Entry, EventBook, EventKind, EventTarget, Key, Next, Not
 use super::names::ObjectName;
 use super::patch::{MESSAGE_LIMIT, Patch, truncate_message};
 use super::rbac::Rule;
-use crate::process::{Chain, Clock, Entropy};
+use crate::process::{Chain, Clock, Entropy, Permit};
 use crate::telemetry::{Meter, names as metric};
 
 /// Between two writes: ten a second at most.
 const PACE: Duration = Duration::from_millis(100);
-
-/// Whether writing is still allowed.
-pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Who says it.
 #[derive(Debug, Clone)]

@@ -44,7 +44,7 @@ pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
 pub use config::KubernetesSection;
 pub use error::{ApiError, ApiErrorKind, Verb};
 pub use event_book::{EventKind, EventTarget};
-pub use events::{EventRecorder, EventSource, Permit};
+pub use events::{EventRecorder, EventSource};
 pub use fanout::{Change, Fanout, News, Origin};
 pub use meta::Meta;
 pub use names::ObjectName;

@@ -29,7 +29,7 @@ use super::channel::Route;
 use super::error::{RpcError, code_name};
 use super::redact::{Line, Secrets};
 use super::word::{Listening, Word};
-use crate::process::Clock;
+use crate::process::{Clock, Permit, Permitted};
 use crate::telemetry::{Meter, names};
 
 /// How calls are made.
@@ -75,6 +75,8 @@ pub struct Client {
     caller: Arc<Caller>,
     /// A deadline of this client's own, instead of the configured one.
     timeout: Option<Duration>,
+    /// Asked once a call can be sent.
+    permit: Option<Permit>,
 }
 
 /// What all clients of one process share.
@@ -91,6 +93,8 @@ pub(super) struct Caller {
 const UNKNOWN_DRIVER: &str = "unknown-driver";
 /// What gRPC for Go says, and users' runbooks search for.
 const DEADLINE_MESSAGE: &str = "context deadline exceeded";
+/// Of a call that was never sent.
+const NOT_PERMITTED_MESSAGE: &str = "the leadership term ended before it was sent";
 
 impl Caller {
     pub(super) fn new(options: CsiOptions, meter: Meter, clock: Clock) -> Self {
@@ -120,7 +124,7 @@ impl Caller {
 
 impl Client {
     pub(super) fn new(route: Arc<Route>, caller: Arc<Caller>) -> Self {
-        Self { route, caller, timeout: None }
+        Self { route, caller, timeout: None, permit: None }
     }
 
     pub(super) fn route(&self) -> &Arc<Route> {
@@ -188,10 +192,14 @@ impl Client {
             Grpc::new(Listening::new(channel, word.clone())).max_decoding_message_size(options.max_message_bytes);
         let exchange = async {
             grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-            grpc.unary(request, PathAndQuery::from_static(method.path), ProstCodec::<Q, R>::default()).await
+            if self.permit.as_ref().is_some_and(|permit| !permit()) {
+                return Ok(None);
+            }
+            grpc.unary(request, PathAndQuery::from_static(method.path), ProstCodec::<Q, R>::default()).await.map(Some)
         };
         match timeout(options.timeout, exchange).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Ok(Some(response))) => Ok(response.into_inner()),
+            Ok(Ok(None)) => Err((Code::Cancelled, NOT_PERMITTED_MESSAGE.to_owned())),
             Ok(Err(status)) => Err(refusal(&status, word.said(), observation.elapsed(), options.timeout)),
             Err(_) => Err((Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned())),
         }
@@ -217,6 +225,12 @@ fn root<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
         error = cause;
     }
     error
+}
+
+impl Permitted for Client {
+    fn permitted(self, permit: Permit) -> Self {
+        Self { permit: Some(permit), ..self }
+    }
 }
 
 impl fmt::Debug for Client {

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::Clock;
+use crate::process::{Clock, Permit, Permitted};
 
 /// One period of leadership. Clones share it.
 ///
@@ -39,13 +39,6 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the leadership term is over")]
 pub struct TermOver;
-
-impl TermOver {
-    /// The name for metrics and events.
-    pub fn label(self) -> &'static str {
-        "TermOver"
-    }
-}
 
 impl Term {
     /// A term that nobody can lose, for a daemon without an election. It is over when `stop` is.
@@ -118,9 +111,25 @@ impl Term {
         valid_until.is_none_or(|until| self.inner.clock.now() < until)
     }
 
-    /// Ties a client to this term.
-    pub fn fence<C>(&self, client: C) -> Fenced<C> {
-        Fenced { client, term: self.clone() }
+    /// Asks [`may_write`](Self::may_write) whenever it is asked.
+    pub fn permit(&self) -> Permit {
+        let term = self.clone();
+        Arc::new(move || term.may_write())
+    }
+
+    /// Does something unless the term is lost meanwhile. A call that is still in flight then is given up: another replica
+    /// may be calling by then.
+    pub async fn until_lost<F: Future>(&self, work: F) -> Result<F::Output, TermOver> {
+        tokio::select! {
+            biased;
+            output = work => Ok(output),
+            () = self.lost() => Err(TermOver),
+        }
+    }
+
+    /// Ties a client to this term. It is asked for before each use, and asks itself once more after its own waits.
+    pub fn fence<C: Permitted>(&self, client: C) -> Fenced<C> {
+        Fenced { client: client.permitted(self.permit()), term: self.clone() }
     }
 
     /// Begins to serve the term, unless it is over.
@@ -222,6 +231,13 @@ mod tests {
 
     const TEN: Duration = Duration::from_secs(10);
 
+    /// A client that waits for nothing.
+    impl Permitted for &str {
+        fn permitted(self, _: Permit) -> Self {
+            self
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn r52_the_right_to_write_ends_by_the_clock_even_if_no_elector_runs() {
         let clock = Clock::system();
@@ -278,7 +294,7 @@ mod tests {
         let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
         term.lose();
         term.lost().await;
-        assert_eq!(term.fence(()).use_now(), Err(TermOver));
-        assert_eq!(TermOver.label(), "TermOver");
+        assert!(!term.permit()());
+        assert_eq!(term.fence("client").use_now(), Err(TermOver));
     }
 }

@@ -12,7 +12,7 @@ use crate::cluster::error::ApiErrorKind;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{CsiStorageCapacity, PersistentVolume, ReferenceGrant, VolumeAttachment};
 use crate::cluster::patch::{Guard, Patch, add_finalizer, status_changes};
-use crate::process::chain;
+use crate::process::{Clock, Permitted as _, chain};
 use crate::telemetry::Meter;
 
 async fn api(server: &Server) -> (Api, Meter) {
@@ -94,12 +94,14 @@ async fn refusals_keep_their_class_their_words_and_their_retry_after() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_gets_no_answer_ends_and_frees_its_slot() {
     let server = Server::new(|_| Answer::Silence);
-    let (api, _) = api(&server).await;
+    let options = ApiOptions { max_in_flight: 1, ..ApiOptions::default() };
+    let api = Api::new(server.clients().await.work, &options, Meter::new());
     let start = tokio::time::Instant::now();
     let error = api.get::<VolumeAttachment>(&ObjectName::cluster("a")).await.unwrap_err();
     assert_eq!((error.kind(), start.elapsed().as_secs()), (ApiErrorKind::Timeout, 30));
     assert_eq!(chain(&error), "cannot get volumeattachments \"a\": no answer within 30s");
-    assert_eq!(api.free_slots(), ApiOptions::default().max_in_flight);
+    api.get::<VolumeAttachment>(&ObjectName::cluster("b")).await.unwrap_err();
+    assert_eq!((server.seen().len(), start.elapsed().as_secs()), (2, 60));
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,9 +117,28 @@ async fn no_more_requests_are_in_flight_than_allowed() {
         });
     }
     pass(Duration::from_secs(1)).await;
-    assert_eq!((server.seen().len(), api.free_slots()), (3, 0));
+    assert_eq!(server.seen().len(), 3);
     pass(Duration::from_secs(5)).await;
     assert_eq!(server.seen().len(), 6);
+}
+
+/// R52: a process that was frozen past its lease wakes with all that had waited for a slot.
+#[tokio::test(start_paused = true)]
+async fn r52_a_request_that_waited_past_the_end_of_its_term_is_not_sent() {
+    let server = Server::new(|_| Answer::Silence);
+    let options = ApiOptions { max_in_flight: 1, timeout: Duration::from_secs(5) };
+    let clock = Clock::system();
+    let ends = clock.now() + Duration::from_secs(3);
+    let api = Api::new(server.clients().await.work, &options, Meter::new());
+    let api = api.permitted(Arc::new(move || clock.now() < ends));
+    let (first, second) = (ObjectName::cluster("a"), ObjectName::cluster("b"));
+    let (in_time, late) =
+        futures::future::join(api.get::<VolumeAttachment>(&first), api.get::<VolumeAttachment>(&second)).await;
+    assert_eq!(in_time.unwrap_err().kind(), ApiErrorKind::Timeout);
+    let late = late.unwrap_err();
+    assert_eq!((late.kind(), late.is_transient()), (ApiErrorKind::NotPermitted, false));
+    assert_eq!(chain(&late), "cannot get volumeattachments \"b\": the leadership term ended before it was sent");
+    assert_eq!(server.seen().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::{Answer, Seen, Server, pass, status};
 use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::event_book::{EventKind, EventTarget};
-use crate::cluster::events::{EventRecorder, EventSource, Permit};
-use crate::process::{Clock, Entropy, TaskEnds, Tasks};
+use crate::cluster::events::{EventRecorder, EventSource};
+use crate::process::{Clock, Entropy, Permit, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 
 struct Running {

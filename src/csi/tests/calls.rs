@@ -10,6 +10,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::fixture::Bench;
 use crate::csi::{CsiOptions, Driver, RpcError, code_name};
+use crate::process::Permitted as _;
 use crate::proto;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -211,6 +212,19 @@ async fn a_status_whose_details_are_garbage_is_still_the_drivers() {
         let error = publish(&driver).await.unwrap_err();
         assert_eq!(error.code, code, "{error}");
     }
+}
+
+/// R52: whoever may no longer write sends nothing, though it was allowed to begin.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_no_longer_permitted_once_it_could_be_sent_is_not_sent() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    let client = driver.client.clone().permitted(Arc::new(|| false));
+    let error = client.controller_publish_volume(publish_request()).await.unwrap_err();
+    assert_eq!((error.code, bench.calls("ControllerPublishVolume")), (Code::Cancelled, 0), "{error}");
+    let client = driver.client.clone().permitted(Arc::new(|| true));
+    client.controller_publish_volume(publish_request()).await.unwrap();
+    assert_eq!(bench.calls("ControllerPublishVolume"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,7 +59,11 @@ impl From<TermOver> for Stop {
 
 impl<E: Into<AttemptError>> From<E> for Stop {
     fn from(error: E) -> Self {
-        Self::Failed(error.into())
+        let error: AttemptError = error.into();
+        if error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotPermitted) {
+            return Self::TermOver;
+        }
+        Self::Failed(error)
     }
 }
 

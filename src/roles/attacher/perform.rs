@@ -113,12 +113,11 @@ pub(super) async fn unpublish(desk: &Desk, unpublish: Unpublish, secret: Option<
     Ok(())
 }
 
-/// A call that is still in flight when the lease is lost is given up: another replica may be calling by then.
+/// A failure that comes when the term is over is nobody's to tell any more; it may be that nothing was sent.
 async fn during_term<T>(desk: &Desk, call: impl Future<Output = Result<T, RpcError>>) -> Result<T, Stop> {
-    tokio::select! {
-        biased;
-        answer = call => Ok(answer?),
-        () = desk.term.lost() => Err(Stop::TermOver),
+    match desk.term.until_lost(call).await? {
+        Err(_) if !desk.term.may_write() => Err(Stop::TermOver),
+        answer => Ok(answer?),
     }
 }
 

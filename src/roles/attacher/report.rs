@@ -1,14 +1,14 @@
 //! Tells of failures and successes: the attachment's status, Kubernetes Events, metrics, one log line.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::cluster::VolumeError;
-use crate::cluster::{EventKind, EventTarget, Permit, patch};
+use crate::cluster::{EventKind, EventTarget, patch};
 use crate::process::Chain;
 use crate::queue::{Cause, Outcome, Ticket};
 use crate::telemetry::{Meter, names};
@@ -202,15 +202,8 @@ impl Desk {
         if !self.section.events {
             return;
         }
-        let term = self.term.clone();
-        let permit: Permit = Arc::new(move || term.may_write());
-        let attachment = EventTarget {
-            api_version: "storage.k8s.io/v1".into(),
-            kind: "VolumeAttachment".into(),
-            namespace: None,
-            name: objects.attachment.name.clone(),
-            uid: objects.attachment.uid.clone(),
-        };
+        let permit = self.term.permit();
+        let attachment = EventTarget::of(objects.object.as_ref());
         self.events.record(&attachment, kind, reason, note, permit.clone());
         let claim = objects.volume.as_ref().and_then(|volume| volume.spec.claim_ref.as_ref());
         if let Some(claim) = claim {

@@ -17,7 +17,7 @@ use super::decide::Place;
 use super::desk::Awaited;
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
-use super::perform::{during_term, read, save_intent, take_claim};
+use super::perform::{read, save_intent, take_claim};
 use super::progress::{Made, Phase};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
@@ -146,7 +146,7 @@ impl Attempt<'_> {
         self.note();
         let asked = request.to_proto(self.secrets.clone().unwrap_or_default());
         self.tell_begins();
-        let call = during_term(&desk.term, client.create_volume(asked));
+        let call = desk.term.until_lost(client.create_volume(asked));
         let mut call = std::pin::pin!(call);
         let answer = tokio::select! {
             biased;
@@ -255,7 +255,7 @@ impl Attempt<'_> {
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
-        let answer = during_term(&desk.term, client.delete_volume(asked)).await?;
+        let answer = desk.term.until_lost(client.delete_volume(asked)).await?;
         self.operation = None;
         let handle = volume_id.to_owned();
         answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
@@ -397,7 +397,7 @@ impl Attempt<'_> {
                 parameters: request.parameters.clone().into_iter().collect(),
                 accessible_topology: place.map(Term::to_proto),
             };
-            match during_term(&desk.term, client.get_capacity(asked)).await? {
+            match desk.term.until_lost(client.get_capacity(asked)).await? {
                 Ok(answer) => answers.push(answer),
                 Err(error) => {
                     warn!(error = %error, "cannot see how much room there is: trying without");

@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
-use crate::csi::RpcError;
-use crate::election::Term;
 
 use super::claim::Claim;
 use super::decide::SourceStep;
@@ -107,18 +105,6 @@ pub(super) async fn refresh(desk: &Desk, seen: &Claim) -> Result<bool, Stop> {
 
 fn is_newer<K: Cached>(cache: &Cache<K>, name: &ObjectName, seen: &K) -> bool {
     cache.get(name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version)
-}
-
-/// A call that is still in flight when the lease is lost is given up: another replica may be calling by then.
-pub(super) async fn during_term<T>(
-    term: &Term,
-    call: impl Future<Output = Result<T, RpcError>>,
-) -> Result<Result<T, RpcError>, Stop> {
-    tokio::select! {
-        biased;
-        answer = call => Ok(answer),
-        () = term.lost() => Err(Stop::TermOver),
-    }
 }
 
 /// Reads what may not be there.

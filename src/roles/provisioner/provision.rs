@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::cluster::{ObjectName, PersistentVolume, StorageClass, VolumeAttributesClass};
+use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, StorageClass, VolumeAttributesClass};
 use crate::csi::OperationGuard;
 use crate::election::TermOver;
 use crate::queue::{Outcome, Ticket};
@@ -55,7 +55,11 @@ impl From<TermOver> for Stop {
 
 impl<E: Into<AttemptError>> From<E> for Stop {
     fn from(error: E) -> Self {
-        Self::Failed(error.into())
+        let error: AttemptError = error.into();
+        if error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotPermitted) {
+            return Self::TermOver;
+        }
+        Self::Failed(error)
     }
 }
 

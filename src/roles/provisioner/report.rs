@@ -3,12 +3,11 @@
 //! People hear of changes: the Go sidecar tells of every attempt, and says the same of each. What is ignored is no failure.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::cluster::{EventKind, EventTarget, ObjectName, Permit, PersistentVolume};
+use crate::cluster::{EventKind, EventTarget, ObjectName, PersistentVolume};
 use crate::queue::{Outcome, Ticket};
 use crate::telemetry::{Meter, names};
 
@@ -239,11 +238,6 @@ impl Desk {
         self.hints.deleted((!places.is_empty()).then_some(&places));
     }
 
-    fn permit(&self) -> Permit {
-        let term = self.term.clone();
-        Arc::new(move || term.may_write())
-    }
-
     fn tell_claim(&self, claim: &Claim, kind: EventKind, reason: &str, note: &str) {
         if self.section.events == EventsChoice::None {
             return;
@@ -255,7 +249,7 @@ impl Desk {
             name: claim.key.name.name().to_owned(),
             uid: claim.key.uid.to_string(),
         };
-        self.events.record(&target, kind, reason, note, self.permit());
+        self.events.record(&target, kind, reason, note, self.term.permit());
     }
 
     fn tell_volume(&self, volume: &PersistentVolume, reason: &str, note: &str) {
@@ -269,6 +263,6 @@ impl Desk {
             name: ObjectName::of(volume).name().to_owned(),
             uid: volume.metadata.uid.as_deref().unwrap_or_default().to_owned(),
         };
-        self.events.record(&target, EventKind::Warning, reason, note, self.permit());
+        self.events.record(&target, EventKind::Warning, reason, note, self.term.permit());
     }
 }

@@ -13,7 +13,7 @@ use crate::process::Chain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::provisioner::desk::Desk;
-use crate::roles::provisioner::perform::{during_term, read_secret};
+use crate::roles::provisioner::perform::read_secret;
 use crate::roles::provisioner::provision::Stop as ProvisionStop;
 use crate::roles::provisioner::refusal::AttemptError;
 use crate::roles::provisioner::secrets::{DeletionSecret, SecretReference, for_deletion};
@@ -40,7 +40,11 @@ impl From<crate::election::TermOver> for Stop {
 
 impl<E: Into<DeletionError>> From<E> for Stop {
     fn from(error: E) -> Self {
-        Self::Failed(error.into())
+        let error: DeletionError = error.into();
+        if error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotPermitted) {
+            return Self::TermOver;
+        }
+        Self::Failed(error)
     }
 }
 
@@ -277,10 +281,7 @@ impl Attempt<'_> {
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: csi.volume_handle.clone(), secrets };
-        match during_term(&desk.term, client.delete_volume(asked)).await {
-            Ok(answer) => answer?,
-            Err(_) => return Err(Stop::TermOver),
-        };
+        desk.term.until_lost(client.delete_volume(asked)).await??;
         self.operations = None;
         desk.deleted.note(volume.metadata.uid.as_deref().unwrap_or_default());
         info!(volume = csi.volume_handle, "deleted the volume");
