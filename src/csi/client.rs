@@ -131,6 +131,9 @@ impl Client {
         &self.route
     }
 
+    /// The path of `ControllerPublishVolume`, as an [`RpcError`] names it.
+    pub const PUBLISH: &'static str = "/csi.v1.Controller/ControllerPublishVolume";
+
     /// The same client with another deadline for each call.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {

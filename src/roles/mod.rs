@@ -8,11 +8,13 @@ pub mod provisioner;
 pub mod queues;
 pub mod reconciler;
 pub mod role;
+pub mod uids;
 pub mod wiring;
 
 use crate::config::RoleSection;
 
 pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
+pub use uids::Uids;
 pub use wiring::{Wired, Wiring};
 
 /// What each role's block in the configuration may hold.

@@ -10,7 +10,8 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::objects;
-use crate::world::World;
+use crate::supplier::figure;
+use crate::world::{World, asked};
 
 #[tokio::test]
 async fn r5_r6_an_attach_is_one_publish_and_a_detach_one_unpublish() {
@@ -212,11 +213,16 @@ async fn a_driver_without_publish_has_its_attachments_confirmed_without_a_call()
         profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
     })
     .await;
-    let _daemon = world.daemon(json!({})).await;
+    let daemon = world.daemon(json!({})).await;
     // Not even a node is needed.
     let volume = world.volume("pv").await;
     let attachment = world.attach(&volume, &world.name("nowhere")).await;
     let object = world.attached(&attachment).await;
+    let took = "csi_control_plane_attachment_duration_seconds_count";
+    asked("the attach in the figures", async || {
+        figure(&world.metrics(&daemon).await, took, &["operation=\"attach\""]).filter(|count| *count > 0.5)
+    })
+    .await;
     assert_eq!(object.finalizers(), Vec::<String>::new());
     let volume_object: PersistentVolume = world.until(&volume, "there", |_| true).await;
     assert!(!volume_object.finalizers().contains(&world.finalizer()));

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tonic::Code;
 
@@ -54,6 +54,51 @@ async fn a_volume_that_cannot_be_attached_again_is_not_shown_as_attached_any_mor
     world.driver().clear_faults();
     world.attached(&attachment).await;
     assert!(world.is_published(&volume, &node));
+}
+
+/// The record that a volume is attached may only be withdrawn on the driver's own word, twice: it shows the volume without the
+/// node, and refuses for good to attach it again. Anything less may leave the volume attached to two nodes.
+#[tokio::test]
+async fn a_volume_that_the_driver_only_leaves_out_stays_recorded_as_attached() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Internal, "out of sorts")));
+    let omitted = BTreeSet::from([world.handle(&volume)]);
+    world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::OmitVolumes(omitted))));
+    let failed = world.failed(&attachment, "out of sorts").await;
+    assert!(world.is_published(&volume, &node));
+    assert!(failed.status.unwrap().attached, "what is not listed may well be attached");
+}
+
+#[tokio::test]
+async fn a_lost_volume_stays_recorded_as_attached_until_the_driver_refuses_it_for_good() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Unavailable, "starting")));
+    assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
+    let failed = world.failed(&attachment, "starting").await;
+    assert!(failed.status.unwrap().attached, "the attempt may have had its effect");
+    world.driver().clear_faults();
+    world.driver_until("published again", |_| world.is_published(&volume, &node)).await;
+}
+
+#[tokio::test]
+async fn a_lost_volume_that_the_driver_is_not_asked_to_attach_stays_recorded_as_attached() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
+    assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
+    let failed = world.failed(&attachment, "has not registered any driver").await;
+    assert!(failed.status.unwrap().attached, "nobody asked the driver");
 }
 
 #[tokio::test]

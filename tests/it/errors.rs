@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::logs;
 use crate::supplier::figure;
-use crate::world::{World, bounded};
+use crate::world::{World, asked, bounded};
 
 /// Short enough to wait for, and longer than a busy machine takes for a call that does not hang.
 const DEADLINE: &str = "2s";
@@ -331,4 +331,28 @@ async fn the_status_tells_what_runs() {
         }
     };
     bounded("the status tells of tasks, of the last pass and of the call", told).await;
+}
+
+#[tokio::test]
+async fn an_attachment_that_is_gone_when_its_attempt_fails_does_not_stay_in_the_figures() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    let hang = Fault::on(Method::ControllerPublishVolume, Action::Hang).volume(&world.handle(&volume));
+    world.driver().inject(hang);
+    let attachment = world.attach(&volume, &node).await;
+    world.driver_until("asked", |_| world.publishes(&volume).len() == 1).await;
+    // By force, as somebody may who has given up on it.
+    world.detach(&attachment).await;
+    world.drop_finalizer::<VolumeAttachment>(&attachment, 0).await;
+    world.gone::<VolumeAttachment>(&attachment).await;
+    let ended = "csi_sidecar_operations_seconds_count";
+    asked("the end of the call", async || figure(&world.metrics(&daemon).await, ended, &["DeadlineExceeded"])).await;
+    // The next attachment's end comes after this one's account was closed.
+    let next = world.volume("next").await;
+    world.attached(&world.attach(&next, &node).await).await;
+    let failing = "csi_control_plane_attachments_failing";
+    for operation in ["\"attach\"", "\"detach\""] {
+        assert_eq!(figure(&world.metrics(&daemon).await, failing, &[operation]), Some(0.0), "{operation}");
+    }
 }

@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::fixture::Bench;
-use crate::csi::{CsiOptions, Driver, RpcError, code_name};
+use crate::csi::{Client, CsiOptions, Driver, RpcError, code_name};
 use crate::process::Permitted as _;
 use crate::proto;
 
@@ -84,7 +84,7 @@ async fn all_seventeen_codes_arrive_with_message_label_and_metric() {
         bench.script().refuse.insert("ControllerPublishVolume", (code, "disk\nis gone".into()));
         let error = publish(&driver).await.unwrap_err();
         assert_eq!(error.code, code);
-        assert_eq!(error.method, "/csi.v1.Controller/ControllerPublishVolume");
+        assert_eq!(error.method, Client::PUBLISH);
         assert_eq!(error.to_string(), format!("rpc error: code = {} desc = disk\nis gone", code_name(code)));
     }
     let metrics = bench.meter.render();

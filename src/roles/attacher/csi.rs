@@ -96,7 +96,8 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
     match outcome {
         Ok(()) => Outcome::Settled,
         Err(Stop::TermOver) => Outcome::Retry { cap: None },
-        Err(Stop::CacheBehind) => Outcome::RetryAfter(CATCH_UP),
+        Err(Stop::CacheBehind) if ticket.age() < LAG_PATIENCE => Outcome::RetryAfter(CATCH_UP),
+        Err(Stop::CacheBehind) => Outcome::Retry { cap: None },
         // The watch has yet to say so. Nobody reads the errors of an object that is gone.
         Err(Stop::Failed(error)) if error.says_gone() => {
             ticket.note(error.message());
@@ -174,7 +175,7 @@ impl Attempt<'_> {
                 {
                     return Ok(());
                 }
-                let context = perform::publish(self.desk, *publish, self.done.secret.as_ref()).await?;
+                let context = perform::publish(self.desk, now, *publish, self.done.secret.as_ref()).await?;
                 self.operation = None;
                 self.done.published = Some(context);
                 Ok(())

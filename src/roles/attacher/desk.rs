@@ -1,7 +1,6 @@
 //! What every ticket of a term shares, and the view of one attachment as read from the caches.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::cluster::{Api, Cache, EventRecorder, ObjectName};
 use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
@@ -9,6 +8,7 @@ use crate::csi::{Client, VolumeOperations};
 use crate::election::{Fenced, Term};
 use crate::process::Clock;
 use crate::queue::Ticket;
+use crate::roles::Uids;
 use crate::telemetry::TraceContext;
 
 use super::attachment::{Attachment, Source};
@@ -51,34 +51,16 @@ pub struct Desk {
     pub reporter: Reporter,
     /// Time.
     pub clock: Clock,
-    /// The attachments and volumes that the API has confirmed during the term.
-    pub confirmed: Confirmed,
+    /// The uids of the attachments and volumes that the API itself has shown during the term.
+    ///
+    /// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
+    /// detached, released, and somebody created anew. Within a term only we take our finalizer away, so once is enough.
+    pub confirmed: Uids,
+    /// The uids of the attachments whose volume the driver shows, twice by now, without their node, and was not asked to
+    /// publish since: a call that may have had its effect makes what it showed before worth nothing.
+    pub lost: Uids,
     /// Whether the attachments were listed since the term began.
     pub relisted: tokio::sync::OnceCell<()>,
-}
-
-/// The uids of the attachments and volumes that the API itself has shown during the term.
-///
-/// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
-/// detached, released, and somebody created anew. Within a term only we take our finalizer away, so once is enough.
-#[derive(Debug, Default)]
-pub struct Confirmed(Mutex<BTreeSet<String>>);
-
-impl Confirmed {
-    /// The API has shown this attachment or volume.
-    pub fn note(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
-    }
-
-    /// Whether the API has shown this attachment or volume.
-    pub fn has(&self, uid: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
-    }
-
-    /// The attachment or volume is released.
-    pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-    }
 }
 
 /// Shared handles to the objects that one decision was made from.

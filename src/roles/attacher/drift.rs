@@ -48,8 +48,22 @@ struct Suspect {
     uid: String,
     version: String,
     direction: Direction,
+    /// How often in a row.
     seen: u32,
+    /// The least that was said of it in that row.
+    says: Says,
     patience: u32,
+}
+
+/// What a listing says of an attachment's volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    /// It is published to the node.
+    Published,
+    /// It is there, and not published to the node: the driver's own word.
+    NotPublished,
+    /// Nothing: the volume is not listed. It may be gone; or the driver has left it out, and it is published all the same.
+    Unlisted,
 }
 
 /// A mismatch that has been confirmed: force the attachment's operation.
@@ -59,18 +73,19 @@ pub struct Drift {
     pub name: String,
     /// What is to be done again.
     pub direction: Direction,
-    /// What the driver says.
-    pub published: bool,
+    /// What the driver says, in each of the listings.
+    pub says: Says,
 }
 
 /// Whether the driver and the record disagree: `Some(what the driver says)` if they do.
-pub fn mismatch(record: &Record, snapshot: &Snapshot) -> Option<bool> {
-    let published = match snapshot.volumes.get(&record.volume_handle) {
+pub fn mismatch(record: &Record, snapshot: &Snapshot) -> Option<Says> {
+    let says = match snapshot.volumes.get(&record.volume_handle) {
         Some(PublishedOn::Unknown) => return None,
-        Some(PublishedOn::Nodes(nodes)) => nodes.contains(&record.node_id),
-        None => false,
+        Some(PublishedOn::Nodes(nodes)) if nodes.contains(&record.node_id) => Says::Published,
+        Some(PublishedOn::Nodes(_)) => Says::NotPublished,
+        None => Says::Unlisted,
     };
-    (published != record.attached).then_some(published)
+    ((says == Says::Published) != record.attached).then_some(says)
 }
 
 impl Suspects {
@@ -88,20 +103,22 @@ impl Suspects {
         let mut before = std::mem::take(&mut self.by_name);
         let mut confirmed = Vec::new();
         for record in records {
-            let Some(published) = mismatch(record, snapshot).filter(|_| !record.busy) else { continue };
+            let Some(says) = mismatch(record, snapshot).filter(|_| !record.busy) else { continue };
             let mut suspect = before
                 .remove(&record.name)
                 .filter(|s| s.uid == record.version.0 && s.direction == record.direction)
-                .unwrap_or_else(|| Suspect::new(record));
+                .unwrap_or_else(|| Suspect::new(record, says));
             if suspect.version != record.version.1 {
                 suspect.version.clone_from(&record.version.1);
                 suspect.seen = 0;
             }
+            // Two listings that disagree about why say no more than the weaker of them.
+            suspect.says = if suspect.seen == 0 || suspect.says == says { says } else { Says::Unlisted };
             suspect.seen += 1;
             if suspect.seen >= suspect.patience {
                 suspect.seen = 0;
                 suspect.patience = (suspect.patience * 2).min(MAX_PATIENCE);
-                confirmed.push(Drift { name: record.name.clone(), direction: record.direction, published });
+                confirmed.push(Drift { name: record.name.clone(), direction: record.direction, says: suspect.says });
             }
             self.by_name.insert(record.name.clone(), suspect);
         }
@@ -120,12 +137,13 @@ impl Suspects {
 }
 
 impl Suspect {
-    fn new(record: &Record) -> Self {
+    fn new(record: &Record, says: Says) -> Self {
         Self {
             uid: record.version.0.clone(),
             version: record.version.1.clone(),
             direction: record.direction,
             seen: 0,
+            says,
             patience: FIRST_PATIENCE,
         }
     }
@@ -139,7 +157,7 @@ mod tests {
     use std::time::Duration;
 
     /// What is recorded, what is listed (nothing, no status, these nodes), what the driver is taken to say, and why.
-    type Case = (bool, Option<Option<&'static [&'static str]>>, Option<bool>, &'static str);
+    type Case = (bool, Option<Option<&'static [&'static str]>>, Option<Says>, &'static str);
 
     fn snapshot(volumes: &[(&str, Option<&[&str]>)]) -> Snapshot {
         let volumes = volumes
@@ -190,11 +208,11 @@ mod tests {
     fn a_mismatch_is_what_the_driver_and_the_record_disagree_on() {
         let cases: &[Case] = &[
             (true, Some(Some(&["node-1"])), None, "both say attached"),
-            (true, Some(Some(&[])), Some(false), "detached behind Kubernetes' back (R19)"),
-            (true, Some(Some(&["node-2"])), Some(false), "published elsewhere"),
-            (true, None, Some(false), "not listed at all"),
+            (true, Some(Some(&[])), Some(Says::NotPublished), "detached behind Kubernetes' back (R19)"),
+            (true, Some(Some(&["node-2"])), Some(Says::NotPublished), "published elsewhere"),
+            (true, None, Some(Says::Unlisted), "not listed at all"),
             (true, Some(None), None, "no status says nothing (R21, issue 416)"),
-            (false, Some(Some(&["node-1"])), Some(true), "published, but recorded as detached"),
+            (false, Some(Some(&["node-1"])), Some(Says::Published), "published, but recorded as detached"),
             (false, Some(Some(&[])), None, "both say detached"),
             (false, None, None, "not listed and not attached"),
         ];
@@ -209,8 +227,22 @@ mod tests {
         let (mut suspects, gone) = (Suspects::of_term(now()), snapshot(&[("vol-1", Some(&[]))]));
         let records = [record(true, Direction::Attach)];
         assert_eq!(suspects.compare(&gone, &records), []);
-        let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, published: false };
+        let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, says: Says::NotPublished };
         assert_eq!(suspects.compare(&gone, &records), [confirmed]);
+    }
+
+    #[test]
+    fn a_volume_that_one_of_two_listings_leaves_out_is_not_said_to_be_unpublished() {
+        let (gone, omitted) = (snapshot(&[("vol-1", Some(&[]))]), snapshot(&[]));
+        let records = [record(true, Direction::Attach)];
+        for (first, second) in [(&gone, &omitted), (&omitted, &gone), (&omitted, &omitted)] {
+            let mut suspects = Suspects::of_term(now());
+            assert_eq!(suspects.compare(first, &records), []);
+            assert_eq!(suspects.compare(second, &records)[0].says, Says::Unlisted);
+            // What was left out before says nothing of the listings after the repair.
+            let again: Vec<Drift> = (0..4).flat_map(|_| suspects.compare(&gone, &records)).collect();
+            assert_eq!(again[0].says, Says::NotPublished);
+        }
     }
 
     #[test]

@@ -85,6 +85,7 @@ async fn save_intent(desk: &Desk, now: &Objects, intent: &Intent) -> Result<(), 
 /// Publishes the volume and returns the publish context.
 pub(super) async fn publish(
     desk: &Desk,
+    now: &Objects,
     publish: Publish,
     secret: Option<&Secret>,
 ) -> Result<BTreeMap<String, String>, Stop> {
@@ -97,8 +98,13 @@ pub(super) async fn publish(
         volume_context: publish.volume_context.into_iter().collect(),
     };
     let client = desk.driver.use_now()?;
-    let answer = during_term(desk, client.controller_publish_volume(request)).await?;
-    Ok(answer.publish_context.into_iter().collect())
+    // From here on the volume may be there again, whatever the driver has shown before; unless it says that it isn't.
+    let was_lost = desk.lost.forget(&now.attachment.uid);
+    let answer = during_term(desk, client.controller_publish_volume(request)).await;
+    if was_lost && matches!(&answer, Err(Stop::Failed(error)) if error.refuses_publish()) {
+        desk.lost.note(&now.attachment.uid);
+    }
+    Ok(answer?.publish_context.into_iter().collect())
 }
 
 /// Unpublishes the volume.
@@ -201,7 +207,11 @@ pub(super) async fn confirm(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     let api = desk.api.use_now()?;
     let name = ObjectName::cluster(&now.attachment.name);
     let found: VolumeAttachment = api.get(&name).await.map_err(AttemptError::Confirm)?;
-    desk.confirmed.note(found.metadata.uid.as_deref().unwrap_or_default());
+    if found.metadata.uid.as_deref() != Some(&now.attachment.uid) {
+        // A namesake. The cache takes it in only from its own watch, so another look would see no more than this one did.
+        return Err(Stop::CacheBehind);
+    }
+    desk.confirmed.note(&now.attachment.uid);
     desk.known.attachments.absorb(found);
     Ok(true)
 }

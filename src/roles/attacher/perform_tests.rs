@@ -3,67 +3,153 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tonic::Code;
 
 use super::*;
 use crate::cluster::{Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, EventRecorder, EventSource};
 use crate::csi::{Csi, CsiOptions};
 use crate::election::Term;
 use crate::process::{Clock, Entropy, Tasks};
+use crate::proto::VolumeCapability;
+use crate::roles::Uids;
 use crate::roles::attacher::AttacherSection;
 use crate::roles::attacher::attachment::Attachment;
 use crate::roles::attacher::decide::Rules;
 use crate::roles::attacher::desk::Known;
 use crate::roles::attacher::report::Reporter;
-use crate::sandbox::driver::Profile;
+use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::network::Network;
-use crate::sandbox::stage::{Ground, Stage};
+use crate::sandbox::stage::{ADMIN_TOKEN, Ground, Stage};
 use crate::telemetry::Meter;
+
+/// A desk over a sandbox.
+struct Office {
+    stage: Stage,
+    api: Api,
+    desk: Desk,
+    _tasks: Tasks,
+}
+
+impl Office {
+    async fn new(term: impl FnOnce(Clock) -> Term) -> Self {
+        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
+        let stage =
+            Stage::set(Ground::Network(Network::new()), Profile::default(), clock, entropy.clone()).await.unwrap();
+        let csi = Csi::new(stage.driver_dial("me"), CsiOptions::default(), meter.clone(), clock, entropy.clone());
+        let (tasks, _ends) = Tasks::new("test");
+        tasks.spawn("csi", csi.clone().run());
+        let driver = csi.state().wait_for(|state| state.ready().is_some()).await.unwrap().ready().unwrap().clone();
+        let token = Some(ADMIN_TOKEN.to_owned());
+        let access = ClusterAccess::Endpoint { dial: stage.api_dial("me"), token };
+        let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
+        let api = Api::new(clients.work, &ApiOptions::default(), meter.clone());
+        let source = EventSource { component: driver.name.clone(), instance: "me".into() };
+        let (caches, term) = (Caches::new(), term(clock));
+        let rules = Rules {
+            driver: driver.name.clone(),
+            finalizer: names::finalizer(&driver.name),
+            publish_readonly: true,
+            multi_writer: true,
+            default_fs_type: String::new(),
+        };
+        let desk = Desk {
+            rules,
+            section: AttacherSection::default(),
+            known: Known { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() },
+            term: term.clone(),
+            api: term.fence(api.clone()),
+            driver: term.fence(driver.client.clone()),
+            operations: driver.operations.clone(),
+            events: EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy),
+            reporter: Reporter::new(meter, driver.name.clone()),
+            clock,
+            relisted: tokio::sync::OnceCell::new(),
+            confirmed: Uids::default(),
+            lost: Uids::default(),
+        };
+        Self { stage, api, desk, _tasks: tasks }
+    }
+
+    async fn of_permanent_term() -> Self {
+        Self::new(|clock| Term::permanent(&tokio_util::sync::CancellationToken::new(), clock)).await
+    }
+
+    /// What a cache says of an attachment.
+    fn seen(&self, uid: &str) -> Objects {
+        let object: VolumeAttachment = serde_json::from_value(json!({
+            "metadata": { "name": "csi-1", "uid": uid, "finalizers": [self.desk.rules.finalizer] },
+            "spec": self.spec(),
+        }))
+        .unwrap();
+        let attachment = Attachment::parse(&object, &self.desk.rules.finalizer);
+        Objects { attachment, object: Arc::new(object), volume: None, node: None }
+    }
+
+    fn spec(&self) -> Value {
+        json!({
+            "attacher": self.desk.rules.driver, "nodeName": "node-1", "source": { "persistentVolumeName": "pv-1" },
+        })
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn r52_a_status_that_may_not_be_written_any_more_ends_the_attempt() {
-    let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
-    let stage = Stage::set(Ground::Network(Network::new()), Profile::default(), clock, entropy.clone()).await.unwrap();
-    let csi = Csi::new(stage.driver_dial("me"), CsiOptions::default(), meter.clone(), clock, entropy.clone());
-    let (tasks, _ends) = Tasks::new("test");
-    tasks.spawn("csi", csi.clone().run());
-    let driver = csi.state().wait_for(|state| state.ready().is_some()).await.unwrap().ready().unwrap().clone();
-    let access = ClusterAccess::Endpoint { dial: stage.api_dial("me"), token: None };
-    let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
-    let api = Api::new(clients.work, &ApiOptions::default(), meter.clone());
-    let source = EventSource { component: driver.name.clone(), instance: "me".into() };
-    let (caches, term) = (Caches::new(), Term::lapsed(clock));
-    let rules = Rules {
-        driver: driver.name.clone(),
-        finalizer: names::finalizer(&driver.name),
-        publish_readonly: true,
-        multi_writer: true,
-        default_fs_type: String::new(),
-    };
-    let desk = Desk {
-        rules,
-        section: AttacherSection::default(),
-        known: Known { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() },
-        term: term.clone(),
-        api: term.fence(api.clone()),
-        driver: term.fence(driver.client.clone()),
-        operations: driver.operations.clone(),
-        events: EventRecorder::new(api, source, meter.clone(), clock, entropy),
-        reporter: Reporter::new(meter, driver.name.clone()),
-        clock,
-        relisted: tokio::sync::OnceCell::new(),
-        confirmed: crate::roles::attacher::desk::Confirmed::default(),
-    };
-    let object: VolumeAttachment = serde_json::from_value(json!({
-        "metadata": { "name": "csi-1", "uid": "u1", "finalizers": [desk.rules.finalizer] },
-        "spec": { "attacher": driver.name, "nodeName": "node-1", "source": { "persistentVolumeName": "pv-1" } },
-    }))
-    .unwrap();
-    let attachment = Attachment::parse(&object, &desk.rules.finalizer);
-    let now = Objects { attachment, object: Arc::new(object), volume: None, node: None };
+    let office = Office::new(Term::lapsed).await;
+    let (desk, now) = (&office.desk, office.seen("u1"));
     let context = BTreeMap::from([("path".to_owned(), "/dev/a".to_owned())]);
-    assert!(matches!(record_attached(&desk, &now, &context).await, Err(Stop::TermOver)));
-    assert!(matches!(record_detached(&desk, &now).await, Err(Stop::TermOver)));
-    assert!(matches!(release(&desk, &now).await, Err(Stop::TermOver)));
-    assert_eq!(stage.api.audit().entries().len(), 0);
-    stage.strike().await;
+    assert!(matches!(record_attached(desk, &now, &context).await, Err(Stop::TermOver)));
+    assert!(matches!(record_detached(desk, &now).await, Err(Stop::TermOver)));
+    assert!(matches!(release(desk, &now).await, Err(Stop::TermOver)));
+    assert_eq!(office.stage.api.audit().entries().len(), 0);
+    office.stage.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namesake_that_only_the_api_knows_is_waited_for_and_not_taken_for_what_the_cache_has() {
+    let office = Office::of_permanent_term().await;
+    let body = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+        "metadata": { "name": "csi-1" }, "spec": office.spec(),
+    });
+    let name = ObjectName::cluster("csi-1");
+    let made: VolumeAttachment = office.api.create(&name, &body).await.unwrap();
+    let uid = made.metadata.uid.as_deref().unwrap();
+    let (old, current) = (office.seen("of-its-former-life"), office.seen(uid));
+    assert!(matches!(confirm(&office.desk, &old).await, Err(Stop::CacheBehind)));
+    assert!(!office.desk.confirmed.has(uid), "nobody has looked at that one");
+    assert!(matches!(confirm(&office.desk, &current).await, Ok(true)));
+    assert!(matches!(confirm(&office.desk, &current).await, Ok(false)));
+    office.stage.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_driver_showed_is_worth_nothing_after_a_publish_that_it_did_not_refuse_for_good() {
+    let office = Office::of_permanent_term().await;
+    let now = office.seen("u1");
+    for (code, still_lost) in [
+        (Code::Internal, true),
+        (Code::NotFound, true),
+        (Code::Unavailable, false),
+        (Code::DeadlineExceeded, false),
+        (Code::Aborted, false),
+        (Code::ResourceExhausted, false),
+        (Code::Cancelled, false),
+    ] {
+        office.stage.driver.clear_faults();
+        office.stage.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::fail(code, "no")));
+        let wanted = || Publish {
+            volume_id: "vol-1".into(),
+            node_id: "node-1".into(),
+            capability: VolumeCapability::default(),
+            readonly: false,
+            volume_context: BTreeMap::new(),
+        };
+        office.desk.lost.note("u1");
+        publish(&office.desk, &now, wanted(), None).await.unwrap_err();
+        assert_eq!(office.desk.lost.has("u1"), still_lost, "{code:?}");
+        office.desk.lost.forget("u1");
+        publish(&office.desk, &now, wanted(), None).await.unwrap_err();
+        assert!(!office.desk.lost.has("u1"), "a refusal alone says nothing of where it is");
+    }
+    office.stage.strike().await;
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use thiserror::Error;
+use tonic::Code;
 
 use crate::cluster::{ApiError, ApiErrorKind, InTree};
-use crate::csi::RpcError;
 use crate::csi::volume::AccessModeError;
+use crate::csi::{Client, RpcError};
 use crate::process::chain;
 
 /// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
@@ -122,6 +123,31 @@ pub enum AttemptError {
     Confirm(#[source] ApiError),
 }
 
+/// Whether a failed publish or unpublish is the driver's last word: nothing goes on any more that may yet have its effect. The
+/// table of external-attacher's classifier (spec 2.7).
+pub fn is_final(code: Code) -> bool {
+    match code {
+        // `Ok` is no error: an answer that claims both has said nothing.
+        Code::Ok
+        | Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Unavailable
+        | Code::ResourceExhausted
+        | Code::Aborted => false,
+        Code::Unknown
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::FailedPrecondition
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::DataLoss
+        | Code::Unauthenticated => true,
+    }
+}
+
 impl AttemptError {
     /// A word for metrics and events.
     pub fn label(&self) -> &'static str {
@@ -141,6 +167,11 @@ impl AttemptError {
         }
     }
 
+    /// Whether the driver was asked to publish the volume, and has refused for good.
+    pub fn refuses_publish(&self) -> bool {
+        matches!(self, Self::Driver(error) if error.method == Client::PUBLISH && is_final(error.code))
+    }
+
     /// The text for `status`, a log line or an event: the error with its causes.
     pub fn message(&self) -> String {
         chain(self)
@@ -149,7 +180,7 @@ impl AttemptError {
     /// The numeric gRPC code for `attachError.errorCode`: present only if the driver answered (spec 2.7, I7).
     pub fn error_code(&self) -> Option<i32> {
         match self {
-            Self::Driver(error) => Some(error.code as i32),
+            Self::Driver(error) => Some(error.number()),
             _ => None,
         }
     }
@@ -188,5 +219,25 @@ impl AttemptError {
             Self::Driver(error) => error.retry_cap(),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Codes that leave open what became of the call.
+    const OPEN: [i32; 6] = [0, 1, 4, 8, 10, 14];
+
+    #[test]
+    fn a_publish_is_refused_by_the_drivers_last_word_on_it_and_by_nothing_else() {
+        for number in 0..17 {
+            let code = Code::from_i32(number);
+            assert_eq!(is_final(code), !OPEN.contains(&number), "{code:?}");
+            let of = |method| AttemptError::Driver(RpcError { method, code, message: "no".into() });
+            assert_eq!(of(Client::PUBLISH).refuses_publish(), is_final(code), "{code:?}");
+            assert!(!of("/csi.v1.Controller/ControllerUnpublishVolume").refuses_publish());
+        }
+        assert!(!AttemptError::Refused(Refusal::NodeMissing("node-1".into())).refuses_publish());
     }
 }

@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::cluster::VolumeError;
 use crate::cluster::{EventKind, EventTarget, patch};
 use crate::process::Chain;
-use crate::queue::{Cause, Outcome, Ticket};
+use crate::queue::{Outcome, Ticket};
 use crate::telemetry::{Meter, names};
 
 use super::attachment::{Attachment, Direction};
@@ -134,10 +134,22 @@ impl Desk {
             "attempt failed"
         );
         ticket.note(message.clone());
+        // By the watch it is gone: nobody reads what is said of it, and nothing would ever take it out of the figures again.
+        let is_gone = || self.find(&attachment.name).is_none_or(|now| now.attachment.uid != attachment.uid);
+        if is_gone() {
+            return Outcome::Forget;
+        }
         self.reporter.failed(&attachment.name, direction, error.label());
+        // The watch may have said so just before it was counted.
+        if is_gone() {
+            self.reporter.forget(&attachment.name);
+            return Outcome::Forget;
+        }
         let note = format!("cannot {} node {}: {message}", direction.preposition(), attachment.node);
         self.publish_events(objects, EventKind::Warning, reason(direction, false), &note);
-        let confirmed_gone = direction == Direction::Attach && ticket.causes().contains(Cause::Drift);
+        // The driver has shown twice that the volume is not there, and says itself that it will not be. Anything less may leave
+        // the volume attached, and the attach/detach controller would attach it elsewhere: two writers.
+        let confirmed_gone = error.refuses_publish() && self.lost.has(&attachment.uid);
         self.write_error(objects, error, &message, confirmed_gone).await;
         retry(error, self.section.retry.max)
     }
@@ -187,8 +199,7 @@ impl Desk {
             Direction::Detach => json!({ "detachError": { "message": message, "time": time } }),
         };
         if must_admit && let Value::Object(fields) = &mut status {
-            // The driver said twice that the volume is not there, and it could not be brought back: the record must not go
-            // on claiming that it is attached (spec 7, issues 215 and 697).
+            // The record must not go on claiming that it is attached (spec 7, issues 215 and 697).
             fields.insert("attached".to_owned(), Value::Bool(false));
         }
         let wrote = perform::patch_status(self, &now, &status, AttemptError::WriteError).await;

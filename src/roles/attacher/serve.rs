@@ -1,6 +1,6 @@
 //! One term of the attacher: queues, what feeds them, and the workers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::process::watch;
@@ -17,14 +17,14 @@ use crate::csi::{Driver, Snapshot};
 use crate::election::Term;
 use crate::process::{TaskEnds, Tasks};
 use crate::queue::{Activation, Backoff, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue};
-use crate::roles::queues;
 use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::{Uids, queues};
 
 use super::attachment::{Attachment, direction_of, epoch_of};
 use super::config::AttacherSection;
 use super::decide::{Progress, Rules, Step, next_step};
 use super::desk::{Desk, Known};
-use super::drift::{Record, Suspects};
+use super::drift::{Drift, Record, Says, Suspects, mismatch};
 use super::interest::{self, Wake};
 use super::report::Reporter;
 use super::{NAME, csi, trivial, volumes};
@@ -137,7 +137,8 @@ impl Attacher {
             reporter: Reporter::new(cx.meter.clone(), cx.driver.name.clone()),
             clock: cx.clock,
             relisted: tokio::sync::OnceCell::new(),
-            confirmed: super::desk::Confirmed::default(),
+            confirmed: Uids::default(),
+            lost: Uids::default(),
         });
         let backoff = Backoff { initial: self.section.retry.initial, max: self.section.retry.max };
         let lane = |name: &str, workers| LaneSettings { name: name.to_owned(), workers };
@@ -274,11 +275,13 @@ impl Shift {
             let latest = listings.borrow_and_update().clone();
             if let Some(snapshot) = latest {
                 let records = self.records(&snapshot);
-                for drift in suspects.compare(&snapshot, &records) {
+                let drifts = suspects.compare(&snapshot, &records);
+                self.note_lost(&snapshot, &records, &drifts);
+                for drift in drifts {
                     warn!(
                         volume_attachment = drift.name,
                         operation = drift.direction.label(),
-                        published = drift.published,
+                        driver_says = ?drift.says,
                         "the driver and the record disagree: doing it again"
                     );
                     self.desk.reporter.drifted(drift.direction);
@@ -291,6 +294,26 @@ impl Shift {
             if listings.changed().await.is_err() {
                 // No one lists any more; stay, so that the end of this task is not taken for a failure.
                 std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Notes which attachments the driver itself says are not there, and forgets those of which it says so no longer.
+    fn note_lost(&self, snapshot: &Snapshot, records: &[Record], drifts: &[Drift]) {
+        let lost = &self.desk.lost;
+        let missing: BTreeMap<&str, &Record> = records
+            .iter()
+            .filter(|record| mismatch(record, snapshot) == Some(Says::NotPublished))
+            .map(|record| (record.version.0.as_str(), record))
+            .collect();
+        lost.retain(|uid| missing.contains_key(uid.as_str()));
+        let confirmed: BTreeSet<&str> =
+            drifts.iter().filter(|drift| drift.says == Says::NotPublished).map(|drift| drift.name.as_str()).collect();
+        for (uid, record) in missing.into_iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
+            lost.note(uid);
+            // In this order: a call that begins now, or has begun since the records were read, is later than the listing.
+            if self.desk.operations.touched_since(&record.volume_handle, snapshot.started) {
+                lost.forget(uid);
             }
         }
     }

@@ -22,16 +22,16 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
     ticket.span().record("operation", attachment.direction.label());
     now.join_trace(&ticket);
     let result = match attachment.direction {
-        Direction::Detach if attachment.guarded => perform::release(&desk, &now).await.map(|_| ()),
+        Direction::Detach if attachment.guarded => perform::release(&desk, &now).await.map(|_| true),
         Direction::Attach if !attachment.attached => {
             let status = json!({ "attached": true, "attachmentMetadata": null, "attachError": null });
-            perform::patch_status(&desk, &now, &status, AttemptError::RecordAttached).await
+            perform::patch_status(&desk, &now, &status, AttemptError::RecordAttached).await.map(|()| true)
         }
-        Direction::Attach | Direction::Detach => Ok(()),
+        Direction::Attach | Direction::Detach => Ok(false),
     };
     match result {
-        Ok(()) => {
-            desk.report_success(&ticket, &now, false);
+        Ok(did_something) => {
+            desk.report_success(&ticket, &now, did_something);
             Outcome::Settled
         }
         Err(Stop::TermOver | Stop::CacheBehind) => Outcome::Retry { cap: None },

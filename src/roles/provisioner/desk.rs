@@ -11,6 +11,7 @@ use crate::csi::{Capabilities, Client, VolumeOperations};
 use crate::election::{Fenced, Term};
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::Uids;
 
 use super::capacity::CapacityHints;
 use super::claim::{Claim, ClaimKey};
@@ -210,27 +211,6 @@ impl Detaching {
     }
 }
 
-/// A set of uids.
-#[derive(Debug, Default)]
-pub struct Uids(Mutex<BTreeSet<String>>);
-
-impl Uids {
-    /// Notes a uid.
-    pub fn note(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
-    }
-
-    /// Whether it was noted.
-    pub fn has(&self, uid: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
-    }
-
-    /// It matters no more.
-    pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-    }
-}
-
 impl Desk {
     /// The claim as the cache has it, unless another has taken its name.
     pub fn find(&self, key: &ClaimKey) -> Option<Claim> {
@@ -270,8 +250,7 @@ impl Desk {
 
     /// A claim of another namespace than its source's needs it no longer, or may not use it.
     pub fn dismiss(&self, claim: &Claim) {
-        if self.admitted.has(&claim.key.uid) {
-            self.admitted.forget(&claim.key.uid);
+        if self.admitted.forget(&claim.key.uid) {
             self.sources_may_be_free(claim);
         }
     }

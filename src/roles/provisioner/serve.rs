@@ -11,14 +11,14 @@ use crate::election::Term;
 use crate::process::{TaskEnds, Tasks};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, Ticket, WorkQueue};
-use crate::roles::queues;
 use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::{Uids, queues};
 
 use super::capacity::{CapacityDesk, CapacityHintReceiver, CapacityHints, CapacityKnown, Places};
 use super::claim::ClaimKey;
 use super::config::ProvisionerSection;
 use super::decide::Rules;
-use super::desk::{Desk, Detaching, Known, ProgressBook, Uids, Waits};
+use super::desk::{Desk, Detaching, Known, ProgressBook, Waits};
 use super::feed::Shift;
 use super::protection::decide::SourceKey;
 use super::protection::turns::SourceTurns;
