@@ -7,11 +7,11 @@
 //!
 //! Two locks, never the same work under both: `subscribers` is held while a piece of news is taken in *and* delivered,
 //! which gives every subscriber one order; `store` is held only to look or to change, so that a subscriber may read this
-//! and any other cache while it is being told. What a subscriber must not do is feed news or subscribe.
+//! and any other cache while it is being told. What a subscriber must not do is feed news, subscribe, or end a subscription.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use crate::process::watch;
 use metrics::{Counter, Gauge};
@@ -93,14 +93,42 @@ pub struct CacheStatus {
     pub last_error: Option<String>,
 }
 
-/// Keeps a subscriber told. Dropped, it ends the subscription: a call already under way finishes, no other begins.
+/// Keeps a subscriber told. Dropped, it ends the subscription: a call already under way finishes, no other begins, and what
+/// the subscriber held is let go of.
 #[must_use = "dropping it ends the subscription"]
-#[derive(Debug)]
-pub struct Subscription(Arc<AtomicBool>);
+pub struct Subscription {
+    alive: Arc<AtomicBool>,
+    from: Weak<dyn Subscribed>,
+}
+
+/// A cache when it no longer matters of what.
+trait Subscribed: Send + Sync {
+    fn unsubscribe(&self, alive: &Arc<AtomicBool>);
+}
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.alive.store(false, Ordering::Release);
+        if let Some(cache) = self.from.upgrade() {
+            cache.unsubscribe(&self.alive);
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+impl<K: Cached> Subscribed for Inner<K> {
+    fn unsubscribe(&self, alive: &Arc<AtomicBool>) {
+        let mut subscribers = locked(&self.subscribers);
+        let at = subscribers.iter().position(|subscriber| Arc::ptr_eq(&subscriber.alive, alive));
+        let gone = at.map(|at| subscribers.remove(at));
+        // Not under the lock: nobody knows what goes with it.
+        drop(subscribers);
+        drop(gone);
     }
 }
 
@@ -203,7 +231,8 @@ impl<K: Cached> Cache<K> {
         }
         let alive = Arc::new(AtomicBool::new(true));
         subscribers.push(Subscriber { alive: Arc::clone(&alive), tell: Box::new(tell) });
-        Subscription(alive)
+        let from: Weak<Inner<K>> = Arc::downgrade(&self.0);
+        Subscription { alive, from }
     }
 
     /// Takes in the server's answer to our own write, ahead of the watch: the next decision is made from what was
@@ -250,14 +279,13 @@ impl<K: Cached> Cache<K> {
         self.note(&news, setup);
         let list_done = matches!(news, News::ListDone);
 
-        let mut subscribers = locked(&self.0.subscribers);
+        let subscribers = locked(&self.0.subscribers);
         let (changes, held) = {
             let mut store = self.0.store.write().unwrap_or_else(PoisonError::into_inner);
             (store.apply(news), store.len())
         };
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
         setup.objects.set(held as f64);
-        subscribers.retain(|subscriber| subscriber.alive.load(Ordering::Acquire));
         for change in &changes {
             for subscriber in subscribers.iter().filter(|subscriber| subscriber.alive.load(Ordering::Acquire)) {
                 (subscriber.tell)(change);

@@ -7,6 +7,7 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -76,6 +77,8 @@ struct Start {
     driver: String,
     namespace: Option<String>,
     node: Option<String>,
+    /// How long a list may take from one object to the next.
+    list_silence: Duration,
     tasks: Tasks,
     meter: Meter,
     clock: Clock,
@@ -102,7 +105,8 @@ impl<K: Cached> AnyWanted for Wanted<K> {
             (Some(within), Some(namespace)) => within(client.clone(), namespace),
             _ => kube::Api::all(client.clone()),
         };
-        let future = watch::run(self.cache.clone(), api, self.scope.subscribe(), start.clock, start.entropy.clone());
+        let (clock, entropy) = (start.clock, start.entropy.clone());
+        let future = watch::run(self.cache.clone(), api, self.scope.subscribe(), start.list_silence, clock, entropy);
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
 
@@ -246,6 +250,7 @@ impl Caches {
             driver: view.driver.to_owned(),
             namespace: view.namespace.map(str::to_owned),
             node: view.node.map(str::to_owned),
+            list_silence: watch::list_silence(clients.response_timeout),
             tasks: tasks.clone(),
             meter: meter.clone(),
             clock,

@@ -94,6 +94,8 @@ pub struct Clients {
     pub election: kube::Client,
     /// The namespace that the credentials belong to.
     pub namespace: String,
+    /// How long they wait for an answer to begin.
+    pub response_timeout: Duration,
 }
 
 impl std::fmt::Debug for Clients {
@@ -184,7 +186,13 @@ impl Clients {
             });
             guarded(service, &namespace, options)
         };
-        Ok(Self { work: client(), watch: client(), election: client(), namespace: namespace.clone() })
+        Ok(Self {
+            work: client(),
+            watch: client(),
+            election: client(),
+            namespace: namespace.clone(),
+            response_timeout: options.response_timeout,
+        })
     }
 
     fn from_config(config: &kube::Config, options: &ClientOptions) -> Result<Self, ConnectError> {
@@ -216,7 +224,13 @@ impl Clients {
             Ok(guarded(service, &namespace, options))
         };
         let client = || client().map_err(|error| ConnectError::Credentials(Box::new(error)));
-        Ok(Self { work: client()?, watch: client()?, election: client()?, namespace: namespace.clone() })
+        Ok(Self {
+            work: client()?,
+            watch: client()?,
+            election: client()?,
+            namespace: namespace.clone(),
+            response_timeout: options.response_timeout,
+        })
     }
 }
 

@@ -35,9 +35,11 @@ use crate::process::{Clock, Entropy, chain, watch};
 const WATCH_SECONDS: u32 = 60;
 /// Objects a page.
 const PAGE: u32 = 500;
-/// How long a list may take from one object to the next. Longer than the clients wait for an answer to begin, so that
-/// only a body that stops is told as such.
+/// How long a list may take from one object to the next, at least.
 const LIST_SILENCE: Duration = Duration::from_secs(90);
+/// By how much that is longer than the clients wait for an answer to begin: a page may begin late, and only a body that stops
+/// is told as such.
+const BEYOND_ANSWER: Duration = Duration::from_secs(30);
 /// How long a watch may say nothing before everything is listed again: the Go sidecars' resync period, here a safety
 /// net for a watch that is dead without knowing it.
 const WATCH_SILENCE: Duration = Duration::from_secs(600);
@@ -107,11 +109,17 @@ impl<K: Cached> Resource for Watched<K> {
     }
 }
 
+/// How long a list may take from one object to the next, with clients that wait so long for an answer to begin.
+pub(super) fn list_silence(response_timeout: Duration) -> Duration {
+    LIST_SILENCE.max(response_timeout.saturating_add(BEYOND_ANSWER))
+}
+
 /// Watches what the scope says, as it changes. While it says nothing, nothing is watched and nothing held.
 pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
     api: impl Fn(Option<&str>) -> kube::Api<Watched<K>>,
     mut scope: watch::Receiver<Option<WatchScope>>,
+    list_silence: Duration,
     clock: Clock,
     entropy: Entropy,
 ) {
@@ -128,7 +136,7 @@ pub(super) async fn run<K: Cached>(
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = keep(&cache, &api, labels, clock, entropy.clone()) => {}
+                () = keep(&cache, &api, labels, list_silence, clock, entropy.clone()) => {}
             }
         } else {
             cache.vacate();
@@ -142,6 +150,7 @@ async fn keep<K: Cached>(
     cache: &Cache<K>,
     api: &kube::Api<Watched<K>>,
     labels: Option<String>,
+    list_silence: Duration,
     clock: Clock,
     entropy: Entropy,
 ) {
@@ -150,7 +159,7 @@ async fn keep<K: Cached>(
     config.label_selector = labels;
     let mut after = None;
     loop {
-        let restart = follow(cache, api, &config, clock, &mut backoff, after).await;
+        let restart = follow(cache, api, &config, list_silence, clock, &mut backoff, after).await;
         debug!(kind = K::KIND, because = ?restart, "listing again");
         after = Some(restart);
         if restart == Restart::Asked {
@@ -170,6 +179,7 @@ async fn follow<K: Cached>(
     cache: &Cache<K>,
     api: &kube::Api<Watched<K>>,
     config: &watcher::Config,
+    list_silence: Duration,
     clock: Clock,
     backoff: &mut Backoff,
     after: Option<Restart>,
@@ -179,7 +189,7 @@ async fn follow<K: Cached>(
     let mut heard = clock.now();
     loop {
         let patience = match (listing, failing) {
-            (true, _) => LIST_SILENCE,
+            (true, _) => list_silence,
             (false, true) => RECOVERED,
             (false, false) => WATCH_SILENCE,
         };
@@ -192,7 +202,7 @@ async fn follow<K: Cached>(
             Ok(Some(event)) => event,
             Ok(None) => return Restart::Ended,
             Err(_) if listing => {
-                cache.failed(format!("a list stopped half-way: nothing more for {}s", LIST_SILENCE.as_secs()));
+                cache.failed(format!("a list stopped half-way: nothing more for {}s", list_silence.as_secs()));
                 return Restart::Silent;
             }
             Err(_) if failing => {

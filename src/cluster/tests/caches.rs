@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{Answer, Seen, Server, attachment, list, pass, status, va};
 use crate::cluster::cache::{Cache, Subscription};
 use crate::cluster::caches::Caches;
+use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess};
 use crate::cluster::fanout::Origin;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{BY_NODE, BY_VOLUME, CsiNode, VolumeAttachment};
@@ -54,11 +55,15 @@ struct Held {
 }
 
 async fn start(server: &Server) -> Held {
+    start_with(&server.clients().await)
+}
+
+fn start_with(clients: &Clients) -> Held {
     let caches = Caches::new();
     let cache = caches.want::<VolumeAttachment>();
     let (tasks, ends) = Tasks::new("cluster");
     let meter = Meter::new();
-    caches.start(&server.clients().await, &Viewpoint::of("demo"), &tasks, &meter, Clock::system(), Entropy::seeded(1));
+    caches.start(clients, &Viewpoint::of("demo"), &tasks, &meter, Clock::system(), Entropy::seeded(1));
     Held { cache, caches, meter, _tasks: (tasks, ends) }
 }
 
@@ -262,6 +267,42 @@ async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the
     pass(MOMENT).await;
     assert_eq!(taken(&heard), ["+a@3 Replay"]);
     assert_eq!(*sizes.lock().unwrap(), [(2, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_subscriber_held_goes_with_its_subscription_and_not_with_the_next_news() {
+    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    // Such as the queue of a term that is over, whose gauges would go on telling of it.
+    let queue = Arc::new(());
+    let (left, mine) = (Arc::downgrade(&queue), queue);
+    let subscription = held.cache.subscribe(move |_| drop(Arc::clone(&mine)));
+    let (other, heard) = log(&held.cache);
+    assert!(left.upgrade().is_some());
+    drop(subscription);
+    assert!(left.upgrade().is_none());
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    send(&state, "ADDED", &va("a", "u1", 6));
+    pass(MOMENT).await;
+    assert_eq!(taken(&heard), ["+a@6 Watch"], "the others go on");
+    drop(other);
+}
+
+/// With a longer `kubernetes.requestTimeout` a page may rightly begin later than the usual limit.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_slow_to_begin_is_waited_for_as_long_as_the_clients_wait() {
+    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(|| Answer::Silence), ..State::default() }));
+    let server = serve(&state);
+    let access = ClusterAccess::Endpoint { dial: server.dial.clone(), token: None };
+    let options = ClientOptions { response_timeout: Duration::from_secs(200), ..ClientOptions::default() };
+    let held = start_with(&Clients::connect(&access, &options).await.unwrap());
+    pass(Duration::from_secs(199)).await;
+    assert_eq!((server.seen().len(), held.cache.status().errors), (1, 0));
+    pass(Duration::from_secs(2)).await;
+    assert_eq!(held.cache.status().errors, 1, "the client has given up, and says so");
+    assert!(held.cache.status().last_error.unwrap().contains("cannot list"));
 }
 
 #[tokio::test(start_paused = true)]
