@@ -20,10 +20,11 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 
 use crate::cluster::Claim;
 use crate::csi::{Driver, DriverState};
+use crate::diagnostics::Board;
 use crate::election::{Elector, Gate, LeaseSettings, Term};
-use crate::process::{Chain, Clock, chain};
+use crate::process::{Chain, Clock, TaskEnd, chain};
 use crate::roles::{ROLES, Role, RoleContext, RoleError};
-use crate::telemetry::names;
+use crate::telemetry::{Meter, names};
 
 use super::role_states::{Phase, RoleStates};
 
@@ -32,7 +33,7 @@ use super::role_states::{Phase, RoleStates};
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before a role whose term failed is served again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest such pause.
+/// The longest such pause. A role that was served for longer than that starts over with the first.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A role that is enabled, loaded, and served again and again.
@@ -186,8 +187,9 @@ impl Campaign {
     async fn serve(&self, hosted: &Hosted, context: &Arc<RoleContext>, term: &Term) {
         let (role, clock) = (hosted.name, self.context.clock);
         let serving = self.context.meter.gauge(&names::ROLE_SERVING, &[("role", role)]);
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         while !term.is_over() {
+            let begun = clock.now();
             self.states.enter(role, Phase::Serving, clock.now());
             serving.set(1.0);
             info!(role, term = term.id(), "serving");
@@ -196,6 +198,11 @@ impl Campaign {
             let result = served.catch_unwind().await.unwrap_or_else(|panic| Err(RoleError::panicked(panic.as_ref())));
             serving.set(0.0);
             let Err(error) = result else { break };
+            if let RoleError::TaskEnded { task, fate } = &error {
+                let end = TaskEnd { task: task.clone(), fate: fate.clone() };
+                count_task_failure(&end, &self.context.board, &self.context.meter);
+            }
+            let pause = pauses.after(clock.now().saturating_duration_since(begun));
             error!(role, error = %Chain(&error), pause = ?pause, "the term ended in an error; serving again after a pause");
             self.context.meter.counter(&names::ROLE_RESTARTS, &[("role", role)]).increment(1);
             self.states.failed(role, chain(&error));
@@ -205,10 +212,36 @@ impl Campaign {
                 () = term.over() => {}
                 () = tokio::time::sleep(pause) => {}
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         info!(role, term = term.id(), "term served");
     }
+}
+
+/// The pauses before a role is served again.
+#[derive(Debug)]
+struct Pauses {
+    next: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { next: FIRST_PAUSE }
+    }
+}
+
+impl Pauses {
+    /// The pause after the role failed, which was served for so long before.
+    fn after(&mut self, served: Duration) -> Duration {
+        let pause = if served > LONGEST_PAUSE { FIRST_PAUSE } else { self.next };
+        self.next = (pause * 2).min(LONGEST_PAUSE);
+        pause
+    }
+}
+
+/// Counts and shows that a task ended which should have gone on.
+pub(super) fn count_task_failure(end: &TaskEnd, board: &Board, meter: &Meter) {
+    meter.counter(&names::TASK_FAILURES, &[("task", &end.task)]).increment(1);
+    board.task_failed(end);
 }
 
 /// Waits until somebody sits in the seat of that name.
@@ -262,5 +295,20 @@ async fn driver_changed(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_that_fails_again_and_again_is_served_ever_later_and_one_that_held_out_at_once() {
+        let mut pauses = Pauses::default();
+        let seconds: Vec<u64> = (0..8).map(|_| pauses.after(Duration::from_secs(2)).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(pauses.after(LONGEST_PAUSE), LONGEST_PAUSE, "just about as long as it was waited for");
+        assert_eq!(pauses.after(LONGEST_PAUSE + FIRST_PAUSE), FIRST_PAUSE);
+        assert_eq!(pauses.after(FIRST_PAUSE), 2 * FIRST_PAUSE);
     }
 }

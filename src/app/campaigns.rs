@@ -20,7 +20,7 @@ use crate::roles::{Instance, RoleContext};
 use crate::telemetry::names;
 
 use super::board::Shown;
-use super::campaign::{Campaign, Hosted, Roster};
+use super::campaign::{Campaign, Hosted, Roster, count_task_failure};
 use super::plan::LoadedRole;
 use super::reload::Minds;
 
@@ -99,6 +99,7 @@ impl Campaigns {
         let asked = self.running.keys().find(|key| task(key) == end.task).cloned();
         let asked = asked.and_then(|key| self.running.remove(&key)).is_some_and(|ended| ended.stop.is_cancelled());
         if !asked || end.fate != TaskFate::Returned {
+            count_task_failure(&end, &self.context.board, &self.context.meter);
             return Err(end);
         }
         self.follow();

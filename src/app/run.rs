@@ -1,10 +1,12 @@
 //! Starts everything in order, waits, and stops it in order: on one screen.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use thiserror::Error;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::cluster::{
     Api, ApiOptions, Caches, ClientOptions, Clients, ConnectError, EventRecorder, EventSource, Viewpoint,
@@ -17,6 +19,7 @@ use crate::roles::{LoadError, RoleContext};
 use crate::telemetry::{Meter, names};
 
 use super::board::{Faces, Leases, Shown};
+use super::campaign::count_task_failure;
 use super::campaigns::{Campaigns, LeaseFactory};
 use super::environment::Environment;
 use super::plan::{self, LoadedRole};
@@ -40,21 +43,50 @@ pub enum AppError {
     TaskEnded(TaskEnd),
 }
 
+/// The task that serves diagnostics, and its full name.
+const DIAGNOSTICS: &str = "diagnostics";
+const DIAGNOSTICS_TASK: &str = "app.diagnostics";
+/// For the last answers of the diagnostics: longer than they are given there.
+const DIAGNOSTICS_END: Duration = Duration::from_secs(4);
+
 /// Runs the daemon until `stop`, then lets what is in flight end and hands the Leases back.
 pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationToken) -> Result<(), AppError> {
     let (tasks, mut ends) = Tasks::new("app");
+    let diagnostics_stop = CancellationToken::new();
+    let result = work(loaded, environment, stop, &tasks, &mut ends, &diagnostics_stop).await;
+    diagnostics_stop.cancel();
+    diagnostics_end(&tasks, &mut ends).await;
+    info!("stopped");
+    result
+}
+
+/// Waits for the last answers: somebody may read the last of the metrics just now.
+async fn diagnostics_end(tasks: &Tasks, ends: &mut TaskEnds) {
+    let is_over = || !tasks.running().iter().any(|task| task == DIAGNOSTICS_TASK);
+    let answered = async { while !is_over() && ends.next().await.is_some() {} };
+    if timeout(DIAGNOSTICS_END, answered).await.is_err() {
+        warn!("the diagnostics did not end in time");
+    }
+}
+
+async fn work(
+    loaded: Loaded,
+    environment: Environment,
+    stop: CancellationToken,
+    tasks: &Tasks,
+    ends: &mut TaskEnds,
+    diagnostics_stop: &CancellationToken,
+) -> Result<(), AppError> {
     let Environment { clock, ref entropy, ref meter, .. } = environment;
     let config = &loaded.config;
     meter.gauge(&names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
 
     // Diagnostics first: a driver that is slow to start must not look like a daemon that is dead.
     let board = Board::new(env!("CARGO_PKG_VERSION"), clock);
-    let diagnostics_stop = CancellationToken::new();
     if let Some(listener) = environment.diagnostics {
         let address: Option<SocketAddr> = listener.local_addr().ok();
         info!(address = address.map(tracing::field::display), "serving diagnostics");
-        tasks
-            .spawn("diagnostics", diagnostics::serve(listener, board.clone(), meter.clone(), diagnostics_stop.clone()));
+        tasks.spawn(DIAGNOSTICS, diagnostics::serve(listener, board.clone(), meter.clone(), diagnostics_stop.clone()));
     }
     tasks.spawn("upkeep", meter.clone().upkeep());
 
@@ -91,7 +123,7 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
             biased;
             () = stop.cancelled() => return Ok(()),
             ready = &mut ready => break ready?,
-            end = essential_end(&mut ends, &board, meter) => return Err(AppError::TaskEnded(end)),
+            end = essential_end(ends, &board, meter) => return Err(AppError::TaskEnded(end)),
             (loaded, change) = daemon.reloader.next(Minds::new) => daemon.apply(loaded, change),
         }
     };
@@ -102,7 +134,7 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
     instance.namespace.get_or_insert_with(|| clients.namespace.clone());
     let view =
         Viewpoint { driver: &driver.name, namespace: instance.namespace.as_deref(), node: instance.node.as_deref() };
-    daemon.caches.start(&clients, &view, &tasks, meter, clock, entropy.clone());
+    daemon.caches.start(&clients, &view, tasks, meter, clock, entropy.clone());
     shown.register_caches(&board, &daemon.caches);
     Shown::register_operations(&board, &driver.operations);
     let api = Api::new(clients.work.clone(), &api_options, meter.clone());
@@ -126,10 +158,7 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
     let mut campaigns = Campaigns::new(leases, shown, context, clients.election.clone(), stop.clone());
     campaigns.change([], roles, &election);
     daemon.campaigns = Some(campaigns);
-    let result = daemon.supervise(&csi, &mut ends, meter, &stop).await;
-    diagnostics_stop.cancel();
-    info!("stopped");
-    result
+    daemon.supervise(&csi, ends, meter, &stop).await
 }
 
 /// What a changed configuration changes.
@@ -169,9 +198,9 @@ impl Daemon {
                 }
             }
         };
-        if let Err(error) = &result {
-            error!(error = %Chain(error), "stopping");
-            // The other campaigns still hand their Leases back.
+        if result.is_err() {
+            // Why is told once, by whoever called us. The other campaigns still hand their Leases back.
+            info!("stopping after an error: letting what is in flight end and handing the leases back");
             stop.cancel();
             while let Some(campaigns) = self.campaigns.as_mut().filter(|campaigns| !campaigns.is_idle()) {
                 let _ = campaigns.ended().await;
@@ -242,8 +271,7 @@ async fn fatal(csi: &Csi) -> String {
 /// Resolves when a service's task ends: none of them should while the daemon runs.
 async fn essential_end(ends: &mut TaskEnds, board: &Board, meter: &Meter) -> TaskEnd {
     let Some(end) = ends.next().await else { return std::future::pending().await };
-    meter.counter(&names::TASK_FAILURES, &[("task", &end.task)]).increment(1);
-    board.task_failed(&end);
+    count_task_failure(&end, board, meter);
     end
 }
 
@@ -261,4 +289,25 @@ fn client_options(config: &Config) -> ClientOptions {
 
 fn api_options(config: &Config) -> ApiOptions {
     ApiOptions { max_in_flight: config.kubernetes.max_in_flight, timeout: config.kubernetes.request_timeout }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::{Instant, sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_answers_of_the_diagnostics_are_waited_for_within_bounds() {
+        for (needed, waited) in [(0, 0), (3, 3), (3600, 4)] {
+            let (tasks, mut ends) = Tasks::new("app");
+            tasks.spawn("upkeep", std::future::pending());
+            tasks.spawn(DIAGNOSTICS, sleep(Duration::from_secs(needed)));
+            let begun = Instant::now();
+            diagnostics_end(&tasks, &mut ends).await;
+            assert_eq!(begun.elapsed().as_secs(), waited);
+        }
+        let (tasks, mut ends) = Tasks::new("app");
+        tasks.spawn("upkeep", std::future::pending());
+        diagnostics_end(&tasks, &mut ends).await;
+    }
 }

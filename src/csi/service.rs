@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::process::watch;
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::capabilities::Capabilities;
 use super::channel::{Connection, Route};
@@ -212,7 +212,6 @@ impl Csi {
     }
 
     async fn give_up(&self, renamed: &HandshakeError) {
-        error!(error = %renamed, "the driver was replaced");
         self.state.send_replace(DriverState::Fatal(renamed.to_string()));
         // A task that returned would look like an accident; the state says what happened.
         std::future::pending::<()>().await;

@@ -78,6 +78,8 @@ async fn a_driver_that_comes_back_under_another_name_ends_the_daemon_which_says_
     assert_eq!(daemon.exit().await, Some(1), "{}", daemon.stderr());
     let last = daemon.stderr().lines().last().unwrap().to_owned();
     assert!(last.contains("demo.csi.example.com") && last.contains("other.csi.example.com"), "{last}");
+    let errors = daemon.log().iter().filter(|line| line["level"] == "ERROR").count();
+    assert_eq!(errors, 1, "told once: {}", daemon.stderr());
     assert!(theatre.commits.first(Commit::is_release).is_some(), "the lease is handed back");
 }
 
