@@ -15,7 +15,7 @@ use csi_control_plane::csi::Endpoint;
 use csi_control_plane::migrate::{self, Files, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Entropy, chain};
 use csi_control_plane::roles::sections;
-use csi_control_plane::telemetry::{Meter, Telemetry};
+use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -185,7 +185,8 @@ fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> any
         }
         let level = telemetry.level().clone();
         let configuration = Configuration::file(file.to_owned(), variables.clone(), level.clone());
-        let result = serve(loaded, configuration, variables, meter).await.map(|()| Exit::Success);
+        let result =
+            serve(loaded, configuration, variables, meter, telemetry.state().clone()).await.map(|()| Exit::Success);
         let result = match result {
             Err(error) if !level.is_silent() => {
                 tracing::error!(error = chain(error.as_ref()), "ended by an error");
@@ -203,6 +204,7 @@ async fn serve(
     configuration: Configuration,
     variables: &BTreeMap<String, String>,
     meter: Meter,
+    telemetry: TelemetryState,
 ) -> anyhow::Result<()> {
     let endpoint = Endpoint::parse(&loaded.config.csi.endpoint)?;
     let diagnostics = match loaded.config.diagnostics.listen {
@@ -223,6 +225,7 @@ async fn serve(
         endpoint: loaded.config.csi.endpoint.clone(),
         instance: Environment::instance(variables),
         diagnostics,
+        telemetry,
         configuration: Some(configuration),
     };
     let stop = CancellationToken::new();

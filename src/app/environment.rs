@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use crate::cluster::ClusterAccess;
 use crate::process::{Clock, Dial, Entropy};
 use crate::roles::Instance;
-use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TraceSettings};
+use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TelemetryState, TraceSettings};
 
 use super::reload::Configuration;
 
@@ -30,6 +30,8 @@ pub struct Environment {
     pub instance: Instance,
     /// Where diagnostics are served, if anywhere.
     pub diagnostics: Option<TcpListener>,
+    /// What became of the settings for logs and traces.
+    pub telemetry: TelemetryState,
     /// Where the configuration comes from, if the daemon is to follow its changes.
     pub configuration: Option<Configuration>,
 }

@@ -16,7 +16,7 @@ use crate::csi::{Csi, CsiOptions, Driver, DriverState};
 use crate::diagnostics::{self, Board};
 use crate::process::{Chain, TaskEnd, TaskEnds, Tasks};
 use crate::roles::{LoadError, RoleContext};
-use crate::telemetry::{Meter, names};
+use crate::telemetry::{Meter, Propagation, names};
 
 use super::board::{Faces, Leases, Shown};
 use super::campaign::count_task_failure;
@@ -90,7 +90,8 @@ async fn work(
     }
     tasks.spawn("upkeep", meter.clone().upkeep());
 
-    let csi = Csi::new(environment.driver, csi_options(config), meter.clone(), clock, entropy.clone());
+    let propagation = environment.telemetry.propagation;
+    let csi = Csi::new(environment.driver, csi_options(config, propagation), meter.clone(), clock, entropy.clone());
     let shown = Shown {
         csi: csi.clone(),
         endpoint: environment.endpoint,
@@ -107,8 +108,12 @@ async fn work(
         faces: Faces::default(),
         caches: Caches::new(),
         campaigns: None,
+        propagation,
     };
     shown.register(&board, daemon.reloader.standing());
+    if !environment.telemetry.warnings.is_empty() {
+        board.warnings(environment.telemetry.warnings).forever();
+    }
     let view = tasks.view();
     board.tasks(move || view.running()).forever();
     shown.configured(&board, &mut daemon.faces, daemon.reloader.current());
@@ -171,6 +176,7 @@ struct Daemon {
     caches: Caches,
     /// `None`: the driver is not ready yet, and no role is loaded.
     campaigns: Option<Campaigns>,
+    propagation: Propagation,
 }
 
 impl Daemon {
@@ -227,7 +233,7 @@ impl Daemon {
             }
         }
         if change.calls {
-            self.csi.set_options(csi_options(&loaded.config));
+            self.csi.set_options(csi_options(&loaded.config, self.propagation));
         }
         if let Some(campaigns) = &mut self.campaigns {
             campaigns.change(change.removed.iter().copied(), roles, &loaded.config.leader_election);
@@ -275,11 +281,12 @@ async fn essential_end(ends: &mut TaskEnds, board: &Board, meter: &Meter) -> Tas
     end
 }
 
-fn csi_options(config: &Config) -> CsiOptions {
+fn csi_options(config: &Config, propagation: Propagation) -> CsiOptions {
     CsiOptions {
         timeout: config.csi.timeout,
         max_message_bytes: config.csi.max_message_bytes,
         max_log_length: config.csi.max_log_length,
+        propagation,
     }
 }
 

@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use opentelemetry::propagation::{Injector, TextMapPropagator as _};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::propagation::Injector;
 use tokio::time::{Instant, timeout};
 use tonic::client::Grpc;
 use tonic::metadata::{MetadataKey, MetadataMap};
@@ -30,7 +29,7 @@ use super::error::{RpcError, code_name};
 use super::redact::{Line, Secrets};
 use super::word::{Listening, Word};
 use crate::process::{Clock, Permit, Permitted};
-use crate::telemetry::{Meter, names};
+use crate::telemetry::{Meter, Propagation, names};
 
 /// How calls are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +40,19 @@ pub struct CsiOptions {
     pub max_message_bytes: usize,
     /// Cuts a logged response after so many characters. `None`: never.
     pub max_log_length: Option<usize>,
+    /// How the trace travels to the driver.
+    pub propagation: Propagation,
 }
 
 impl Default for CsiOptions {
     fn default() -> Self {
         // 16 MiB are some 50 000 volumes on one page of `ListVolumes`; gRPC's usual 4 MiB have been too few in the field.
-        Self { timeout: Duration::from_secs(15), max_message_bytes: 16 << 20, max_log_length: None }
+        Self {
+            timeout: Duration::from_secs(15),
+            max_message_bytes: 16 << 20,
+            max_log_length: None,
+            propagation: Propagation::default(),
+        }
     }
 }
 
@@ -86,7 +92,6 @@ pub(super) struct Caller {
     driver_name: Mutex<Arc<str>>,
     pub(super) meter: Meter,
     pub(super) clock: Clock,
-    propagator: TraceContextPropagator,
 }
 
 /// What the metric says before the driver has told its name.
@@ -98,8 +103,7 @@ const NOT_PERMITTED_MESSAGE: &str = "the leadership term ended before it was sen
 
 impl Caller {
     pub(super) fn new(options: CsiOptions, meter: Meter, clock: Clock) -> Self {
-        let propagator = TraceContextPropagator::new();
-        Self { options: RwLock::new(options), driver_name: Mutex::new(UNKNOWN_DRIVER.into()), meter, clock, propagator }
+        Self { options: RwLock::new(options), driver_name: Mutex::new(UNKNOWN_DRIVER.into()), meter, clock }
     }
 
     /// How calls that begin now are made.
@@ -189,7 +193,7 @@ impl Client {
         let channel = self.route.channel().map_err(|why| (Code::Unavailable, why.to_string()))?;
         let mut request = tonic::Request::new(request);
         request.set_timeout(options.timeout);
-        self.caller.propagator.inject_context(&observation.span.context(), &mut Headers(request.metadata_mut()));
+        options.propagation.inject(&observation.span.context(), &mut Headers(request.metadata_mut()));
         let word = Word::default();
         let mut grpc =
             Grpc::new(Listening::new(channel, word.clone())).max_decoding_message_size(options.max_message_bytes);

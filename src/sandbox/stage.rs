@@ -18,7 +18,7 @@ use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
 use crate::process::{Clock, Dial, Entropy, Tasks};
 use crate::roles::{self, Instance};
-use crate::telemetry::Meter;
+use crate::telemetry::{Meter, TelemetryState};
 
 use super::actors::Actors;
 use super::api::{self, Api, ApiOptions, Identity};
@@ -223,6 +223,7 @@ impl Stage {
             endpoint: loaded.config.csi.endpoint.clone(),
             instance,
             diagnostics,
+            telemetry: TelemetryState::default(),
             configuration: Some(configuration.clone()),
         };
         let configuration = configuration.handle();

@@ -12,6 +12,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::Meter;
 use super::config::LogFormat;
 use super::logs::{self, LogError, LogLevel, LogSettings};
+use super::propagation::Propagation;
 use super::trace_plan::{self, Export, TraceError, TraceSettings};
 use super::traces;
 use crate::process::{Clock, chain};
@@ -48,7 +49,16 @@ pub enum TelemetryError {
 pub struct Telemetry {
     level: LogLevel,
     provider: Option<traces::Provider>,
-    warnings: Vec<String>,
+    state: TelemetryState,
+}
+
+/// What the daemon has to know of logs and traces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TelemetryState {
+    /// How the trace travels to the driver.
+    pub propagation: Propagation,
+    /// What was odd about the environment, for the status page.
+    pub warnings: Vec<String>,
 }
 
 impl Telemetry {
@@ -64,10 +74,9 @@ impl Telemetry {
         let (subscriber, telemetry, export) = build(settings, environment, (clock, meter), ansi, std::io::stderr)?;
         tracing::subscriber::set_global_default(subscriber).map_err(TelemetryError::Installed)?;
         if let Some(export) = export {
-            traces::install_propagators(&export.propagators);
             tracing::info!(endpoint = export.endpoint, sampler = ?export.sampler, "traces are sent");
         }
-        for warning in &telemetry.warnings {
+        for warning in &telemetry.state.warnings {
             tracing::warn!(warning, "telemetry");
         }
         Ok(telemetry)
@@ -78,9 +87,9 @@ impl Telemetry {
         &self.level
     }
 
-    /// What was odd about the environment, for the status page.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
+    /// What the daemon has to know.
+    pub fn state(&self) -> &TelemetryState {
+        &self.state
     }
 
     /// Whether spans are exported.
@@ -111,8 +120,10 @@ where
 {
     let plan = trace_plan::plan(&settings.traces, environment).map_err(TelemetryError::Traces)?;
     let (log, level) = logs::layer(&settings.logs, clock, ansi, writer).map_err(TelemetryError::Logs)?;
-    let mut telemetry = Telemetry { level, provider: None, warnings: plan.warnings };
     let mut export = plan.export;
+    let propagation = export.as_ref().map(|export| export.propagation).unwrap_or_default();
+    let state = TelemetryState { propagation, warnings: plan.warnings };
+    let mut telemetry = Telemetry { level, provider: None, state };
     match export.as_ref().map(|export| traces::provider(export, meter)) {
         None => {}
         Some(Ok(provider)) => {
@@ -120,7 +131,7 @@ where
         }
         // A certificate that cannot be read, say, must not keep the daemon down.
         Some(Err(error)) => {
-            telemetry.warnings.push(format!("no traces are sent: {}", chain(&error)));
+            telemetry.state.warnings.push(format!("no traces are sent: {}", chain(&error)));
             export = None;
         }
     }

@@ -91,7 +91,7 @@ async fn our_spans_reach_a_collector_as_one_trace_and_the_librarys_do_not() {
     let settings = settings(format!("http://{address}"));
     let (subscriber, telemetry, _) =
         build(&settings, &environment, (Clock::system(), &Meter::new()), false, move || sink.clone()).unwrap();
-    assert!(telemetry.traces() && telemetry.warnings().is_empty());
+    assert!(telemetry.traces() && telemetry.state().warnings.is_empty());
 
     let trace = tracing::subscriber::with_default(subscriber, || {
         let attach = info_span!("attach", volume_attachment = "csi-1").entered();
@@ -156,5 +156,5 @@ fn traces_without_a_runtime_are_a_warning() {
     let (_, telemetry, export) =
         build(&settings, &Environment::new(), (Clock::system(), &Meter::new()), false, std::io::sink).unwrap();
     assert!(!telemetry.traces() && export.is_none());
-    assert_eq!(telemetry.warnings(), ["no traces are sent: the OTLP exporter needs a running tokio runtime"]);
+    assert_eq!(telemetry.state().warnings, ["no traces are sent: the OTLP exporter needs a running tokio runtime"]);
 }

@@ -18,6 +18,7 @@ use http::Uri;
 use opentelemetry_sdk::trace::Sampler;
 
 use super::Environment;
+use super::propagation::Propagation;
 use super::trace_sending::{Sending, sending};
 
 /// What to trace and where to send it.
@@ -60,20 +61,13 @@ pub enum TraceError {
     NoRuntime,
 }
 
-/// How trace context travels to the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Propagator {
-    TraceContext,
-    Baggage,
-}
-
 /// What to export.
 #[derive(Debug, Clone)]
 pub(super) struct Export {
     pub(super) endpoint: String,
     pub(super) sampler: Sampler,
     pub(super) resource: BTreeMap<String, String>,
-    pub(super) propagators: Vec<Propagator>,
+    pub(super) propagation: Propagation,
     pub(super) sending: Sending,
 }
 
@@ -141,10 +135,10 @@ fn plan_with<'a>(settings: &TraceSettings, var: impl Fn(&str) -> Option<&'a str>
     }
     let sampler = sampler(var("OTEL_TRACES_SAMPLER"), var("OTEL_TRACES_SAMPLER_ARG"), &mut warnings)
         .unwrap_or_else(|| Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample_ratio))));
-    let propagators = propagators(var("OTEL_PROPAGATORS"), &mut warnings);
+    let propagation = propagation(var("OTEL_PROPAGATORS"), &mut warnings);
     let resource = resource(settings, var("OTEL_SERVICE_NAME"), var("OTEL_RESOURCE_ATTRIBUTES"), &mut warnings);
     let sending = sending(&var, &mut warnings);
-    Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagators, sending }), warnings })
+    Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagation, sending }), warnings })
 }
 
 pub(super) fn list(value: Option<&str>) -> impl Iterator<Item = &str> {
@@ -205,20 +199,17 @@ fn sampler(name: Option<&str>, argument: Option<&str>, warnings: &mut Vec<String
     })
 }
 
-fn propagators(value: Option<&str>, warnings: &mut Vec<String>) -> Vec<Propagator> {
-    let mut found = Vec::new();
-    for name in list(value.or(Some("tracecontext,baggage"))) {
-        let propagator = match name {
-            "tracecontext" => Propagator::TraceContext,
-            "baggage" => Propagator::Baggage,
-            "none" => return Vec::new(),
-            _ => {
-                warnings.push(format!("OTEL_PROPAGATORS: {name} is not supported (tracecontext, baggage, none)"));
-                continue;
-            }
-        };
-        if !found.contains(&propagator) {
-            found.push(propagator);
+fn propagation(value: Option<&str>, warnings: &mut Vec<String>) -> Propagation {
+    if value.is_none() {
+        return Propagation::default();
+    }
+    let mut found = Propagation::NONE;
+    for name in list(value) {
+        match name {
+            "tracecontext" => found.trace_context = true,
+            "baggage" => found.baggage = true,
+            "none" => return Propagation::NONE,
+            _ => warnings.push(format!("OTEL_PROPAGATORS: {name} is not supported (tracecontext, baggage, none)")),
         }
     }
     found
@@ -396,10 +387,10 @@ mod tests {
     #[test]
     fn propagators_are_the_standards_default_a_list_or_none() {
         let of = |value| decide(Some("http://a:1"), &[("OTEL_PROPAGATORS", value)]);
-        assert_eq!(of("").export.unwrap().propagators, [Propagator::TraceContext, Propagator::Baggage]);
-        assert_eq!(of("none").export.unwrap().propagators, []);
+        assert_eq!(of("").export.unwrap().propagation, Propagation::default());
+        assert_eq!(of("none").export.unwrap().propagation, Propagation::NONE);
         let plan = of("b3,tracecontext,tracecontext");
-        assert_eq!(plan.export.unwrap().propagators, [Propagator::TraceContext]);
+        assert_eq!(plan.export.unwrap().propagation, Propagation { trace_context: true, baggage: false });
         assert_eq!(plan.warnings.len(), 1);
     }
 }

@@ -7,13 +7,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
+use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry::{KeyValue, global};
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
 use tonic::metadata::KeyAndValueRef;
@@ -26,7 +24,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::Meter;
 use super::logs::is_ours;
 use super::span_queue::{Account, Counted, Watched};
-use super::trace_plan::{Export, Propagator, TraceError};
+use super::trace_plan::{Export, TraceError};
 use super::trace_sending::{Headers, TlsFiles};
 use crate::process::Tasks;
 
@@ -129,17 +127,6 @@ where
         // process. Nothing here asks OpenTelemetry for its own idea of the current span.
         .with_context_activation(false)
         .with_filter(ours.with_max_level_hint(LevelFilter::DEBUG))
-}
-
-/// Makes the chosen propagators the process's.
-pub(super) fn install_propagators(propagators: &[Propagator]) {
-    let propagators = propagators.iter().map(|propagator| -> Box<dyn TextMapPropagator + Send + Sync> {
-        match propagator {
-            Propagator::TraceContext => Box::new(TraceContextPropagator::new()),
-            Propagator::Baggage => Box::new(BaggagePropagator::new()),
-        }
-    });
-    global::set_text_map_propagator(TextMapCompositePropagator::new(propagators.collect()));
 }
 
 /// Sends what waits and ends the exporter, within `limit`. What could not be sent by then is lost, and said to be.

@@ -12,7 +12,7 @@ use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::process::{Clock, Dial, Entropy};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
-use csi_control_plane::telemetry::Meter;
+use csi_control_plane::telemetry::{Meter, TelemetryState};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -205,6 +205,7 @@ impl Ground {
             endpoint: loaded.config.csi.endpoint.clone(),
             instance,
             diagnostics: Some(listener),
+            telemetry: TelemetryState::default(),
             configuration: None,
         };
         let stop = CancellationToken::new();

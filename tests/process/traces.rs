@@ -98,6 +98,23 @@ async fn a_claim_its_volume_and_the_first_attach_are_one_trace_that_goes_on_in_t
 }
 
 #[tokio::test]
+async fn what_is_on_of_the_standard_variables_is_done_and_what_is_odd_is_on_the_status_page() {
+    let (theatre, collector) = (Theatre::open().await, Collector::open().await);
+    let variables = [EAGER, ("OTEL_PROPAGATORS", "none"), ("OTEL_TRACES_SAMPLER", "by-mood")];
+    let daemon = theatre.daemon_under("daemon", &variables, |config| {
+        config["roles"]["provisioner"] = json!({});
+        config["telemetry"] = json!({"traces": {"endpoint": collector.endpoint()}});
+    });
+    claimed_and_attached(&theatre, &daemon).await;
+    collector.span("the claim's span", |it: &Seen| it.attributes.contains_key("persistent_volume_claim")).await;
+    for method in [Method::CreateVolume, Method::ControllerPublishVolume] {
+        assert_eq!(told(&theatre, method), None, "{method:?}");
+    }
+    let warnings = daemon.status().await["warnings"].to_string();
+    assert!(warnings.contains("OTEL_TRACES_SAMPLER=by-mood is not supported"), "{warnings}");
+}
+
+#[tokio::test]
 async fn it_is_one_trace_also_where_two_processes_do_it() {
     let (theatre, collector) = (Theatre::open().await, Collector::open().await);
     let endpoint = collector.endpoint();

@@ -12,6 +12,7 @@ use super::fixture::Bench;
 use crate::csi::{Client, CsiOptions, Driver, RpcError, code_name};
 use crate::process::Permitted as _;
 use crate::proto;
+use crate::telemetry::Propagation;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECRET: &str = "correct-horse-battery-staple";
@@ -254,6 +255,21 @@ async fn the_trace_goes_on_in_the_driver() {
     let script = bench.script();
     let header = script.calls.last().unwrap().1.get("traceparent").unwrap().to_str().unwrap();
     assert!(header.starts_with(&format!("00-{trace}-")) && header.ends_with("-01"), "{header} of {trace}");
+}
+
+/// `OTEL_PROPAGATORS=none`.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_to_be_told_nothing_of_traces_gets_no_traceparent() {
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+    let subscriber =
+        tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")));
+    let _guard = listen(subscriber);
+    let mut bench = Bench::new(CsiOptions { propagation: Propagation::NONE, ..CsiOptions::default() });
+    bench.start_driver();
+    bench.run();
+    let driver = bench.ready().await;
+    publish(&driver).instrument(tracing::info_span!("attach")).await.unwrap();
+    assert!(bench.script().calls.last().unwrap().1.get("traceparent").is_none());
 }
 
 #[tokio::test(start_paused = true)]
