@@ -43,7 +43,7 @@ simulate seeds="2000":
 
 # One seed of the simulation, step by step.
 replay seed:
-    SIMULATION_SEED={{ seed }} cargo test --locked --profile simulation --test simulation -- --nocapture one_seed
+    SIMULATION_SEED={{ seed }} cargo test --locked --profile simulation --test simulation -- --nocapture --ignored one_seed
 
 # The daemon dies at every exchange of every scenario, in three ways, and its successor at every exchange of the recovery.
 crash:
@@ -51,7 +51,7 @@ crash:
 
 # One death, step by step: `just crash-one 'clone; deleted meanwhile' '4103 Frozen'`.
 crash-one scenario at="":
-    CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test crash -- --nocapture one_crash
+    CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test crash -- --nocapture --ignored one_crash
 
 # The micro-benches, run for real.
 bench *args:

@@ -9,6 +9,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::process::watch;
 
 use super::call::Call;
@@ -90,10 +92,15 @@ pub enum Action {
     CutBefore,
     /// It is done, and the connection is cut before the answer.
     CutAfter,
+    /// It waits until the fault is removed, and is done then, even if the client no longer waits.
+    Hold,
     /// The history is compacted just before it is done.
     Compact,
     /// It is answered as if it were done, and nothing is. No server does that: it makes the client one that forgot a write.
     Pretend,
+    /// It is done, and the object is merged with this in the name of the same user. No server does that: it makes the client one
+    /// that wrote more than it meant.
+    Smear(Value),
 }
 
 /// A scripted fault. Made by [`Fault::on`]; hits every matching request until it is told how many.
@@ -178,6 +185,8 @@ enum WatchFault {
 pub(crate) struct Plan {
     pub(crate) compact: bool,
     pub(crate) pretend: bool,
+    pub(crate) smear: Option<Value>,
+    pub(crate) held_by: Vec<FaultId>,
     pub(crate) before: Duration,
     pub(crate) refuse: Option<Rejection>,
     pub(crate) cut_before: bool,
@@ -256,7 +265,13 @@ impl FaultScript {
         self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells when the faults of watches change.
+    /// Waits until none of these faults is in force any more.
+    pub(crate) async fn removed(&self, ids: &[FaultId]) {
+        let mut changes = self.changes();
+        while self.script().faults.iter().any(|it| ids.contains(&it.id)) && changes.changed().await.is_ok() {}
+    }
+
+    /// Tells when faults are removed, and when the faults of watches change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changed.subscribe()
     }
@@ -285,6 +300,8 @@ impl FaultScript {
                 Action::CutAfter => plan.cut_after = true,
                 Action::Compact => plan.compact = true,
                 Action::Pretend => plan.pretend = true,
+                Action::Smear(with) => plan.smear = Some(with.clone()),
+                Action::Hold => plan.held_by.push(scheduled.id),
             }
         }
         plan

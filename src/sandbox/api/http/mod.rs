@@ -105,20 +105,25 @@ where
     }
     let mut response = match plan.refuse {
         Some(rejection) => refusal(&rejection, None),
-        None if plan.before.is_zero() => perform::perform(&api, &order, &surroundings).await,
+        None if plan.before.is_zero() && plan.held_by.is_empty() => perform::perform(&api, &order, &surroundings).await,
         None => {
-            let (api, surroundings, delay) = (api.clone(), surroundings.clone(), plan.before);
+            let (api, order, surroundings) = (api.clone(), order.clone(), surroundings.clone());
+            let (delay, held_by) = (plan.before, plan.held_by);
             let (sender, receiver) = oneshot::channel();
             let tasks = surroundings.tasks.clone();
             // A client that gives up does not stop what it asked for.
             tasks.spawn("late request", async move {
                 tokio::time::sleep(delay).await;
+                api.faults().removed(&held_by).await;
                 // No one waits for it any more: it is done all the same.
                 let _ = sender.send(perform::perform(&api, &order, &surroundings).await);
             });
             receiver.await.map_err(|_| Cut)?
         }
     };
+    if let Some(with) = plan.smear.filter(|_| response.status().is_success()) {
+        perform::smear(&api, &order, &with);
+    }
     if !plan.after.is_zero() {
         tokio::time::sleep(plan.after).await;
     }

@@ -52,6 +52,12 @@ pub(super) async fn perform(api: &Api, order: &Order, surroundings: &Surrounding
     done.unwrap_or_else(|refused| refusal(&refused.rejection, refused.next.as_deref()))
 }
 
+/// Merges the order's object with more, in the same name.
+pub(super) fn smear(api: &Api, order: &Order, with: &Value) {
+    // Whatever has gone meanwhile stays as it is.
+    let _ = api.state().patch(target(order), &PatchKind::Merge, with.to_string().as_bytes(), options(order));
+}
+
 async fn get(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Body>, Rejection> {
     let call = &order.call;
     if let Version::At(version) = call.params.version {

@@ -1,3 +1,4 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
@@ -263,6 +264,37 @@ async fn late_work_is_done_though_its_client_has_left() {
     tokio::time::sleep(Duration::from_secs(26)).await;
     let (_, object) = bench.get(&format!("{VOLUMES}/pv-1")).await;
     assert_eq!(object["metadata"]["labels"]["tier"], "late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_is_done_when_it_is_let_go_though_its_client_has_left() {
+    let bench = Bench::new();
+    bench.create("pv-1", "gold").await;
+    let held = bench.api.faults().add(Fault::on(Matching::any().verb("patch"), Action::Hold));
+    let given_up = tokio::time::timeout(Duration::from_secs(3600), bench.label("pv-1", "held")).await;
+    assert!(given_up.is_err());
+    let path = format!("{VOLUMES}/pv-1");
+    assert_ne!(bench.get(&path).await.1["metadata"]["labels"]["tier"], "held");
+    assert_eq!(bench.api.faults().hits(held), 1);
+    bench.api.faults().remove(held);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(bench.get(&path).await.1["metadata"]["labels"]["tier"], "held");
+}
+
+#[tokio::test]
+async fn a_smeared_patch_writes_more_than_was_asked_in_the_same_name() {
+    let bench = Bench::new();
+    bench.create("pv-1", "gold").await;
+    let writers = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&writers);
+    bench.api.on_commit(move |change| seen.lock().unwrap().push(change.actor.to_owned()));
+    let more = json!({"metadata": {"annotations": {"more": "yes"}}});
+    bench.api.faults().add(Fault::on(Matching::any().verb("patch").user("root"), Action::Smear(more)).nth(1));
+    assert_eq!(bench.label("pv-1", "asked").await, 200);
+    let (_, object) = bench.get(&format!("{VOLUMES}/pv-1")).await;
+    assert_eq!(object["metadata"]["labels"]["tier"], "asked");
+    assert_eq!(object["metadata"]["annotations"]["more"], "yes");
+    assert_eq!(*writers.lock().unwrap(), ["root", "root"]);
 }
 
 #[tokio::test(start_paused = true)]
