@@ -5,6 +5,9 @@
 #![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so may its helpers")]
 
+#[path = "it/logs.rs"]
+mod logs;
+
 use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Entropy};
@@ -19,6 +22,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
+use tonic::Code;
 
 const DRIVER: &str = "demo.csi.example.com";
 const LEASE: &str = "external-attacher-leader-demo-csi-example-com";
@@ -103,10 +107,45 @@ async fn until(done: impl Fn() -> bool) {
     waited.await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_resync_of_0s_means_never_and_not_all_the_time() {
-    let scene = Scene::set("{ resync: 0s }").await;
+/// How often the daemon goes through all attachments in an hour.
+async fn resyncs_in_an_hour(attacher: &str) -> usize {
+    let (resyncs, _log) = logs::count("resync");
+    let scene = Scene::set(attacher).await;
     scene.attached(&scene.attach(1)).await;
+    sleep(3600 * SECOND).await;
+    scene.daemon.stop().await.unwrap();
+    *resyncs.borrow()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_of_0s_means_never_and_any_other_as_often_as_it_says() {
+    assert_eq!(resyncs_in_an_hour("{ resync: 0s }").await, 0);
+    let often = resyncs_in_an_hour("{ resync: 60s }").await;
+    assert!((45..=60).contains(&often), "{often}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r44_a_namesake_recreated_at_once_after_failing_publishes_is_tried_after_the_first_delay_again() {
+    const FAILURES: usize = 5;
+    let scene = Scene::set("{ retry: { initial: 1s, max: 1h } }").await;
+    let refused = Action::fail(Code::Internal, "not yet");
+    // The last of them meets the namesake.
+    let times = u32::try_from(FAILURES + 1).unwrap();
+    scene.stage.driver.inject(Fault::on(Method::ControllerPublishVolume, refused).times(times));
+    let name = scene.attach(1);
+    until(|| scene.publishes().iter().filter(|call| call.ended.is_some()).count() == FAILURES).await;
+    scene.stage.api.delete::<VolumeAttachment>("", &name).unwrap();
+    until(|| scene.attachment(&name).is_none()).await;
+    assert_eq!(scene.attach(1), name);
+    scene.attached(&name).await;
+    let calls = scene.publishes();
+    let pauses: Vec<Duration> =
+        calls.windows(2).map(|pair| pair[1].started.saturating_sub(pair[0].ended.unwrap())).collect();
+    assert_eq!(calls.len(), FAILURES + 2);
+    assert!(pauses[FAILURES - 2] >= 8 * SECOND, "it had grown: {pauses:?}");
+    // Jitter lengthens by a fifth at most.
+    let of_namesake = pauses[FAILURES];
+    assert!(of_namesake >= SECOND && of_namesake < 2 * SECOND, "{pauses:?}");
     scene.daemon.stop().await.unwrap();
 }
 

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_the_api_would_refuse_are_refused_here() {
+    fn r62_labels_that_the_api_would_refuse_are_refused_here() {
         for (key, value, good) in [
             ("team", "storage", true),
             ("example.com/team", "a.b_c-d", true),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_sanitised_and_differ_on_one_host() {
+    fn r31_identities_are_sanitised_and_differ_on_one_host() {
         let entropy = Entropy::seeded(1);
         let (a, b) = (identity("node_1.example.", &entropy), identity("node_1.example.", &entropy));
         assert!(a.starts_with("node-1-example-X_") && a.len() == "node-1-example-X_".len() + 8, "{a}");

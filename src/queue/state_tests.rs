@@ -296,7 +296,7 @@ fn a_run_that_ends_while_parked_leaves_no_worker_behind() {
 }
 
 #[test]
-fn a_stale_run_can_change_nothing() {
+fn r60_an_item_is_finished_once_and_a_stale_run_can_change_nothing() {
     let mut rig = Rig::new(&[2]);
     rig.add("a", Cause::Changed, 1);
     let old = rig.start().unwrap();

@@ -105,7 +105,7 @@ async fn a_failed_deletion_is_told_tried_again_and_counted() {
 }
 
 #[tokio::test]
-async fn r18_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_deleted_once() {
+async fn r18_s0_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_deleted_once() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
     let class = world.class("class", json!({})).await;

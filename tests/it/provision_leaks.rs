@@ -189,7 +189,7 @@ async fn r9_r7_a_retry_asks_the_same_although_the_node_is_gone() {
 }
 
 #[tokio::test]
-async fn a_successor_asks_again_for_the_same_place_although_the_node_is_gone() {
+async fn r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_gone() {
     let world = World::supplied(zoned([pool("z1", 10), pool("z2", 10), pool("z3", 10)])).await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
     for (node, zone) in [("n1", "z1"), ("n2", "z2"), ("n3", "z3")] {

@@ -16,7 +16,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
     (
         2,
         "Leases are renewed at the pace of capacity",
-        Tests(&["r30_work_watches_and_elections_have_their_own_connections"]),
+        Tests(&["r30_r50_s0_work_watches_and_elections_have_their_own_connections"]),
     ),
     (
         3,
@@ -43,7 +43,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         "a clone and its deleted source wait for each other",
         Tests(&[
             "s0_a_source_deleted_while_it_is_cloned_holds_nobody_up",
-            "a_deleting_clone_source_goes_on_once_it_is_protected",
+            "s0_a_deleting_clone_source_goes_on_once_it_is_protected",
         ]),
     ),
     (
@@ -51,7 +51,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         "an answer without a volume is a crash",
         Tests(&[
             "s0_an_answer_without_a_volume_is_an_error_and_no_crash",
-            "an_answer_without_volume_or_id_is_an_error_and_nothing_can_be_deleted",
+            "s0_an_answer_without_volume_or_id_is_an_error_and_nothing_can_be_deleted",
         ]),
     ),
     (
@@ -59,7 +59,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         "nothing but empty places make a volume that can never be saved",
         Tests(&[
             "s0_an_answer_of_nothing_but_empty_places_is_deleted_and_asked_again",
-            "a_volume_in_empty_places_is_deleted_instead_of_never_saved",
+            "s0_a_volume_in_empty_places_is_deleted_instead_of_never_saved",
         ]),
     ),
     (
@@ -68,7 +68,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         Tests(&[
             "s0_a_claim_whose_class_is_in_the_old_annotation_alone_is_provisioned",
             "s0_a_claim_that_names_its_class_by_the_old_annotation_is_provisioned",
-            "old_annotations_are_read_as_kubernetes_reads_them",
+            "s0_old_annotations_are_read_as_kubernetes_reads_them",
         ]),
     ),
     (
@@ -85,15 +85,15 @@ const SEEN: &[(u32, &str, Proof)] = &[
         13,
         "one event of a class asks once per node, and failures make a storm",
         Tests(&[
-            "one_event_of_a_class_asks_once_per_segment",
-            "one_event_of_a_class_wakes_each_segment_once_however_many_nodes_it_has",
-            "a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands",
+            "s0_one_event_of_a_class_asks_once_per_segment",
+            "s0_one_event_of_a_class_wakes_each_segment_once_however_many_nodes_it_has",
+            "s0_a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands",
         ]),
     ),
     (
         14,
         "another owner level never comes to be",
-        Tests(&["another_owner_level_replaces_the_controller_and_spares_whoever_else_owns_it"]),
+        Tests(&["s0_another_owner_level_replaces_the_controller_and_spares_whoever_else_owns_it"]),
     ),
     (15, "snapshot and clone through a migrated class", Instead(NO_MIGRATION, LEFT_ALONE)),
     (
@@ -101,7 +101,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         "a crash leaks: during the call, in background, before the volume object, with one that can't be saved",
         Tests(&[
             "a_successor_resumes_what_the_daemon_before_it_had_begun",
-            "a_successor_asks_again_for_the_same_place_although_the_node_is_gone",
+            "r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_gone",
             "s0_a_crash_with_a_volume_that_is_not_saved_leaves_a_claim_that_leads_to_it",
         ]),
     ),
@@ -110,7 +110,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         "volumes are deleted twice",
         Tests(&[
             "r15_s0_forty_volumes_are_deleted_by_forty_calls",
-            "r18_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_deleted_once",
+            "r18_s0_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_deleted_once",
         ]),
     ),
     (
@@ -140,6 +140,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
 ];
 
 #[test]
-fn everything_seen_of_the_go_sidecar_names_tests_that_exist() {
-    assert_proven(SEEN, 22);
+fn everything_seen_of_the_go_sidecar_is_proven_by_tests_that_say_so() {
+    // They are section 0: it has no numbers of its own in the names.
+    assert_proven(SEEN, 22, |name, _| name.split('_').any(|word| word == "s0"));
 }

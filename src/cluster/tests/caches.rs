@@ -121,7 +121,7 @@ async fn a_cache_lists_then_follows_the_watch_and_finds_by_index() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r24_deletes_during_a_broken_watch_are_heard_after_the_list_that_follows() {
+async fn r24_r26_deletes_during_a_broken_watch_are_heard_after_the_list_that_follows() {
     let state = Shared::new(Mutex::new(State {
         version: 5,
         items: vec![va("a", "u1", 3), va("b", "u2", 4)],

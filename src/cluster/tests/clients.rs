@@ -22,7 +22,7 @@ async fn get_over(dial: Dial) -> crate::cluster::error::ApiError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r30_work_watches_and_elections_have_their_own_connections() {
+async fn r30_r50_s0_work_watches_and_elections_have_their_own_connections() {
     let server = Server::new(|_| Answer::Json(200, list(1, &[])));
     let clients = server.clients().await;
     for client in [&clients.work, &clients.watch, &clients.election, &clients.work] {

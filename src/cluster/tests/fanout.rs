@@ -37,7 +37,7 @@ fn listed(fanout: &mut Fanout<VolumeAttachment>, objects: &[VolumeAttachment]) -
 }
 
 #[test]
-fn r24_a_delete_that_no_watch_saw_is_delivered_by_the_next_list() {
+fn r24_r26_a_delete_that_no_watch_saw_is_delivered_by_the_next_list() {
     let mut fanout = Fanout::default();
     listed(&mut fanout, &[attachment("a", "u1", 1), attachment("b", "u2", 2)]);
     assert_eq!(listed(&mut fanout, &[attachment("b", "u2", 2)]), [(at("u1", 1), None, Origin::Relist)]);

@@ -116,7 +116,7 @@ async fn calls_before_the_name_is_known_count_for_the_unknown_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_ends_at_its_deadline_and_tells_it_to_the_driver() {
+async fn r32_a_call_ends_at_its_deadline_and_tells_it_to_the_driver() {
     let bench = Bench::started();
     let driver = bench.ready().await;
     bench.script().delay.insert("ControllerPublishVolume", 3600 * SECOND);

@@ -254,12 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_go_sidecar() {
+    fn row_20_topology_is_on_and_the_other_defaults_are_the_go_sidecars() {
         let section = ProvisionerSection::default();
         assert_eq!(faulty_keys(&section), Vec::<String>::new());
         assert_eq!((section.workers, section.delete_workers()), (100, 100));
         assert_eq!(section.volume_name_prefix, "pvc");
-        assert!(section.topology, "row 20: topology is on");
+        assert!(section.topology, "topology is on");
         assert!(section.immediate_topology && !section.strict_topology && section.prevent_volume_mode_conversion);
     }
 

@@ -341,7 +341,7 @@ fn rows_23_and_52_modes_are_compared_by_value_and_unset_is_filesystem() {
 }
 
 #[test]
-fn a_deleting_clone_source_goes_on_once_it_is_protected() {
+fn s0_a_deleting_clone_source_goes_on_once_it_is_protected() {
     let deleting =
         |finalizer: &str| json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizer]}});
     assert!(copy(json!({}), deleting(FINALIZER_CLONING), json!({})).is_ok());

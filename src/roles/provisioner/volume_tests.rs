@@ -48,7 +48,7 @@ fn rows_45_and_55_the_size_is_the_drivers_exactly_or_the_requested_one() {
 }
 
 #[test]
-fn an_answer_without_volume_or_id_is_an_error_and_nothing_can_be_deleted() {
+fn s0_an_answer_without_volume_or_id_is_an_error_and_nothing_can_be_deleted() {
     let asked = request(json!({}), json!({}));
     let mut nameless = answer(0, &[]);
     nameless.volume.as_mut().unwrap().volume_id.clear();
@@ -88,7 +88,7 @@ fn places_are_taken_only_from_a_driver_that_has_them() {
 }
 
 #[test]
-fn a_volume_in_empty_places_is_deleted_instead_of_never_saved() {
+fn s0_a_volume_in_empty_places_is_deleted_instead_of_never_saved() {
     let error = check_response(&request(json!({}), json!({})), &answer(0, &[&[], &[]])).unwrap_err();
     assert!(matches!(error, ResponseError::Nowhere { .. }) && error.must_delete());
     assert!(std::error::Error::source(&error).is_some());

@@ -96,7 +96,7 @@ fn a_foreign_claim_keeps_what_a_clone_of_it_must_know() {
 }
 
 #[test]
-fn old_annotations_are_read_as_kubernetes_reads_them() {
+fn s0_old_annotations_are_read_as_kubernetes_reads_them() {
     let of = |annotations: Value| -> PersistentVolumeClaim {
         read(
             json!({ "metadata": { "name": "c", "annotations": annotations }, "spec": { "storageClassName": "field" } }),

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_event_of_a_class_wakes_each_segment_once_however_many_nodes_it_has() {
+    fn s0_one_event_of_a_class_wakes_each_segment_once_however_many_nodes_it_has() {
         let mut desired = desired(false);
         for node in 0..31 {
             desired.tell_node(&format!("n{node}"), Some(zone("z1")));

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn another_owner_level_replaces_the_controller_and_spares_whoever_else_owns_it() {
+    fn s0_another_owner_level_replaces_the_controller_and_spares_whoever_else_owns_it() {
         let item = item(&[("zone", "z1")]);
         let other = OwnerReference { controller: None, ..owner("somebody") };
         let object = changed(&created(&item, &ROOM), |object| {

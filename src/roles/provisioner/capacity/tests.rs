@@ -249,7 +249,7 @@ async fn r36_nodes_labels_and_classes_are_followed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_event_of_a_class_asks_once_per_segment() {
+async fn s0_one_event_of_a_class_asks_once_per_segment() {
     let world = World::with(zoned(), &[]).await;
     for name in 0..31 {
         world.add_node(&format!("n{name}"), Some("z1"));
@@ -317,7 +317,7 @@ async fn r41_objects_of_the_one_before_are_adopted_and_those_that_nobody_wants_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_somebody_deletes_or_changes_is_put_right() {
+async fn r42_an_object_that_somebody_deletes_or_changes_is_put_right() {
     let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
     world.add_node("n1", Some("z1"));
     world.until("it is there", |world| world.told().len() == 1).await;

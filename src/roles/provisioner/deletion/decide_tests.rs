@@ -103,7 +103,7 @@ fn only_released_volumes_are_deleted() {
 }
 
 #[test]
-fn what_is_attached_waits_and_is_no_error() {
+fn r48_what_is_attached_waits_and_is_no_error() {
     assert_eq!(step(json!({}), 2, done()), Step::WaitForDetach(2), "48");
     assert_eq!(
         step(json!({}), 0, Done { relisted: false, ..done() }),

@@ -6,7 +6,7 @@ use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources;
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands() {
+async fn s0_a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands() {
     let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
     world.add_node("n1", Some("z1"));
     world.until("it is there", |world| world.told().len() == 1).await;
