@@ -18,7 +18,8 @@ use crate::ground::{Ground, NAMESPACE};
 use crate::objects::merge;
 use crate::scenarios::claims::short_times;
 use crate::supply::{ZONE, pool, zoned};
-use crate::world::{World, asked};
+use crate::world::World;
+use crate::world::wait::asked;
 
 /// Where the source of a claim in `default` is.
 const OTHER: &str = "other";

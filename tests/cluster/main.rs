@@ -14,6 +14,7 @@
 //! replicas        the binary as two processes: the leader is told to stop, or killed
 //! controllers     with the real controllers: a pod's claim is attached
 //! zones           a StatefulSet across three zones, of which one has no room
+//! sidecar         the Go sidecars as our daemons' neighbours
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
@@ -45,6 +46,7 @@ mod programs;
 mod provisioners;
 mod replicas;
 mod rights;
+mod sidecar;
 mod tls;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod wire;

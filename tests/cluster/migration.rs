@@ -11,7 +11,7 @@ use crate::ground::NAMESPACE;
 use crate::kubectl::Kubectl;
 use crate::program::{Program, run};
 use crate::world::{World, brief};
-use crate::{accounts, peers};
+use crate::{accounts, sidecar};
 
 /// A workload of `tests/migrate`.
 struct Fixture {
@@ -224,16 +224,7 @@ async fn the_migrated_daemon_takes_over_from_csi_attacher_with_the_rights_that_w
     let folder = tempfile::tempdir().unwrap();
     let kubectl = Kubectl::new(world.ground().cluster(), folder.path());
     let account = world.name("controller");
-    let flags = [
-        format!("--csi-address={}", world.ground().socket().display()),
-        "--leader-election".to_owned(),
-        format!("--leader-election-namespace={NAMESPACE}"),
-        "--leader-election-lease-duration=6s".to_owned(),
-        "--leader-election-renew-deadline=4s".to_owned(),
-        "--leader-election-retry-period=500ms".to_owned(),
-        "--timeout=5s".to_owned(),
-        "--worker-threads=4".to_owned(),
-    ];
+    let flags = [sidecar::flags(&world), vec!["--worker-threads=4".to_owned()]].concat();
     let manifest = folder.path().join("controller.yaml");
     std::fs::write(&manifest, workload(&account, &flags)).unwrap();
     let moved = migrated(&manifest, folder.path().join("moved"), &["--driver-name", world.driver_name()]).await;
@@ -244,7 +235,7 @@ async fn the_migrated_daemon_takes_over_from_csi_attacher_with_the_rights_that_w
     let third = world.volume("third").await;
 
     // csi-attacher attaches with these flags; the daemon with what came of them waits for the same Lease.
-    let attacher = peers::csi_attacher_with(&world, &flags);
+    let attacher = sidecar::start(&world, "csi-attacher", &flags);
     let by_them = world.attach(&first, &node).await;
     world.attached(&by_them).await;
     let config = moved.join("config.yaml");
@@ -277,7 +268,7 @@ async fn the_migrated_daemon_takes_over_from_csi_attacher_with_the_rights_that_w
     assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
     let told = daemon.stderr();
     assert!(!told.contains("forbidden"), "{told}");
-    let attacher = peers::csi_attacher_with(&world, &flags);
+    let attacher = sidecar::start(&world, "csi-attacher", &flags);
     world.detached(&by_us).await;
     world.detached(&by_them_too).await;
     assert!(!world.is_published(&third, &node) && !world.is_published(&second, &node));

@@ -8,20 +8,17 @@ use csi_control_plane::cluster::names as cluster;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::telemetry::names::{self, Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition as ours};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::control_plane::free_port;
 use crate::exposition::{Family, Sample, parse};
-use crate::ground::NAMESPACE;
-use crate::world::{World, bounded};
+use crate::world::World;
+use crate::world::wait::asked;
 use crate::{http, peers, provisioners};
 
-/// Between two looks at what can only be asked, not awaited.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 /// Exposed only once a renewal of the Lease has met somebody else's write.
 const SLOW_PATH: &str = "leader_election_slowpath_total";
 
@@ -33,20 +30,17 @@ struct Scraped {
 
 /// Scrapes a sidecar once it has found somebody else's write on its Lease.
 async fn scraped(world: &World, sidecar: &'static str, port: u16, lease: &str) -> Scraped {
-    let leases: Api<Lease> = Api::namespaced(world.client(), NAMESPACE);
-    let mut looks = tokio::time::interval(LOOK);
+    let leases = world.leases();
     let mut times = 0;
-    let told = bounded("a renewal that meets another write", async {
-        loop {
-            looks.tick().await;
-            let told = http::get(SocketAddr::from(([127, 0, 0, 1], port)), "/metrics").await;
-            if told.contains(SLOW_PATH) {
-                return told;
-            }
-            times += 1;
-            let write = Patch::Merge(json!({ "metadata": { "annotations": { "written": times.to_string() } } }));
-            leases.patch(lease, &PatchParams::default(), &write).await.unwrap();
+    let told = asked("a renewal that meets another write", async || {
+        let told = http::get(SocketAddr::from(([127, 0, 0, 1], port)), "/metrics").await;
+        if told.contains(SLOW_PATH) {
+            return Some(told);
         }
+        times += 1;
+        let write = Patch::Merge(json!({ "metadata": { "annotations": { "written": times.to_string() } } }));
+        leases.patch(lease, &PatchParams::default(), &write).await.unwrap();
+        None
     });
     Scraped { sidecar, families: parse(&told.await) }
 }

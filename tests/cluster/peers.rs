@@ -6,44 +6,21 @@ use std::process::Command;
 use csi_control_plane::cluster::names;
 use csi_control_plane::process::Clock;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Node, Profile, Server};
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use serde_json::{Value, json};
 
 use crate::ground::NAMESPACE;
 use crate::programs::{Program, find};
-use crate::world::{World, brief, until_some};
+use crate::sidecar;
+use crate::world::{World, brief};
 
-/// Starts csi-attacher as an administrator, beside our daemons, with the lease settings of the scenarios.
+/// Starts csi-attacher beside our daemons, with the Lease timing of the scenarios.
 pub(crate) fn csi_attacher(world: &World, more: &[String]) -> Program {
-    let flags = [
-        format!("--csi-address={}", world.sandbox().socket().display()),
-        "--leader-election".to_owned(),
-        format!("--leader-election-namespace={NAMESPACE}"),
-        "--leader-election-lease-duration=6s".to_owned(),
-        "--leader-election-renew-deadline=4s".to_owned(),
-        "--leader-election-retry-period=500ms".to_owned(),
-        "--timeout=5s".to_owned(),
-    ];
-    csi_attacher_with(world, &[&flags, more].concat())
-}
-
-/// The same with these flags and no others.
-pub(crate) fn csi_attacher_with(world: &World, flags: &[String]) -> Program {
-    let ground = world.sandbox();
-    let kubeconfig = format!("--kubeconfig={}", ground.admin_kubeconfig().display());
-    Program::start(ground.folder(), "csi-attacher", &[&[kubeconfig], flags].concat())
+    sidecar::start(world, "csi-attacher", &[&sidecar::flags(world), more].concat())
 }
 
 /// Waits until the attacher's Lease is held by someone of whom `holds` is true.
 async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
-    let leases: Api<Lease> = Api::namespaced(world.client(), NAMESPACE);
-    let name = format!("external-attacher-leader-{}", world.driver_name().replace('.', "-"));
-    until_some(leases, &name, what, |lease: Option<&Lease>| {
-        let spec = lease.and_then(|lease| lease.spec.as_ref());
-        spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty() && holds(holder))
-    })
-    .await;
+    world.lease_held_by(&names::attacher_lease(world.driver_name()), what, holds).await;
 }
 
 #[tokio::test]

@@ -2,47 +2,34 @@
 //! what it saves that the attacher is in the same process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::proto::CreateVolumeRequest;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, GIB, Method, Pool};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
-use kube::api::PostParams;
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::ground::NAMESPACE;
 use crate::objects;
-use crate::programs::{Program, find};
+use crate::programs::Program;
+use crate::sidecar;
 use crate::supply::{handle_of, zoned};
-use crate::world::{World, asked, brief, until_some};
+use crate::world::wait::asked;
+use crate::world::{World, brief};
 
-/// Starts csi-provisioner as an administrator, beside our daemons, with the lease settings of the scenarios.
+/// Starts csi-provisioner beside our daemons, with the Lease timing of the scenarios.
 pub(crate) fn csi_provisioner(world: &World, more: &[&str]) -> Program {
-    let ground = world.sandbox();
-    let mut arguments = vec![
-        // Where its capacity objects are.
-        format!("NAMESPACE={NAMESPACE}"),
-        find("csi-provisioner").display().to_string(),
-        format!("--kubeconfig={}", ground.admin_kubeconfig().display()),
-        format!("--csi-address={}", ground.socket().display()),
-        "--leader-election".to_owned(),
-        format!("--leader-election-namespace={NAMESPACE}"),
-        "--leader-election-lease-duration=6s".to_owned(),
-        "--leader-election-renew-deadline=4s".to_owned(),
-        "--leader-election-retry-period=500ms".to_owned(),
-        "--timeout=2s".to_owned(),
-        "--retry-interval-start=50ms".to_owned(),
-        "--kube-api-qps=100".to_owned(),
-        "--kube-api-burst=100".to_owned(),
-        "--extra-create-metadata".to_owned(),
-        "--default-fstype=ext4".to_owned(),
+    let its_own = [
+        "--retry-interval-start=50ms",
+        "--kube-api-qps=100",
+        "--kube-api-burst=100",
+        "--extra-create-metadata",
+        "--default-fstype=ext4",
     ];
-    arguments.extend(more.iter().map(ToString::to_string));
-    Program::run(ground.folder(), "csi-provisioner", Path::new("env"), &arguments)
+    let its_own = its_own.iter().chain(more).map(|&flag| flag.to_owned());
+    sidecar::start(world, "csi-provisioner", &sidecar::flags(world).into_iter().chain(its_own).collect::<Vec<_>>())
 }
 
 /// The same of ours. Without the attacher, whose finalizer is on our volumes and not on theirs.
@@ -53,13 +40,7 @@ async fn ours(world: &World) -> crate::ground::Daemon {
 
 /// Waits until the provisioner's Lease is held by someone of whom `holds` is true.
 async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
-    let leases: Api<Lease> = Api::namespaced(world.client(), NAMESPACE);
-    let name = world.driver_name().replace('.', "-");
-    until_some(leases, &name, what, |lease: Option<&Lease>| {
-        let spec = lease.and_then(|lease| lease.spec.as_ref());
-        spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty() && holds(holder))
-    })
-    .await;
+    world.lease_held_by(&names::provisioner_lease(world.driver_name()), what, holds).await;
 }
 
 /// Deletes a claim, waits until its volume is gone, and returns the calls that deleted it at the driver.
@@ -139,9 +120,7 @@ fn zone_key(world: &World) -> String {
 /// The claims of the conversation: their names and what is special about them.
 async fn kinds_of_claims(world: &World) -> Vec<(&'static str, String, Value)> {
     let secret = world.name("secret");
-    let object = json!({ "metadata": { "name": secret }, "stringData": { "password": "hunter2" } });
-    let object: Secret = serde_json::from_value(object).unwrap();
-    world.namespaced::<Secret>().create(&PostParams::default(), &object).await.unwrap();
+    world.secret(&secret, &[("password", b"hunter2")]).await;
     let gold = world.name("gold");
     let attributes = json!({ "metadata": { "name": gold }, "driverName": world.driver_name(),
         "parameters": { "iops": "3000" } });

@@ -2,9 +2,7 @@
 //! to stop, or killed, in the middle of the work.
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
-use kube::api::{ObjectMeta, PostParams};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::json;
 
 use crate::ground::NAMESPACE;
@@ -50,6 +48,8 @@ async fn a_leader_that_is_told_to_stop_hands_over_and_nothing_is_done_twice() {
     let node = world.node("node").await;
     let (mut first, second, load) = at_work(&world, &node).await;
     first.signal("TERM").await;
+    first.logged("stopping: letting what is in flight end and handing the leases back").await;
+    world.driver().release();
     let next = Load::put(&world, &node, "next", 2).await;
     assert_eq!(first.exit().await, Some(0), "{}", first.stderr());
     second.is("serving").await;
@@ -65,6 +65,7 @@ async fn a_leader_that_is_killed_is_succeeded_and_what_it_had_begun_is_finished(
     let (mut first, second, load) = at_work(&world, &node).await;
     first.signal("KILL").await;
     assert_eq!(first.exit().await, None);
+    world.driver().release();
     let next = Load::put(&world, &node, "next", 2).await;
     second.is("serving").await;
     next.attached(&world).await;
@@ -77,10 +78,7 @@ async fn the_rights_that_check_prints_are_enough_for_all_that_the_binary_does() 
     let world = World::new().await;
     let replica = replica(&world, "alone").await;
     let (node, secret) = (world.node("node").await, world.name("secret"));
-    let metadata = ObjectMeta { name: Some(secret.clone()), ..ObjectMeta::default() };
-    let data = Some([("password".to_owned(), ByteString(b"hunter2".to_vec()))].into());
-    let object = Secret { metadata, data, ..Secret::default() };
-    world.namespaced::<Secret>().create(&PostParams::default(), &object).await.unwrap();
+    world.secret(&secret, &[("password", b"hunter2")]).await;
     let fails = Action::fail(tonic::Code::Internal, "no luck");
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, fails).once());
     let reference = json!({ "csi": { "controllerPublishSecretRef": { "name": secret, "namespace": "default" } } });

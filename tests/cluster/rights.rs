@@ -12,12 +12,10 @@ use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles::{self, ROLES};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use futures::{StreamExt as _, stream};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tracing::field::Field;
 use tracing::subscriber::DefaultGuard;
@@ -109,10 +107,7 @@ impl Stage {
     /// Has a daemon with all rights do the first half.
     async fn set(world: &World) -> Self {
         let (node, other, secret) = (world.node("node").await, world.node("other").await, world.name("secret"));
-        let metadata = ObjectMeta { name: Some(secret.clone()), ..ObjectMeta::default() };
-        let data = Some([("password".to_owned(), ByteString(b"hunter2".to_vec()))].into());
-        let object = Secret { metadata, data, ..Secret::default() };
-        world.namespaced::<Secret>().create(&PostParams::default(), &object).await.unwrap();
+        world.secret(&secret, &[("password", b"hunter2")]).await;
         let reference = json!({ "csi": { "controllerPublishSecretRef": { "name": secret, "namespace": "default" } } });
         let guarded = world.volume_with("guarded", reference).await;
         let widely_used = world.volume_with("wide", json!({ "accessModes": ["ReadWriteMany"] })).await;
@@ -120,7 +115,7 @@ impl Stage {
         let begun = world.attach(&widely_used, &node).await;
         world.attached(&begun).await;
         predecessor.stop().await.unwrap();
-        let leases: Api<Lease> = Api::namespaced(world.client(), NAMESPACE);
+        let leases = world.leases();
         let lease = names::attacher_lease(world.driver_name());
         leases.delete(&lease, &DeleteParams::default()).await.unwrap();
         until_some(leases, &lease, "gone", |lease: Option<&Lease>| lease.is_none()).await;

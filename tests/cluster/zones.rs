@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::ground::NAMESPACE;
 use crate::supply::{ZONE, zoned};
-use crate::world::{self, World};
+use crate::world::{self, PATIENCE, World, settled};
 
 fn places(rooms: [i64; 3]) -> [Pool; 3] {
     let zones = ["z1", "z2", "z3"];
@@ -38,16 +38,11 @@ async fn told(world: &World, class: &str) -> BTreeMap<String, String> {
 async fn until_told(world: &World, class: &str, expected: [&str; 3]) {
     let expected: BTreeMap<String, String> =
         ["z1", "z2", "z3"].into_iter().zip(expected).map(|(zone, room)| (zone.to_owned(), room.to_owned())).collect();
-    let mut last = BTreeMap::new();
-    let mut looks = tokio::time::interval(std::time::Duration::from_millis(50));
-    let comes = async {
-        while last != expected {
-            looks.tick().await;
-            last = told(world, class).await;
-        }
-    };
-    let waited = tokio::time::timeout(crate::world::PATIENCE, comes).await;
-    assert!(waited.is_ok(), "{expected:?} was never told; the last is {last:?}");
+    settled(&format!("{expected:?} is told"), PATIENCE, async || {
+        let last = told(world, class).await;
+        if last == expected { Ok(()) } else { Err(format!("the last is {last:?}")) }
+    })
+    .await;
 }
 
 /// Where the driver was asked to make volumes, first choice of each call, in order.
@@ -106,7 +101,8 @@ async fn a_stateful_set_spreads_over_the_zones_that_have_room_and_the_one_withou
         ours.filter_map(|pod| Some((pod.name_any(), pod.spec?.node_name?))).collect::<BTreeMap<_, _>>()
     };
     let placed =
-        world::asked("two pods with a node", async || Some(nodes().await).filter(|placed| placed.len() == 2)).await;
+        world::wait::asked("two pods with a node", async || Some(nodes().await).filter(|placed| placed.len() == 2))
+            .await;
     let zones = |placed: &BTreeMap<String, String>| placed.values().map(|node| zone_of[node]).collect::<BTreeSet<_>>();
     assert_eq!(zones(&placed), BTreeSet::from(["z1", "z2"]));
     let waits = pods.iter().find(|pod| !placed.contains_key(*pod)).unwrap();

@@ -3,7 +3,7 @@
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::proto::volume_capability::AccessType;
 use csi_control_plane::proto::volume_capability::access_mode::Mode;
-use csi_control_plane::sandbox::driver::Method;
+use csi_control_plane::sandbox::driver::{Action, Call, Driver, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
@@ -63,24 +63,36 @@ async fn the_publish_context_becomes_the_attachment_metadata_and_goes_with_the_v
 #[tokio::test]
 async fn volumes_are_attached_side_by_side() {
     let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let _daemon = world.daemon(json!({ "roles": { "attacher": { "workers": 12, "detachWorkers": 12 } } })).await;
     let node = world.node("node").await;
+    let (publish, unpublish) = (Method::ControllerPublishVolume, Method::ControllerUnpublishVolume);
+    for method in [publish, unpublish] {
+        world.driver().inject(Fault::on(method, Action::Hold).times(12));
+    }
+    // None is answered before all have been asked for.
+    let all_at_once = async |method| {
+        let is_held = |call: &Call| call.method == method && call.ended.is_none();
+        let twelve = |driver: &Driver| driver.calls().iter().filter(|call| is_held(call)).count() == 12;
+        world.driver_until("twelve at once", twelve).await;
+        world.driver().release();
+    };
     let mut attachments = Vec::new();
     for number in 0..12 {
         let volume = world.volume(&format!("pv-{number}")).await;
         attachments.push(world.attach(&volume, &node).await);
     }
+    all_at_once(publish).await;
     for attachment in &attachments {
         world.attached(attachment).await;
     }
     for attachment in &attachments {
         world.detach(attachment).await;
     }
+    all_at_once(unpublish).await;
     for attachment in &attachments {
         world.gone::<VolumeAttachment>(attachment).await;
     }
-    assert_eq!(world.driver().calls_of(Method::ControllerPublishVolume).len(), 12);
-    assert_eq!(world.driver().calls_of(Method::ControllerUnpublishVolume).len(), 12);
+    assert_eq!((world.driver().calls_of(publish).len(), world.driver().calls_of(unpublish).len()), (12, 12));
 }
 
 /// Access modes of a volume, and what the driver is told: with `SINGLE_NODE_MULTI_WRITER` and without. None: refused.

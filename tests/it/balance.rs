@@ -11,31 +11,21 @@ use kube::api::ListParams;
 use serde_json::Value;
 
 use crate::ground::Daemon;
-use crate::world::{World, brief};
+use crate::world::{PATIENCE, World, brief, settled};
 
 /// How long a daemon may take to hear of a cluster that is back: a watch that has failed for long is tried again within half a
 /// minute.
 pub(crate) const RETURN: Duration = Duration::from_secs(75);
-/// Between two looks at what can only be asked, not awaited.
-const LOOK: Duration = Duration::from_millis(25);
 
 impl World {
     /// Asserts that the driver's attachments come to be exactly those that the API has, all of them recorded and protected, and
     /// that no call met another of the same caller for the same volume.
     pub(crate) async fn balanced(&self) {
-        let mut trouble = String::new();
-        let mut looks = tokio::time::interval(LOOK);
-        let settled = async {
-            loop {
-                looks.tick().await;
-                match self.imbalance().await {
-                    None => return,
-                    Some(what) => trouble = what,
-                }
-            }
-        };
-        let waited = tokio::time::timeout(crate::world::PATIENCE, settled).await;
-        assert!(waited.is_ok(), "{trouble}; calls: {:#?}", brief(&self.changing_calls()));
+        settled("a balance of API and driver", PATIENCE, async || match self.imbalance().await {
+            None => Ok(()),
+            Some(what) => Err(format!("{what}; calls: {:#?}", brief(&self.changing_calls()))),
+        })
+        .await;
         let own = |violation: &Violation| !matches!(violation, Violation::Overlap { same_connection: false, .. });
         let violations: Vec<_> = self.driver().violations().into_iter().filter(own).collect();
         assert_eq!(violations, []);
@@ -108,20 +98,11 @@ impl World {
 
     /// Waits until a daemon's status page is like this.
     pub(crate) async fn shows(&self, daemon: &Daemon, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let mut last = Value::Null;
-        let mut looks = tokio::time::interval(LOOK);
-        let shown = async {
-            loop {
-                looks.tick().await;
-                last = self.status(daemon).await;
-                if holds(&last) {
-                    return;
-                }
-            }
-        };
-        let waited = tokio::time::timeout(RETURN, shown).await;
-        assert!(waited.is_ok(), "never came: {what}; the status is {last:#}");
-        last
+        settled(what, RETURN, async || {
+            let status = self.status(daemon).await;
+            if holds(&status) { Ok(status) } else { Err(format!("the status is {status:#}")) }
+        })
+        .await
     }
 }
 

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::ground::Daemon;
 use crate::objects::merge;
 use crate::supply::{ZONE, handle_of, pool, zoned};
-use crate::world::{World, asked};
+use crate::world::World;
+use crate::world::wait::asked;
 
 impl World {
     /// A daemon with all roles; `section` is merged into the provisioner's.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
+use crate::objects;
 use crate::world::World;
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -15,13 +16,16 @@ const SHORT: Duration = Duration::from_millis(100);
 #[tokio::test]
 async fn r28_r41_a_driver_that_is_slow_to_get_ready_is_waited_for() {
     let world = World::new().await;
-    world.driver().inject(Fault::on(Method::Probe, Action::Delay(SHORT)).nth(2));
+    world.driver().inject(Fault::on(Method::Probe, Action::Hold).nth(2));
     world.driver().inject(Fault::on(Method::Probe, Action::Lie(Lie::NotReady)).once());
-    let daemon = world.daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    world.attached(&world.attach(&volume, &node).await).await;
-    let probes = world.driver().calls_of(Method::Probe);
-    assert!(probes.len() >= 2);
+    let attachment = world.attach(&volume, &node).await;
+    let daemon = world.daemon(json!({})).await;
+    world.driver_until("a second probe", |it| it.calls_of(Method::Probe).len() == 2).await;
+    assert_eq!(world.driver().calls_of(Method::Probe)[1].ended, None);
+    assert_eq!(world.driver().calls_of(Method::ControllerGetCapabilities).len(), 0, "it is not taken to be ready yet");
+    world.driver().release();
+    world.attached(&attachment).await;
     assert_eq!(world.status(&daemon).await["driver"]["name"], world.driver_name());
 }
 
@@ -121,7 +125,7 @@ async fn a_driver_that_learns_to_attach_is_asked_to_from_then_on() {
 #[tokio::test]
 async fn a_daemon_that_is_killed_in_the_middle_leaves_nothing_that_its_successor_does_not_finish() {
     let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let daemon = world.daemon(objects::short_lease()).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let going = world.volume("going").await;
     let leaving = world.attach(&going, &node).await;
@@ -138,7 +142,7 @@ async fn a_daemon_that_is_killed_in_the_middle_leaves_nothing_that_its_successor
         .await;
     daemon.kill();
     world.driver().clear_faults();
-    let _successor = world.daemon_on("successor", json!({})).await;
+    let _successor = world.daemon_on("successor", objects::short_lease()).await;
     world.attached(&attachment).await;
     world.gone::<VolumeAttachment>(&leaving).await;
 }

@@ -11,12 +11,12 @@ use kube::api::PostParams;
 use serde_json::json;
 use tonic::Code;
 
-use crate::logs;
 use crate::supplier::figure;
-use crate::world::{World, asked, bounded};
+use crate::world::World;
+use crate::world::wait::asked;
 
 /// Short enough to wait for, and longer than a busy machine takes for a call that does not hang.
-const DEADLINE: &str = "2s";
+const DEADLINE: &str = "5s";
 
 fn fail(method: Method, code: Code, message: &str) -> Fault {
     Fault::on(method, Action::fail(code, message))
@@ -155,8 +155,8 @@ async fn r32_a_publish_that_hangs_is_given_up_at_its_deadline_and_tried_again() 
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0].outcome, Outcome::Abandoned);
     let waited = calls[0].ended.unwrap().saturating_sub(calls[0].started);
-    // Not before its deadline, and long before any other.
-    assert!(waited >= Duration::from_millis(1_900) && waited < Duration::from_secs(15), "{waited:?}");
+    // Not before its deadline, and not after the one that every other scenario has.
+    assert!(waited >= Duration::from_millis(4_900) && waited < Duration::from_secs(60), "{waited:?}");
 }
 
 #[tokio::test]
@@ -253,16 +253,6 @@ async fn r39_status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
 }
 
 #[tokio::test]
-async fn a_resync_of_zero_is_never() {
-    let (resyncs, _log) = logs::count("resync");
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "resync": "0s" } } })).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    world.attached(&world.attach(&volume, &node).await).await;
-    assert_eq!(*resyncs.borrow(), 0);
-}
-
-#[tokio::test]
 async fn what_a_claims_author_writes_freely_is_no_label() {
     let world = World::supplied(|_| {}).await;
     let daemon = world.supplier(json!({})).await;
@@ -287,20 +277,14 @@ async fn what_a_claims_author_writes_freely_is_no_label() {
 async fn a_daemon_that_does_not_know_its_node_does_not_claim_to_serve_it() {
     let world = World::supplied(|_| {}).await;
     let daemon = world.supplier(json!({ "nodeDeployment": { "enabled": true } })).await;
-    let mut looks = tokio::time::interval(Duration::from_millis(25));
-    let told = async {
-        loop {
-            looks.tick().await;
-            let status = world.status(&daemon).await;
-            let role = status["roles"].as_array().unwrap().iter().find(|role| role["name"] == "provisioner").cloned();
-            let role = role.unwrap_or_default();
-            let says = role["lastError"].as_str().is_some_and(|error| error.contains("NODE_NAME"));
-            if says && role["state"] == "restarting" && role["restarts"].as_u64() > Some(0) {
-                return;
-            }
-        }
+    let told = async || {
+        let status = world.status(&daemon).await;
+        let roles = status["roles"].as_array().unwrap();
+        let role = roles.iter().find(|role| role["name"] == "provisioner")?;
+        let says = role["lastError"].as_str().is_some_and(|error| error.contains("NODE_NAME"));
+        (says && role["state"] == "restarting" && role["restarts"].as_u64() > Some(0)).then_some(())
     };
-    bounded("the role says what is missing", told).await;
+    asked("the role says what is missing", told).await;
     let metrics = world.metrics(&daemon).await;
     let restarts = figure(&metrics, "csi_control_plane_role_restarts_total", &["provisioner"]);
     assert!(restarts > Some(0.0), "{metrics}");
@@ -314,23 +298,16 @@ async fn the_status_tells_what_runs() {
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hang));
     world.attach(&volume, &node).await;
     let handle = world.handle(&volume);
-    let mut looks = tokio::time::interval(Duration::from_millis(25));
-    let told = async {
-        loop {
-            looks.tick().await;
-            let status = world.status(&daemon).await;
-            let all = |of: &str| status[of].as_array().cloned().unwrap_or_default();
-            let runs = |task: &str| all("tasks").iter().any(|it| it == task);
-            let table = all("tables").into_iter().find(|it| it["title"] == "Calls that change a volume");
-            let calls = table.is_some_and(|it| it["rows"].as_array().unwrap().iter().any(|row| row[0] == handle));
-            let passes =
-                all("roles").iter().any(|it| it["name"] == "reconciler" && it["facts"][0]["name"] == "last pass");
-            if calls && passes && runs("app.csi") && runs("attacher.drift") {
-                return;
-            }
-        }
+    let told = async || {
+        let status = world.status(&daemon).await;
+        let all = |of: &str| status[of].as_array().cloned().unwrap_or_default();
+        let runs = |task: &str| all("tasks").iter().any(|it| it == task);
+        let table = all("tables").into_iter().find(|it| it["title"] == "Calls that change a volume");
+        let calls = table.is_some_and(|it| it["rows"].as_array().unwrap().iter().any(|row| row[0] == handle));
+        let passes = all("roles").iter().any(|it| it["name"] == "reconciler" && it["facts"][0]["name"] == "last pass");
+        (calls && passes && runs("app.csi") && runs("attacher.drift")).then_some(())
     };
-    bounded("the status tells of tasks, of the last pass and of the call", told).await;
+    asked("the status tells of tasks, of the last pass and of the call", told).await;
 }
 
 #[tokio::test]

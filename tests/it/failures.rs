@@ -11,7 +11,6 @@ use csi_control_plane::roles;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
 use kube::api::DeleteParams;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -20,9 +19,11 @@ use crate::balance::RETURN;
 use crate::cable::Line;
 use crate::ground::{Daemon, OUTAGE};
 use crate::objects;
+use crate::world::leases::holder;
 use crate::world::{World, until_some};
 
-const SHORT: Duration = Duration::from_millis(300);
+/// How long the driver's process is away.
+const DOWN: Duration = Duration::from_millis(300);
 
 /// Volumes and their attachments to one node.
 pub(crate) struct Load {
@@ -63,22 +64,19 @@ impl Load {
     }
 }
 
-/// Every publish and unpublish takes its time, so that something is under way when the failure comes.
-fn slow(world: &World) {
-    for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
-        world.driver().inject(Fault::on(method, Action::Delay(SHORT)));
-    }
-}
-
-/// Some volumes are there and go while others come: returns those that come and those that go, all of them begun.
+/// Some volumes are there and go while others come: returns those that come and those that go. The driver was asked for all of
+/// them, and answers when it is released: what comes before that comes in the middle of the work.
 pub(crate) async fn coming_and_going(world: &World, node: &str) -> (Load, Load) {
-    let going = Load::put(world, node, "going", 4).await;
+    const EACH: usize = 4;
+    let going = Load::put(world, node, "going", EACH).await;
     going.attached(world).await;
-    slow(world);
+    for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+        world.driver().inject(Fault::on(method, Action::Hold).times(u32::try_from(EACH).unwrap()));
+    }
     let before = world.changing_calls().len();
-    let coming = Load::put(world, node, "coming", 4).await;
+    let coming = Load::put(world, node, "coming", EACH).await;
     going.detach(world).await;
-    world.driver_until("work in flight", |_| world.changing_calls().len() > before + 1).await;
+    world.driver_until("work in flight", |_| world.changing_calls().len() == before + 2 * EACH).await;
     (coming, going)
 }
 
@@ -97,6 +95,7 @@ async fn an_api_server_that_restarts_in_the_middle_of_the_work_costs_nothing_but
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
     world.ground().restart_api().await;
+    world.driver().release();
     // As long as it was away, each retry asked the driver again: what cannot be recorded is not taken for done.
     let before = world.changing_calls();
     world.serving(&daemon).await;
@@ -135,10 +134,12 @@ async fn what_happened_while_the_api_forgot_its_past_is_found_by_listing_again()
 /// One daemon, whose line fails in this way in the middle of the work, and is up again after the outage.
 async fn is_cut_off(line: Line) {
     let world = World::new().await;
-    let (daemon, cable) = world.ground().start_wired(&world.name("daemon"), &objects::config().to_string()).await;
+    let config = objects::config_with(objects::short_lease()).to_string();
+    let (daemon, cable) = world.ground().start_wired(&world.name("daemon"), &config).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
     cable.set(line);
+    world.driver().release();
     let unseen = Load::put(&world, &node, "unseen", 2).await;
     let leads = |status: &Value| status["roles"][0]["state"] == "serving";
     let until = tokio::time::Instant::now() + OUTAGE;
@@ -169,15 +170,13 @@ async fn a_daemon_whose_line_is_dead_for_long_does_nothing_meanwhile_and_catches
 #[tokio::test]
 async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
     let world = World::new().await;
-    // Long enough that no busy machine takes the Lease from who can renew it.
-    let lease = json!({ "leaderElection": { "leaseDuration": "15s", "renewDeadline": "10s" } });
-    let config = objects::config_with(lease.clone()).to_string();
-    let (first, cable) = world.ground().start_wired(&world.name("first"), &config).await;
+    let (first, cable) = world.ground().start_wired(&world.name("first"), &objects::config().to_string()).await;
     world.serving(&first).await;
-    let second = world.daemon_on("second", lease).await;
+    let second = world.daemon_on("second", json!({})).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
     cable.set(Line::Cut);
+    world.driver().release();
     world.serving(&second).await;
     let next = Load::put(&world, &node, "next", 2).await;
     next.attached(&world).await;
@@ -209,7 +208,8 @@ async fn a_driver_that_is_killed_in_the_middle_of_much_work_loses_nothing() {
     let daemon = world.daemon(json!({})).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
-    world.restart_driver(SHORT).await;
+    world.restart_driver(DOWN).await;
+    world.driver().release();
     came_and_went(&world, &load, 3, &[]).await;
     assert!(!daemon.has_ended());
 }
@@ -221,15 +221,12 @@ async fn a_lease_that_is_deleted_by_hand_is_made_again_and_nothing_is_done_twice
     let _second = world.daemon_on("second", json!({})).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
-    let leases: Api<Lease> = Api::namespaced(world.client(), "kube-system");
-    let name = names::attacher_lease(world.driver_name());
+    let (leases, name) = (world.leases(), names::attacher_lease(world.driver_name()));
     let old = leases.get(&name).await.unwrap();
     leases.delete(&name, &DeleteParams::default()).await.unwrap();
+    world.driver().release();
     until_some(leases, &name, "made and held again", |lease: Option<&Lease>| {
-        lease.is_some_and(|lease| {
-            lease.metadata.uid != old.metadata.uid
-                && lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()).is_some_and(|it| !it.is_empty())
-        })
+        lease.is_some_and(|lease| lease.metadata.uid != old.metadata.uid && holder(lease).is_some())
     })
     .await;
     let next = Load::put(&world, &node, "next", 2).await;
@@ -258,7 +255,7 @@ pub(crate) fn without(plan: &Plan, missing: Option<(&str, &str)>) -> Vec<Value> 
 }
 
 /// What `check` prints for the daemons of the scenarios.
-fn plan(world: &World) -> Plan {
+pub(crate) fn plan(world: &World) -> Plan {
     let file = File { name: "rights.yaml".to_owned(), text: objects::config().to_string() };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
     Plan::of(&loaded, world.driver_name()).unwrap()
@@ -382,11 +379,12 @@ async fn a_namesake_that_takes_an_attachments_place_during_its_publish_gets_a_re
     let _daemon = world.daemon(json!({})).await;
     let (node, other) = (world.node("node").await, world.node("other").await);
     let volume = world.volume("pv").await;
-    slow(&world);
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).once());
     let attachment = world.attach(&volume, &node).await;
     world.driver_until("a publish in flight", |_| !world.publishes(&volume).is_empty()).await;
     force_away(&world, &attachment).await;
     assert_eq!(world.attach(&volume, &node).await, attachment);
+    world.driver().release();
     world.attached(&attachment).await;
     world.balanced().await;
     world.called_at_most(2, [&volume], &[]);

@@ -15,7 +15,7 @@ use crate::cable::Cable;
 
 pub(crate) use csi_control_plane::sandbox::stage::Daemon;
 
-/// How long an outage lasts: longer than the Leases of the scenarios.
+/// How long an outage lasts: longer than the Leases of the scenarios that have one.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(9);
 
 /// An API and a driver of its own for every scenario.

@@ -4,21 +4,14 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::process::Clock;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use tonic::Code;
 
+use crate::world::leases::holder;
 use crate::world::{World, until_some};
 
 const NAMESPACE: &str = "kube-system";
-
-fn leases(world: &World) -> Api<Lease> {
-    Api::namespaced(world.client(), NAMESPACE)
-}
-
-fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref().filter(|it| !it.is_empty())
-}
 
 #[tokio::test]
 async fn r31_nothing_is_done_before_leadership_and_work_begins_when_the_lease_is_released() {
@@ -31,7 +24,7 @@ async fn r31_nothing_is_done_before_leadership_and_work_begins_when_the_lease_is
             "renewTime": now, "leaseTransitions": 0 },
     }))
     .unwrap();
-    leases(&world).create(&PostParams::default(), &lease).await.unwrap();
+    world.leases().create(&PostParams::default(), &lease).await.unwrap();
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let attachment = world.attach(&volume, &node).await;
     let daemon = world.daemon(json!({})).await;
@@ -41,7 +34,7 @@ async fn r31_nothing_is_done_before_leadership_and_work_begins_when_the_lease_is
     assert_eq!((world.publishes(&volume).len(), world.driver().calls_of(Method::ListVolumes).len()), (0, 0));
 
     let release = Patch::Merge(json!({ "spec": { "holderIdentity": "" } }));
-    leases(&world).patch(&name, &PatchParams::default(), &release).await.unwrap();
+    world.leases().patch(&name, &PatchParams::default(), &release).await.unwrap();
     world.attached(&attachment).await;
 }
 
@@ -50,24 +43,25 @@ async fn r37_an_orderly_stop_ends_what_is_in_flight_and_hands_the_lease_over() {
     let world = World::new().await;
     let name = names::attacher_lease(world.driver_name());
     let first = world.daemon_on("first", json!({})).await;
-    let led = until_some(leases(&world), &name, "held", |it: Option<&Lease>| it.and_then(holder).is_some()).await;
-    assert!(holder(&led.unwrap()).unwrap().starts_with(&world.name("first")));
+    let led = world.lease_held(&name).await;
+    assert!(holder(&led).unwrap().starts_with(&world.name("first")));
     let second = world.daemon_on("second", json!({})).await;
 
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let slow = Action::Delay(std::time::Duration::from_millis(300));
-    world.driver().inject(Fault::on(Method::ControllerPublishVolume, slow).once());
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).once());
     let attachment = world.attach(&volume, &node).await;
     world.driver_until("a publish in flight", |_| !world.publishes(&volume).is_empty()).await;
-    first.stop().await.unwrap();
+    // The driver answers only when the daemon has been told to stop: the first of the two begins first.
+    let (stopped, ()) = futures::future::join(first.stop(), async { world.driver().release() }).await;
+    stopped.unwrap();
     // The publish was let end, and its result recorded, before the lease went.
     assert_eq!(world.publishes(&volume).len(), 1);
     world.attached(&attachment).await;
 
     let next = world.volume("next").await;
     world.attached(&world.attach(&next, &node).await).await;
-    let led = until_some(leases(&world), &name, "held", |it: Option<&Lease>| it.and_then(holder).is_some()).await;
-    assert!(holder(&led.unwrap()).unwrap().starts_with(&world.name("second")));
+    let led = world.lease_held(&name).await;
+    assert!(holder(&led).unwrap().starts_with(&world.name("second")));
     assert_eq!(world.publishes(&volume).len(), 1, "the successor has nothing to repeat");
     second.stop().await.unwrap();
 }
@@ -88,7 +82,7 @@ async fn r42_leases_carry_the_labels_that_are_asked_for_and_none_otherwise() {
     let name = names::attacher_lease(world.driver_name());
     let labels = json!({ "leaderElection": { "labels": { "team": "storage" } } });
     let daemon = world.daemon_on("labelled", labels).await;
-    until_some(leases(&world), &name, "labelled", |it: Option<&Lease>| {
+    until_some(world.leases(), &name, "labelled", |it: Option<&Lease>| {
         it.and_then(|it| it.metadata.labels.as_ref()).is_some_and(|labels| labels["team"] == "storage")
     })
     .await;
@@ -97,8 +91,8 @@ async fn r42_leases_carry_the_labels_that_are_asked_for_and_none_otherwise() {
     let world = World::new().await;
     let name = names::attacher_lease(world.driver_name());
     let _daemon = world.daemon(json!({})).await;
-    let lease = until_some(leases(&world), &name, "held", |it: Option<&Lease>| it.and_then(holder).is_some()).await;
-    assert_eq!(lease.unwrap().metadata.labels.unwrap_or_default().len(), 0);
+    let lease = world.lease_held(&name).await;
+    assert_eq!(lease.metadata.labels.unwrap_or_default().len(), 0);
 }
 
 #[tokio::test]
@@ -109,5 +103,5 @@ async fn without_election_a_daemon_serves_at_once() {
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Aborted, "busy")).once());
     world.attached(&world.attach(&volume, &node).await).await;
     let name = names::attacher_lease(world.driver_name());
-    assert!(leases(&world).get_opt(&name).await.unwrap().is_none());
+    assert!(world.leases().get_opt(&name).await.unwrap().is_none());
 }

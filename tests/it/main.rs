@@ -20,8 +20,9 @@
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
 //! | [`rows`], [`provision_rows`], [`provision_seen`] | the regression lists, row by row, and where each row is proven |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`], [`cable`], [`supply`] and [`supplier`]; [`ground`] is where it comes from. There are no sleeps: times are configured
-//! short, and every wait is for a condition, with a bound.
+//! [`world`] is all that a scenario may use, with [`balance`], [`cable`], [`supply`] and [`supplier`]; [`ground`] is where it comes from. Times are configured
+//! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`failures`]: nothing shall happen in it, so
+//! there is nothing to wait for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
 

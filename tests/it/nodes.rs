@@ -124,7 +124,7 @@ async fn r44_a_namesake_inherits_neither_delay_nor_finalizer() {
 }
 
 #[tokio::test]
-async fn r44_a_namesake_recreated_at_once_after_a_failing_publish_is_tried_after_the_first_delay_again() {
+async fn a_namesake_that_comes_at_once_is_attached_and_detached_once_each_time() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);

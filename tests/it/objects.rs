@@ -6,16 +6,21 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// A daemon's configuration with both roles and short times. What the driver is asked has all the time that a test may take: a
-/// call that is held is never given up before it is let go.
+/// call that is held is never given up before it is let go. And no busy machine takes the Lease from who can renew it.
 pub(crate) fn config() -> Value {
     json!({
         "csi": { "timeout": "60s" },
-        "leaderElection": { "leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "500ms" },
+        "leaderElection": { "leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s" },
         "roles": {
             "attacher": { "retry": { "initial": "50ms", "max": "400ms" }, "resync": "0s" },
             "reconciler": { "interval": "200ms", "pageTimeout": "2s" },
         },
     })
+}
+
+/// What to merge in where a scenario waits for a Lease to expire.
+pub(crate) fn short_lease() -> Value {
+    json!({ "leaderElection": { "leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "500ms" } })
 }
 
 /// The same with `overrides` merged in.

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::ground::Ground;
 use crate::supplier::figure;
 use crate::supply::{handle_of, phase};
-use crate::world::{World, asked, until_some};
+use crate::world::wait::asked;
+use crate::world::{World, until_some};
 
 /// A namespace that every cluster has. The other one of these scenarios is `default`.
 const OTHER: &str = "kube-public";

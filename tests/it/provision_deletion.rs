@@ -213,7 +213,9 @@ async fn a_policy_that_becomes_retain_takes_the_finalizer_off_and_keeps_the_volu
 #[tokio::test]
 async fn a_successor_deletes_what_the_daemon_before_it_was_deleting() {
     let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let mut config = supplier(json!({}));
+    merge(&mut config, objects::short_lease());
+    let first = world.daemon_on("first", config.clone()).await;
     let class = world.class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     world.supplied_with(&claim).await;
@@ -221,6 +223,6 @@ async fn a_successor_deletes_what_the_daemon_before_it_was_deleting() {
     world.delete_claim(&claim).await;
     world.driver_until("asked", |driver| !driver.calls_of(Method::DeleteVolume).is_empty()).await;
     first.kill();
-    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    let _second = world.daemon_on("second", config).await;
     world.assert_all_gone(&[&claim]).await;
 }

@@ -280,8 +280,10 @@ async fn r58_a_volume_that_the_daemon_may_not_save_is_told_and_kept_until_it_may
 #[tokio::test]
 async fn s0_a_crash_with_a_volume_that_is_not_saved_leaves_a_claim_that_leads_to_it() {
     let world = World::supplied(|_| {}).await;
-    let (first, cable) =
-        world.ground().start_wired(&world.name("first"), &objects::config_with(supplier(json!({}))).to_string()).await;
+    let mut config = supplier(json!({}));
+    objects::merge(&mut config, objects::short_lease());
+    let of_first = objects::config_with(config.clone()).to_string();
+    let (first, cable) = world.ground().start_wired(&world.name("first"), &of_first).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::Hold).once());
     let claim = world.claim("claim", &class, json!({})).await;
@@ -291,7 +293,7 @@ async fn s0_a_crash_with_a_volume_that_is_not_saved_leaves_a_claim_that_leads_to
     world.driver_until("made", |driver| driver.state().volumes().len() == 1).await;
     first.kill();
     assert!(world.is_marked(&world.claim_now(&claim).await));
-    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    let _second = world.daemon_on("second", config).await;
     world.supplied_with(&claim).await;
     world.assert_nothing_leaked().await;
 }

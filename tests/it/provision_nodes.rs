@@ -23,7 +23,8 @@ use crate::ground::Daemon;
 use crate::objects::{config_with, merge};
 use crate::supplier::{figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase, pool};
-use crate::world::{World, asked, bounded};
+use crate::world::wait::asked;
+use crate::world::{World, bounded};
 
 /// Where the daemons' pods are, and their capacity objects.
 const NAMESPACE: &str = "kube-system";

@@ -33,9 +33,8 @@ fn secret_at(name: &str, namespace: &str) -> Value {
 }
 
 impl World {
-    async fn secret(&self, name: &str) {
-        self.create_namespaced::<Secret>(json!({"metadata": {"name": name}, "stringData": {"password": PASSWORD}}))
-            .await;
+    async fn password(&self, name: &str) {
+        self.secret(name, &[("password", PASSWORD.as_bytes())]).await;
     }
 
     async fn drop_secret(&self, name: &str) {
@@ -76,7 +75,7 @@ async fn r44_a_secret_is_used_and_shown_nowhere() {
     let claim = world.claim("claim", &class, json!({})).await;
     world.claim_told(&claim, "ProvisioningFailed", &secret).await;
     assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 0, "never silently without");
-    world.secret(&secret).await;
+    world.password(&secret).await;
     let volume = world.supplied_with(&claim).await;
     assert!(world.asked(&claim, 3).await.iter().all(|call| call.secrets));
     let status = world.status(&daemon).await.to_string() + &world.metrics(&daemon).await;
@@ -101,7 +100,7 @@ async fn r44_a_secret_is_used_and_shown_nowhere() {
 async fn r28_a_volume_is_deleted_with_its_secret_although_its_class_is_gone() {
     let (world, class) = guarded("IDsecret").await;
     let secret = world.name("secret");
-    world.secret(&secret).await;
+    world.password(&secret).await;
     let _daemon = world.supplier(json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;
@@ -120,7 +119,7 @@ async fn r28_a_volume_is_deleted_with_its_secret_although_its_class_is_gone() {
 async fn r19_an_annotation_of_the_claim_may_choose_the_secret() {
     let (world, class) = guarded("ID${pvc.annotations['team']}").await;
     let secret = world.name("blue");
-    world.secret(&secret).await;
+    world.password(&secret).await;
     let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     world.claim_told(&claim, "ProvisioningFailed", "team").await;
@@ -136,7 +135,7 @@ async fn r19_an_annotation_of_the_claim_may_choose_the_secret() {
 async fn a_volume_is_not_deleted_without_its_secret_unless_the_configuration_says_so() {
     let (world, class) = guarded("IDsecret").await;
     let secret = world.name("secret");
-    world.secret(&secret).await;
+    world.password(&secret).await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;
@@ -161,7 +160,7 @@ async fn a_volume_is_not_deleted_without_its_secret_unless_the_configuration_say
 async fn a_secret_in_a_namespace_that_is_not_allowed_is_not_read_for_a_deletion() {
     let (world, class) = guarded("IDsecret").await;
     let secret = world.name("secret");
-    world.secret(&secret).await;
+    world.password(&secret).await;
     let first = world.daemon_on("first", supplier(json!({"deletionSecretNamespaces": ["elsewhere"]}))).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;

@@ -10,6 +10,7 @@ use tonic::Code;
 
 use crate::supplier::{create, says, supplier, unanswered};
 use crate::supply::phase;
+use crate::world::wait::asked;
 use crate::world::{World, until_some};
 
 const CLAIM: &str = "PersistentVolumeClaim";
@@ -36,27 +37,12 @@ impl World {
     async fn snapshot_until(&self, name: &str, what: &str, holds: impl Fn(&DynamicObject) -> bool) {
         // The daemon's cache looks for the kind now and then only, if it was not there from the start.
         let api = self.installed_kind(SNAPSHOT);
-        let mut looks = tokio::time::interval(std::time::Duration::from_millis(25));
-        let settled = async {
-            loop {
-                looks.tick().await;
-                if api.get_opt(name).await.unwrap().is_some_and(|it| holds(&it)) {
-                    return;
-                }
-            }
-        };
-        crate::world::bounded(what, settled).await;
+        asked(what, async || api.get_opt(name).await.unwrap().filter(|it| holds(it)).map(drop)).await;
     }
 
     async fn snapshot_gone(&self, name: &str) {
         let api = self.installed_kind(SNAPSHOT);
-        let mut looks = tokio::time::interval(std::time::Duration::from_millis(25));
-        let settled = async {
-            while api.get_opt(name).await.unwrap().is_some() {
-                looks.tick().await;
-            }
-        };
-        crate::world::bounded("the snapshot goes", settled).await;
+        asked("the snapshot goes", async || api.get_opt(name).await.unwrap().is_none().then_some(())).await;
     }
 
     /// Takes a snapshot and its content away, whoever holds them.

@@ -1,7 +1,5 @@
 //! Another configuration while the daemon works: what it touches begins anew, and nothing else notices.
 
-use std::time::Duration;
-
 use csi_control_plane::app::Plan;
 use csi_control_plane::cluster::names;
 use csi_control_plane::config::{self, File, Sources};
@@ -10,29 +8,18 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
-use kube::api::Api;
 use serde_json::{Value, json};
 
 use crate::failures::without;
 use crate::ground::Daemon;
 use crate::objects;
-use crate::world::{World, asked, until_some};
-
-const NAMESPACE: &str = "kube-system";
-
-fn leases(world: &World) -> Api<Lease> {
-    Api::namespaced(world.client(), NAMESPACE)
-}
-
-fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref().filter(|it| !it.is_empty())
-}
+use crate::world::leases::holder;
+use crate::world::wait::asked;
+use crate::world::{World, until_some};
 
 /// Waits until the Lease of that name is held, and says by whom, since when and after how many hands.
 async fn held(world: &World, name: &str) -> (String, Option<String>, Option<i32>) {
-    let lease =
-        until_some(leases(world), name, "held", |it: Option<&Lease>| it.and_then(holder).is_some()).await.unwrap();
-    let spec = lease.spec.unwrap();
+    let spec = world.lease_held(name).await.spec.unwrap();
     (spec.holder_identity.unwrap(), spec.acquire_time.map(|time| time.0.to_string()), spec.lease_transitions)
 }
 
@@ -110,7 +97,7 @@ async fn a_role_that_is_taken_out_ends_its_work_and_hands_its_lease_back_and_the
     assert_eq!(role(&status, "attacher"), &Value::Null, "it is shown no more");
     held(&world, &attacher).await;
     world.driver().release();
-    until_some(leases(&world), &attacher, "handed back", |it: Option<&Lease>| {
+    until_some(world.leases(), &attacher, "handed back", |it: Option<&Lease>| {
         it.is_some_and(|it| holder(it).is_none())
     })
     .await;
@@ -145,9 +132,9 @@ async fn the_deadline_of_calls_changes_at_once_and_no_role_begins_anew() {
     let daemon = world.daemon(json!({})).await;
     let node = world.node("node").await;
     world.serving(&daemon).await;
-    let status = configure(&world, &daemon, json!({"csi": {"timeout": "150ms"}}), 1).await;
+    let status = configure(&world, &daemon, json!({"csi": {"timeout": "2s"}}), 1).await;
     assert_eq!(role(&status, "attacher")["state"], "serving");
-    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Delay(Duration::from_secs(1))).once());
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hang).once());
     let volume = world.volume("pv").await;
     world.failed(&world.attach(&volume, &node).await, "deadline exceeded").await;
     daemon.stop().await.unwrap();
@@ -162,14 +149,14 @@ async fn another_lease_timing_hands_the_lease_back_and_runs_for_it_anew() {
     let status = configure(
         &world,
         &daemon,
-        json!({"leaderElection": {"labels": {"team": "storage"}, "leaseDuration": "7s"}}),
+        json!({"leaderElection": {"labels": {"team": "storage"}, "leaseDuration": "17s"}}),
         1,
     );
     assert_eq!(status.await["configuration"]["refused"], Value::Null);
-    let lease = until_some(leases(&world), &lease, "held anew", |it: Option<&Lease>| {
+    let lease = until_some(world.leases(), &lease, "held anew", |it: Option<&Lease>| {
         it.is_some_and(|it| {
             let labelled = it.metadata.labels.as_ref().is_some_and(|labels| labels["team"] == "storage");
-            labelled && holder(it).is_some() && it.spec.as_ref().unwrap().lease_duration_seconds == Some(7)
+            labelled && holder(it).is_some() && it.spec.as_ref().unwrap().lease_duration_seconds == Some(17)
         })
     });
     lease.await;

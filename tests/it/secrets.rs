@@ -3,23 +3,14 @@
 use std::collections::BTreeMap;
 
 use csi_control_plane::sandbox::driver::Secrets;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::world::World;
 
 const PASSWORD: &str = "hunter2-the-password";
-
-async fn create_secret(world: &World, name: &str, data: &[(&str, &[u8])]) {
-    let data: BTreeMap<_, _> =
-        data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
-    world.namespaced::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
-}
 
 /// A volume that is published with the secret of this name.
 async fn volume_with_secret(world: &World, secret: &str) -> String {
@@ -46,7 +37,7 @@ async fn r25_a_missing_secret_is_told_and_one_that_appears_is_used() {
     assert_eq!(failed.finalizers(), Vec::<String>::new(), "nothing was begun: it stays deletable");
     assert_eq!(world.publishes(&volume).len(), 0, "never silently without secrets");
 
-    create_secret(&world, &secret, &[("password", PASSWORD.as_bytes())]).await;
+    world.secret(&secret, &[("password", PASSWORD.as_bytes())]).await;
     let attached = world.attached(&attachment).await;
     assert!(world.publishes(&volume)[0].secrets);
     assert!(!serde_json::to_string(&attached).unwrap().contains(PASSWORD));
@@ -57,7 +48,7 @@ async fn r25_a_missing_secret_is_told_and_one_that_appears_is_used() {
     let failed = world.detach_failed(&attachment, "controllerPublishSecretRef").await;
     assert!(failed.finalizers().contains(&world.finalizer()));
     assert_eq!(world.unpublishes(&volume).len(), 0);
-    create_secret(&world, &secret, &[("password", PASSWORD.as_bytes())]).await;
+    world.secret(&secret, &[("password", PASSWORD.as_bytes())]).await;
     world.gone::<k8s_openapi::api::storage::v1::VolumeAttachment>(&attachment).await;
     assert!(world.unpublishes(&volume)[0].secrets);
     assert!(!world.is_published(&volume, &node));
@@ -69,13 +60,13 @@ async fn a_secret_that_changes_is_read_anew_by_the_next_attempt() {
     let world = guarded().await;
     let daemon = world.daemon(json!({})).await;
     let (node, secret) = (world.node("node").await, world.name("secret"));
-    create_secret(&world, &secret, &[("password", b"wrong")]).await;
+    world.secret(&secret, &[("password", b"wrong")]).await;
     let volume = volume_with_secret(&world, &secret).await;
     let attachment = world.attach(&volume, &node).await;
     let failed = world.failed(&attachment, "Unauthenticated").await;
     assert!(!serde_json::to_string(&failed).unwrap().contains("wrong\"}"));
     world.namespaced::<Secret>().delete(&secret, &DeleteParams::default()).await.unwrap();
-    create_secret(&world, &secret, &[("password", PASSWORD.as_bytes())]).await;
+    world.secret(&secret, &[("password", PASSWORD.as_bytes())]).await;
     world.attached(&attachment).await;
     let shown = world.status(&daemon).await.to_string() + &world.metrics(&daemon).await;
     assert!(!shown.contains(PASSWORD));
@@ -88,7 +79,7 @@ async fn a_secret_that_is_not_text_is_told_by_its_key() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
     let (node, secret) = (world.node("node").await, world.name("secret"));
-    create_secret(&world, &secret, &[("blob", &[0xff, 0xfe, 0x00])]).await;
+    world.secret(&secret, &[("blob", &[0xff, 0xfe, 0x00])]).await;
     let volume = volume_with_secret(&world, &secret).await;
     let attachment = world.attach(&volume, &node).await;
     let failed = world.failed(&attachment, "not UTF-8").await;
@@ -104,7 +95,7 @@ async fn r25_an_empty_secret_is_no_error() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
     let (node, secret) = (world.node("node").await, world.name("secret"));
-    create_secret(&world, &secret, &[]).await;
+    world.secret(&secret, &[]).await;
     let volume = volume_with_secret(&world, &secret).await;
     let attachment = world.attach(&volume, &node).await;
     world.attached(&attachment).await;
@@ -118,7 +109,7 @@ async fn a_volume_removed_by_force_is_detached_with_the_secret_that_was_recorded
     let world = guarded().await;
     let _daemon = world.daemon(json!({})).await;
     let (node, secret) = (world.node("node").await, world.name("secret"));
-    create_secret(&world, &secret, &[("password", PASSWORD.as_bytes())]).await;
+    world.secret(&secret, &[("password", PASSWORD.as_bytes())]).await;
     let volume = volume_with_secret(&world, &secret).await;
     let attachment = world.attach(&volume, &node).await;
     world.attached(&attachment).await;

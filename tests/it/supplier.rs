@@ -15,10 +15,7 @@ use tonic::Code;
 use crate::ground::Daemon;
 use crate::objects;
 use crate::supply::{phase, pool, zoned};
-use crate::world::{PATIENCE, World, until_some};
-
-/// Between two looks at what can only be asked, not awaited.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(25);
+use crate::world::{PATIENCE, World, settled, until_some};
 
 /// The configuration of a daemon with the provisioner and short times; `section` is merged into the role's.
 pub(crate) fn supplier(section: Value) -> Value {
@@ -140,20 +137,11 @@ impl World {
 
     /// Waits until the daemon's metrics satisfy a condition.
     pub(crate) async fn metrics_until(&self, daemon: &Daemon, what: &str, holds: impl Fn(&str) -> bool) -> String {
-        let mut metrics = String::new();
-        let mut looks = tokio::time::interval(LOOK);
-        let settled = async {
-            loop {
-                looks.tick().await;
-                metrics = self.metrics(daemon).await;
-                if holds(&metrics) {
-                    return;
-                }
-            }
-        };
-        let waited = tokio::time::timeout(PATIENCE, settled).await;
-        assert!(waited.is_ok(), "never came: {what}; {metrics}");
-        metrics
+        settled(what, PATIENCE, async || {
+            let metrics = self.metrics(daemon).await;
+            if holds(&metrics) { Ok(metrics) } else { Err(metrics) }
+        })
+        .await
     }
 
     /// Waits until a claim is gone, then asserts that neither driver nor API has a volume of this world.

@@ -18,12 +18,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::objects::merge;
-use crate::world::{PATIENCE, World, brief, until_some};
+use crate::world::{PATIENCE, World, brief, settled, until_some};
 
 /// The label and topology key of the zones of scenarios.
 pub(crate) const ZONE: &str = "topology.example.com/zone";
-/// Between two looks at what can only be asked, not awaited.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(25);
 /// Names the node that the scheduler chose for a claim.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
@@ -190,19 +188,11 @@ impl World {
     /// Asserts that the driver comes to have exactly the volumes that the API has, each once; that nothing of ours is left on
     /// claims that are bound; and that no call met another of the same caller for the same volume.
     pub(crate) async fn assert_nothing_leaked(&self) {
-        let mut trouble = String::new();
-        let mut looks = tokio::time::interval(LOOK);
-        let settled = async {
-            loop {
-                looks.tick().await;
-                match self.leak().await {
-                    None => return,
-                    Some(what) => trouble = what,
-                }
-            }
-        };
-        let waited = tokio::time::timeout(PATIENCE, settled).await;
-        assert!(waited.is_ok(), "{trouble}; calls: {:#?}", brief(&self.driver().calls()));
+        settled("nothing that leaked", PATIENCE, async || match self.leak().await {
+            None => Ok(()),
+            Some(what) => Err(format!("{what}; calls: {:#?}", brief(&self.driver().calls()))),
+        })
+        .await;
         let own = |violation: &Violation| !matches!(violation, Violation::Overlap { same_connection: false, .. });
         let violations: Vec<_> = self.driver().violations().into_iter().filter(own).collect();
         assert_eq!(violations, []);

@@ -24,6 +24,12 @@
 //! Many worlds may share one cluster: names begin with the world's own id, the driver's name contains it, and no scenario
 //! looks at anything else. Waits are on watches, never on time: [`PATIENCE`] only bounds them.
 
+#[path = "leases.rs"]
+pub(crate) mod leases;
+#[path = "wait.rs"]
+pub(crate) mod wait;
+
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -31,11 +37,11 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::process::Entropy;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, Node, Profile};
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::watch_object;
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,10 +50,7 @@ use serde_json::{Value, json};
 use crate::ground::{Daemon, Ground};
 use crate::objects;
 
-/// How long anything may take before it counts as never, on a machine that has much else to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at what can only be asked, not awaited.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) use wait::{PATIENCE, bounded, settled, until_some};
 
 /// A cluster, a driver, and the daemons between them.
 pub(crate) struct World {
@@ -176,6 +179,15 @@ impl World {
     {
         let object: K = serde_json::from_value(object).unwrap();
         self.all().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Creates a secret in the namespace `default`.
+    pub(crate) async fn secret(&self, name: &str, data: &[(&str, &[u8])]) {
+        let data: BTreeMap<_, _> =
+            data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let secret = Secret { metadata, data: Some(data), ..Secret::default() };
+        self.namespaced::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
     }
 
     /// Registers the driver on a node, as a kubelet does, and with the backend. Returns the node's name; its CSI id is
@@ -397,47 +409,6 @@ impl World {
         assert!(waited.is_ok(), "never came: {what}; Events on {uid}: {seen:#?}");
         seen
     }
-}
-
-/// Awaits what must come, within [`PATIENCE`].
-pub(crate) async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never came: {what}"))
-}
-
-/// Looks again and again, within [`PATIENCE`], until there is an answer.
-pub(crate) async fn asked<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let answered = async {
-        loop {
-            if let Some(answer) = look().await {
-                return answer;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    bounded(what, answered).await
-}
-
-/// Watches one object until it, or its absence, satisfies a condition.
-pub(crate) async fn until_some<K>(api: Api<K>, name: &str, what: &str, holds: impl Fn(Option<&K>) -> bool) -> Option<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let mut last = None;
-    let wait = async {
-        // Boxed, or it would be a part of every scenario's own state.
-        let mut watch = Box::pin(watch_object(api, name).default_backoff());
-        while let Some(seen) = watch.next().await {
-            // A broken watch begins again by itself.
-            let Ok(object) = seen else { continue };
-            last = object;
-            if holds(last.as_ref()) {
-                return;
-            }
-        }
-    };
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
-    assert!(waited.is_ok(), "{name} never came to: {what}; it is {last:#?}");
-    last
 }
 
 /// Calls in one line each.

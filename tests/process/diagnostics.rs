@@ -227,8 +227,17 @@ async fn probes_and_status_tell_of_a_daemon_at_work() {
 #[tokio::test]
 async fn diagnostics_can_be_switched_off() {
     let theatre = Theatre::open().await;
-    let daemon = theatre.daemon_with("daemon", |config| config["diagnostics"]["listen"] = Value::Null);
+    let mut daemon = theatre.daemon_with("daemon", |config| config["diagnostics"]["listen"] = Value::Null);
     theatre.attach("volume");
     theatre.attached("volume").await;
+    // When it has ended, all that it said is here.
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
+    assert!(
+        daemon
+            .log()
+            .iter()
+            .any(|line| line["message"] == "stopping: letting what is in flight end and handing the leases back")
+    );
     assert!(daemon.log().iter().all(|line| line["message"] != "serving diagnostics"), "{}", daemon.stderr());
 }

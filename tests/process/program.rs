@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// What any single thing may take on a machine that does a lot else. Reached only by a test that fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks at what can only be asked, not awaited.
 const LOOK: Duration = Duration::from_millis(15);
 

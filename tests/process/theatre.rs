@@ -20,8 +20,8 @@ pub(crate) const DRIVER: &str = "demo.csi.example.com";
 pub(crate) const NODE: &str = "node-1";
 /// The Lease's timing in these tests: a busy machine may stop everything for a while, and nobody loses it.
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
-/// Within this comes what waits for nothing, on a busy machine too: neither for a Lease to expire nor for a call's deadline.
-pub(crate) const AT_ONCE: Duration = Duration::from_secs(4);
+/// What comes within this has waited neither for a Lease to expire nor for a call's deadline, which is longer.
+pub(crate) const AT_ONCE: Duration = LEASE;
 
 /// The stage and its surroundings.
 pub(crate) struct Theatre {

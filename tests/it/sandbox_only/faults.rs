@@ -6,19 +6,19 @@ use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
 use futures::future::LocalBoxFuture;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
-use kube::api::{ObjectMeta, PostParams};
 use serde_json::json;
 
-use super::{api, by_daemon};
+use super::{api, by_daemon, writes};
 use crate::world::World;
+use crate::world::wait::asked;
 
-/// How late an answer is that nobody waits for any more. The daemons here wait for three seconds: an answer that a busy machine
-/// delays is not taken for a lost one.
-const TOO_LONG: Duration = Duration::from_secs(30);
+/// How long the daemons here wait for an answer: one that a busy machine delays is not taken for a lost one.
+const WAITS: &str = "8s";
+/// How late an answer is that nobody waits for any more.
+const TOO_LONG: Duration = Duration::from_secs(60);
 
 /// The ways to fail.
 fn failures() -> Vec<(&'static str, Action)> {
@@ -48,13 +48,10 @@ fn live(what: &'static str, on: On) -> LocalBoxFuture<'static, ()> {
 
 async fn play(what: &str, on: On) {
     let world = World::new().await;
-    let _daemon = world.daemon(json!({ "kubernetes": { "requestTimeout": "3s" } })).await;
+    let _daemon = world.daemon(json!({ "kubernetes": { "requestTimeout": WAITS } })).await;
     let node = world.node("node").await;
     let secret = world.name("secret");
-    let data = [("password".to_owned(), ByteString(b"hunter2".to_vec()))].into();
-    let metadata = ObjectMeta { name: Some(secret.clone()), ..ObjectMeta::default() };
-    let object = Secret { metadata, data: Some(data), ..Secret::default() };
-    world.namespaced::<Secret>().create(&PostParams::default(), &object).await.unwrap();
+    world.secret(&secret, &[("password", b"hunter2")]).await;
     let lives = failures().into_iter().enumerate().map(|(number, (how, action))| {
         let (world, node, secret) = (&world, &node, &secret);
         async move {
@@ -140,14 +137,20 @@ async fn r5_an_attachment_that_is_gone_when_its_status_is_written_is_no_failure(
     world.attached(&attachment).await;
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
     world.json_patch::<VolumeAttachment>(&attachment, keep).await;
-    // The status is answered only after the other finalizer went, and the object with it.
+    // The status is written only after the other finalizer went, and the object with it.
     let status = by_daemon(&world).verb("patch").resource("volumeattachments").subresource("status");
-    api(&world).faults().add(Fault::on(status, Action::DelayBefore(Duration::from_millis(300))));
+    let held = api(&world).faults().add(Fault::on(status, Action::Hold));
     world.detach(&attachment).await;
     world.until(&attachment, "released", |it: &VolumeAttachment| it.finalizers() == ["example.com/keep"]).await;
+    let begun = async || (api(&world).faults().hits(held) > 0).then_some(());
+    asked("the status is about to be written", begun).await;
     world.drop_finalizer::<VolumeAttachment>(&attachment, 0).await;
     world.gone::<VolumeAttachment>(&attachment).await;
-    api(&world).faults().clear();
+    assert_eq!(api(&world).faults().hits(held), 1);
+    api(&world).faults().remove(held);
+    let not_found = || writes(&world).into_iter().filter(|it| it.subresource == "status" && it.code == 404).count();
+    asked("the status finds no object", async || (not_found() > 0).then_some(())).await;
     world.attached(&world.attach(&volume, &node).await).await;
     assert_eq!(world.unpublishes(&volume).len(), 1);
+    assert_eq!(not_found(), 1, "it is not written again");
 }

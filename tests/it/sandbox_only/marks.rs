@@ -36,9 +36,10 @@ async fn a_mark_that_may_be_anybodys_is_resumed_and_the_driver_is_asked_once() {
     let class = world.class("class", json!({})).await;
     let claims = by_daemon(&world).verb("patch").resource("persistentvolumeclaims");
     let lost = Action::RefuseAfter(Rejection::internal("struck"));
-    api(&world).faults().add(Fault::on(claims, lost).nth(1));
+    let fault = api(&world).faults().add(Fault::on(claims, lost).nth(1));
     let claim = world.claim("claim", &class, json!({})).await;
     world.supplied_with(&claim).await;
+    assert_eq!(api(&world).faults().hits(fault), 1);
     assert_eq!(world.asked(&claim, 1).await.len(), 1);
     world.assert_nothing_leaked().await;
 }

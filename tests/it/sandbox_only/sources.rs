@@ -1,12 +1,11 @@
 //! An API that is slow about one content source.
 
-use std::time::Duration;
-
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
 use serde_json::json;
 
 use super::{api, by_daemon};
-use crate::world::{World, bounded};
+use crate::world::World;
+use crate::world::wait::asked;
 
 const CLAIM: &str = "PersistentVolumeClaim";
 
@@ -18,20 +17,14 @@ async fn a_source_whose_protection_hangs_holds_up_no_other_claim() {
     let (slow, quick) = (world.claim("slow", &class, json!({})).await, world.claim("quick", &class, json!({})).await);
     world.supplied_with(&slow).await;
     world.supplied_with(&quick).await;
-    // Longer than anybody waits here.
     let on: Matching = by_daemon(&world).verb("patch").resource("persistentvolumeclaims").name(&slow);
-    let hung = api(&world).faults().add(Fault::on(on, Action::DelayBefore(Duration::from_secs(60))));
+    let hung = api(&world).faults().add(Fault::on(on, Action::Hold));
     let mut held = Vec::new();
     for number in 0..3 {
         held.push(world.claim_from(&format!("held-{number}"), &class, CLAIM, &slow).await);
     }
-    let mut looks = tokio::time::interval(Duration::from_millis(25));
-    let begun = async {
-        while api(&world).faults().hits(hung) == 0 {
-            looks.tick().await;
-        }
-    };
-    bounded("the source is to be protected", begun).await;
+    let begun = async || (api(&world).faults().hits(hung) > 0).then_some(());
+    asked("the source is to be protected", begun).await;
     let clone = world.claim_from("clone", &class, CLAIM, &quick).await;
     let plain = world.claim("plain", &class, json!({})).await;
     world.supplied_with(&clone).await;

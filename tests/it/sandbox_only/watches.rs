@@ -1,17 +1,16 @@
 //! Watches that are held, cut and compacted in the middle of the work.
 
-use std::time::Duration;
-
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::api::faults::WatchEnd;
+use csi_control_plane::sandbox::api::faults::{FaultId, WatchEnd};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Code;
 
-use super::{api, by_daemon};
+use super::{api, by_daemon, writes, written};
+use crate::ground::Daemon;
 use crate::objects;
 use crate::supplier::supplier;
 use crate::world::World;
@@ -63,8 +62,7 @@ async fn watches_that_are_cut_or_compacted_in_the_middle_of_a_publish_lose_nothi
         let world = World::new().await;
         let _daemon = world.daemon(json!({})).await;
         let (node, volume) = (world.node("node").await, world.volume("pv").await);
-        let slow = Action::Delay(Duration::from_millis(200));
-        world.driver().inject(Fault::on(Method::ControllerPublishVolume, slow));
+        world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).once());
         let attachment = world.attach(&volume, &node).await;
         world.driver_until("a publish in flight", |_| !world.publishes(&volume).is_empty()).await;
         api(&world).faults().drop_watches(by_daemon(&world), end);
@@ -73,6 +71,7 @@ async fn watches_that_are_cut_or_compacted_in_the_middle_of_a_publish_lose_nothi
         if compact {
             api(&world).compact();
         }
+        world.driver().release();
         world.gone::<VolumeAttachment>(&attachment).await;
         assert!(!world.is_published(&volume, &node));
         assert_eq!(world.unpublishes(&volume).len(), 1, "{end:?}, compacted: {compact}");
@@ -99,22 +98,54 @@ async fn connections_that_are_cut_in_the_middle_of_the_work_lose_nothing() {
     assert_eq!(world.driver().violations(), []);
 }
 
+/// A volume that the daemon knows, and whose further changes are held back from it until the fault is removed.
+async fn known_volume(world: &World, daemon: &Daemon) -> (String, FaultId) {
+    let volume = world.volume_with("pv", json!({ "accessModes": ["ReadWriteMany"] })).await;
+    let knows = |status: &Value| {
+        let caches = status["caches"].as_array().unwrap();
+        caches.iter().any(|cache| cache["kind"] == "PersistentVolume" && cache["objects"] == 1)
+    };
+    world.shows(daemon, "a daemon that knows the volume", knows).await;
+    let held = api(world).faults().hold_watches(by_daemon(world).resource("persistentvolumes"));
+    (volume, held)
+}
+
+fn ours(world: &World, volume: &PersistentVolume) -> usize {
+    volume.finalizers().iter().filter(|it| **it == world.finalizer()).count()
+}
+
 #[tokio::test]
 async fn r43_a_finalizer_that_the_cache_has_not_seen_is_not_put_twice() {
     let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, other, volume) = (world.node("node").await, world.node("other").await, world.name("pv"));
-    let modes = json!({ "accessModes": ["ReadWriteMany"] });
-    assert_eq!(world.volume_with("pv", modes).await, volume);
+    let daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    let (volume, held) = known_volume(&world, &daemon).await;
+    // Ours comes beside somebody else's, and unseen.
+    let finalizers = json!({ "metadata": { "finalizers": ["example.com/a", world.finalizer()] } });
+    world.merge_patch::<PersistentVolume>(&volume, finalizers).await;
     world.attached(&world.attach(&volume, &node).await).await;
-    // Somebody else's finalizers come and go unseen.
+    let object: PersistentVolume = world.until(&volume, "there", |_| true).await;
+    assert_eq!(ours(&world, &object), 1, "{:?}", object.finalizers());
+    assert!(object.finalizers().contains(&"example.com/a".to_owned()));
+    let refused = writes(&world).into_iter().filter(|it| it.resource == "persistentvolumes" && it.code >= 400).count();
+    assert!(refused > 0, "it would have put it there: {:?}", written(&world));
+    api(&world).faults().remove(held);
+}
+
+#[tokio::test]
+async fn a_finalizer_that_somebody_took_away_unseen_is_put_there_again() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({})).await;
+    let (node, other) = (world.node("node").await, world.node("other").await);
+    let (volume, held) = known_volume(&world, &daemon).await;
+    api(&world).faults().remove(held);
+    world.attached(&world.attach(&volume, &node).await).await;
     let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
-    let finalizers = json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } });
+    let finalizers = json!({ "metadata": { "finalizers": ["example.com/a"] } });
     world.merge_patch::<PersistentVolume>(&volume, finalizers).await;
     world.attached(&world.attach(&volume, &other).await).await;
     api(&world).faults().remove(held);
-    let object: PersistentVolume = world.until(&volume, "there", |_| true).await;
-    assert!(object.finalizers().iter().filter(|it| **it == world.finalizer()).count() <= 1);
+    let object = world.until(&volume, "protected again", |it: &PersistentVolume| ours(&world, it) == 1).await;
     assert!(object.finalizers().contains(&"example.com/a".to_owned()));
 }
 
