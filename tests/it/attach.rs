@@ -11,7 +11,8 @@ use serde_json::json;
 
 use crate::objects;
 use crate::supplier::figure;
-use crate::world::{World, asked};
+use crate::world::World;
+use crate::world::wait::asked;
 
 #[tokio::test]
 async fn r5_r6_an_attach_is_one_publish_and_a_detach_one_unpublish() {

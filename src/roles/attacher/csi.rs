@@ -95,9 +95,8 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
     drop(attempt);
     match outcome {
         Ok(()) => Outcome::Settled,
-        Err(Stop::TermOver) => Outcome::Retry { cap: None },
         Err(Stop::CacheBehind) if ticket.age() < LAG_PATIENCE => Outcome::RetryAfter(CATCH_UP),
-        Err(Stop::CacheBehind) => Outcome::Retry { cap: None },
+        Err(Stop::TermOver | Stop::CacheBehind) => Outcome::Retry { cap: None },
         // The watch has yet to say so. Nobody reads the errors of an object that is gone.
         Err(Stop::Failed(error)) if error.says_gone() => {
             ticket.note(error.message());

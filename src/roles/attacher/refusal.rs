@@ -172,6 +172,11 @@ impl AttemptError {
         matches!(self, Self::Driver(error) if error.method == Client::PUBLISH && is_final(error.code))
     }
 
+    /// Whether there is no node any more to which the volume could be published.
+    pub fn lacks_node(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::NodeMissing(_)))
+    }
+
     /// The text for `status`, a log line or an event: the error with its causes.
     pub fn message(&self) -> String {
         chain(self)
@@ -238,6 +243,7 @@ mod tests {
             assert_eq!(of(Client::PUBLISH).refuses_publish(), is_final(code), "{code:?}");
             assert!(!of("/csi.v1.Controller/ControllerUnpublishVolume").refuses_publish());
         }
-        assert!(!AttemptError::Refused(Refusal::NodeMissing("node-1".into())).refuses_publish());
+        let missing = AttemptError::Refused(Refusal::NodeMissing("node-1".into()));
+        assert!(!missing.refuses_publish() && missing.lacks_node());
     }
 }

@@ -147,9 +147,11 @@ impl Desk {
         }
         let note = format!("cannot {} node {}: {message}", direction.preposition(), attachment.node);
         self.publish_events(objects, EventKind::Warning, reason(direction, false), &note);
-        // The driver has shown twice that the volume is not there, and says itself that it will not be. Anything less may leave
-        // the volume attached, and the attach/detach controller would attach it elsewhere: two writers.
-        let confirmed_gone = error.refuses_publish() && self.lost.has(&attachment.uid);
+        // The driver has shown twice that the volume is not there, and it will not be: the driver says so, or there is no node
+        // (spec 7). Anything less may leave the volume attached, and the attach/detach controller would attach it elsewhere:
+        // two writers.
+        let will_not_be = error.refuses_publish() || error.lacks_node();
+        let confirmed_gone = will_not_be && self.lost.has(&attachment.uid);
         self.write_error(objects, error, &message, confirmed_gone).await;
         retry(error, self.section.retry.max)
     }
