@@ -68,6 +68,7 @@ mod scenarios {
     pub(crate) mod provision_deletion;
     pub(crate) mod provision_leaks;
     pub(crate) mod provision_nodes;
+    pub(crate) mod provision_nodes_room;
     pub(crate) mod provision_secrets;
     pub(crate) mod provision_sources;
     pub(crate) mod provision_topology;

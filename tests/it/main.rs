@@ -12,7 +12,7 @@
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision`] | claims that become volumes, and volumes that go with them |
 //! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | the same on any control plane, by what could go wrong |
-//! | [`provision_nodes`] | a daemon and a driver on each node: who provisions, who deletes, who tells of room |
+//! | [`provision_nodes`], [`provision_nodes_room`] | a daemon and a driver on each node: who provisions, who deletes, who tells of room |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
@@ -46,6 +46,7 @@ mod provision_claims;
 mod provision_deletion;
 mod provision_leaks;
 mod provision_nodes;
+mod provision_nodes_room;
 mod provision_rows;
 mod provision_secrets;
 mod provision_seen;

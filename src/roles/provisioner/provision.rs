@@ -86,7 +86,7 @@ pub(super) struct Attempt<'a> {
     /// Whether the driver made a volume in this attempt.
     pub(super) created: bool,
     pub(super) begun: Instant,
-    /// Until the volume object is stored.
+    /// From when nothing but the driver is missing, until the volume object is stored.
     pub(super) on_its_way: Option<OnItsWay>,
     refreshes: u32,
 }
@@ -118,7 +118,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
     progress.begin();
     let mut attempt = Attempt {
         begun: desk.clock.now(),
-        on_its_way: Some(desk.haste.begin()),
+        on_its_way: None,
         desk: &desk,
         ticket: &mut ticket,
         progress,
@@ -315,6 +315,9 @@ impl Attempt<'_> {
     }
 
     async fn perform(&mut self, step: Step, now: &Now) -> Result<(), Stop> {
+        if matches!(step, Step::SaveIntent | Step::Create | Step::SaveVolume { .. }) {
+            self.on_its_way.get_or_insert_with(|| self.desk.haste.begin());
+        }
         match step {
             // `work` has returned.
             Step::Settled | Step::Ignore(_) => Ok(()),

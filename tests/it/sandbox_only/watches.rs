@@ -133,23 +133,6 @@ async fn r43_a_finalizer_that_the_cache_has_not_seen_is_not_put_twice() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_somebody_took_away_unseen_is_put_there_again() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
-    let (node, other) = (world.node("node").await, world.node("other").await);
-    let (volume, held) = known_volume(&world, &daemon).await;
-    api(&world).faults().remove(held);
-    world.attached(&world.attach(&volume, &node).await).await;
-    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
-    let finalizers = json!({ "metadata": { "finalizers": ["example.com/a"] } });
-    world.merge_patch::<PersistentVolume>(&volume, finalizers).await;
-    world.attached(&world.attach(&volume, &other).await).await;
-    api(&world).faults().remove(held);
-    let object = world.until(&volume, "protected again", |it: &PersistentVolume| ours(&world, it) == 1).await;
-    assert!(object.finalizers().contains(&"example.com/a".to_owned()));
-}
-
-#[tokio::test]
 async fn r59_a_volume_object_that_the_watch_has_not_shown_is_not_made_again() {
     // Nobody binds here: only the daemon itself can know that the claim has its volume.
     let world = World::new().await;

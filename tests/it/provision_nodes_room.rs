@@ -1,0 +1,118 @@
+//! What a daemon on each node tells of the room that is left there (spec 5): its own objects, under its own label, which go with
+//! whoever owns them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::driver::{Driver, Method};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+use super::provision_nodes::Local;
+use crate::supply::{ZONE, pool};
+use crate::world::World;
+use crate::world::wait::asked;
+
+/// Where the daemons' pods are, and their capacity objects.
+const NAMESPACE: &str = "kube-system";
+/// Of the pods' owner, which nobody looks up.
+const OWNER_UID: &str = "11111111-2222-3333-4444-555555555555";
+
+/// The capacity objects of this world, by node.
+async fn capacities(world: &World) -> BTreeMap<String, CSIStorageCapacity> {
+    let api: Api<CSIStorageCapacity> = Api::namespaced(world.client(), NAMESPACE);
+    let labels = format!("{}={}", names::LABEL_DRIVER_NAME, world.driver_name());
+    let found = api.list(&ListParams::default().labels(&labels)).await.unwrap().items;
+    let count = found.len();
+    let by_node: BTreeMap<_, _> = found
+        .into_iter()
+        .map(|it| (it.node_topology.as_ref().unwrap().match_labels.as_ref().unwrap()[ZONE].clone(), it))
+        .collect();
+    assert_eq!(by_node.len(), count, "one object for each node");
+    by_node
+}
+
+/// The pod that a node's daemon runs in, of a `DaemonSet`.
+async fn pod_of(world: &World, local: &Local) {
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": world.name("set"), "uid": OWNER_UID,
+        "controller": true }]);
+    let pod = json!({ "metadata": { "name": local.host(), "ownerReferences": owner },
+        "spec": { "containers": [{ "name": "c", "image": "example.com/none" }] } });
+    let pods: Api<Pod> = Api::namespaced(world.client(), NAMESPACE);
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn each_node_tells_of_its_own_room_under_its_own_label_and_touches_no_others() {
+    // No controllers: the owner of the pods is only named.
+    let world = World::new().await;
+    let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 20).await);
+    world.waiting_class("class", json!({})).await;
+    let mut daemons = Vec::new();
+    for local in [&first, &second] {
+        pod_of(&world, local).await;
+        let section = json!({ "capacity": { "enabled": true, "ownerLevel": 1 } });
+        daemons.push(local.daemon(&world, section).await);
+    }
+    let there = async || Some(capacities(&world).await).filter(|found| found.len() == 2);
+    let before = asked("an object for each node", there).await;
+    for (local, room) in [(&first, "10Gi"), (&second, "20Gi")] {
+        let object = &before[&local.node];
+        assert_eq!(object.capacity.as_ref().unwrap().0, room);
+        // Longer names would be hashed: that is a table test of its own.
+        assert_eq!(object.labels()[names::LABEL_MANAGED_BY], format!("external-provisioner-{}", local.node));
+        let owner = &object.owner_references()[0];
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("DaemonSet", OWNER_UID, Some(true)));
+    }
+    let versions = |all: &BTreeMap<String, CSIStorageCapacity>| -> Vec<Option<String>> {
+        all.values().map(kube::ResourceExt::resource_version).collect()
+    };
+    for local in [&first, &second] {
+        let asked = local.driver.calls_of(Method::GetCapacity).len();
+        let again = move |it: &Driver| it.calls_of(Method::GetCapacity).len() > asked + 1;
+        local.driver_until("another look at the room", again).await;
+    }
+    assert_eq!(versions(&before), versions(&capacities(&world).await), "nothing is written that is there already");
+
+    first.driver.change_profile(|profile| profile.pools = vec![pool(&first.node, 5)]);
+    let shrunk =
+        |found: &BTreeMap<String, CSIStorageCapacity>| found[&first.node].capacity.as_ref().unwrap().0 == "5Gi";
+    let after = asked("the first node's change", async || Some(capacities(&world).await).filter(shrunk)).await;
+    assert_eq!(after[&second.node].resource_version(), before[&second.node].resource_version());
+    // A daemon that ends takes nothing with it: its pod's owner does.
+    daemons.remove(0).stop().await.unwrap();
+    assert_eq!(capacities(&world).await.len(), 2);
+    let claims: Vec<PersistentVolumeClaim> = world.claims().await;
+    assert!(claims.is_empty());
+}
+
+#[tokio::test]
+async fn a_nodes_capacity_objects_go_with_its_pod_where_that_owns_them() {
+    // No controllers: what is owned by what is gone is deleted by Kubernetes, which is not played here.
+    let world = World::new().await;
+    let local = Local::set(&world, "n1", 10).await;
+    world.waiting_class("class", json!({})).await;
+    let section = json!({ "capacity": { "enabled": true, "ownerLevel": 0 } });
+    let pods: Api<Pod> = Api::namespaced(world.client(), NAMESPACE);
+    let mut uids = BTreeSet::new();
+    // A pod and its successor, which finds the object of the one before.
+    for _ in 0..2 {
+        pod_of(&world, &local).await;
+        let uid = pods.get(&local.host()).await.unwrap().uid().unwrap();
+        let daemon = local.daemon(&world, section.clone()).await;
+        let owned = async || {
+            let found = capacities(&world).await;
+            let owners = found.get(&local.node)?.owner_references().to_vec();
+            let of_pod = owners.len() == 1 && owners[0].kind == "Pod" && owners[0].uid == uid;
+            of_pod.then_some(())
+        };
+        asked("an object that is the pod's alone", owned).await;
+        uids.insert(uid.clone());
+        daemon.stop().await.unwrap();
+        pods.delete(&local.host(), &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+    assert_eq!(uids.len(), 2);
+}
