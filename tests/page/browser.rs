@@ -92,6 +92,11 @@ impl Browser {
 
     /// One call and its answer.
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Value {
+        self.ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// One call, and its answer or its error.
+    async fn ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.calls += 1;
         let id = self.calls;
         let mut message = json!({"id": id, "method": method, "params": params});
@@ -102,8 +107,11 @@ impl Browser {
         loop {
             let mut answer = self.next(method).await;
             if answer["id"] == id {
-                assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
-                return answer["result"].take();
+                return if answer.get("error").is_some() {
+                    Err(answer["error"].take())
+                } else {
+                    Ok(answer["result"].take())
+                };
             }
             self.events.push(answer);
         }
@@ -153,18 +161,26 @@ impl Browser {
 
     /// What an expression comes to in the page; a promise is awaited.
     pub(crate) async fn tell(&mut self, expression: &str) -> Value {
-        let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let mut told = self.call("Runtime.evaluate", params).await;
-        assert!(told.get("exceptionDetails").is_none(), "{expression}: {}", told["exceptionDetails"]);
-        told["result"]["value"].take()
+        self.look(expression).await.unwrap_or_else(|error| panic!("{expression}: {error}"))
     }
 
-    /// Looks until an expression is true.
+    async fn look(&mut self, expression: &str) -> Result<Value, Value> {
+        let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut told = self.ask("Runtime.evaluate", params).await?;
+        assert!(told.get("exceptionDetails").is_none(), "{expression}: {}", told["exceptionDetails"]);
+        Ok(told["result"]["value"].take())
+    }
+
+    /// Looks until an expression is true. A page that goes away at this moment, because another one is opened, can't say so yet.
     pub(crate) async fn until(&mut self, what: &str, expression: &str) {
         let limit = Instant::now() + PATIENCE;
         let mut ticks = tokio::time::interval(LOOK);
-        while self.tell(expression).await != Value::Bool(true) {
-            assert!(Instant::now() < limit, "waited in vain: {what}");
+        loop {
+            let seen = self.look(expression).await;
+            if seen == Ok(Value::Bool(true)) {
+                return;
+            }
+            assert!(Instant::now() < limit, "waited in vain: {what}: {seen:?}");
             ticks.tick().await;
         }
     }
