@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
+use hyper::body::Bytes;
 use k8s_openapi::ByteString;
 use kube::Resource;
 use kube::client::Body;
 use kube::core::Status;
 use kube::core::params::ListParams;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -119,7 +120,7 @@ struct Call<'a> {
     resource: String,
     object: &'a ObjectName,
     url: String,
-    content: Option<(&'static str, Vec<u8>)>,
+    content: Option<(&'static str, Bytes)>,
 }
 
 impl Api {
@@ -165,9 +166,9 @@ impl Api {
 
     /// Makes an object. The answer is the object as it is now.
     ///
-    /// The body says everything; `name` only says where, and of what an error tells. Its name may be empty if the body has a
+    /// `object` says everything; `name` only says where, and of what an error tells. Its name may be empty if the object has a
     /// `generateName`.
-    pub async fn create<K>(&self, name: &ObjectName, body: &Value) -> Result<K, ApiError>
+    pub async fn create<K>(&self, name: &ObjectName, object: &Value) -> Result<K, ApiError>
     where
         K: Object,
     {
@@ -176,7 +177,7 @@ impl Api {
             resource: K::Kind::plural(&()).into_owned(),
             object: name,
             url: format!("{}?fieldManager={PROGRAM}", K::Kind::url_path(&(), name.namespace())),
-            content: Some(("application/json", body.to_string().into_bytes())),
+            content: Some(("application/json", self::body(object))),
         })
         .await
     }
@@ -195,7 +196,7 @@ impl Api {
                 resource: K::Kind::plural(&()).into_owned(),
                 object: name,
                 url: object_url::<K::Kind>(name),
-                content: Some(("application/json", options.to_string().into_bytes())),
+                content: Some(("application/json", body(&options))),
             })
             .await?;
         Ok(answer.0)
@@ -240,7 +241,7 @@ impl Api {
             resource: "events".to_owned(),
             object: name,
             url: format!("{url}?fieldManager={PROGRAM}"),
-            content: Some(("application/json", event.to_string().into_bytes())),
+            content: Some(("application/json", body(event))),
         })
         .await
         .map(|_| ())
@@ -345,8 +346,13 @@ fn patching<'a, K: Resource<DynamicType = ()>>(name: &'a ObjectName, subresource
         resource: format!("{}{subresource}", K::plural(&())),
         object: name,
         url: format!("{}{subresource}?fieldManager={PROGRAM}", object_url::<K>(name)),
-        content: Some((patch.content_type(), patch.body().to_string().into_bytes())),
+        content: Some((patch.content_type(), body(patch))),
     }
+}
+
+/// What is sent. Values and patches are JSON already: writing them down cannot fail.
+fn body(content: &impl Serialize) -> Bytes {
+    serde_json::to_vec(content).unwrap_or_default().into()
 }
 
 fn request(call: &Call<'_>) -> Result<Request<Body>, http::Error> {

@@ -137,43 +137,51 @@ impl<K: Cached> Fanout<K> {
     }
 
     fn accept(&mut self, name: &ObjectName, object: K, origin: Origin) -> Vec<Change<K>> {
-        let old = self.held.get(name).map(|held| Arc::clone(&held.object));
         let mut changes = Vec::new();
-        let old = match old {
-            Some(held) if !is_newer(&object, &held) => return changes,
-            Some(held) if held.meta().uid != object.meta().uid => {
-                changes.extend(self.remove(name, origin));
-                None
+        match self.held.get_mut(name) {
+            Some(held) if !is_newer(&object, &held.object) => return changes,
+            Some(held) if held.object.meta().uid == object.meta().uid => {
+                let new = Arc::new(object);
+                let old = std::mem::replace(&mut held.object, Arc::clone(&new));
+                // Most changes leave an object where it is found.
+                let (before, after) = (entries(&*old), entries(&*new));
+                if before != after {
+                    // The text of the name that is held already, so that there is one.
+                    let name = self.held.get_key_value(name).map_or(name, |(held, _)| held).clone();
+                    self.leave(&name, before);
+                    self.enter(&name, after);
+                }
+                changes.push(Change { old: Some(old), new: Some(new), origin });
+                return changes;
             }
-            held => held,
-        };
-        // The text of the name that is held already, so that there is one.
-        let name = self.held.get_key_value(name).map_or(name, |(held, _)| held).clone();
-        let new = Arc::new(object);
-        if let Some(old) = &old {
-            self.unindex(&name, old);
+            Some(_) => changes.extend(self.remove(name, origin)),
+            None => {}
         }
-        new.index(&mut |index, value| {
-            self.index.entry(index).or_default().insert((value.into_boxed_str(), name.clone()));
-        });
-        let round = self.held.get(&name).map_or(self.round, |held| held.round);
-        self.held.insert(name, Held { object: Arc::clone(&new), round });
-        changes.push(Change { old, new: Some(new), origin });
+        let new = Arc::new(object);
+        self.enter(name, entries(&*new));
+        self.held.insert(name.clone(), Held { object: Arc::clone(&new), round: self.round });
+        changes.push(Change { old: None, new: Some(new), origin });
         changes
     }
 
     fn remove(&mut self, name: &ObjectName, origin: Origin) -> Option<Change<K>> {
         let held = self.held.remove(name)?;
-        self.unindex(name, &held.object);
+        self.leave(name, entries(&*held.object));
         Some(Change { old: Some(held.object), new: None, origin })
     }
 
-    fn unindex(&mut self, name: &ObjectName, object: &K) {
-        object.index(&mut |index, value| {
+    fn enter(&mut self, name: &ObjectName, found: Vec<(IndexName, Box<str>)>) {
+        for (index, value) in found {
+            self.index.entry(index).or_default().insert((value, name.clone()));
+        }
+    }
+
+    fn leave(&mut self, name: &ObjectName, found: Vec<(IndexName, Box<str>)>) {
+        for (index, value) in found {
             if let Some(entries) = self.index.get_mut(&index) {
-                entries.remove(&(value.into_boxed_str(), name.clone()));
+                entries.remove(&(value, name.clone()));
             }
-        });
+        }
     }
 
     /// The object of that name.
@@ -204,6 +212,13 @@ impl<K: Cached> Fanout<K> {
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
+}
+
+/// Under what an object can be found.
+fn entries<K: Cached>(object: &K) -> Vec<(IndexName, Box<str>)> {
+    let mut found = Vec::new();
+    object.index(&mut |index, value| found.push((index, value.into_boxed_str())));
+    found
 }
 
 /// Whether `news` was written after `held`. Versions are numbers (documented since Kubernetes 1.35, true for ever);

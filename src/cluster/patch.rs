@@ -10,12 +10,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::meta::Meta;
 
 /// What a PATCH request carries.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Patch {
     /// RFC 6902: a list of operations, all or none.
     Json(Vec<Value>),
@@ -29,14 +31,6 @@ impl Patch {
         match self {
             Self::Json(_) => "application/json-patch+json",
             Self::Merge(_) => "application/merge-patch+json",
-        }
-    }
-
-    /// The request's body.
-    pub fn body(&self) -> Value {
-        match self {
-            Self::Json(operations) => Value::Array(operations.clone()),
-            Self::Merge(document) => document.clone(),
         }
     }
 }
@@ -236,7 +230,7 @@ mod tests {
     }
 
     fn operations(patch: Option<Patch>) -> Value {
-        patch.map_or(Value::Null, |patch| patch.body())
+        patch.map_or(Value::Null, |patch| json!(patch))
     }
 
     #[test]
@@ -372,11 +366,11 @@ mod tests {
     fn r48_a_status_patch_says_what_is_wanted_whatever_the_cache_holds_and_names_the_object() {
         let changes = json!({ "attached": true, "attachError": null });
         assert_eq!(
-            status_changes(&meta(None), Guard::Uid, &changes).body(),
+            json!(status_changes(&meta(None), Guard::Uid, &changes)),
             json!({ "metadata": { "uid": "u1" }, "status": changes })
         );
         assert_eq!(
-            status_changes(&meta(None), Guard::Version, &changes).body(),
+            json!(status_changes(&meta(None), Guard::Version, &changes)),
             json!({ "metadata": { "uid": "u1", "resourceVersion": "7" }, "status": changes })
         );
     }

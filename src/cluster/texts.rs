@@ -2,6 +2,7 @@
 //!
 //! A `BTreeMap<String, String>` of one entry takes half a kilobyte, and every volume has several such maps.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -39,7 +40,7 @@ impl Texts {
     }
 
     /// Key and value of each entry, in the order of keys.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
         let mut from = 0;
         self.ends.chunks_exact(2).map(move |ends| {
             let (middle, end) = (ends[0] as usize, ends[1] as usize);
@@ -67,8 +68,10 @@ impl Texts {
     }
 
     /// Packs entries that are in the order of their keys, each key once.
-    fn packed<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let (mut all, mut ends) = (String::new(), Vec::new());
+    fn packed<'a>(entries: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Self {
+        let sizes = entries.clone().map(|(key, value)| key.len() + value.len());
+        let (count, size) = sizes.fold((0, 0), |(count, all), size| (count + 1, all + size));
+        let (mut all, mut ends) = (String::with_capacity(size), Vec::with_capacity(2 * count));
         for (key, value) in entries {
             for text in [key, value] {
                 all.push_str(text);
@@ -116,6 +119,10 @@ impl Serialize for Texts {
     }
 }
 
+/// A text that stays where it was read, if nothing in it is escaped.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
 impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Map;
@@ -127,11 +134,11 @@ impl<'de> Deserialize<'de> for Texts {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
-                let mut entries: Vec<(String, String)> = Vec::new();
+                let mut entries: Vec<(Text<'de>, Text<'de>)> = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(entries.into_iter().collect())
+                Ok(entries.into_iter().map(|(key, value)| (key.0, value.0)).collect())
             }
         }
         from.deserialize_map(Map)

@@ -64,6 +64,10 @@ impl Fields {
     fn set(&mut self, field: &Field, value: Value) {
         let name = field.name();
         let name = name.strip_prefix("r#").unwrap_or(name);
+        // OpenTelemetry's own directives steer the exporter; they say nothing about the event.
+        if name.starts_with("otel.") {
+            return;
+        }
         match self.values.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
             None => self.values.push((name, value)),
@@ -140,8 +144,7 @@ where
             path.push(span.name());
             let extensions = span.extensions();
             for (name, value) in extensions.get::<Fields>().map(|fields| fields.values.as_slice()).unwrap_or_default() {
-                // OpenTelemetry's own directives steer the exporter; they say nothing about the event.
-                if !name.starts_with("otel.") && all.values.iter().all(|(known, _)| known != name) {
+                if all.values.iter().all(|(known, _)| known != name) {
                     all.values.push((name, value.clone()));
                 }
             }

@@ -191,7 +191,7 @@ mod tests {
 
     fn patch_of(writes: &[Write]) -> Value {
         match writes {
-            [Write::Update(_, patch)] => patch.body(),
+            [Write::Update(_, patch)] => json!(patch),
             other => panic!("{other:?}"),
         }
     }
