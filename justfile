@@ -60,7 +60,7 @@ bench *args:
 # The micro-benches still build and run once, and so does the comparison (needs Go): few objects, nothing optimised.
 bench-check:
     cargo bench --locked --profile simulation -- --test
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
         --binary target/debug/csi-control-plane --results target/tmp/compare --rounds 1 --count 20 --segments 5 --bound 5s \
         --workloads attach,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,bare
 
@@ -70,7 +70,7 @@ release:
 
 # The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
 cluster *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
 
 # The sandbox as a user of `kubectl` meets it: the real one (needs Go).
 kubectl:
@@ -133,4 +133,4 @@ _image-binary *platforms:
 # The image's binary beside csi-attacher and csi-provisioner on a real control plane (needs Go, cargo-auditable): `just compare --help`.
 # Writes `benches/compare/results` and the table of the README.
 compare *args: _image-binary
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}

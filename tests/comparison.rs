@@ -167,7 +167,7 @@ fn a_target_is_met_by_the_ratio_by_ours_or_by_the_worst_of_ours() {
         (Target::AtMost(1.5), Some(true), "≤ 1.5×"),
         (Target::AtMost(1.4), Some(false), "≤ 1.4×"),
         (Target::Ours(2.0), Some(true), "≤ 2 s"),
-        (Target::Ours(0.0), Some(false), "0"),
+        (Target::Worst(0.0), Some(false), "0, each"),
         (Target::Worst(4.0), Some(true), "≤ 4 s, each"),
         (Target::Worst(3.9), Some(false), "≤ 3.9 s, each"),
         (Target::None, None, ""),

@@ -1,6 +1,6 @@
 //! The lines of telling the scheduler how much room there is.
 
-use super::lines::Target::{self, None, Ours};
+use super::lines::Target::{self, None, Worst};
 use super::lines::Unit::{self, Count, Megabytes, Milliseconds, PerSecond, Seconds};
 use super::lines::Wanted;
 use super::{PROVISIONER, PROVISIONER_TUNED, US};
@@ -21,7 +21,7 @@ pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
     add("CPU per object, tuned", PROVISIONER_TUNED, "refresh.cpu_each_ms", Milliseconds, None);
     add("peak RSS, tuned", PROVISIONER_TUNED, "peak_rss_bytes", Megabytes, None);
     add("all asked again by another process, tuned", PROVISIONER_TUNED, "again.took_s", Seconds, None);
-    add("and written, tuned", PROVISIONER_TUNED, "again.writes", Count, Ours(0.0));
+    add("and written, tuned", PROVISIONER_TUNED, "again.writes", Count, Worst(0.0));
     add("CPU of that, start included, tuned", PROVISIONER_TUNED, "again.cpu_s", Seconds, None);
     wanted
 }

@@ -1,6 +1,6 @@
 //! The lines of the provisioner.
 
-use super::lines::Target::{AtLeast, AtMost, None, Ours};
+use super::lines::Target::{AtLeast, AtMost, None, Worst};
 use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond};
 use super::lines::{Target, Unit, Wanted};
 use super::{BARE, BARE_WITHOUT_INTENT, PROVISIONER, PROVISIONER_TUNED, US, US_WITHOUT_INTENT};
@@ -27,8 +27,8 @@ pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
         tuned("provision {}: p99", "provision.p99_ms", Milliseconds, None);
         tuned("delete {}", "delete.rate", PerSecond, at_once(AtLeast(2.0)));
         tuned("delete {}: p99", "delete.p99_ms", Milliseconds, None);
-        tuned("CreateVolume calls per claim, burst {}", "provision.calls_each", Count, Ours(1.0));
-        tuned("DeleteVolume calls per volume, burst {}", "delete.calls_each", Count, Ours(1.0));
+        tuned("CreateVolume calls per claim, burst {}", "provision.calls_each", Count, Worst(1.0));
+        tuned("DeleteVolume calls per volume, burst {}", "delete.calls_each", Count, Worst(1.0));
         tuned("API requests per claim provisioned, burst {}", "provision.requests_each", Count, AtMost(1.0));
         tuned("API requests per volume deleted, burst {}", "delete.requests_each", Count, AtMost(1.0));
         tuned("CPU per claim provisioned, burst {}", "provision.cpu_each_ms", Milliseconds, at_once(AtMost(0.4)));

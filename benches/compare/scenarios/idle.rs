@@ -28,7 +28,7 @@ impl Scenario for Idle {
 
     fn takes(&self, contender: &dyn Contender) -> bool {
         // What several processes hold is what each of them holds.
-        !contender.is_throttled() && contender.share() != Share::Several
+        contender.share() != Share::Several
     }
 
     fn prepare<'a>(&'a self, stage: &'a Stage, workload: &'a dyn Workload) -> LocalBoxFuture<'a, ()> {

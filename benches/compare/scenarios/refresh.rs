@@ -101,7 +101,9 @@ impl Refresh {
             .iter()
             .filter(|(request, _)| is_write(request) && !request.contains('→'))
             .map(|(_, count)| count)
-            .sum();
+            .sum::<f64>()
+            // The sum of nothing is a negative zero.
+            + 0.0;
         for (name, value) in [
             ("took_s", took.as_secs_f64()),
             ("writes", writes),
