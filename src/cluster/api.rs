@@ -62,25 +62,36 @@ struct Inner {
 }
 
 /// A Secret's content. Shows its keys, never its values.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData(BTreeMap<String, Vec<u8>>);
-
-impl SecretData {
-    /// The values by key.
-    pub fn entries(&self) -> &BTreeMap<String, Vec<u8>> {
-        &self.0
-    }
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretData {
+    secret: ObjectName,
+    values: BTreeMap<String, Vec<u8>>,
 }
 
-impl From<BTreeMap<String, Vec<u8>>> for SecretData {
-    fn from(entries: BTreeMap<String, Vec<u8>>) -> Self {
-        Self(entries)
+/// A Secret holds bytes that no CSI request can carry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("secret {secret}: the value of key {key} is not UTF-8 text, which a CSI secret must be")]
+pub struct SecretNotText {
+    /// Whose value it is.
+    pub secret: ObjectName,
+    /// The key, never the value.
+    pub key: String,
+}
+
+impl SecretData {
+    /// The values by key, as a CSI request carries them.
+    pub fn into_texts<T: FromIterator<(String, String)>>(self) -> Result<T, SecretNotText> {
+        let text = |(key, value)| match String::from_utf8(value) {
+            Ok(text) => Ok((key, text)),
+            Err(_) => Err(SecretNotText { secret: self.secret.clone(), key }),
+        };
+        self.values.into_iter().map(text).collect()
     }
 }
 
 impl fmt::Debug for SecretData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.0.keys().map(|key| (key, "…"))).finish()
+        f.debug_map().entries(self.values.keys().map(|key| (key, "…"))).finish()
     }
 }
 
@@ -220,17 +231,18 @@ impl Api {
 
     /// Reads a Secret's content. Never cached, never logged.
     pub async fn get_secret(&self, namespace: &str, name: &str) -> Result<SecretData, ApiError> {
-        let name = ObjectName::namespaced(namespace, name);
-        let secret: WireSecret = self
+        let secret = ObjectName::namespaced(namespace, name);
+        let sent: WireSecret = self
             .call(Call {
                 verb: Verb::Get,
                 resource: "secrets".to_owned(),
-                object: &name,
-                url: object_url::<k8s_openapi::api::core::v1::Secret>(&name),
+                object: &secret,
+                url: object_url::<k8s_openapi::api::core::v1::Secret>(&secret),
                 content: None,
             })
             .await?;
-        Ok(SecretData(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()))
+        let values = sent.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
+        Ok(SecretData { secret, values })
     }
 
     /// Makes a core/v1 Event.

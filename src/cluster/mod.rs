@@ -37,7 +37,7 @@ mod tests;
 mod texts;
 mod watch;
 
-pub use api::{Api, ApiOptions, SecretData};
+pub use api::{Api, ApiOptions, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus, Subscription};
 pub use caches::{Caches, Claim};
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};

@@ -147,14 +147,19 @@ async fn r25_a_secret_is_read_fresh_and_never_shown() {
         "/api/v1/namespaces/ns/secrets/full" => {
             Answer::Json(200, json!({ "metadata": {}, "data": { "user": "aHVudGVyMg==" } }))
         }
+        "/api/v1/namespaces/ns/secrets/bytes" => {
+            Answer::Json(200, json!({ "metadata": {}, "data": { "a": "aHVudGVyMg==", "b": "/w==" } }))
+        }
         "/api/v1/namespaces/ns/secrets/empty" => Answer::Json(200, json!({ "metadata": {} })),
         _ => Answer::Json(404, status(404, "NotFound", "secrets \"x\" not found")),
     });
     let (api, _) = api(&server).await;
     let secret = api.get_secret("ns", "full").await.unwrap();
-    assert_eq!(secret.entries()["user"], b"hunter2");
     assert!(!format!("{secret:?}").contains("hunter2") && format!("{secret:?}").contains("user"));
-    assert!(api.get_secret("ns", "empty").await.unwrap().entries().is_empty());
+    assert_eq!(secret.into_texts::<BTreeMap<_, _>>().unwrap()["user"], "hunter2");
+    assert!(api.get_secret("ns", "empty").await.unwrap().into_texts::<BTreeMap<_, _>>().unwrap().is_empty());
+    let error = api.get_secret("ns", "bytes").await.unwrap().into_texts::<BTreeMap<_, _>>().unwrap_err();
+    assert_eq!(chain(&error), "secret ns/bytes: the value of key b is not UTF-8 text, which a CSI secret must be");
     let error = api.get_secret("ns", "x").await.unwrap_err();
     assert_eq!(chain(&error), "cannot get secrets \"ns/x\": secrets \"x\" not found (404 NotFound)");
 }

@@ -35,16 +35,7 @@ pub(super) async fn prepare(desk: &Desk, now: &Objects, preparation: Preparation
         Preparation::ReadSecret(reference) => {
             let api = desk.api.use_now()?;
             let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
-            let mut secret = BTreeMap::new();
-            for (key, value) in data.entries() {
-                let text = String::from_utf8(value.clone()).map_err(|_| AttemptError::SecretNotText {
-                    namespace: reference.namespace.clone(),
-                    name: reference.name.clone(),
-                    key: key.clone(),
-                })?;
-                secret.insert(key.clone(), text);
-            }
-            Ok(Performed::Secret(Secret(secret)))
+            Ok(Performed::Secret(Secret(data.into_texts()?)))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tonic::Code;
 
-use crate::cluster::{ApiError, ApiErrorKind, InTree};
+use crate::cluster::{ApiError, ApiErrorKind, InTree, SecretNotText};
 use crate::csi::volume::AccessModeError;
 use crate::csi::{Client, RpcError};
 use crate::process::chain;
@@ -94,15 +94,8 @@ pub enum AttemptError {
     #[error("cannot load the secret of controllerPublishSecretRef")]
     Secret(#[source] ApiError),
     /// The publish secret holds bytes that no CSI request can carry.
-    #[error("secret {namespace}/{name}: the value of key {key} is not UTF-8 text, which a CSI secret must be")]
-    SecretNotText {
-        /// The secret's namespace.
-        namespace: String,
-        /// The secret's name.
-        name: String,
-        /// The key, never the value.
-        key: String,
-    },
+    #[error(transparent)]
+    SecretNotText(#[from] SecretNotText),
     /// The driver published, but the result could not be recorded.
     #[error("the volume is published, but that could not be recorded")]
     RecordAttached(#[source] ApiError),
@@ -154,7 +147,7 @@ impl AttemptError {
         match self {
             Self::Refused(refusal) => refusal.label(),
             Self::Driver(error) => error.label(),
-            Self::SecretNotText { .. } => "SecretNotText",
+            Self::SecretNotText(_) => "SecretNotText",
             Self::Endless(_) => "Endless",
             Self::Protect(error)
             | Self::SaveIntent(error)
@@ -193,7 +186,7 @@ impl AttemptError {
     /// The API's error, where there is one.
     pub fn api(&self) -> Option<&ApiError> {
         match self {
-            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText { .. } | Self::Endless(_) => None,
+            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText(_) | Self::Endless(_) => None,
             Self::Protect(error)
             | Self::SaveIntent(error)
             | Self::Secret(error)

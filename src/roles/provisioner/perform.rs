@@ -24,16 +24,7 @@ use super::source::Source;
 pub(super) async fn read_secret(desk: &Desk, reference: &SecretReference) -> Result<HashMap<String, String>, Stop> {
     let api = desk.api.use_now()?;
     let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
-    let mut secret = HashMap::new();
-    for (key, value) in data.entries() {
-        let text = String::from_utf8(value.clone()).map_err(|_| AttemptError::SecretNotText {
-            namespace: reference.namespace.clone(),
-            name: reference.name.clone(),
-            key: key.clone(),
-        })?;
-        secret.insert(key.clone(), text);
-    }
-    Ok(secret)
+    Ok(data.into_texts()?)
 }
 
 /// Puts our mark on the claim, and what is about to be asked: all of it, or nothing if the claim got a volume meanwhile.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::cluster::{ApiError, ApiErrorKind};
+use crate::cluster::{ApiError, ApiErrorKind, SecretNotText};
 use crate::csi::RpcError;
 use crate::process::chain;
 
@@ -97,15 +97,8 @@ pub enum AttemptError {
     #[error("cannot load the provisioner's secret")]
     Secret(#[source] ApiError),
     /// The secret holds bytes that no CSI request can carry.
-    #[error("secret {namespace}/{name}: the value of key {key} is not UTF-8 text, which a CSI secret must be")]
-    SecretNotText {
-        /// The secret's namespace.
-        namespace: String,
-        /// The secret's name.
-        name: String,
-        /// The key, never the value.
-        key: String,
-    },
+    #[error(transparent)]
+    SecretNotText(#[from] SecretNotText),
     /// The claim could not be marked before the driver was asked.
     #[error("cannot write down on the claim what is about to be asked of the driver")]
     SaveIntent(#[source] ApiError),
@@ -153,7 +146,7 @@ impl AttemptError {
             Self::Response(error) => error.label(),
             Self::Unfit(_) => "Unfit",
             Self::Sourceless(_) => "Sourceless",
-            Self::SecretNotText { .. } => "SecretNotText",
+            Self::SecretNotText(_) => "SecretNotText",
             Self::SaveTaken { .. } => "NameTaken",
             Self::Endless(_) => "Endless",
             _ => self.api().map_or("Unknown", ApiError::label),

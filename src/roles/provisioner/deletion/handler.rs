@@ -13,9 +13,6 @@ use crate::process::Chain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::provisioner::desk::Desk;
-use crate::roles::provisioner::perform::read_secret;
-use crate::roles::provisioner::provision::Stop as ProvisionStop;
-use crate::roles::provisioner::refusal::AttemptError;
 use crate::roles::provisioner::secrets::{DeletionSecret, SecretReference, for_deletion};
 
 use super::decide::{Done, Step, View, next_step};
@@ -212,21 +209,17 @@ impl Attempt<'_> {
 
     async fn read_secret(&mut self, reference: &SecretReference) -> Result<(), Stop> {
         let desk = self.desk;
-        let error = match read_secret(desk, reference).await {
-            Ok(secrets) => {
-                self.secrets = Some(secrets);
-                return Ok(());
+        let api = desk.api.use_now()?;
+        let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(DeletionError::Secret);
+        match data.and_then(|data| Ok(data.into_texts()?)).map_err(Stop::from) {
+            Ok(secrets) => self.secrets = Some(secrets),
+            Err(Stop::Failed(error)) if desk.section.delete_without_secret => {
+                warn!(error = %Chain(&error), "deleting without the secret");
+                self.secrets = Some(HashMap::new());
             }
-            Err(ProvisionStop::Failed(AttemptError::Secret(error))) => DeletionError::Secret(error),
-            Err(ProvisionStop::Failed(error)) => DeletionError::SecretNotText(error.message()),
-            Err(ProvisionStop::TermOver | ProvisionStop::Later(_)) => return Err(Stop::TermOver),
-        };
-        if desk.section.delete_without_secret {
-            warn!(error = %Chain(&error), "deleting without the secret");
-            self.secrets = Some(HashMap::new());
-            return Ok(());
+            Err(stop) => return Err(stop),
         }
-        Err(error.into())
+        Ok(())
     }
 
     /// Takes the volume for this attempt, by its name and by its handle: a `CreateVolume` knows the one, the attacher the

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::cluster::{ApiError, InTree};
+use crate::cluster::{ApiError, InTree, SecretNotText};
 use crate::csi::RpcError;
 use crate::process::chain;
 use crate::roles::provisioner::secrets::SecretError;
@@ -41,8 +41,8 @@ pub enum DeletionError {
     #[error("cannot load the deletion secret; set deleteWithoutSecret to go on without")]
     Secret(#[source] ApiError),
     /// The secret holds bytes that no CSI request can carry.
-    #[error("the deletion secret cannot be used: {0}")]
-    SecretNotText(String),
+    #[error("the deletion secret cannot be used")]
+    SecretNotText(#[from] SecretNotText),
     /// Whether it is still to be deleted could not be read.
     #[error("cannot see whether the volume is still to be deleted")]
     Confirm(#[source] ApiError),
@@ -111,5 +111,23 @@ impl DeletionError {
             Self::Driver(error) => error.retry_cap(),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::ObjectName;
+
+    #[test]
+    fn a_secret_that_is_no_text_is_told_with_its_place() {
+        let cause = SecretNotText { secret: ObjectName::namespaced("ns", "keys"), key: "token".into() };
+        let error = DeletionError::from(cause);
+        assert_eq!(error.label(), "SecretNotText");
+        assert_eq!(
+            error.message(),
+            "the deletion secret cannot be used: secret ns/keys: the value of key token is not UTF-8 text, which a CSI \
+             secret must be"
+        );
     }
 }
