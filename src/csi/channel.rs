@@ -53,6 +53,9 @@ pub enum EndpointError {
         /// The part before the colon.
         scheme: String,
     },
+    /// A path that ends where a socket's name should begin.
+    #[error("{0:?} is a folder; give the driver's socket, such as unix:///run/csi/socket")]
+    Folder(String),
     /// More than the operating system can bind.
     #[error("the socket's path has {0} bytes; unix sockets allow at most {MAX_PATH}")]
     TooLong(usize),
@@ -62,12 +65,13 @@ pub enum EndpointError {
 }
 
 /// `sun_path` has 108 bytes, one of which ends it.
-const MAX_PATH: usize = 107;
+pub(super) const MAX_PATH: usize = 107;
 
 impl Endpoint {
     /// Reads `unix:///path`, `unix:/path` or `/path`.
     pub fn parse(address: &str) -> Result<Self, EndpointError> {
         let path = match address.strip_prefix("unix:") {
+            // After `//` stands a host, and a socket has none: the path begins at the third slash.
             Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
             None => address,
         };
@@ -82,6 +86,9 @@ impl Endpoint {
         }
         if path.contains('\0') {
             return Err(EndpointError::Nul);
+        }
+        if path.ends_with('/') {
+            return Err(EndpointError::Folder(address.to_owned()));
         }
         if path.len() > MAX_PATH {
             return Err(EndpointError::TooLong(path.len()));
@@ -281,6 +288,9 @@ mod tests {
         let refused = |address: &str| Endpoint::parse(address).unwrap_err();
         for empty in ["", "unix:", "unix://"] {
             assert_eq!(refused(empty), EndpointError::Empty, "{empty}");
+        }
+        for folder in ["unix:///", "/", "/run/csi/"] {
+            assert_eq!(refused(folder), EndpointError::Folder(folder.into()));
         }
         for relative in ["unix://run/csi/socket", "unix:socket", "socket", "./socket"] {
             assert_eq!(refused(relative), EndpointError::NotAbsolute(relative.into()));

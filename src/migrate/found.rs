@@ -14,7 +14,7 @@ use super::document::{Workload, string, strings};
 use super::expand::Variables;
 use super::map;
 use super::report::{Container, Fault, Report};
-use super::settle::Source;
+use super::settle::{Source, path_of};
 use super::sidecars::{self, Recognised};
 use super::{MANIFEST, Wanted};
 
@@ -256,11 +256,10 @@ fn has_key(schema: &Json, key: &str) -> bool {
 
 /// The volume that a socket is in, and its path there.
 fn socket(container: &Value, endpoint: &str) -> Option<(String, String)> {
-    let path = endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")).unwrap_or(endpoint);
     let mounts = container.get("volumeMounts").and_then(Value::as_sequence)?;
     let inside = |mount: &Value| {
         let folder = string(mount, "mountPath")?.trim_end_matches('/').to_owned();
-        let rest = path.strip_prefix(&folder)?.strip_prefix('/')?.to_owned();
+        let rest = path_of(endpoint).strip_prefix(&folder)?.strip_prefix('/')?.to_owned();
         let below = string(mount, "subPath").map(|sub| format!("{}/{rest}", sub.trim_matches('/')));
         Some((folder.len(), (string(mount, "name")?.to_owned(), below.unwrap_or(rest))))
     };

@@ -112,7 +112,7 @@ impl Settled {
         let Some((first, setting)) = given.first() else { return };
         let same = |(other, theirs): &&(&Source, &Setting)| match (&first.socket, &other.socket) {
             (Some(one), Some(two)) => one == two,
-            _ => bare(&theirs.value) == bare(&setting.value),
+            _ => theirs.value.as_str().map(path_of) == setting.value.as_str().map(path_of),
         };
         let others: Vec<_> = given.iter().skip(1).filter(|other| !same(other)).collect();
         for (other, theirs) in others {
@@ -229,9 +229,9 @@ impl Settled {
     }
 }
 
-fn bare(endpoint: &Value) -> &str {
-    let text = endpoint.as_str().unwrap_or_default();
-    text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text)
+/// An endpoint's path, however it is spelled.
+pub(super) fn path_of(endpoint: &str) -> &str {
+    endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")).unwrap_or(endpoint)
 }
 
 fn time(value: &Value) -> Duration {
