@@ -12,7 +12,7 @@ use crate::cluster::{
     Api, ApiOptions, Caches, ClientOptions, Clients, ConnectError, EventRecorder, EventSource, Viewpoint,
 };
 use crate::config::{Config, Loaded};
-use crate::csi::{Csi, CsiOptions, Driver, DriverState};
+use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board};
 use crate::process::{Chain, TaskEnd, TaskEnds, Tasks};
 use crate::roles::{LoadError, RoleContext};
@@ -91,7 +91,7 @@ async fn work(
     tasks.spawn("upkeep", meter.clone().upkeep());
 
     let propagation = environment.telemetry.propagation;
-    let csi = Csi::new(environment.driver, csi_options(config, propagation), meter.clone(), clock, entropy.clone());
+    let csi = Csi::new(environment.driver, config.csi.options(propagation), meter.clone(), clock, entropy.clone());
     let shown = Shown {
         csi: csi.clone(),
         endpoint: environment.endpoint,
@@ -99,7 +99,7 @@ async fn work(
         leases: Leases::default(),
         clock,
     };
-    let (api_options, client_options) = (api_options(config), client_options(config));
+    let (api_options, client_options) = (ApiOptions::from(&config.kubernetes), client_options(config));
     let mut daemon = Daemon {
         reloader: Reloader::new(environment.configuration, loaded, clock, meter.clone()),
         csi: csi.clone(),
@@ -233,7 +233,7 @@ impl Daemon {
             }
         }
         if change.calls {
-            self.csi.set_options(csi_options(&loaded.config, self.propagation));
+            self.csi.set_options(loaded.config.csi.options(self.propagation));
         }
         if let Some(campaigns) = &mut self.campaigns {
             campaigns.change(change.removed.iter().copied(), roles, &loaded.config.leader_election);
@@ -281,21 +281,8 @@ async fn essential_end(ends: &mut TaskEnds, board: &Board, meter: &Meter) -> Tas
     end
 }
 
-fn csi_options(config: &Config, propagation: Propagation) -> CsiOptions {
-    CsiOptions {
-        timeout: config.csi.timeout,
-        max_message_bytes: config.csi.max_message_bytes,
-        max_log_length: config.csi.max_log_length,
-        propagation,
-    }
-}
-
 fn client_options(config: &Config) -> ClientOptions {
     ClientOptions { response_timeout: config.kubernetes.request_timeout, ..ClientOptions::default() }
-}
-
-fn api_options(config: &Config) -> ApiOptions {
-    ApiOptions { max_in_flight: config.kubernetes.max_in_flight, timeout: config.kubernetes.request_timeout }
 }
 
 #[cfg(test)]

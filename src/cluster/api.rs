@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
 use super::clients::NoAnswer;
+use super::config::KubernetesSection;
 use super::error::{ApiError, ApiErrorKind, Cause, Verb};
 use super::names::{ObjectName, PROGRAM};
 use super::objects::Object;
@@ -42,7 +43,13 @@ pub struct ApiOptions {
 
 impl Default for ApiOptions {
     fn default() -> Self {
-        Self { max_in_flight: 128, timeout: Duration::from_secs(30) }
+        Self::from(&KubernetesSection::default())
+    }
+}
+
+impl From<&KubernetesSection> for ApiOptions {
+    fn from(section: &KubernetesSection) -> Self {
+        Self { max_in_flight: section.max_in_flight, timeout: section.request_timeout }
     }
 }
 

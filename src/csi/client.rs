@@ -25,6 +25,7 @@ use tracing::{Instrument as _, Span, debug, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::channel::Route;
+use super::config::CsiSection;
 use super::error::{RpcError, code_name};
 use super::redact::{Line, Secrets};
 use super::word::{Listening, Word};
@@ -46,13 +47,7 @@ pub struct CsiOptions {
 
 impl Default for CsiOptions {
     fn default() -> Self {
-        // 16 MiB are some 50 000 volumes on one page of `ListVolumes`; gRPC's usual 4 MiB have been too few in the field.
-        Self {
-            timeout: Duration::from_secs(15),
-            max_message_bytes: 16 << 20,
-            max_log_length: None,
-            propagation: Propagation::default(),
-        }
+        CsiSection::default().options(Propagation::default())
     }
 }
 

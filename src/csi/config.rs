@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{Endpoint, EndpointError, MAX_PATH};
+use super::client::CsiOptions;
 use crate::process::{Faults, Section, duration};
+use crate::telemetry::Propagation;
 
 /// The connection to the CSI driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +36,18 @@ impl Default for CsiSection {
             // Some 50 000 volumes in one ListVolumes answer; gRPC's own 4 MiB were too few for drivers that don't page.
             max_message_bytes: 16 << 20,
             max_log_length: Some(8192),
+        }
+    }
+}
+
+impl CsiSection {
+    /// How calls are made.
+    pub fn options(&self, propagation: Propagation) -> CsiOptions {
+        CsiOptions {
+            timeout: self.timeout,
+            max_message_bytes: self.max_message_bytes,
+            max_log_length: self.max_log_length,
+            propagation,
         }
     }
 }
