@@ -84,7 +84,8 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
     let registration = ROLES.iter().find(|role| role.name == name);
     let (Some(registration), Some(section)) = (registration, sections.get(name)) else { return Ok(None) };
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
-    let role = (registration.load)(section, &mut wiring)?;
+    let role =
+        (registration.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
     let Wired { rules, claims, minds } = wiring.into_wired();
     let lease = (registration.lease)(section);
     // What usually leads and does not here works for its own node: it needs other rights than the same role for all.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::backoff::Backoff;
 use crate::process::{Faults, duration};
 
 /// The back-off of work that failed: doubled from `initial` after each failure in a row, up to `max`.
@@ -28,6 +29,11 @@ impl Default for RetrySection {
 }
 
 impl RetrySection {
+    /// What a queue goes by.
+    pub fn backoff(&self) -> Backoff {
+        Backoff { initial: self.initial, max: self.max }
+    }
+
     /// Reports delays that make no sense; `key` is where this block stands in the role's section.
     pub fn check(&self, key: &str, faults: &mut Faults) {
         // Less is no back-off: whatever fails would fail as fast as the machine allows.

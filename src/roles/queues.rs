@@ -1,7 +1,26 @@
-//! Shows a role's work queue on the status board.
+//! A role's work queues: made of what a term works with, and shown on the status board.
 
+use std::sync::Arc;
+
+use tracing::Span;
+
+use super::role::RoleContext;
 use crate::diagnostics::{Age, Board, QueueReport, Registered, WorkReport};
-use crate::queue::{Key, WorkQueue};
+use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, WorkQueue};
+
+/// Makes a queue. `lanes`: the name of each and its workers; `span`: what a key keeps from its first add until it settles.
+pub fn make<K: Key>(
+    cx: &RoleContext,
+    name: &str,
+    lanes: &[(&str, usize)],
+    backoff: Backoff,
+    span: impl Fn(&K) -> Span + Send + Sync + 'static,
+) -> WorkQueue<K> {
+    let lane = |&(name, workers): &(&str, usize)| LaneSettings { name: name.to_owned(), workers };
+    let lanes = lanes.iter().map(lane).collect();
+    let settings = QueueSettings { name: name.to_owned(), lanes, backoff, span: Some(Arc::new(span)) };
+    WorkQueue::new(settings, &cx.meter, cx.clock, cx.entropy.clone())
+}
 
 /// Shows `queue` until the returned value is dropped. `title` says in words what its keys are, `subject` what a key is about.
 pub fn show<K: Key>(

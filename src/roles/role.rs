@@ -72,8 +72,8 @@ pub struct Registration {
     pub load: Load,
 }
 
-/// Reads a role's section and declares what the role needs.
-pub type Load = fn(&Value, &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError>;
+/// Reads a role's section and declares what the role needs. Only [`RoleSection::read`] can fail.
+pub type Load = fn(&Value, &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error>;
 
 /// Which Lease a role is served under.
 #[derive(Debug, Clone, Copy)]

@@ -32,7 +32,7 @@ use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::AttacherSection;
-use super::role::{LeasePolicy, LoadError, Registration, Role};
+use super::role::{LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -45,9 +45,8 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "attacher";
 
-fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError> {
-    let section: AttacherSection =
-        serde_json::from_value(section.clone()).map_err(|source| LoadError { role: NAME, source })?;
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    let section: AttacherSection = RoleSection::read(section)?;
     let known = desk::Known { attachments: wiring.cache(), volumes: wiring.cache(), nodes: wiring.cache() };
     for rule in rules::rules(&section) {
         wiring.needs(rule);

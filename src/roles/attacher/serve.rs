@@ -16,7 +16,7 @@ use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
 use crate::csi::{Driver, Snapshot};
 use crate::election::Term;
 use crate::process::{TaskEnds, Tasks};
-use crate::queue::{Activation, Backoff, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue};
+use crate::queue::{Activation, Cause, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::{Uids, queues};
 
@@ -140,33 +140,22 @@ impl Attacher {
             confirmed: Uids::default(),
             lost: Uids::default(),
         });
-        let backoff = Backoff { initial: self.section.retry.initial, max: self.section.retry.max };
-        let lane = |name: &str, workers| LaneSettings { name: name.to_owned(), workers };
-        let attachments = WorkQueue::new(
-            QueueSettings {
-                name: names::QUEUE_ATTACHMENTS.to_owned(),
-                lanes: vec![lane("attach", self.section.workers), lane("detach", self.section.detach_workers())],
-                backoff,
-                span: Some(Arc::new(
-                    |key: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %key, operation = Empty),
-                )),
-            },
-            &cx.meter,
-            cx.clock,
-            cx.entropy.clone(),
+        let (section, backoff) = (&self.section, self.section.retry.backoff());
+        let lanes = [("attach", section.workers), ("detach", section.detach_workers())];
+        let attachments = queues::make(
+            cx,
+            names::QUEUE_ATTACHMENTS,
+            &lanes,
+            backoff,
+            |key: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %key, operation = Empty),
         );
-        let volumes = WorkQueue::new(
-            QueueSettings {
-                name: names::QUEUE_VOLUMES.to_owned(),
-                lanes: vec![lane("release", self.section.workers)],
-                backoff,
-                span: Some(Arc::new(
-                    |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
-                )),
-            },
-            &cx.meter,
-            cx.clock,
-            cx.entropy.clone(),
+        let lanes = [("release", section.workers)];
+        let volumes = queues::make(
+            cx,
+            names::QUEUE_VOLUMES,
+            &lanes,
+            backoff,
+            |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
         );
         Shift { desk, attachments, volumes }
     }

@@ -122,7 +122,8 @@ impl ProvisionerSection {
 }
 
 impl ProvisionerRetry {
-    fn section(&self) -> RetrySection {
+    /// What every role has of it.
+    pub fn section(&self) -> RetrySection {
         RetrySection { initial: self.initial, max: self.max }
     }
 }

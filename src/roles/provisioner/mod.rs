@@ -56,7 +56,7 @@ use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::{EventsChoice, NodeDeploymentSection, ProvisionerRetry, ProvisionerSection};
-use super::role::{LeasePolicy, LoadError, Registration, Role};
+use super::role::{LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -71,9 +71,8 @@ fn lease(section: &Value) -> LeasePolicy {
     if is_per_node { LeasePolicy::None } else { LeasePolicy::Sidecar(names::provisioner_lease) }
 }
 
-fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError> {
-    let section: ProvisionerSection =
-        serde_json::from_value(section.clone()).map_err(|source| LoadError { role: NAME, source })?;
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    let section: ProvisionerSection = RoleSection::read(section)?;
     let watches_nodes = (section.topology || section.capacity.enabled) && !section.node_deployment.enabled;
     let per_node = section.node_deployment.enabled;
     let known = desk::Known {

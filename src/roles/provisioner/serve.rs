@@ -10,7 +10,7 @@ use crate::cluster::names;
 use crate::election::Term;
 use crate::process::{TaskEnds, Tasks};
 use crate::proto::NodeGetInfoRequest;
-use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, Ticket, WorkQueue};
+use crate::queue::{Backoff, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::{Uids, queues};
 
@@ -195,50 +195,37 @@ impl Provisioner {
     }
 
     fn backoff(&self) -> Backoff {
-        Backoff { initial: self.section.retry.initial, max: self.section.retry.max }
+        self.section.retry.section().backoff()
     }
 
     fn shift(&self, cx: &RoleContext, term: &Term, locality: Locality, hints: CapacityHints) -> Shift {
-        let section = &self.section;
-        let sources = self.queue(
+        let (section, backoff) = (&self.section, self.backoff());
+        let lanes = [("release", SOURCE_WORKERS)];
+        let sources = queues::make(
             cx,
             QUEUE_SOURCES,
-            "release",
-            SOURCE_WORKERS,
+            &lanes,
+            backoff,
             |key: &SourceKey| info_span!(parent: None, "source", role = NAME, source = %key),
         );
-        Shift {
-            desk: Arc::new(self.desk(cx, term, locality, hints, sources.clone())),
-            claims: self.queue(
-                cx,
-                names::QUEUE_CLAIMS,
-                "provision",
-                section.workers,
-                |key: &ClaimKey| info_span!(parent: None, "claim", role = NAME, persistent_volume_claim = %key),
-            ),
-            volumes: self.queue(
-                cx,
-                names::QUEUE_DELETIONS,
-                "delete",
-                section.delete_workers(),
-                |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
-            ),
-            sources,
-        }
-    }
-
-    fn queue<K: Key>(
-        &self,
-        cx: &RoleContext,
-        name: &str,
-        lane: &str,
-        workers: usize,
-        span: impl Fn(&K) -> tracing::Span + Send + Sync + 'static,
-    ) -> WorkQueue<K> {
-        let lanes = vec![LaneSettings { name: lane.to_owned(), workers }];
-        let settings =
-            QueueSettings { name: name.to_owned(), lanes, backoff: self.backoff(), span: Some(Arc::new(span)) };
-        WorkQueue::new(settings, &cx.meter, cx.clock, cx.entropy.clone())
+        let lanes = [("provision", section.workers)];
+        let claims = queues::make(
+            cx,
+            names::QUEUE_CLAIMS,
+            &lanes,
+            backoff,
+            |key: &ClaimKey| info_span!(parent: None, "claim", role = NAME, persistent_volume_claim = %key),
+        );
+        let lanes = [("delete", section.delete_workers())];
+        let volumes = queues::make(
+            cx,
+            names::QUEUE_DELETIONS,
+            &lanes,
+            backoff,
+            |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
+        );
+        let desk = Arc::new(self.desk(cx, term, locality, hints, sources.clone()));
+        Shift { desk, claims, volumes, sources }
     }
 
     fn desk(

@@ -13,7 +13,7 @@ use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::ReconcilerSection;
-use super::role::{LeasePolicy, LoadError, Registration, Role};
+use super::role::{LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -26,8 +26,6 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "reconciler";
 
-fn load(section: &Value, _: &mut Wiring<'_>) -> Result<Box<dyn Role>, LoadError> {
-    let section: ReconcilerSection =
-        serde_json::from_value(section.clone()).map_err(|source| LoadError { role: NAME, source })?;
-    Ok(Box::new(serve::Reconciler { section }))
+fn load(section: &Value, _: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    Ok(Box::new(serve::Reconciler { section: RoleSection::read(section)? }))
 }
