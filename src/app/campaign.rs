@@ -198,9 +198,8 @@ impl Campaign {
             let result = served.catch_unwind().await.unwrap_or_else(|panic| Err(RoleError::panicked(panic.as_ref())));
             serving.set(0.0);
             let Err(error) = result else { break };
-            if let RoleError::TaskEnded { task, fate } = &error {
-                let end = TaskEnd { task: task.clone(), fate: fate.clone() };
-                count_task_failure(&end, &self.context.board, &self.context.meter);
+            if let RoleError::TaskEnded(end) = &error {
+                count_task_failure(end, &self.context.board, &self.context.meter);
             }
             let pause = pauses.after(clock.now().saturating_duration_since(begun));
             error!(role, error = %Chain(&error), pause = ?pause, "the term ended in an error; serving again after a pause");

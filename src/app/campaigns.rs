@@ -65,8 +65,7 @@ impl Campaigns {
         stop: CancellationToken,
     ) -> Self {
         let (tasks, ends) = Tasks::new(SCOPE);
-        let view = tasks.view();
-        context.board.tasks(move || view.running()).forever();
+        context.board.tasks(tasks.view()).forever();
         let (roles, running, known) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         Self { leases, shown, context, election, stop, roles, running, known, tasks, ends }
     }

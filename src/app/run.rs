@@ -114,8 +114,7 @@ async fn work(
     if !environment.telemetry.warnings.is_empty() {
         board.warnings(environment.telemetry.warnings).forever();
     }
-    let view = tasks.view();
-    board.tasks(move || view.running()).forever();
+    board.tasks(tasks.view()).forever();
     shown.configured(&board, &mut daemon.faces, daemon.reloader.current());
     let clients = Clients::connect(&environment.cluster, &client_options).await.map_err(AppError::Cluster)?;
 

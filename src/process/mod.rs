@@ -18,5 +18,5 @@ pub use clock::Clock;
 pub use entropy::Entropy;
 pub use permit::{Permit, Permitted};
 pub use section::{Fault, Faults, Section};
-pub use tasks::{TaskEnd, TaskEnds, TaskFate, TaskView, Tasks, panic_message};
+pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks, panic_message};
 pub use transport::{BoxedIo, Dial, Io};

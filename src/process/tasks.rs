@@ -25,10 +25,6 @@ struct Scope {
     ends: mpsc::UnboundedSender<TaskEnd>,
 }
 
-/// What runs in a scope, and nothing once the scope is gone.
-#[derive(Clone)]
-pub struct TaskView(Arc<Mutex<Running>>);
-
 #[derive(Default)]
 struct Running {
     next: u64,
@@ -116,33 +112,23 @@ impl Tasks {
 
     /// The names of the tasks that run now, sorted.
     pub fn running(&self) -> Vec<String> {
-        self.view().running()
+        self.view()()
     }
 
-    /// For those who only look. It does not keep the scope.
-    pub fn view(&self) -> TaskView {
-        TaskView(Arc::clone(&self.0.running))
+    /// The same for those who only look, whenever they do: the scope is not kept by it, and nothing runs once it is gone.
+    pub fn view(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static + use<> {
+        let running = Arc::clone(&self.0.running);
+        move || {
+            let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut names: Vec<String> = running.tasks.values().map(|(name, _)| name.clone()).collect();
+            names.sort();
+            names
+        }
     }
 
     /// Aborts every task of the scope now.
     pub fn abort_all(&self) {
         self.0.abort_all();
-    }
-}
-
-impl TaskView {
-    /// The names of the tasks that run now, sorted.
-    pub fn running(&self) -> Vec<String> {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names: Vec<String> = running.tasks.values().map(|(name, _)| name.clone()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl fmt::Debug for TaskView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TaskView").field(&self.running()).finish()
     }
 }
 
@@ -208,10 +194,10 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(3600)).await;
         });
         let view = tasks.view();
-        assert_eq!((tasks.running(), view.running()), (vec!["scope.holder".to_owned()], tasks.running()));
+        assert_eq!((tasks.running(), view()), (vec!["scope.holder".to_owned()], tasks.running()));
         drop(tasks);
         assert_eq!(gone.recv().await, None, "a view keeps nothing alive");
-        assert_eq!(view.running(), Vec::<String>::new());
+        assert_eq!(view(), Vec::<String>::new());
         assert_eq!(ends.next().await, None);
     }
 }

@@ -8,6 +8,7 @@ pub mod provisioner;
 pub mod queues;
 pub mod reconciler;
 pub mod role;
+pub mod term;
 pub mod uids;
 pub mod wiring;
 

@@ -13,7 +13,7 @@ use crate::config::RoleSection;
 use crate::csi::{Csi, Driver};
 use crate::diagnostics::Board;
 use crate::election::Term;
-use crate::process::{Clock, Entropy, TaskFate, panic_message};
+use crate::process::{Clock, Entropy, TaskEnd, panic_message};
 use crate::telemetry::Meter;
 
 use super::wiring::Wiring;
@@ -89,13 +89,8 @@ pub enum LeasePolicy {
 #[derive(Debug, Error)]
 pub enum RoleError {
     /// A task of the role ended although it should have gone on.
-    #[error("task {task} {fate}")]
-    TaskEnded {
-        /// The task.
-        task: String,
-        /// How it ended.
-        fate: TaskFate,
-    },
+    #[error("task {} {}", .0.task, .0.fate)]
+    TaskEnded(TaskEnd),
     /// It can't be served by this process: something that a restart may mend is missing.
     #[error("{0}")]
     Unfit(&'static str),

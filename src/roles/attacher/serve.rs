@@ -15,9 +15,10 @@ use crate::cluster::names;
 use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
 use crate::csi::{Driver, Snapshot};
 use crate::election::Term;
-use crate::process::{TaskEnds, Tasks};
+use crate::process::Tasks;
 use crate::queue::{Activation, Cause, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::term::finish;
 use crate::roles::{Uids, queues};
 
 use super::attachment::{Attachment, direction_of, epoch_of};
@@ -92,23 +93,13 @@ impl Attacher {
                 move |name| desk.find(name).map(|objects| objects.subject())
             }),
             queues::show(&cx.board, NAME, &shift.volumes, "Volumes to look after", |_| None),
-            cx.board.tasks({
-                let view = tasks.view();
-                move || view.running()
-            }),
+            cx.board.tasks(tasks.view()),
         ];
         let subscriptions = shift.subscribe(&self.known);
         tasks.spawn("resync", shift.clone().resync());
         tasks.spawn("drift", shift.clone().watch_drift(cx.driver.clone(), begun));
 
-        let result = tokio::select! {
-            biased;
-            // A lost lease ends everything at once: another replica may lead already.
-            () = term.lost() => Ok(()),
-            // Otherwise what is in flight ends first.
-            ((), ()) = futures::future::join(attachments, volumes) => Ok(()),
-            end = unexpected_end(&mut ends) => Err(end),
-        };
+        let result = finish(futures::future::join(attachments, volumes), &term, &mut ends).await;
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();
@@ -326,13 +317,5 @@ impl Shift {
         let busy = active.contains(&name) || self.desk.operations.touched_since(&volume_handle, snapshot.started);
         let version = (uid, objects.object.metadata.resource_version.as_deref().unwrap_or_default().to_owned());
         Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
-    }
-}
-
-/// Resolves when a task of the term ended: none of them should before the term is over.
-async fn unexpected_end(ends: &mut TaskEnds) -> RoleError {
-    match ends.next().await {
-        Some(end) => RoleError::TaskEnded { task: end.task, fate: end.fate },
-        None => std::future::pending().await,
     }
 }

@@ -8,10 +8,11 @@ use tracing::{info, info_span, warn};
 
 use crate::cluster::names;
 use crate::election::Term;
-use crate::process::{TaskEnds, Tasks};
+use crate::process::Tasks;
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::term::finish;
 use crate::roles::{Uids, queues};
 
 use super::capacity::{CapacityDesk, CapacityHintReceiver, CapacityHints, CapacityKnown, Places};
@@ -103,24 +104,14 @@ impl Provisioner {
                     move || desk.locality.races(desk.clock.now()),
                 )
             }),
-            cx.board.tasks({
-                let view = tasks.view();
-                move || view.running()
-            }),
+            cx.board.tasks(tasks.view()),
         );
         let subscriptions = shift.subscribe();
         tasks.spawn("resync", shift.clone().resync());
         tasks.spawn("sweep", shift.clone().sweep());
         tasks.spawn("figures", shift.clone().figures());
 
-        let result = tokio::select! {
-            biased;
-            // A lost lease ends everything at once: another replica may lead already.
-            () = term.lost() => Ok(()),
-            // Otherwise what is in flight ends first.
-            ((), (), (), ()) = futures::future::join4(claims, volumes, sources, capacity) => Ok(()),
-            end = unexpected_end(&mut ends) => Err(end),
-        };
+        let result = finish(futures::future::join4(claims, volumes, sources, capacity), &term, &mut ends).await;
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();
@@ -313,12 +304,4 @@ fn identity(cx: &RoleContext, node: Option<&str>) -> String {
     let number = (cx.entropy.fraction() * 10_000.0).floor();
     let identity = format!("{}-{number}-{}", cx.clock.wall().as_millisecond(), cx.driver.name);
     node.map_or_else(|| identity.clone(), |node| format!("{identity}-{node}"))
-}
-
-/// Resolves when a task of the term ended: none of them should before the term is over.
-async fn unexpected_end(ends: &mut TaskEnds) -> RoleError {
-    match ends.next().await {
-        Some(end) => RoleError::TaskEnded { task: end.task, fate: end.fate },
-        None => std::future::pending().await,
-    }
 }
