@@ -160,6 +160,14 @@ impl Api {
         .await
     }
 
+    /// Reads an object that may not be there.
+    pub async fn get_opt<K: Object>(&self, name: &ObjectName) -> Result<Option<K>, ApiError> {
+        match self.get(name).await {
+            Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     /// Reads all objects of a kind, in `namespace` and with `labels` if given: consistently, in one answer.
     ///
     /// For kinds of which there are few. What there is much of has a cache.

@@ -94,6 +94,13 @@ impl ApiErrorKind {
         matches!(self, Self::TooManyRequests | Self::ServerError | Self::Timeout | Self::Connection)
     }
 
+    /// Whether what was to be written was made from an old view, or may have been: read, and decide again.
+    ///
+    /// Invalid, too: a patch may have become so by what somebody else has changed.
+    pub fn is_stale(self) -> bool {
+        matches!(self, Self::Conflict | Self::PreconditionFailed | Self::Invalid)
+    }
+
     /// The class of a refusal.
     ///
     /// The server reports a failed `test` of a JSON Patch as a bare 422, without causes and without naming the object;

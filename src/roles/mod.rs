@@ -4,6 +4,7 @@
 //! that serve terms all follow from it. A new role is one folder and one line.
 
 pub mod attacher;
+pub mod attempt;
 pub mod provisioner;
 pub mod queues;
 pub mod reconciler;

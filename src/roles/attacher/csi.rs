@@ -250,16 +250,8 @@ impl Attempt<'_> {
     /// A failed precondition says that the view was old: read the objects again and go on. Anything else ends the attempt.
     async fn refresh_after(&mut self, stop: Stop, now: &Objects) -> Result<(), Stop> {
         let Stop::Failed(error) = &stop else { return Err(stop) };
-        let kind = error.api().map(crate::cluster::ApiError::kind);
-        let is_stale = matches!(
-            kind,
-            Some(
-                ApiErrorKind::Conflict
-                    | ApiErrorKind::PreconditionFailed
-                    | ApiErrorKind::Invalid
-                    | ApiErrorKind::NotFound
-            )
-        );
+        let is_stale = |kind: ApiErrorKind| kind.is_stale() || kind == ApiErrorKind::NotFound;
+        let is_stale = error.api().is_some_and(|error| is_stale(error.kind()));
         // A secret that is not there is a failure to report, not an old view.
         if !is_stale || matches!(error, AttemptError::Secret(_)) || self.refreshes >= MAX_REFRESHES {
             return Err(stop);

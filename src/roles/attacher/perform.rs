@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cluster::patch::Guard;
-use crate::cluster::{ApiError, ApiErrorKind, Cache, Cached, ObjectName, names, patch};
+use crate::cluster::{ApiError, ObjectName, names, patch};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::csi::RpcError;
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+use crate::roles::attempt::read_again;
 
 use super::csi::Stop;
 use super::decide::{Intent, Preparation, Publish, Secret, Unpublish};
@@ -181,12 +182,11 @@ pub(super) async fn patch_status(
 /// look would see the same.
 pub(super) async fn refresh(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     let api = desk.api.use_now()?;
-    let attachment = refresh_one(api, &desk.known.attachments, now.object.as_ref()).await?;
-    let volume = match &now.volume {
-        Some(volume) => refresh_one(api, &desk.known.volumes, volume.as_ref()).await?,
-        None => false,
-    };
-    Ok(attachment || volume)
+    let attachment = read_again(api, &desk.known.attachments, now.object.as_ref()).await;
+    let is_newer = attachment.map_err(AttemptError::Refresh)?;
+    let Some(volume) = &now.volume else { return Ok(is_newer) };
+    let volume = read_again(api, &desk.known.volumes, volume.as_ref()).await;
+    Ok(volume.map_err(AttemptError::Refresh)? || is_newer)
 }
 
 /// Has the API confirm, once a term, that the attachment is what the cache says, before the driver is asked to change
@@ -216,18 +216,15 @@ pub(super) async fn confirm_volume(desk: &Desk, now: &Objects) -> Result<bool, S
         return Ok(false);
     }
     let name = ObjectName::of(volume.as_ref());
-    let missing = || Refusal::VolumeMissing(name.name().to_owned());
     let api = desk.api.use_now()?;
-    match api.get::<PersistentVolume>(&name).await {
-        Ok(found) if found.metadata.uid.as_deref() == Some(uid) => {
+    match api.get_opt::<PersistentVolume>(&name).await.map_err(AttemptError::Confirm)? {
+        Some(found) if found.metadata.uid.as_deref() == Some(uid) => {
             desk.confirmed.note(uid);
             desk.known.volumes.absorb(found);
             Ok(true)
         }
-        // Another volume has its name, and the cache is still to learn of it.
-        Ok(_) => Err(AttemptError::from(missing()).into()),
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Err(AttemptError::from(missing()).into()),
-        Err(error) => Err(AttemptError::Confirm(error).into()),
+        // Or another volume has its name, and the cache is still to learn of it.
+        _ => Err(AttemptError::from(Refusal::VolumeMissing(name.name().to_owned())).into()),
     }
 }
 
@@ -236,18 +233,6 @@ pub(super) async fn confirm_volume(desk: &Desk, now: &Objects) -> Result<bool, S
 pub(super) async fn is_there(desk: &Desk, volume: &str) -> Result<bool, Stop> {
     let api = desk.api.use_now()?;
     Ok(api.get::<PersistentVolume>(&ObjectName::cluster(volume)).await.is_ok())
-}
-
-async fn refresh_one<K: Cached>(api: &crate::cluster::Api, cache: &Cache<K>, seen: &K) -> Result<bool, AttemptError> {
-    let name = ObjectName::of(seen);
-    match api.get::<K>(&name).await {
-        Ok(object) => cache.absorb(object),
-        // The watch will say so; nothing is taken out of the cache on hearsay.
-        Err(error) if error.kind() == ApiErrorKind::NotFound => {}
-        Err(error) => return Err(AttemptError::Refresh(error)),
-    }
-    // Not compared with the cache of a moment ago: the write that outran ours may be our own, and be in there already.
-    Ok(cache.get(&name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
         Err(error) if error.kind() == ApiErrorKind::NotFound => Outcome::Settled,
         Err(error) => {
             // Another controller's finalizer may have come or gone (R36): the next try reads the volume as it is now.
-            if matches!(error.kind(), ApiErrorKind::PreconditionFailed | ApiErrorKind::Conflict | ApiErrorKind::Invalid)
+            if error.kind().is_stale()
                 && let Ok(fresh) = api.get::<PersistentVolume>(&name).await
             {
                 desk.known.volumes.absorb(fresh);

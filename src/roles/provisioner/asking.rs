@@ -417,11 +417,8 @@ impl Attempt<'_> {
     /// Asks the API whether the node that was selected for the claim still exists.
     pub(super) async fn ask_for_holder(&mut self, node: &str) -> Result<(), Stop> {
         let api = self.desk.api.use_now()?;
-        self.holder = match api.get::<Node>(&ObjectName::cluster(node)).await {
-            Ok(_) => Some(Holder::There),
-            Err(error) if error.kind() == ApiErrorKind::NotFound => Some(Holder::Gone),
-            Err(error) => return Err(AttemptError::Take(error).into()),
-        };
+        let found: Option<Node> = api.get_opt(&ObjectName::cluster(node)).await.map_err(AttemptError::Take)?;
+        self.holder = Some(if found.is_some() { Holder::There } else { Holder::Gone });
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
+use crate::roles::attempt::read_again;
 
 use super::claim::Claim;
 use super::decide::SourceStep;
@@ -84,18 +85,7 @@ async fn patch_claim(
 /// same.
 pub(super) async fn refresh(desk: &Desk, seen: &Claim) -> Result<bool, Stop> {
     let api = desk.api.use_now()?;
-    let name = &seen.key.name;
-    match api.get::<PersistentVolumeClaim>(name).await {
-        Ok(object) => desk.known.claims.absorb(object),
-        // The watch will say so; nothing is taken out of the cache on hearsay.
-        Err(error) if error.kind() == ApiErrorKind::NotFound => {}
-        Err(error) => return Err(AttemptError::Refresh(error).into()),
-    }
-    Ok(is_newer(&desk.known.claims, name, seen.object.as_ref()))
-}
-
-fn is_newer<K: Cached>(cache: &Cache<K>, name: &ObjectName, seen: &K) -> bool {
-    cache.get(name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version)
+    Ok(read_again(api, &desk.known.claims, seen.object.as_ref()).await.map_err(AttemptError::Refresh)?)
 }
 
 /// Reads what may not be there.
@@ -105,11 +95,7 @@ pub(super) async fn read<K: Object>(
     failed: fn(crate::cluster::ApiError) -> AttemptError,
 ) -> Result<Option<K>, Stop> {
     let api = desk.api.use_now()?;
-    match api.get::<K>(name).await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error).into()),
-    }
+    Ok(api.get_opt(name).await.map_err(failed)?)
 }
 
 impl Attempt<'_> {

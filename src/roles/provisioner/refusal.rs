@@ -186,16 +186,10 @@ impl AttemptError {
 
     /// Whether an old view of the claim may be the cause: then it is read again, and decided again.
     pub fn is_stale(&self) -> bool {
-        let kind = self.api().map(ApiError::kind);
-        let stale = [
-            ApiErrorKind::Conflict,
-            ApiErrorKind::PreconditionFailed,
-            ApiErrorKind::Invalid,
-            ApiErrorKind::Forbidden,
-            ApiErrorKind::NotFound,
-        ];
+        let is_stale =
+            |kind: ApiErrorKind| kind.is_stale() || matches!(kind, ApiErrorKind::Forbidden | ApiErrorKind::NotFound);
         matches!(self, Self::SaveIntent(_) | Self::Release(_) | Self::Take(_))
-            && kind.is_some_and(|kind| stale.contains(&kind))
+            && self.api().map(ApiError::kind).is_some_and(is_stale)
     }
 
     /// What the attempt leaves behind where the driver was not asked. Its own answers have a table of their own.

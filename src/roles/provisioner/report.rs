@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::cluster::{EventKind, EventTarget, ObjectName, PersistentVolume};
+use crate::cluster::{EventKind, EventTarget, PersistentVolume};
 use crate::queue::{Outcome, Ticket};
 use crate::telemetry::{Meter, names};
 
@@ -242,13 +242,7 @@ impl Desk {
         if self.section.events == EventsChoice::None {
             return;
         }
-        let target = EventTarget {
-            api_version: "v1".into(),
-            kind: "PersistentVolumeClaim".into(),
-            namespace: claim.key.name.namespace().map(str::to_owned),
-            name: claim.key.name.name().to_owned(),
-            uid: claim.key.uid.to_string(),
-        };
+        let target = EventTarget::of(claim.object.as_ref());
         self.events.record(&target, kind, reason, note, self.term.permit());
     }
 
@@ -256,13 +250,6 @@ impl Desk {
         if self.section.events == EventsChoice::None {
             return;
         }
-        let target = EventTarget {
-            api_version: "v1".into(),
-            kind: "PersistentVolume".into(),
-            namespace: None,
-            name: ObjectName::of(volume).name().to_owned(),
-            uid: volume.metadata.uid.as_deref().unwrap_or_default().to_owned(),
-        };
-        self.events.record(&target, EventKind::Warning, reason, note, self.term.permit());
+        self.events.record(&EventTarget::of(volume), EventKind::Warning, reason, note, self.term.permit());
     }
 }

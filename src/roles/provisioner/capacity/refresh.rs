@@ -118,11 +118,10 @@ async fn confirm(shared: &Shared, item: &Item) -> Result<(), Stop> {
         if shared.desk.known.capacities.get(&name).is_some() {
             continue;
         }
-        match shared.desk.api.use_now()?.get::<CsiStorageCapacity>(&name).await {
-            Ok(found) if found.metadata.uid == object.metadata.uid => {}
-            Ok(_) => shared.book().lose(&object),
-            Err(error) if error.kind() == ApiErrorKind::NotFound => shared.book().lose(&object),
-            Err(error) => return Err(RefreshError::Look(error).into()),
+        let found: Option<CsiStorageCapacity> =
+            shared.desk.api.use_now()?.get_opt(&name).await.map_err(RefreshError::Look)?;
+        if found.is_none_or(|found| found.metadata.uid != object.metadata.uid) {
+            shared.book().lose(&object);
         }
     }
     Ok(())
@@ -175,11 +174,10 @@ async fn look_again(shared: &Shared, object: &CsiStorageCapacity, error: ApiErro
         ApiErrorKind::Conflict | ApiErrorKind::PreconditionFailed => {}
         _ => return Err(RefreshError::Write(error).into()),
     }
-    match shared.desk.api.use_now()?.get::<CsiStorageCapacity>(&ObjectName::of(object)).await {
-        Ok(found) if found.metadata.uid == object.metadata.uid => written_over(shared, found),
-        Ok(_) => shared.book().lose(object),
-        Err(error) if error.kind() == ApiErrorKind::NotFound => shared.book().lose(object),
-        Err(error) => return Err(RefreshError::Look(error).into()),
+    let found = shared.desk.api.use_now()?.get_opt::<CsiStorageCapacity>(&ObjectName::of(object)).await;
+    match found.map_err(RefreshError::Look)? {
+        Some(found) if found.metadata.uid == object.metadata.uid => written_over(shared, found),
+        _ => shared.book().lose(object),
     }
     Ok(())
 }

@@ -338,9 +338,7 @@ impl Attempt<'_> {
 
     /// A failed precondition says that the view was old: read the object again and go on. Anything else ends the attempt.
     async fn refresh_after(&mut self, volume: &PersistentVolume, error: DeletionError) -> Result<(), Stop> {
-        let stale = [ApiErrorKind::Conflict, ApiErrorKind::PreconditionFailed, ApiErrorKind::Invalid];
-        let is_stale = error.api().is_some_and(|error| stale.contains(&error.kind()));
-        if !is_stale || self.refreshes >= MAX_REFRESHES {
+        if !error.api().is_some_and(|error| error.kind().is_stale()) || self.refreshes >= MAX_REFRESHES {
             return Err(error.into());
         }
         self.refreshes += 1;
@@ -356,12 +354,10 @@ impl Attempt<'_> {
     ) -> Result<(), Stop> {
         let desk = self.desk;
         let api = desk.api.use_now()?;
-        match api.get::<PersistentVolume>(&self.name).await {
-            Ok(found) if found.metadata.uid == volume.metadata.uid => desk.known.volumes.absorb(found),
-            // Another object has the name: ours is gone.
-            Ok(_) => self.gone = true,
-            Err(error) if error.kind() == ApiErrorKind::NotFound => self.gone = true,
-            Err(error) => return Err(failed(error).into()),
+        match api.get_opt::<PersistentVolume>(&self.name).await.map_err(failed)? {
+            Some(found) if found.metadata.uid == volume.metadata.uid => desk.known.volumes.absorb(found),
+            // Where another object has the name, ours is gone, too.
+            _ => self.gone = true,
         }
         Ok(())
     }

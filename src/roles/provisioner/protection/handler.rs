@@ -160,11 +160,7 @@ async fn is_of_our_driver(desk: &Desk, key: &SourceKey) -> Result<bool, Stop> {
 
 /// Reads what may not be there.
 async fn fetch<K: Object>(desk: &Desk, name: &ObjectName) -> Result<Option<K>, Stop> {
-    match desk.api.use_now()?.get::<K>(name).await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    Ok(desk.api.use_now()?.get_opt(name).await?)
 }
 
 /// The sources that carry the finalizer and that nobody uses.
