@@ -2,6 +2,8 @@
 //!
 //! [`ROLES`] is the only list of roles: the configuration's keys, the plan that `check` prints, the Leases and the loops
 //! that serve terms all follow from it. A new role is one folder and one line.
+//!
+//! What roles have in common stands beside them: their work queues, how a term ends, and how an attempt at a key does.
 
 pub mod attacher;
 pub mod attempt;

@@ -11,8 +11,8 @@ use tracing::{debug, info};
 
 use crate::cluster::ApiErrorKind;
 use crate::csi::OperationGuard;
-use crate::election::TermOver;
 use crate::queue::{Cause, Outcome, Ticket};
+use crate::roles::attempt::{self, Failure as _, hold};
 
 use super::attachment::Direction;
 use super::decide::{Progress, Step, next_step};
@@ -34,38 +34,15 @@ const LONGEST_RECORD_PAUSE: Duration = Duration::from_secs(5);
 /// show what was written, such as one with a webhook that rewrites it: that is for back-off, not for a loop.
 const MAX_STEPS: u32 = 40;
 
-/// How long a cache that lags behind another gets to catch up before the key looks again by itself.
-const CATCH_UP: Duration = Duration::from_millis(200);
+/// How long a cache that lacks what another, or the API, has gets to catch up before the key looks again by itself: its watch
+/// will deliver it in a moment, and that wakes the key.
+pub(super) const CATCH_UP: Duration = Duration::from_millis(200);
 
 /// A cache that lags for longer than this is a failure like any other, with its error told and its back-off.
 const LAG_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why an attempt ended without being settled.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// It failed.
-    Failed(AttemptError),
-    /// The term is over: nothing may be written any more, not even an error.
-    TermOver,
-    /// The API has what a cache lacks: its watch will deliver it in a moment, and that wakes the key.
-    CacheBehind,
-}
-
-impl From<TermOver> for Stop {
-    fn from(_: TermOver) -> Self {
-        Self::TermOver
-    }
-}
-
-impl<E: Into<AttemptError>> From<E> for Stop {
-    fn from(error: E) -> Self {
-        let error: AttemptError = error.into();
-        if error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotPermitted) {
-            return Self::TermOver;
-        }
-        Self::Failed(error)
-    }
-}
+pub(super) type Stop = attempt::Stop<AttemptError>;
 
 /// One attempt at one attachment.
 struct Attempt<'a> {
@@ -95,14 +72,14 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
     drop(attempt);
     match outcome {
         Ok(()) => Outcome::Settled,
-        Err(Stop::CacheBehind) if ticket.age() < LAG_PATIENCE => Outcome::RetryAfter(CATCH_UP),
-        Err(Stop::TermOver | Stop::CacheBehind) => Outcome::Retry { cap: None },
+        Err(Stop::Later(_)) if ticket.age() >= LAG_PATIENCE => Outcome::Retry { cap: None },
         // The watch has yet to say so. Nobody reads the errors of an object that is gone.
         Err(Stop::Failed(error)) if error.says_gone() => {
             ticket.note(error.message());
             Outcome::Retry { cap: None }
         }
         Err(Stop::Failed(error)) => desk.report_failure(&ticket, &first, &error).await,
+        Err(stop) => stop.outcome(),
     }
 }
 
@@ -152,9 +129,9 @@ impl Attempt<'_> {
                     && perform::is_there(self.desk, volume).await?
                 {
                     debug!(error = %refusal, "the API has it, the cache has not seen it yet");
-                    return Err(Stop::CacheBehind);
+                    return Err(Stop::Later(CATCH_UP));
                 }
-                Err(refusal.into())
+                Err(AttemptError::from(refusal).into())
             }
             Step::Prepare(preparations) => {
                 let all = join_all(preparations.into_iter().map(|one| perform::prepare(self.desk, now, one))).await;
@@ -212,19 +189,7 @@ impl Attempt<'_> {
 
     /// Takes the volume for this attempt. `false`: it had to wait, so what it knows may be old; look again.
     async fn holds(&mut self, volume_id: &str) -> bool {
-        match &self.operation {
-            Some(guard) if guard.volume_id() == volume_id => true,
-            _ => {
-                self.operation = None;
-                if let Some(guard) = self.desk.operations.try_acquire(volume_id) {
-                    self.operation = Some(guard);
-                    return true;
-                }
-                let guard = self.ticket.park(self.desk.operations.acquire(volume_id)).await;
-                self.operation = Some(guard);
-                false
-            }
-        }
+        hold(&mut self.operation, &self.desk.operations, volume_id, self.ticket).await
     }
 
     /// Records the publish context, and keeps at it for a moment: giving up means to publish once more.

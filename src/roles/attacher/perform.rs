@@ -14,7 +14,7 @@ use crate::csi::RpcError;
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use crate::roles::attempt::read_again;
 
-use super::csi::Stop;
+use super::csi::{CATCH_UP, Stop};
 use super::decide::{Intent, Preparation, Publish, Secret, Unpublish};
 use super::desk::{Desk, Objects};
 use super::refusal::{AttemptError, Refusal};
@@ -36,7 +36,7 @@ pub(super) async fn prepare(desk: &Desk, now: &Objects, preparation: Preparation
         Preparation::ReadSecret(reference) => {
             let api = desk.api.use_now()?;
             let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
-            Ok(Performed::Secret(Secret(data.into_texts()?)))
+            Ok(Performed::Secret(Secret(data.into_texts().map_err(AttemptError::from)?)))
         }
     }
 }
@@ -115,7 +115,7 @@ pub(super) async fn unpublish(desk: &Desk, unpublish: Unpublish, secret: Option<
 async fn during_term<T>(desk: &Desk, call: impl Future<Output = Result<T, RpcError>>) -> Result<T, Stop> {
     match desk.term.until_lost(call).await? {
         Err(_) if !desk.term.may_write() => Err(Stop::TermOver),
-        answer => Ok(answer?),
+        answer => Ok(answer.map_err(AttemptError::from)?),
     }
 }
 
@@ -200,7 +200,7 @@ pub(super) async fn confirm(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     let found: VolumeAttachment = api.get(&name).await.map_err(AttemptError::Confirm)?;
     if found.metadata.uid.as_deref() != Some(&now.attachment.uid) {
         // A namesake. The cache takes it in only from its own watch, so another look would see no more than this one did.
-        return Err(Stop::CacheBehind);
+        return Err(Stop::Later(CATCH_UP));
     }
     desk.confirmed.note(&now.attachment.uid);
     desk.known.attachments.absorb(found);

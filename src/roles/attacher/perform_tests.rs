@@ -115,7 +115,7 @@ async fn a_namesake_that_only_the_api_knows_is_waited_for_and_not_taken_for_what
     let made: VolumeAttachment = office.api.create(&name, &body).await.unwrap();
     let uid = made.metadata.uid.as_deref().unwrap();
     let (old, current) = (office.seen("of-its-former-life"), office.seen(uid));
-    assert!(matches!(confirm(&office.desk, &old).await, Err(Stop::CacheBehind)));
+    assert!(matches!(confirm(&office.desk, &old).await, Err(Stop::Later(CATCH_UP))));
     assert!(!office.desk.confirmed.has(uid), "nobody has looked at that one");
     assert!(matches!(confirm(&office.desk, &current).await, Ok(true)));
     assert!(matches!(confirm(&office.desk, &current).await, Ok(false)));

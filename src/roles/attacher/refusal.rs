@@ -1,14 +1,12 @@
 //! Why an attempt failed, before or after it reached the driver.
 
-use std::time::Duration;
-
 use thiserror::Error;
 use tonic::Code;
 
 use crate::cluster::{ApiError, ApiErrorKind, InTree, SecretNotText};
 use crate::csi::volume::AccessModeError;
 use crate::csi::{Client, RpcError};
-use crate::process::chain;
+use crate::roles::attempt::Failure;
 
 /// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -149,14 +147,7 @@ impl AttemptError {
             Self::Driver(error) => error.label(),
             Self::SecretNotText(_) => "SecretNotText",
             Self::Endless(_) => "Endless",
-            Self::Protect(error)
-            | Self::SaveIntent(error)
-            | Self::Secret(error)
-            | Self::RecordAttached(error)
-            | Self::Release(error)
-            | Self::WriteError(error)
-            | Self::Refresh(error)
-            | Self::Confirm(error) => error.label(),
+            _ => self.api().map_or("Unknown", ApiError::label),
         }
     }
 
@@ -170,32 +161,9 @@ impl AttemptError {
         matches!(self, Self::Refused(Refusal::NodeMissing(_)))
     }
 
-    /// The text for `status`, a log line or an event: the error with its causes.
-    pub fn message(&self) -> String {
-        chain(self)
-    }
-
     /// The numeric gRPC code for `attachError.errorCode`: present only if the driver answered (spec 2.7, I7).
     pub fn error_code(&self) -> Option<i32> {
-        match self {
-            Self::Driver(error) => Some(error.number()),
-            _ => None,
-        }
-    }
-
-    /// The API's error, where there is one.
-    pub fn api(&self) -> Option<&ApiError> {
-        match self {
-            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText(_) | Self::Endless(_) => None,
-            Self::Protect(error)
-            | Self::SaveIntent(error)
-            | Self::Secret(error)
-            | Self::RecordAttached(error)
-            | Self::Release(error)
-            | Self::WriteError(error)
-            | Self::Refresh(error)
-            | Self::Confirm(error) => Some(error),
-        }
+        self.driver().map(RpcError::number)
     }
 
     /// Whether it says that the attachment itself is gone. The watch will say so, too; until then nobody is to be told.
@@ -210,13 +178,25 @@ impl AttemptError {
                 if error.kind() == ApiErrorKind::NotFound
         )
     }
+}
 
-    /// The longest wait before the next attempt, where the usual maximum would be too long.
-    pub fn retry_cap(&self) -> Option<Duration> {
+impl Failure for AttemptError {
+    fn api(&self) -> Option<&ApiError> {
         match self {
-            Self::Driver(error) => error.retry_cap(),
-            _ => None,
+            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText(_) | Self::Endless(_) => None,
+            Self::Protect(error)
+            | Self::SaveIntent(error)
+            | Self::Secret(error)
+            | Self::RecordAttached(error)
+            | Self::Release(error)
+            | Self::WriteError(error)
+            | Self::Refresh(error)
+            | Self::Confirm(error) => Some(error),
         }
+    }
+
+    fn driver(&self) -> Option<&RpcError> {
+        if let Self::Driver(error) = self { Some(error) } else { None }
     }
 }
 

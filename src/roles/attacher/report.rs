@@ -11,6 +11,7 @@ use crate::cluster::VolumeError;
 use crate::cluster::{EventKind, EventTarget, patch};
 use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attempt::Failure as _;
 use crate::telemetry::{Meter, names};
 
 use super::attachment::{Attachment, Direction};
@@ -237,10 +238,7 @@ fn retry(error: &AttemptError, longest: Duration) -> Outcome {
     match error {
         // Only a change of the volume helps, and that wakes the key (k/k 141541).
         AttemptError::Refused(Refusal::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
-        _ => match error.api().and_then(crate::cluster::ApiError::retry_after) {
-            Some(asked) => Outcome::RetryNoSooner(asked),
-            None => Outcome::Retry { cap: error.retry_cap() },
-        },
+        _ => error.outcome(),
     }
 }
 

@@ -34,8 +34,8 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
             desk.report_success(&ticket, &now, did_something);
             Outcome::Settled
         }
-        Err(Stop::TermOver | Stop::CacheBehind) => Outcome::Retry { cap: None },
         Err(Stop::Failed(error)) if error.says_gone() => Outcome::Retry { cap: None },
         Err(Stop::Failed(error)) => desk.report_failure(&ticket, &now, &error).await,
+        Err(stop) => stop.outcome(),
     }
 }

@@ -9,6 +9,7 @@ use tracing::{debug, error, warn};
 use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
 use crate::proto::{DeleteVolumeRequest, GetCapacityRequest};
+use crate::roles::attempt::Failure as _;
 use crate::telemetry::TraceContext;
 
 use super::claim::Claim;
@@ -183,7 +184,7 @@ impl Attempt<'_> {
                 }
                 Err(error) => {
                     self.doubt(now).await;
-                    Err(error.into())
+                    Err(AttemptError::from(error).into())
                 }
             },
             Err(error) => self.refused_by_driver(error),
@@ -224,7 +225,7 @@ impl Attempt<'_> {
     fn refused_by_driver(&mut self, error: RpcError) -> Result<(), Stop> {
         // One that is unfit was seen to exist: by a daemon before this one, or its id would be known and not be asked for.
         if self.progress.doubtful || self.progress.unfit {
-            return Err(error.into());
+            return Err(AttemptError::from(error).into());
         }
         let state = state::after_create(error.code, self.desk.asking.topology, self.progress.node.is_some());
         match state {
@@ -235,7 +236,7 @@ impl Attempt<'_> {
                 self.failure = Some(error.into());
                 Ok(())
             }
-            State::InBackground | State::NoChange => Err(error.into()),
+            State::InBackground | State::NoChange => Err(AttemptError::from(error).into()),
         }
     }
 

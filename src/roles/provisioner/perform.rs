@@ -25,7 +25,7 @@ use super::source::Source;
 pub(super) async fn read_secret(desk: &Desk, reference: &SecretReference) -> Result<HashMap<String, String>, Stop> {
     let api = desk.api.use_now()?;
     let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
-    Ok(data.into_texts()?)
+    Ok(data.into_texts().map_err(AttemptError::from)?)
 }
 
 /// Puts our mark on the claim, and what is about to be asked: all of it, or nothing if the claim got a volume meanwhile.

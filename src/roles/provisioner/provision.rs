@@ -5,15 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, StorageClass, VolumeAttributesClass};
+use crate::cluster::{ObjectName, PersistentVolume, StorageClass, VolumeAttributesClass};
 use crate::csi::OperationGuard;
-use crate::election::TermOver;
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attempt::{self, Failure as _, hold};
 
 use super::claim::{Claim, ClaimKey};
 use super::competition::Holder;
@@ -37,31 +36,7 @@ const MAX_REFRESHES: u32 = 3;
 const MAX_STEPS: u32 = 40;
 
 /// Why an attempt ended without its claim being settled.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// It failed.
-    Failed(AttemptError),
-    /// The term is over: nothing may be written any more, not even an error.
-    TermOver,
-    /// It is another node's turn first.
-    Later(Duration),
-}
-
-impl From<TermOver> for Stop {
-    fn from(_: TermOver) -> Self {
-        Self::TermOver
-    }
-}
-
-impl<E: Into<AttemptError>> From<E> for Stop {
-    fn from(error: E) -> Self {
-        let error: AttemptError = error.into();
-        if error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotPermitted) {
-            return Self::TermOver;
-        }
-        Self::Failed(error)
-    }
-}
+pub(super) type Stop = attempt::Stop<AttemptError>;
 
 /// One attempt at one claim.
 pub(super) struct Attempt<'a> {
@@ -151,14 +126,13 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
             desk.locality.forget(&uid);
             if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
         }
-        Err(Stop::TermOver) => Outcome::Retry { cap: None },
-        Err(Stop::Later(wait)) => Outcome::RetryAfter(wait),
         Err(Stop::Failed(error)) => {
             if matches!(error, AttemptError::Refused(Refusal::Source(_))) {
                 desk.dismiss(&attempt.progress.claim);
             }
             attempt.tell_failure(&error)
         }
+        Err(stop) => stop.outcome(),
     }
 }
 
@@ -417,16 +391,7 @@ impl Attempt<'_> {
 
     /// Takes the volume for this attempt. `false`: it had to wait, so what it knows may be old; look again.
     pub(super) async fn holds(&mut self, volume: &str) -> bool {
-        if self.operation.as_ref().is_some_and(|guard| guard.volume_id() == volume) {
-            return true;
-        }
-        self.operation = None;
-        if let Some(guard) = self.desk.operations.try_acquire(volume) {
-            self.operation = Some(guard);
-            return true;
-        }
-        self.operation = Some(self.ticket.park(self.desk.operations.acquire(volume)).await);
-        false
+        hold(&mut self.operation, &self.desk.operations, volume, self.ticket).await
     }
 
     /// Writes the entry of the term's book.

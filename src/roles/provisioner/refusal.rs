@@ -1,12 +1,11 @@
 //! Why an attempt failed, before or after it reached the driver.
 
-use std::time::Duration;
-
 use thiserror::Error;
 
 use crate::cluster::{ApiError, ApiErrorKind, SecretNotText};
 use crate::csi::RpcError;
 use crate::process::chain;
+use crate::roles::attempt::Failure;
 
 use super::request::RequestError;
 use super::source::SourceError;
@@ -153,32 +152,6 @@ impl AttemptError {
         }
     }
 
-    /// The text for an event, a log line or the status page: the error with its causes.
-    pub fn message(&self) -> String {
-        let text = chain(self);
-        if self.is_infeasible() {
-            return format!("{text} (infeasible: it is tried again rarely until the claim or its class changes)");
-        }
-        text
-    }
-
-    /// The API's error, where there is one.
-    pub fn api(&self) -> Option<&ApiError> {
-        match self {
-            Self::Confirm(error)
-            | Self::Source(error)
-            | Self::Protect(error)
-            | Self::AttributesClass(error)
-            | Self::Secret(error)
-            | Self::SaveIntent(error)
-            | Self::Take(error)
-            | Self::Save(error)
-            | Self::Release(error)
-            | Self::Refresh(error) => Some(error),
-            _ => None,
-        }
-    }
-
     /// Whether another attempt at the same can't fare better: the driver has said that the request itself is wrong.
     pub fn is_infeasible(&self) -> bool {
         matches!(self, Self::Driver(error) if state::is_infeasible(error.code))
@@ -200,13 +173,38 @@ impl AttemptError {
             _ => State::NoChange,
         }
     }
+}
 
-    /// The longest wait before the next attempt, where the usual maximum would be too long.
-    pub fn retry_cap(&self) -> Option<Duration> {
+impl Failure for AttemptError {
+    fn api(&self) -> Option<&ApiError> {
         match self {
-            Self::Driver(error) | Self::Reclaim { source: error, .. } => error.retry_cap(),
+            Self::Confirm(error)
+            | Self::Source(error)
+            | Self::Protect(error)
+            | Self::AttributesClass(error)
+            | Self::Secret(error)
+            | Self::SaveIntent(error)
+            | Self::Take(error)
+            | Self::Save(error)
+            | Self::Release(error)
+            | Self::Refresh(error) => Some(error),
             _ => None,
         }
+    }
+
+    fn driver(&self) -> Option<&RpcError> {
+        match self {
+            Self::Driver(error) | Self::Reclaim { source: error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
+    fn message(&self) -> String {
+        let text = chain(self);
+        if self.is_infeasible() {
+            return format!("{text} (infeasible: it is tried again rarely until the claim or its class changes)");
+        }
+        text
     }
 }
 

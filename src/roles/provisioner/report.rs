@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 
 use crate::cluster::{EventKind, EventTarget, PersistentVolume};
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attempt::Failure as _;
 use crate::telemetry::{Meter, names};
 
 use super::claim::Claim;
@@ -197,10 +198,7 @@ impl Attempt<'_> {
         if error.is_infeasible() && self.progress.phase == Phase::Idle {
             return Outcome::RetryAfter(desk.section.retry.infeasible);
         }
-        match error.api().and_then(crate::cluster::ApiError::retry_after) {
-            Some(asked) => Outcome::RetryNoSooner(asked),
-            None => Outcome::Retry { cap: error.retry_cap() },
-        }
+        error.outcome()
     }
 }
 
@@ -220,10 +218,7 @@ impl Desk {
             // The same text is one Event, counted now and then.
             self.tell_volume(volume, "VolumeFailedDelete", &message);
         }
-        match error.api().and_then(crate::cluster::ApiError::retry_after) {
-            Some(asked) => Outcome::RetryNoSooner(asked),
-            None => Outcome::Retry { cap: error.retry_cap() },
-        }
+        error.outcome()
     }
 
     /// A volume and its object are gone.

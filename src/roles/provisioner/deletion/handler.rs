@@ -12,6 +12,7 @@ use crate::csi::capabilities::ControllerRpc;
 use crate::process::Chain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attempt::{self, Failure as _};
 use crate::roles::provisioner::desk::Desk;
 use crate::roles::provisioner::secrets::{DeletionSecret, SecretReference, for_deletion};
 
@@ -24,26 +25,7 @@ const MAX_STEPS: u32 = 20;
 const MAX_REFRESHES: u32 = 3;
 
 /// Why an attempt ended without its volume being settled.
-enum Stop {
-    Failed(DeletionError),
-    TermOver,
-}
-
-impl From<crate::election::TermOver> for Stop {
-    fn from(_: crate::election::TermOver) -> Self {
-        Self::TermOver
-    }
-}
-
-impl<E: Into<DeletionError>> From<E> for Stop {
-    fn from(error: E) -> Self {
-        let error: DeletionError = error.into();
-        if error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotPermitted) {
-            return Self::TermOver;
-        }
-        Self::Failed(error)
-    }
-}
+type Stop = attempt::Stop<DeletionError>;
 
 struct Attempt<'a> {
     desk: &'a Desk,
@@ -113,8 +95,8 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
             desk.detaching.note(ticket.key(), attachments);
             Outcome::Settled
         }
-        Err(Stop::TermOver) => Outcome::Retry { cap: None },
         Err(Stop::Failed(error)) => desk.deletion_failed(&ticket, &first, &error),
+        Err(stop) => stop.outcome(),
     }
 }
 
@@ -274,7 +256,7 @@ impl Attempt<'_> {
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: csi.volume_handle.clone(), secrets };
-        desk.term.until_lost(client.delete_volume(asked)).await??;
+        desk.term.until_lost(client.delete_volume(asked)).await?.map_err(DeletionError::from)?;
         self.operations = None;
         desk.deleted.note(volume.metadata.uid.as_deref().unwrap_or_default());
         info!(volume = csi.volume_handle, "deleted the volume");

@@ -1,12 +1,10 @@
 //! Why a volume could not be deleted.
 
-use std::time::Duration;
-
 use thiserror::Error;
 
 use crate::cluster::{ApiError, InTree, SecretNotText};
 use crate::csi::RpcError;
-use crate::process::chain;
+use crate::roles::attempt::Failure;
 use crate::roles::provisioner::secrets::SecretError;
 
 /// Why an attempt at a volume failed.
@@ -82,13 +80,14 @@ impl DeletionError {
         }
     }
 
-    /// The text for an event, a log line or the status page: the error with its causes.
-    pub fn message(&self) -> String {
-        chain(self)
+    /// Whether the volume itself could not be deleted, which people must hear of; the upkeep of finalizers is our affair.
+    pub fn is_of_the_volume(&self) -> bool {
+        !matches!(self, Self::Protect(_) | Self::Release(_) | Self::Refresh(_) | Self::Endless(_))
     }
+}
 
-    /// The API's error, where there is one.
-    pub fn api(&self) -> Option<&ApiError> {
+impl Failure for DeletionError {
+    fn api(&self) -> Option<&ApiError> {
         match self {
             Self::Secret(error)
             | Self::Confirm(error)
@@ -100,17 +99,8 @@ impl DeletionError {
         }
     }
 
-    /// Whether the volume itself could not be deleted, which people must hear of; the upkeep of finalizers is our affair.
-    pub fn is_of_the_volume(&self) -> bool {
-        !matches!(self, Self::Protect(_) | Self::Release(_) | Self::Refresh(_) | Self::Endless(_))
-    }
-
-    /// The longest wait before the next attempt, where the usual maximum would be too long.
-    pub fn retry_cap(&self) -> Option<Duration> {
-        match self {
-            Self::Driver(error) => error.retry_cap(),
-            _ => None,
-        }
+    fn driver(&self) -> Option<&RpcError> {
+        if let Self::Driver(error) = self { Some(error) } else { None }
     }
 }
 
