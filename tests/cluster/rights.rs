@@ -13,7 +13,7 @@ use csi_control_plane::roles::{self, ROLES};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -90,6 +90,10 @@ async fn told(world: &World, daemon: &Daemon, log: &Mutex<String>, text: &str) -
         if says(&crate::http::get(daemon.diagnostics.unwrap(), page).await) {
             return Some(page);
         }
+    }
+    let events = world.namespaced::<Event>().list(&kube::api::ListParams::default()).await.unwrap().items;
+    if events.iter().any(|it| says(it.message.as_deref().unwrap_or_default())) {
+        return Some("an Event");
     }
     says(&log.lock().unwrap()).then_some(LOG_ALONE)
 }

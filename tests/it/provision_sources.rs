@@ -1,6 +1,7 @@
 //! Volumes made from other claims and from snapshots: what is checked, what is protected meanwhile, and what goes on.
 
 use csi_control_plane::cluster::names;
+use csi_control_plane::proto::volume_content_source::Type as Source;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
@@ -8,7 +9,8 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::supplier::{create, says, supplier, unanswered};
+use crate::objects::config_with;
+use crate::supplier::{create, rights, says, supplier, unanswered};
 use crate::supply::phase;
 use crate::world::wait::asked;
 use crate::world::{World, until_some};
@@ -116,6 +118,28 @@ async fn r6_a_snapshot_deleted_while_it_is_restored_is_held_until_the_final_answ
     world.driver().clear_faults();
     world.supplied_with(&restored).await;
     world.snapshot_gone(&snapshot).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_may_not_be_changed_is_restored_unprotected_and_that_is_told_once() {
+    let (counted, _guard) = crate::logs::count("cannot protect the snapshot: restoring it unprotected");
+    let (world, class, source) = with_source().await;
+    let (host, config) = (world.name("daemon"), config_with(supplier(json!({}))));
+    let _daemon = world.supplier(json!({})).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.ground().grant(&host, &rights(&world, &config, Some(("patch", "volumesnapshots")))).await;
+    // Each answer is final, so that each attempt begins anew.
+    world.driver().inject(create(Action::fail(Code::Internal, "the shelf is stuck")).times(3));
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    let volume = world.supplied_with(&restored).await;
+    assert!(matches!(world.source_of(&volume), Some(Source::Snapshot(_))));
+    assert_eq!((world.asked(&restored, 4).await.len(), *counted.borrow()), (4, 1));
+    let events = world.claim_told(&restored, "SourceUnprotected", "cannot patch volumesnapshots").await;
+    let told: Vec<_> = events.iter().filter(|event| says(event, "SourceUnprotected", "")).collect();
+    assert!(told.len() == 1 && told[0].type_.as_deref() == Some("Warning"), "{told:#?}");
+    assert!(!is_snapshot_held(&world.installed_kind(SNAPSHOT).get(&snapshot).await.unwrap()));
     world.assert_nothing_leaked().await;
 }
 

@@ -161,7 +161,8 @@ impl Attempt<'_> {
             SourceKind::Snapshot => {
                 if let Some(Some(seen)) = &self.found.snapshot {
                     let cache = &desk.known.snapshots;
-                    protect(desk, cache, seen, is_strange, names::FINALIZER_SNAPSHOT_SOURCE).await?;
+                    let done = protect(desk, cache, seen, is_strange, names::FINALIZER_SNAPSHOT_SOURCE).await;
+                    self.even_if_forbidden(done)?;
                 }
             }
             SourceKind::Claim => {
@@ -172,6 +173,18 @@ impl Attempt<'_> {
         }
         self.found.protected = true;
         Ok(())
+    }
+
+    /// A snapshot that we are not allowed to change is restored all the same, and that is told (spec 2.5, step 15). Should it go
+    /// meanwhile, the driver has the last word. Without the right to change claims, nothing would be begun anyway.
+    fn even_if_forbidden(&mut self, protected: Result<(), Stop>) -> Result<(), Stop> {
+        match protected {
+            Err(Stop::Failed(AttemptError::Protect(error))) if error.kind() == ApiErrorKind::Forbidden => {
+                self.tell_unprotected(&error);
+                Ok(())
+            }
+            other => other,
+        }
     }
 }
 

@@ -92,6 +92,8 @@ pub struct Made {
 pub struct Told {
     /// That it is being provisioned.
     pub provisioning: bool,
+    /// That its source is not protected.
+    pub unprotected: bool,
     /// Why it failed last, without what is new in each of a driver's answers: [`gist`].
     pub failure: Option<String>,
 }

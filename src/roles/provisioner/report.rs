@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::cluster::{EventKind, EventTarget, PersistentVolume};
+use crate::cluster::{ApiError, EventKind, EventTarget, PersistentVolume};
+use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::Failure as _;
 use crate::telemetry::{Meter, names};
@@ -111,6 +112,18 @@ impl Attempt<'_> {
         let claim = &self.progress.claim;
         let note = format!("External provisioner is provisioning volume for claim \"{}\"", claim.key.name);
         self.desk.tell_claim(claim, EventKind::Normal, "Provisioning", &note);
+    }
+
+    /// Nothing keeps the snapshot while it is restored: once for each claim, however often it is tried.
+    pub(super) fn tell_unprotected(&mut self, error: &ApiError) {
+        if std::mem::replace(&mut self.progress.told.unprotected, true) {
+            return;
+        }
+        self.note();
+        warn!(error = %Chain(error), "cannot protect the snapshot: restoring it unprotected");
+        let note =
+            format!("the snapshot is restored without being protected from deletion meanwhile: {}", Chain(error));
+        self.desk.tell_claim(&self.progress.claim, EventKind::Warning, "SourceUnprotected", &note);
     }
 
     /// What became of a claim that somebody else had begun.
