@@ -22,11 +22,16 @@ pub trait Failure: Error + Sized + 'static {
         chain(self)
     }
 
-    /// When to try again: no sooner than the API asks, and soon enough for what the driver says.
+    /// The longest wait before the next attempt, where the usual maximum would be too long.
+    fn retry_cap(&self) -> Option<Duration> {
+        self.driver().and_then(RpcError::retry_cap)
+    }
+
+    /// When to try again: no sooner than the API asks, and soon enough for what the failure is.
     fn outcome(&self) -> Outcome {
         match self.api().and_then(ApiError::retry_after) {
             Some(asked) => Outcome::RetryNoSooner(asked),
-            None => Outcome::Retry { cap: self.driver().and_then(RpcError::retry_cap) },
+            None => Outcome::Retry { cap: self.retry_cap() },
         }
     }
 }

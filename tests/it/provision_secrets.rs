@@ -97,6 +97,41 @@ async fn r44_a_secret_is_used_and_shown_nowhere() {
 }
 
 #[tokio::test]
+async fn what_nobody_watches_is_looked_for_again_after_half_a_minute_at_the_latest() {
+    let (world, guarded) = guarded("IDsecret").await;
+    world.install_snapshots().await;
+    // One that is there, so that there is something to snapshot.
+    world.password(&world.name("secret")).await;
+    let daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let source = world.claim("source", &guarded, json!({})).await;
+    let volume = world.supplied_with(&source).await.name_any();
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.installed_kind("VolumeSnapshotContent").delete(&snapshot, &DeleteParams::default()).await.unwrap();
+    let away = world.class("away", secret_at(&world.name("nowhere"), "default")).await;
+    let attributes = json!({"spec": {"volumeAttributesClassName": world.name("gold")}});
+    // Of what is watched the watch tells.
+    let missing = json!({"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": world.name("nothing")}}});
+    let waiting = [
+        (world.claim("secretless", &away, json!({})).await, true),
+        (world.claim("attributes", &guarded, attributes).await, true),
+        (world.claim_from("restored", &guarded, "VolumeSnapshot", &snapshot).await, true),
+        (world.claim("clone", &guarded, missing).await, false),
+    ];
+    world.drop_secret(&world.name("secret")).await;
+    world.delete_claim(&source).await;
+    let next = |status: &Value, key: &str| {
+        let work = status["work"].as_array().cloned().unwrap_or_default();
+        work.iter().find(|item| item["key"].as_str().is_some_and(|it| it.ends_with(key)))?["nextTrySeconds"].as_f64()
+    };
+    let claims = waiting.iter().map(|(claim, is_soon)| (claim.as_str(), *is_soon));
+    for (key, is_soon) in claims.chain([(volume.as_str(), true)]) {
+        let status = world.shows(&daemon, &format!("{key} waits"), |status| next(status, key).is_some()).await;
+        // With the jitter of a fifth.
+        assert_eq!(next(&status, key).is_some_and(|wait| wait <= 36.0), is_soon, "{key}: {status:#}");
+    }
+}
+
+#[tokio::test]
 async fn r28_a_volume_is_deleted_with_its_secret_although_its_class_is_gone() {
     let (world, class) = guarded("IDsecret").await;
     let secret = world.name("secret");

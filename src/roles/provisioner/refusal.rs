@@ -1,5 +1,7 @@
 //! Why an attempt failed, before or after it reached the driver.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::cluster::{ApiError, ApiErrorKind, SecretNotText};
@@ -12,6 +14,15 @@ use super::source::SourceError;
 use super::state::{self, State};
 use super::topology::{TopologyError, TopologyState};
 use super::volume::ResponseError;
+
+/// The longest wait for what is not watched: secrets, the contents of snapshots, their volumes, classes of attributes and
+/// grants. Nothing wakes a claim or a volume when they come, and whoever brings them looks on.
+pub(super) const UNWATCHED: Duration = Duration::from_secs(30);
+
+/// Whether the API has said that what was to be read is not there, or not for us: only people can change that.
+pub(super) fn is_withheld(error: &ApiError) -> bool {
+    matches!(error.kind(), ApiErrorKind::NotFound | ApiErrorKind::Forbidden)
+}
 
 /// Why a claim cannot be provisioned as things stand. Nothing was asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -136,6 +147,17 @@ pub enum AttemptError {
 }
 
 impl AttemptError {
+    /// Whether it ends when somebody brings something, or the right to it, that nobody watches.
+    fn waits_unwatched(&self) -> bool {
+        match self {
+            Self::Refused(Refusal::Source(error)) => !error.waits_for().wakes(),
+            Self::Refused(Refusal::Request(error)) => error.is_of_attributes_class(),
+            Self::Secret(error) | Self::AttributesClass(error) | Self::Source(error) => is_withheld(error),
+            Self::SecretNotText(_) => true,
+            _ => false,
+        }
+    }
+
     /// A word for metrics and events.
     pub fn label(&self) -> &'static str {
         match self {
@@ -199,6 +221,13 @@ impl Failure for AttemptError {
         }
     }
 
+    fn retry_cap(&self) -> Option<Duration> {
+        match self {
+            Self::Driver(error) | Self::Reclaim { source: error, .. } => error.retry_cap(),
+            _ => self.waits_unwatched().then_some(UNWATCHED),
+        }
+    }
+
     fn message(&self) -> String {
         let text = chain(self);
         if self.is_infeasible() {
@@ -217,5 +246,55 @@ impl From<RequestError> for AttemptError {
 impl From<SourceError> for AttemptError {
     fn from(error: SourceError) -> Self {
         Self::Refused(Refusal::Source(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tonic::Code;
+
+    use super::*;
+    use crate::cluster::{ObjectName, PersistentVolume};
+    use crate::roles::provisioner::fixtures::{DRIVER, claim};
+    use crate::roles::provisioner::source::{Source, Wanted, check_clone, check_grants, check_snapshot};
+
+    fn answered(code: Code) -> RpcError {
+        RpcError { method: "/x/Y", code, message: "no".into() }
+    }
+
+    fn secret() -> AttemptError {
+        SecretNotText { secret: ObjectName::namespaced("shop", "s"), key: "k".into() }.into()
+    }
+
+    #[test]
+    fn whoever_brings_what_nobody_watches_waits_half_a_minute_at_the_most() {
+        let unwatched = Some(UNWATCHED);
+        let (clone, source) =
+            (claim(json!({})), claim(json!({"spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}})));
+        let wanted = Wanted { claim: &clone, driver: DRIVER, prevent_mode_conversion: true };
+        let snapshot = json!({"metadata": {"name": "s"}, "status": {"boundVolumeSnapshotContentName": "content-1"}});
+        let snapshot = serde_json::from_value(snapshot).unwrap();
+        let (missing, at) = (None::<&PersistentVolume>, ("shop", "s"));
+        let foreign = Source::Claim { namespace: "far".into(), name: "c".into() };
+        let class = RequestError::AttributesClassDriver { name: "a".into(), found: "b".into(), driver: DRIVER.into() };
+        for (error, cap) in [
+            (check_grants(&[], "shop", &foreign).unwrap_err().into(), unwatched),
+            (check_snapshot(&wanted, at, Some(&snapshot), None).unwrap_err().into(), unwatched),
+            (check_clone(&wanted, at, Some(&source), missing).unwrap_err().into(), unwatched),
+            (RequestError::AttributesClassMissing("a".into()).into(), unwatched),
+            (class.into(), unwatched),
+            (secret(), unwatched),
+            // What wakes the claim when it comes.
+            (check_snapshot(&wanted, at, None, None).unwrap_err().into(), None),
+            (check_clone(&wanted, at, None, missing).unwrap_err().into(), None),
+            (RequestError::Selector.into(), None),
+            (Refusal::ClassMissing("gold".into()).into(), None),
+            (AttemptError::Driver(answered(Code::Internal)), None),
+            (AttemptError::Driver(answered(Code::Aborted)), answered(Code::Aborted).retry_cap()),
+        ] {
+            assert_eq!(AttemptError::retry_cap(&error), cap, "{}", error.message());
+        }
+        assert!(UNWATCHED > answered(Code::Aborted).retry_cap().unwrap());
     }
 }

@@ -8,7 +8,7 @@
 //! | anything else | any | a populator's work: no volume of ours |
 //!
 //! Whatever is named and cannot be had keeps the claim waiting, never makes an empty volume. Each error says what it waits
-//! for, so that a change there wakes the claim.
+//! for: a change there wakes the claim, or, where nobody watches, the claim soon looks again.
 //!
 //! A source that is being deleted is refused, unless it carries our finalizer: then the driver may have begun to copy it,
 //! only its final answer lets go of it, and refusing would wait for ever.

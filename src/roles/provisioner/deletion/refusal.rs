@@ -1,10 +1,13 @@
 //! Why a volume could not be deleted.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::cluster::{ApiError, InTree, SecretNotText};
 use crate::csi::RpcError;
 use crate::roles::attempt::Failure;
+use crate::roles::provisioner::refusal::{UNWATCHED, is_withheld};
 use crate::roles::provisioner::secrets::SecretError;
 
 /// Why an attempt at a volume failed.
@@ -101,6 +104,15 @@ impl Failure for DeletionError {
 
     fn driver(&self) -> Option<&RpcError> {
         if let Self::Driver(error) = self { Some(error) } else { None }
+    }
+
+    fn retry_cap(&self) -> Option<Duration> {
+        match self {
+            Self::Driver(error) => error.retry_cap(),
+            Self::Secret(error) => is_withheld(error).then_some(UNWATCHED),
+            Self::SecretNotText(_) => Some(UNWATCHED),
+            _ => None,
+        }
     }
 }
 

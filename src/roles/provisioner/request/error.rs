@@ -92,6 +92,11 @@ impl RequestError {
         }
     }
 
+    /// Whether it ends with another class of attributes, or another text of it.
+    pub fn is_of_attributes_class(&self) -> bool {
+        matches!(self, Self::AttributesClassMissing(_) | Self::AttributesClassDriver { .. })
+    }
+
     /// A word for metrics.
     pub fn label(&self) -> &'static str {
         match self {

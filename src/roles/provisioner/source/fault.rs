@@ -29,10 +29,20 @@ pub enum WaitsFor {
         /// Its name.
         name: String,
     },
-    /// The source's volume.
+    /// The source's volume: its changes are not looked through for claims that are made from it.
     Volume(String),
     /// A grant in this namespace: they are not watched.
     Grant(String),
+}
+
+impl WaitsFor {
+    /// Whether a change there wakes the claim. Where it does not, the claim has to look again by itself.
+    pub fn wakes(&self) -> bool {
+        match self {
+            Self::Claim | Self::Snapshot { .. } | Self::Source { .. } => true,
+            Self::Content(_) | Self::Volume(_) | Self::Grant(_) => false,
+        }
+    }
 }
 
 /// Why there is no content source.
