@@ -73,8 +73,6 @@ pub const QUEUE_CLAIMS: &str = "claims";
 pub const QUEUE_DELETIONS: &str = "volumes";
 /// The work queue of `CSIStorageCapacity` objects (metric label `name`).
 pub const QUEUE_CAPACITY: &str = "csistoragecapacity";
-/// The work queue of changes to the topology (metric label `name`).
-pub const QUEUE_TOPOLOGY: &str = "csitopology";
 
 /// The work queue of VolumeAttachments (metric label `name`).
 pub const QUEUE_ATTACHMENTS: &str = "csi-attacher-va";

@@ -2,11 +2,12 @@
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::proto::volume_content_source::Type as Source;
-use csi_control_plane::sandbox::driver::Method;
+use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::ground::Daemon;
 use crate::objects::merge;
@@ -209,5 +210,30 @@ async fn a_pod_waits_for_room_and_goes_where_it_comes() {
     let wanted = asked[0].create.clone().unwrap().accessibility_requirements.unwrap();
     assert_eq!(wanted.preferred[0].segments[ZONE], zones[1]);
     world.provisioned(&claim).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn the_room_is_asked_for_again_after_answers_that_cannot_be_used() {
+    let world = World::supplied(|_| {}).await;
+    world.place("n1", &[]).await;
+    // No poll comes in time.
+    let capacity = json!({ "enabled": true, "immediateBinding": true, "pollInterval": "1h", "ownerLevel": -1 });
+    let _daemon = world.provisioner(json!({ "capacity": capacity })).await;
+    let class = world.class("class", json!({})).await;
+    let asked = |driver: &Driver| driver.calls_of(Method::GetCapacity).len();
+    world.driver_until("asked for the room", |driver| asked(driver) > 0).await;
+    let lie = |lie: Lie| Fault::on(Method::CreateVolume, Action::Lie(lie));
+    let stuck = Fault::on(Method::DeleteVolume, Action::fail(Code::Internal, "the shelf is stuck"));
+    for (short, faults) in [("nameless", vec![lie(Lie::NoVolume)]), ("small", vec![lie(Lie::Size(1)), stuck])] {
+        faults.into_iter().for_each(|fault| world.driver().inject(fault));
+        let claim = world.claim(short, &class, json!({})).await;
+        world.asked(&claim, 1).await;
+        let before = asked(world.driver());
+        // What came before may still bring one, and each failure one more.
+        world.driver_until("asked for the room again and again", |driver| asked(driver) >= before + 3).await;
+        world.driver().clear_faults();
+        world.provisioned(&claim).await;
+    }
     world.assert_nothing_leaked().await;
 }

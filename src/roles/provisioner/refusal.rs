@@ -235,6 +235,14 @@ impl Failure for AttemptError {
         }
         text
     }
+
+    /// Whether the driver was asked and may have less or more room than it said (spec 5.4).
+    pub fn is_of_the_driver(&self) -> bool {
+        matches!(
+            self,
+            Self::Driver(_) | Self::Response(_) | Self::Unfit(_) | Self::Sourceless(_) | Self::Reclaim { .. }
+        )
+    }
 }
 
 impl From<RequestError> for AttemptError {
@@ -296,5 +304,22 @@ mod tests {
             assert_eq!(AttemptError::retry_cap(&error), cap, "{}", error.message());
         }
         assert!(UNWATCHED > answered(Code::Aborted).retry_cap().unwrap());
+    }
+
+    #[test]
+    fn what_the_driver_was_asked_for_in_vain_may_have_changed_its_room() {
+        for (error, expected) in [
+            (answered(Code::Internal).into(), true),
+            (ResponseError::NoVolume.into(), true),
+            (AttemptError::Unfit("v".into()), true),
+            (AttemptError::Sourceless("v".into()), true),
+            (AttemptError::Reclaim { handle: "v".into(), source: answered(Code::Internal) }, true),
+            (Refusal::NoClass.into(), false),
+            (RequestError::Selector.into(), false),
+            (secret(), false),
+            (AttemptError::Endless(1), false),
+        ] {
+            assert_eq!(AttemptError::is_of_the_driver(&error), expected, "{}", error.message());
+        }
     }
 }

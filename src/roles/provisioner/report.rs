@@ -197,7 +197,7 @@ impl Attempt<'_> {
         if self.progress.phase != Phase::Saved && self.is_wanted() {
             let (class, source) = self.labels();
             desk.reporter.provision_failed(&class, source);
-            if matches!(error, AttemptError::Driver(_)) {
+            if error.is_of_the_driver() {
                 desk.hints.failed(&class);
             }
             let news = Some(format!("{} {}", error.label(), gist(&message)));
