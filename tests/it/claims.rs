@@ -182,7 +182,7 @@ async fn a_waiting_claim_gets_its_volume_where_its_pod_goes_and_the_pod_gets_its
 }
 
 #[tokio::test]
-async fn a_pod_waits_for_room_and_goes_where_it_comes() {
+async fn r17_a_pod_waits_for_room_and_goes_where_it_comes() {
     let world = World::supplied(zoned([pool("none", 0)])).await;
     // Zones that no other world has: others' nodes may be as empty.
     let zones = [world.name("z1"), world.name("z2")];
@@ -193,7 +193,8 @@ async fn a_pod_waits_for_room_and_goes_where_it_comes() {
     world.create::<CSIDriver>(json!({ "metadata": { "name": world.driver_name() }, "spec": spec })).await;
     let capacity = json!({ "capacity": { "enabled": true, "pollInterval": "1s", "ownerLevel": -1 } });
     let _daemon = world.provisioner(capacity).await;
-    let class = world.waiting_class("class", json!({})).await;
+    let parameters = json!({ "kind": "fast", "csi.storage.k8s.io/fstype": "ext4" });
+    let class = world.waiting_class("class", json!({ "parameters": parameters })).await;
     let of_ours = |told: &[CSIStorageCapacity]| told.iter().filter(|it| it.storage_class_name == class).count();
     let api = kube::Api::<CSIStorageCapacity>::all(world.client());
     let told = async || {
@@ -207,8 +208,16 @@ async fn a_pod_waits_for_room_and_goes_where_it_comes() {
     assert_eq!(world.scheduled(&pod).await, spacious);
     let asked = world.driver().calls_of(Method::CreateVolume);
     assert_eq!(asked.len(), 1, "nobody has tried where there is no room");
-    let wanted = asked[0].create.clone().unwrap().accessibility_requirements.unwrap();
+    let created = asked[0].create.clone().unwrap();
+    let wanted = created.accessibility_requirements.unwrap();
     assert_eq!(wanted.preferred[0].segments[ZONE], zones[1]);
+    assert_eq!(created.parameters, [("kind".to_owned(), "fast".to_owned())].into());
+    // Which claim will want the room is not known before: whatever its capabilities, in one place, and with no parameter of ours.
+    for question in world.driver().calls_of(Method::GetCapacity) {
+        let question = question.capacity.unwrap();
+        assert_eq!((question.volume_capabilities.len(), &question.parameters), (0, &created.parameters));
+        assert!(zones.contains(&question.accessible_topology.unwrap().segments[ZONE]));
+    }
     world.provisioned(&claim).await;
     world.assert_nothing_leaked().await;
 }

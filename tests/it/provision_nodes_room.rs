@@ -46,6 +46,24 @@ async fn pod_of(world: &World, local: &Local) {
 }
 
 #[tokio::test]
+async fn a_node_asks_for_the_room_of_a_claim_with_all_that_the_claim_wants() {
+    let world = World::supplied(|_| {}).await;
+    let local = Local::set(&world, "n1", 10).await;
+    let _daemon = local.daemon(&world, json!({})).await;
+    let parameters = json!({ "kind": "fast", "csi.storage.k8s.io/fstype": "xfs" });
+    let class = world.class("class", json!({ "parameters": parameters, "mountOptions": ["noatime"] })).await;
+    let modes = json!({ "spec": { "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] } });
+    let claim = world.claim("claim", &class, modes).await;
+    world.supplied_with(&claim).await;
+    let question = local.driver.calls_of(Method::GetCapacity).remove(0).capacity.unwrap();
+    let asked = local.driver.calls_of(Method::CreateVolume).remove(0).create.unwrap();
+    assert_eq!((question.volume_capabilities.len(), &question.volume_capabilities), (2, &asked.volume_capabilities));
+    assert_eq!(question.parameters, [("kind".to_owned(), "fast".to_owned())].into());
+    let place = question.accessible_topology.unwrap();
+    assert_eq!(place.segments, [(ZONE.to_owned(), local.node.clone())].into());
+}
+
+#[tokio::test]
 async fn each_node_tells_of_its_own_room_under_its_own_label_and_touches_no_others() {
     // No controllers: the owner of the pods is only named.
     let world = World::new().await;

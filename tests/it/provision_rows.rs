@@ -120,10 +120,10 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         17,
         "a question for capacity without capabilities",
-        Instead(
-            "capabilities are typed and may be empty",
-            &["each_class_and_segment_has_its_object_and_polls_write_nothing"],
-        ),
+        Tests(&[
+            "r17_the_driver_is_asked_with_its_own_parameters_without_capabilities_and_for_the_segment_if_there_is_one",
+            "r17_a_pod_waits_for_room_and_goes_where_it_comes",
+        ]),
     ),
     (
         18,

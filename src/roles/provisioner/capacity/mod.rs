@@ -13,7 +13,7 @@
 //! - A change of a Node, a CSINode or a class is acted on at once; the poll is for what nobody tells.
 //! - Nothing is written that says what is there already. Our own writes wake nobody.
 //! - The driver is asked with the class's parameters without ours, and never for a place that it does not know of.
-//! - A driver without `GET_CAPACITY` is said to have none, instead of being asked for ever.
+//! - A driver without `GET_CAPACITY` is said to have none, instead of being asked for ever. What it told before stays.
 
 pub mod book;
 mod config;

@@ -37,10 +37,21 @@ const COLUMNS: &[&str] = &["class", "segment", "#capacity", "#largest volume", "
 /// Keeps the `CSIStorageCapacity` objects of a term until `stop`, and then until what is in flight has ended.
 ///
 /// The caller drops the future when the term is lost. Does nothing but say so if the driver cannot tell its capacity.
+///
+/// What a driver told that could do so before is left as it is. To the scheduler, a missing object is a place without room
+/// (<https://kubernetes.io/docs/concepts/storage/storage-capacity/#scheduling>): without any, no pod of a driver that asks for
+/// the check would find a node, while an old figure is at worst refused by the driver and the pod sent elsewhere.
 pub async fn run(desk: CapacityDesk, hints: CapacityHintReceiver, stop: CancellationToken) {
     if !desk.has_get_capacity {
         warn!("capacity is enabled, but the driver has no GET_CAPACITY: the scheduler is not told of any");
-        let _shown = show_reason(&desk, "off: the driver does not have the capability GET_CAPACITY".to_owned());
+        let capacities = desk.known.capacities.clone();
+        let _shown = show_reason(&desk, move || {
+            let off = "off: the driver does not have the capability GET_CAPACITY";
+            match capacities.len() {
+                0 => off.to_owned(),
+                left => format!("{off}; old CSIStorageCapacity objects that are left as they are: {left}"),
+            }
+        });
         return stop.cancelled().await;
     }
     let synced = async {
@@ -70,7 +81,7 @@ async fn find_owner(desk: &CapacityDesk) -> Option<OwnerReference> {
             Err(error) => {
                 let text = chain(&error);
                 warn!(error = text, "capacity is not told yet: the owner of its objects is not known");
-                drop(shown.replace(show_reason(desk, text)));
+                drop(shown.replace(show_reason(desk, move || text.clone())));
                 tokio::time::sleep(desk.backoff.delay(failures, None, desk.entropy.fraction())).await;
             }
         }
@@ -78,9 +89,10 @@ async fn find_owner(desk: &CapacityDesk) -> Option<OwnerReference> {
     None
 }
 
-fn show_reason(desk: &CapacityDesk, reason: String) -> Registered {
-    let row = vec!["-".to_owned(), "-".to_owned(), String::new(), String::new(), String::new(), reason];
-    desk.board.table(desk.role, TITLE, COLUMNS, move || vec![row.clone()])
+fn show_reason(desk: &CapacityDesk, reason: impl Fn() -> String + Send + Sync + 'static) -> Registered {
+    desk.board.table(desk.role, TITLE, COLUMNS, move || {
+        vec![vec!["-".to_owned(), "-".to_owned(), String::new(), String::new(), String::new(), reason()]]
+    })
 }
 
 /// What a term works with.

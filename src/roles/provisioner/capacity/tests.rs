@@ -24,6 +24,7 @@ use crate::sandbox::stage::{ADMIN_TOKEN, Ground, Stage};
 use crate::telemetry::Meter;
 
 mod faults;
+mod questions;
 
 const DRIVER: &str = "demo.csi.example.com";
 const SPACE: &str = "kube-system";
