@@ -4,6 +4,7 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tonic::Code;
 
@@ -170,6 +171,36 @@ async fn r61_a_volume_that_people_made_of_a_class_that_provisions_nothing_is_del
         assert_eq!(world.deletes(&world.handle(&volume)).len(), 1, "{class}");
         world.claim_gone(&claim).await;
     }
+}
+
+#[tokio::test]
+async fn r37_r39_r43_a_migrated_in_tree_volume_is_not_deleted_and_told_who_could() {
+    // No controllers: theirs would have a driver of its own in mind for it.
+    let world = World::new().await;
+    let daemon = world.supplier(json!({})).await;
+    let name = world.name("pv");
+    let mut volume = objects::volume(&name, "", "");
+    merge(
+        &mut volume,
+        json!({"metadata": {"finalizers": [names::FINALIZER_PROVISIONER],
+                "labels": {"topology.kubernetes.io/zone": "z1"},
+                "annotations": {names::ANNOTATION_PROVISIONED_BY: "kubernetes.io/aws-ebs",
+                    names::ANNOTATION_MIGRATED_TO: world.driver_name()}},
+            "spec": {"csi": null, "awsElasticBlockStore": {"volumeID": "vol-1"},
+                "persistentVolumeReclaimPolicy": "Delete", "storageClassName": world.name("class")}}),
+    );
+    let uid = world.create::<PersistentVolume>(volume).await.uid().unwrap();
+    let released = Patch::Merge(json!({"status": {"phase": "Released"}}));
+    world.all::<PersistentVolume>().patch_status(&name, &PatchParams::default(), &released).await.unwrap();
+    let why = "in-tree source awsElasticBlockStore; CSI migration to ebs.csi.aws.com is not supported";
+    let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", why));
+    world.events_until(&uid, "whose it is", told).await;
+    let failed = "controller_persistentvolume_delete_failed_total";
+    world.metrics_until(&daemon, "tried again", |text| figure(text, failed, &[]).is_some_and(|it| it >= 2.0)).await;
+    let kept = world.all::<PersistentVolume>().get(&name).await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_none(), "{kept:#?}");
+    assert!(kept.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER), "{kept:#?}");
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
 }
 
 #[tokio::test]

@@ -11,6 +11,12 @@ pub(crate) const NO_MIGRATION: &str =
     "in-tree plugins are not migrated: their claims are left alone, and one that Kubernetes hands over is told why";
 /// What is done instead.
 pub(crate) const LEFT_ALONE: &[&str] = &["r57_claims_of_in_tree_plugins_are_left_alone_and_migrated_ones_told_why"];
+/// The same of volumes.
+const NO_MIGRATED_VOLUMES: &str = "in-tree plugins are not migrated: no such volume is made, and of one that Kubernetes hands over it is told whose it is now";
+const VOLUMES_LEFT_ALONE: &[&str] = &[
+    "r57_claims_of_in_tree_plugins_are_left_alone_and_migrated_ones_told_why",
+    "r37_r39_r43_a_migrated_in_tree_volume_is_not_deleted_and_told_who_could",
+];
 
 /// Number, what must hold, proof.
 const ROWS: &[(u32, &str, Proof)] = &[
@@ -252,7 +258,7 @@ const ROWS: &[(u32, &str, Proof)] = &[
             "r36_a_segment_that_comes_or_goes_wakes_each_class",
         ]),
     ),
-    (37, "migrated volumes name the in-tree plugin", Instead(NO_MIGRATION, LEFT_ALONE)),
+    (37, "migrated volumes name the in-tree plugin", Instead(NO_MIGRATED_VOLUMES, VOLUMES_LEFT_ALONE)),
     (
         38,
         "a claim is taken over from a node that is gone",
@@ -261,7 +267,7 @@ const ROWS: &[(u32, &str, Proof)] = &[
             "r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not",
         ]),
     ),
-    (39, "migrated volumes have region and zone", Instead(NO_MIGRATION, LEFT_ALONE)),
+    (39, "migrated volumes have region and zone", Instead(NO_MIGRATED_VOLUMES, VOLUMES_LEFT_ALONE)),
     (
         40,
         "allowed topologies where each node provisions",
@@ -287,7 +293,7 @@ const ROWS: &[(u32, &str, Proof)] = &[
             "r42_an_object_that_somebody_deletes_or_changes_is_put_right",
         ]),
     ),
-    (43, "secrets of migrated volumes at their deletion", Instead(NO_MIGRATION, LEFT_ALONE)),
+    (43, "secrets of migrated volumes at their deletion", Instead(NO_MIGRATED_VOLUMES, VOLUMES_LEFT_ALONE)),
     (44, "secrets are never logged", Tests(&["r44_a_secret_is_used_and_shown_nowhere", "row_44_no_secret_is_printed"])),
     (
         45,
