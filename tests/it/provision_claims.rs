@@ -379,6 +379,24 @@ async fn s0_a_claim_whose_class_is_in_the_old_annotation_alone_is_provisioned() 
 }
 
 #[tokio::test]
+async fn only_what_is_for_readers_alone_is_published_to_be_read_and_only_on_request() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({})).await;
+    let of = |modes: &[&str]| json!({"spec": {"accessModes": modes}});
+    let read_only = async |short: &str, modes: &[&str]| {
+        let claim = world.claim(short, &class, of(modes)).await;
+        world.supplied_with(&claim).await.spec.unwrap().csi.unwrap().read_only.unwrap_or_default()
+    };
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    assert!(!read_only("default", &["ReadOnlyMany"]).await);
+    first.stop().await.unwrap();
+    let _second = world.daemon_on("second", supplier(json!({"publishReadonly": true}))).await;
+    assert!(read_only("readers", &["ReadOnlyMany"]).await);
+    assert!(!read_only("both", &["ReadOnlyMany", "ReadWriteOnce"]).await);
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
 async fn r34_r49_a_raw_claim_has_no_file_system_and_no_class_gets_one_that_it_does_not_name() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;

@@ -346,6 +346,19 @@ async fn r21_a_snapshot_becomes_a_volume_of_another_mode_only_with_leave() {
 }
 
 #[tokio::test]
+async fn a_snapshot_becomes_a_volume_of_another_mode_without_leave_where_that_is_not_prevented() {
+    let (world, class, source) = with_source().await;
+    let _daemon = world.supplier(json!({"preventVolumeModeConversion": false})).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    let from = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": SNAPSHOT, "name": snapshot});
+    let raw = world.claim("raw", &class, json!({"spec": {"volumeMode": "Block", "dataSource": from}})).await;
+    let spec = world.supplied_with(&raw).await.spec.unwrap();
+    assert_eq!(spec.volume_mode.as_deref(), Some("Block"));
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
 async fn a_source_that_is_not_there_yet_is_waited_for_and_begins_the_work_when_it_comes() {
     let world = World::supplied(|_| {}).await;
     world.install_snapshots().await;

@@ -166,6 +166,25 @@ async fn without_topology_in_the_configuration_nothing_is_asked_and_nothing_said
 }
 
 #[tokio::test]
+async fn without_immediate_topology_a_claim_is_asked_for_anywhere_unless_a_node_or_its_class_says_where() {
+    let world = World::two_zones().await;
+    let _daemon = world.supplier(json!({"immediateTopology": false})).await;
+    let node = world.node_in("n1", "z1").await;
+    let (now, later) = (world.class("now", json!({})).await, world.waiting_class("later", json!({})).await);
+    let allowed = json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]});
+    let somewhere = world.class("somewhere", allowed).await;
+    let (free, chosen) = (world.claim("free", &now, json!({})).await, world.claim("chosen", &later, json!({})).await);
+    let bounded = world.claim("bounded", &somewhere, json!({})).await;
+    world.select(&chosen, Some(&node)).await;
+    for (claim, place) in [(free, None), (chosen, Some("z1")), (bounded, Some("z2"))] {
+        world.supplied_with(&claim).await;
+        let asked = world.asked(&claim, 1).await.remove(0).create.unwrap().accessibility_requirements;
+        assert_eq!(asked.as_ref().map(|asked| asked.preferred[0].segments[ZONE].as_str()), place, "{claim}");
+    }
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
 async fn a_claim_that_waits_for_its_first_consumer_costs_nothing_and_is_no_failure() {
     let world = World::two_zones().await;
     let daemon = world.supplier(json!({})).await;
