@@ -277,7 +277,7 @@ fn mutable_parameters(input: &RequestInput<'_>) -> Result<BTreeMap<String, Strin
 }
 
 impl Request {
-    /// As the driver is asked. The size has no upper limit: a claim has none.
+    /// As the driver is asked. The size has no upper limit, as the Go sidecar sends none: a driver may round it up.
     pub fn to_proto(&self, secrets: HashMap<String, String>) -> CreateVolumeRequest {
         CreateVolumeRequest {
             name: self.volume_name.clone(),
