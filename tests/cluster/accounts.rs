@@ -68,8 +68,9 @@ pub(crate) async fn namespace(client: &kube::Client, name: &str) {
 
 /// Gives an account the rights of these manifests, and no others.
 pub(crate) async fn grant(client: &kube::Client, namespace: &str, name: &str, manifests: &str) {
-    for document in serde_yaml::Deserializer::from_str(manifests) {
-        let mut role = Value::deserialize(document).unwrap();
+    let documents = serde_yaml::Deserializer::from_str(manifests);
+    let roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
+    for mut role in roles {
         // Daemons of one driver with the same roles have rights of the same name: each account has its own.
         let role_name = format!("{}:{name}", role["metadata"]["name"].as_str().unwrap());
         role["metadata"]["name"] = role_name.as_str().into();

@@ -133,11 +133,21 @@ impl ControlPlane {
 
     /// A client of this runtime, as administrator.
     pub(crate) async fn client(&self) -> kube::Client {
-        let file = Kubeconfig::read_from(self.admin_kubeconfig()).unwrap();
+        kube::Client::try_from(self.config(&client_certificate(&self.admin)).await).unwrap()
+    }
+
+    /// A client of this runtime that has no credentials.
+    pub(crate) async fn stranger(&self) -> kube::Client {
+        kube::Client::try_from(self.config(&json!({})).await).unwrap()
+    }
+
+    /// The configuration of a client with these credentials.
+    async fn config(&self, user: &Value) -> kube::Config {
+        let file: Kubeconfig = serde_yaml::from_str(&self.kubeconfig_with(user).to_string()).unwrap();
         let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
         // What the server says is what a test wants to see.
         config.default_retry = false;
-        kube::Client::try_from(config).unwrap()
+        config
     }
 
     /// A kubeconfig for whoever has this token, as a file of this name.
@@ -258,9 +268,7 @@ impl ControlPlane {
 
     /// Makes etcd forget every version but the latest.
     pub(crate) async fn compact(&self) {
-        let file = self.kubeconfig_with(&client_certificate(&self.admin)).to_string();
-        let file: Kubeconfig = serde_yaml::from_str(&file).unwrap();
-        let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        let mut config = self.config(&client_certificate(&self.admin)).await;
         config.cluster_url = format!("https://127.0.0.1:{}", self.ports.etcd).parse().unwrap();
         let etcd = kube::Client::try_from(config).unwrap();
         let any = json!({"key": STANDARD.encode("\0"), "limit": "1"});

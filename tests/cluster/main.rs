@@ -137,6 +137,12 @@ struct Standing {
 impl Standing {
     async fn of(control_plane: Arc<ControlPlane>) -> Self {
         let client = control_plane.client().await;
+        let stranger = control_plane.stranger().await;
+        let gatekeeper = client.clone();
+        let admit = Arc::new(move |namespace: String, name: String, manifests: String| {
+            let client = gatekeeper.clone();
+            async move { accounts::token(&client, &namespace, &name, &manifests).await }.boxed()
+        });
         let installer = client.clone();
         let install = Arc::new(move || {
             let client = installer.clone();
@@ -151,7 +157,7 @@ impl Standing {
             }
             .boxed()
         });
-        Self { server: Server { client, forget, install } }
+        Self { server: Server { client, stranger, admit, forget, install } }
     }
 }
 

@@ -24,11 +24,18 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Something that a test has done to a server from behind.
 type Deed = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
+/// Makes an account in a namespace, of this name and with the rights of these manifests; its token.
+type Admit = Arc<dyn Fn(String, String, String) -> BoxFuture<'static, String> + Send + Sync>;
+
 /// An API server to talk to.
 #[derive(Clone)]
 pub(crate) struct Server {
     /// As an administrator.
     pub(crate) client: kube::Client,
+    /// As nobody: with no credentials of its own.
+    pub(crate) stranger: kube::Client,
+    /// Lets somebody in.
+    pub(crate) admit: Admit,
     /// Forgets old versions.
     pub(crate) forget: Deed,
     /// Installs the kinds of snapshots and grants.
@@ -47,9 +54,21 @@ impl Server {
     }
 }
 
+/// Who asks.
+enum Caller {
+    Administrator,
+    Nobody,
+    Bearer {
+        token: String,
+        /// What the transcript calls them.
+        called: String,
+    },
+}
+
 /// One conversation.
 pub(crate) struct Case {
     server: Server,
+    caller: Caller,
     /// What `CASE` stands for.
     name: String,
     transcript: Transcript,
@@ -130,11 +149,35 @@ impl Case {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("c{:07x}-{:03}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let transcript = Transcript::new(&name);
-        let case = Self { server: server.clone(), name, transcript };
+        let case = Self { server: server.clone(), caller: Caller::Administrator, name, transcript };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "CASE"}});
         let made = case.ask(&Method::POST, "/api/v1/namespaces", "application/json", &[], Some(&namespace)).await;
         assert_eq!(made.code, 201, "{made:?}");
         case
+    }
+
+    /// From here on nobody in particular asks: there is no token.
+    pub(crate) fn as_nobody(&mut self) {
+        self.caller = Caller::Nobody;
+    }
+
+    /// From here on somebody asks whose token the server has not issued.
+    pub(crate) fn as_bearer_of(&mut self, token: &str) {
+        self.caller = Caller::Bearer { token: token.to_owned(), called: format!("the bearer of {token}") };
+    }
+
+    /// From here on a service account of the case's namespace asks, which has the rights of these `ClusterRole`s and `Role`s
+    /// and no others.
+    pub(crate) async fn as_account(&mut self, name: &str, roles: &[Value]) {
+        let manifests: Vec<String> = roles.iter().map(|role| role.to_string().replace("CASE", &self.name)).collect();
+        let admitted = (self.server.admit)(self.name.clone(), name.to_owned(), manifests.join("\n---\n"));
+        let token = tokio::time::timeout(PATIENCE, admitted).await.unwrap();
+        self.caller = Caller::Bearer { token, called: format!("the service account {name}") };
+    }
+
+    /// From here on the administrator asks, as in the beginning.
+    pub(crate) fn as_administrator(&mut self) {
+        self.caller = Caller::Administrator;
     }
 
     /// From here on the transcript tells of `managedFields`.
@@ -203,7 +246,13 @@ impl Case {
     ) -> Answer {
         let answer = self.ask(method, path, media, headers, body).await;
         let asked = self.transcript.clean(path);
-        self.transcript.exchange(method.as_str(), &asked, headers, media, body, answer.code, &answer.body);
+        let mut shown = headers.to_vec();
+        match &self.caller {
+            Caller::Administrator => {}
+            Caller::Nobody => shown.push(("as", "nobody")),
+            Caller::Bearer { called, .. } => shown.push(("as", called)),
+        }
+        self.transcript.exchange(method.as_str(), &asked, &shown, media, body, answer.code, &answer.body);
         answer
     }
 
@@ -216,12 +265,20 @@ impl Case {
         body: Option<&Value>,
     ) -> Answer {
         let request = self.request(method, path, media, headers, body);
-        let response = tokio::time::timeout(PATIENCE, self.server.client.send(request)).await.unwrap().unwrap();
+        let response = self.answered(request).await;
         let code = response.status().as_u16();
         let bytes = tokio::time::timeout(PATIENCE, response.into_body().collect_bytes()).await.unwrap().unwrap();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         Answer { code, body }
+    }
+
+    async fn answered(&self, request: Request<kube::client::Body>) -> http::Response<kube::client::Body> {
+        let client = match self.caller {
+            Caller::Administrator => &self.server.client,
+            Caller::Nobody | Caller::Bearer { .. } => &self.server.stranger,
+        };
+        tokio::time::timeout(PATIENCE, client.send(request)).await.unwrap().unwrap()
     }
 
     fn request(
@@ -240,6 +297,9 @@ impl Case {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        if let Caller::Bearer { token, .. } = &self.caller {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
         let body = body.map_or_else(Vec::new, |body| body.to_string().replace("CASE", &self.name).into_bytes());
         request.body(kube::client::Body::from(body)).unwrap()
     }
@@ -248,7 +308,7 @@ impl Case {
     pub(crate) async fn watch(&mut self, path: &str, count: usize) -> Vec<Value> {
         self.transcript.begin();
         let request = self.request(&Method::GET, path, "", &[], None);
-        let response = tokio::time::timeout(PATIENCE, self.server.client.send(request)).await.unwrap().unwrap();
+        let response = self.answered(request).await;
         let (code, asked) = (response.status().as_u16(), self.transcript.clean(path));
         let mut body = response.into_body().into_data_stream();
         let (mut buffer, mut seen) = (Vec::new(), Vec::new());

@@ -14,8 +14,10 @@ use std::sync::Arc;
 
 use conformance::dialogue::Server;
 use csi_control_plane::process::{Clock, Entropy, Tasks};
-use csi_control_plane::sandbox::api::{Api, ApiOptions, Connections, serve, tcp_connections};
+use csi_control_plane::sandbox::api::{Api, ApiOptions, Connections, Grant, Identity, serve, tcp_connections};
 use futures::FutureExt as _;
+use serde::Deserialize as _;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -25,12 +27,20 @@ struct Standing {
     _tasks: Tasks,
 }
 
+/// The administrator's token.
+const ADMINISTRATOR: &str = "administrator";
+
+fn api() -> Api {
+    let tokens = [(ADMINISTRATOR.into(), Identity::admin("system:admin"))].into();
+    Api::new(ApiOptions { tokens, ..ApiOptions::new(Clock::system(), Entropy::system()) })
+}
+
 async fn sandbox() -> Standing {
-    standing(Api::new(ApiOptions::new(Clock::system(), Entropy::system()))).await
+    standing(api()).await
 }
 
 async fn protecting() -> Standing {
-    let api = Api::new(ApiOptions::new(Clock::system(), Entropy::system()));
+    let api = api();
     api.protect_storage_in_use();
     standing(api).await
 }
@@ -39,6 +49,8 @@ async fn standing(api: Api) -> Standing {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
     config.default_retry = false;
+    let stranger = kube::Client::try_from(config.clone()).unwrap();
+    config.auth_info.token = Some(ADMINISTRATOR.to_owned().into());
     let (tasks, _) = Tasks::new("conformance");
     let (incoming, stop) = (tcp_connections(listener), CancellationToken::new());
     tasks.spawn("api", serve(api.clone(), incoming, Connections::default(), stop));
@@ -49,11 +61,20 @@ async fn standing(api: Api) -> Standing {
         }
         std::future::ready(()).boxed()
     });
+    let gate = api.clone();
+    let admit = Arc::new(move |namespace: String, name: String, manifests: String| {
+        let roles = serde_yaml::Deserializer::from_str(&manifests).map(|it| Value::deserialize(it).unwrap());
+        let grants = roles.flat_map(|role| Grant::of_role(&role).unwrap()).collect();
+        let (user, token) = (format!("system:serviceaccount:{namespace}:{name}"), format!("{namespace}.{name}"));
+        gate.admit(token.as_str(), Identity::limited(user, grants));
+        std::future::ready(token).boxed()
+    });
     let forget = Arc::new(move || {
         api.compact();
         std::future::ready(()).boxed()
     });
-    let server = Server { client: kube::Client::try_from(config).unwrap(), forget, install };
+    let client = kube::Client::try_from(config).unwrap();
+    let server = Server { client, stranger, admit, forget, install };
     Standing { server, _tasks: tasks }
 }
 

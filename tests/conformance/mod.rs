@@ -64,6 +64,10 @@ macro_rules! conformance_on {
         $crate::conformance::each_on! { $talking:
             access {
                 an_administrator_may_do_everything
+                an_account_may_do_what_it_was_given_and_nothing_else
+                an_account_may_write_either_the_object_or_its_status
+                whoever_brings_no_token_is_nobody_and_may_do_nothing
+                whoever_brings_a_wrong_token_is_turned_away_at_the_door
             }
             claims {
                 a_claim_begins_pending_with_defaults

@@ -8,6 +8,19 @@ use serde_json::{Value, json};
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::Resource;
 
+/// The group of everyone who has shown who they are.
+const AUTHENTICATED: &str = "system:authenticated";
+/// What everyone may read.
+const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+/// What everyone may read, with all below it, who has shown who they are.
+const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
+/// What everyone may ask who has shown who they are.
+const OWN_QUESTIONS: [(&str, &str); 3] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+];
+
 /// The owner of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -22,13 +35,42 @@ pub struct Identity {
 impl Identity {
     /// A user who may do everything.
     pub fn admin(user: impl Into<String>) -> Self {
-        let groups = ["system:masters", "system:authenticated"].map(str::to_owned).to_vec();
+        let groups = ["system:masters", AUTHENTICATED].map(str::to_owned).to_vec();
         Self { user: user.into(), groups, policy: Policy::Everything }
     }
 
     /// A user who may do what these grants say, and nothing else.
     pub fn limited(user: impl Into<String>, grants: Vec<Grant>) -> Self {
-        Self { user: user.into(), groups: vec!["system:authenticated".to_owned()], policy: Policy::Grants(grants) }
+        Self { user: user.into(), groups: vec![AUTHENTICATED.to_owned()], policy: Policy::Grants(grants) }
+    }
+
+    /// Whoever shows no token: kube-apiserver takes requests from them (`--anonymous-auth`, on by default), and RBAC allows
+    /// them nothing but the version and the probes.
+    pub(crate) fn anonymous() -> Self {
+        let groups = vec!["system:unauthenticated".to_owned()];
+        Self { user: "system:anonymous".to_owned(), groups, policy: Policy::Grants(Vec::new()) }
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.groups.iter().any(|group| group == AUTHENTICATED)
+    }
+
+    /// Whether they may do this with objects: by their own rights, or by those that RBAC gives to everyone it knows
+    /// (`system:basic-user`: to ask about oneself).
+    pub(crate) fn may(&self, access: &Access<'_>) -> bool {
+        let basic = access.verb == "create" && OWN_QUESTIONS.contains(&(access.group, access.resource));
+        self.policy.allows(access) || (basic && self.is_authenticated())
+    }
+
+    /// Whether they may read a document: by RBAC's `system:public-info-viewer` for everyone and `system:discovery` for everyone
+    /// it knows.
+    pub(crate) fn may_read(&self, verb: &str, path: &str) -> bool {
+        let is_public = PUBLIC.contains(&path);
+        let is_below =
+            |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let is_discovery = || DISCOVERY.into_iter().any(is_below);
+        let by_grants = verb == "get" && (is_public || (self.is_authenticated() && is_discovery()));
+        self.policy == Policy::Everything || by_grants
     }
 }
 
@@ -119,13 +161,25 @@ impl Policy {
 }
 
 /// The refusal of what `identity` may not do, worded as RBAC does it.
-pub(crate) fn forbidden(identity: &Identity, access: &Access<'_>, resource: &'static Resource) -> Rejection {
-    let mut rejection = Rejection::forbidden(&identity.user, access.verb, resource, access.namespace, access.name);
-    if !access.subresource.is_empty() {
-        let (plain, full) = (format!("resource \"{}\"", access.resource), access.full_resource());
-        rejection.message = rejection.message.replacen(&plain, &format!("resource \"{full}\""), 1);
-    }
-    rejection
+pub(crate) fn forbidden(identity: &Identity, access: &Access<'_>) -> Rejection {
+    let scope = if access.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", access.namespace)
+    };
+    let why = format!(
+        "User \"{}\" cannot {} resource \"{}\" in API group \"{}\" {scope}",
+        identity.user,
+        access.verb,
+        access.full_resource(),
+        access.group
+    );
+    Rejection::forbidden(access.group, access.resource, access.name, why)
+}
+
+/// The refusal of a document.
+pub(crate) fn forbidden_document(identity: &Identity, verb: &str, path: &str) -> Rejection {
+    Rejection::forbidden("", "", "", format!("User \"{}\" cannot {verb} path \"{path}\"", identity.user))
 }
 
 /// Answers a question about the asker's own rights; `None` for other kinds.
@@ -160,7 +214,7 @@ fn access_review(identity: &Identity, question: &Value) -> Value {
         namespace: text("namespace"),
         name: text("name"),
     };
-    if question.pointer("/spec/resourceAttributes").is_none() || identity.policy.allows(&access) {
+    if question.pointer("/spec/resourceAttributes").is_none() || identity.may(&access) {
         json!({"allowed": true})
     } else {
         json!({"allowed": false})
@@ -271,14 +325,37 @@ mod tests {
 
     #[test]
     fn a_refusal_is_worded_as_rbac_words_it() {
-        let resource = resources::find("", "v1", "persistentvolumes").unwrap();
-        let refusal = forbidden(&limited(), &access("patch", "", "persistentvolumes", "status", "", "pv-1"), resource);
+        let refusal = forbidden(&limited(), &access("patch", "", "persistentvolumes", "status", "", "pv-1"));
         assert_eq!(
             refusal.message,
             "persistentvolumes \"pv-1\" is forbidden: User \"x\" cannot patch resource \"persistentvolumes/status\" in API \
              group \"\" at the cluster scope"
         );
         assert_eq!((refusal.code, refusal.reason), (403, "Forbidden"));
+        let refusal = forbidden_document(&Identity::anonymous(), "get", "/apis");
+        assert_eq!(refusal.message, "forbidden: User \"system:anonymous\" cannot get path \"/apis\"");
+    }
+
+    #[test]
+    fn everyone_may_read_the_version_and_whoever_is_known_what_there_is() {
+        let (nobody, known, admin) = (Identity::anonymous(), limited(), Identity::admin("a"));
+        let table = [
+            ("get", "/version", true, true),
+            ("get", "/readyz", true, true),
+            ("get", "/api", false, true),
+            ("get", "/apis/storage.k8s.io/v1", false, true),
+            ("get", "/openapi/v3", false, true),
+            ("get", "/apisx", false, false),
+            ("get", "/metrics", false, false),
+            ("post", "/version", false, false),
+        ];
+        for (verb, path, by_nobody, by_known) in table {
+            assert_eq!(nobody.may_read(verb, path), by_nobody, "{verb} {path}");
+            assert_eq!(known.may_read(verb, path), by_known, "{verb} {path}");
+            assert!(admin.may_read(verb, path), "{verb} {path}");
+        }
+        let question = access("create", "authorization.k8s.io", "selfsubjectaccessreviews", "", "", "");
+        assert_eq!([&nobody, &known, &admin].map(|it| it.may(&question)), [false, true, true]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use http::{Method, Uri};
 
+use super::auth::Access;
 use super::params::Params;
 use super::pure::rejection::Rejection;
 use super::pure::resources::{self, Resource};
@@ -23,7 +24,7 @@ pub(crate) struct Call {
 
 /// A place in the API, as the path says.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+pub(crate) struct Place {
     group: String,
     version: String,
     namespace: String,
@@ -43,17 +44,8 @@ impl Call {
             return Err(Rejection::path_not_found());
         }
         let writes_one = matches!(*method, Method::PUT | Method::PATCH) || (*method == Method::GET && named);
-        let verb = match *method {
-            Method::GET | Method::HEAD if named => "get",
-            Method::GET | Method::HEAD if params.watch => "watch",
-            Method::GET | Method::HEAD => "list",
-            Method::POST => "create",
-            Method::PUT => "update",
-            Method::PATCH => "patch",
-            Method::DELETE if named => "delete",
-            Method::DELETE => "deletecollection",
-            _ => return Err(Rejection::method_not_allowed(resource, method.as_str())),
-        };
+        let verb = verb(method, named, params.watch)
+            .ok_or_else(|| Rejection::method_not_allowed(resource, method.as_str()))?;
         let has_subresource = match place.subresource.as_str() {
             "" => true,
             "status" => resource.has_status && resources::STATUS_VERBS.contains(&verb),
@@ -94,14 +86,45 @@ impl Call {
     }
 }
 
+/// What a request does to a place.
+fn verb(method: &Method, named: bool, watch: bool) -> Option<&'static str> {
+    Some(match *method {
+        Method::GET | Method::HEAD if named => "get",
+        Method::GET | Method::HEAD if watch => "watch",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        _ => return None,
+    })
+}
+
 impl Place {
+    /// What an authorizer is asked about a request, whether or not there is such a thing; `call` is the request, if there is.
+    pub(crate) fn access<'a>(&'a self, method: &Method, uri: &Uri, call: Option<&'a Call>) -> Access<'a> {
+        let watches = || Params::parse(uri).is_ok_and(|params| params.watch);
+        let verb = call.map(|call| call.verb).or_else(|| verb(method, !self.name.is_empty(), watches()));
+        Access {
+            verb: verb.unwrap_or_default(),
+            group: &self.group,
+            resource: &self.plural,
+            subresource: &self.subresource,
+            // The real server takes a namespace to be within itself.
+            namespace: if self.plural == "namespaces" { &self.name } else { &self.namespace },
+            name: call.map_or(&self.name, |call| &call.name),
+        }
+    }
+
     fn not_found(&self) -> Rejection {
         let known = |it: &Resource| it.group == self.group && it.version == self.version;
         let is_known = resources::served(|_| false).into_iter().any(known);
         if is_known { Rejection::path_not_found() } else { Rejection::group_not_found() }
     }
 
-    fn of(path: &str) -> Option<Self> {
+    /// The place that a path names; `None` if it is none for objects.
+    pub(crate) fn of(path: &str) -> Option<Self> {
         let segments: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let (group, version, rest) = match segments.as_slice() {

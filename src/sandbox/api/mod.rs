@@ -65,7 +65,8 @@ pub struct ApiOptions {
     /// Whether every write notes in `metadata.managedFields` which fields it owns. Server-side apply does so in any case;
     /// without it, it meets no conflicts with other writes, and a simulation runs faster.
     pub managed_fields: bool,
-    /// Who may come in. Empty: anyone, as administrator, without a token.
+    /// Who may come in. Empty: anyone, as administrator, without a token. Otherwise who brings no token is
+    /// `system:anonymous`, and a token that is not here is refused.
     pub tokens: BTreeMap<Token, Identity>,
 }
 
@@ -186,12 +187,12 @@ impl Api {
         self.0.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who comes with this token.
+    /// Who comes with this token, or with none.
     fn identify(&self, token: Option<&str>) -> Result<Identity, Rejection> {
-        match token.map(|token| self.tokens().get(&Token::from(token)).cloned()) {
-            Some(Some(identity)) => Ok(identity),
+        match token {
+            Some(token) => self.tokens().get(&Token::from(token)).cloned().ok_or_else(Rejection::unauthorized),
             None if self.0.open => Ok(Identity::admin("system:admin")),
-            None | Some(None) => Err(Rejection::unauthorized()),
+            None => Ok(Identity::anonymous()),
         }
     }
 

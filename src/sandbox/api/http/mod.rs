@@ -1,7 +1,8 @@
 //! One request, from its head to its answer.
 //!
-//! The order is the real server's: who asks (401), what is asked (404, 405), may they (403), and then the work. Scripted
-//! faults come between permission and work, where a real cluster's trouble is.
+//! The order is the real server's: who asks (401), may they (403), is there such a thing (404, 405), and then the work. So
+//! whoever may not ask does not learn what there is. Scripted faults come between permission and work, where a real
+//! cluster's trouble is.
 
 mod accept;
 mod document;
@@ -25,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Api;
 use super::audit::UNANSWERED;
-use super::auth::{Access, Identity, forbidden};
-use super::call::Call;
+use super::auth::{Identity, forbidden, forbidden_document};
+use super::call::{Call, Place};
 use super::kubeconfig::TOKEN_PREFIX;
 use super::pure::rejection::Rejection;
 use crate::process::Tasks;
@@ -144,25 +145,24 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let identity = api.identify(token.as_deref())?;
-    let Some(call) = Call::parse(&head.method, &head.uri)? else { return Ok(None) };
+    let asked = Call::parse(&head.method, &head.uri);
+    let Some(place) = Place::of(head.uri.path()) else {
+        let (verb, path) = (head.method.as_str().to_ascii_lowercase(), head.uri.path());
+        let may = identity.may_read(&verb, path);
+        return if may { Ok(None) } else { Err(forbidden_document(&identity, &verb, path)) };
+    };
+    let known = asked.as_ref().ok().and_then(Option::as_ref);
+    let access = place.access(&head.method, &head.uri, known);
+    if !identity.may(&access) {
+        let rejection = forbidden(&identity, &access);
+        if let Some(call) = known {
+            api.audit().record(api.0.clock.wall(), &identity.user, call, rejection.code, None);
+        }
+        return Err(rejection);
+    }
+    let Some(call) = asked? else { return Ok(None) };
     if !api.serves(call.resource) {
         return Err(Rejection::group_not_found());
-    }
-    let own_question = !call.resource.is_stored();
-    // The real server takes a namespace to be within itself.
-    let namespace = if call.resource.plural == "namespaces" { &call.name } else { &call.namespace };
-    let access = Access {
-        verb: call.verb,
-        group: call.resource.group,
-        resource: call.resource.plural,
-        subresource: &call.subresource,
-        namespace,
-        name: &call.name,
-    };
-    if !own_question && !identity.policy.allows(&access) {
-        let rejection = forbidden(&identity, &access, call.resource);
-        api.audit().record(api.0.clock.wall(), &identity.user, &call, rejection.code, None);
-        return Err(rejection);
     }
     let body = match Limited::new(body, LARGEST_BODY).collect().await {
         Ok(body) => body.to_bytes(),

@@ -129,6 +129,15 @@ async fn strangers_are_turned_away_and_the_weak_are_told_what_they_lack() {
     let as_weak = [("authorization", "Bearer weak")];
     let (code, status) = bench.send("GET", VOLUMES, &[("authorization", "Bearer no")], Value::Null).await;
     assert_eq!((code, &status["message"]), (401, &json!("Unauthorized")));
+    let (code, status) = bench.send("GET", VOLUMES, &[("authorization", "")], Value::Null).await;
+    assert_eq!(code, 403);
+    assert!(status["message"].as_str().unwrap().contains("User \"system:anonymous\" cannot list"), "{status}");
+    let unknown = "/apis/snapshot.storage.k8s.io/v1/volumesnapshots";
+    for (who, code) in [("weak", 403), ("root", 404)] {
+        let token = format!("Bearer {who}");
+        let answer = bench.raw("GET", unknown, &[("authorization", &token)], String::new()).await.unwrap();
+        assert_eq!(answer.status(), code, "{who}");
+    }
     let (code, status) = bench.send("PATCH", &format!("{VOLUMES}/pv-1"), &as_weak, json!({})).await;
     assert_eq!(code, 403);
     assert_eq!(

@@ -3,7 +3,7 @@
 //! Clients match on `reason` and `code`, people on `message`; both are copied from `k8s.io/apimachinery/pkg/api/errors` and
 //! `util/validation/field`. A [`Cause`] is one faulty field; an invalid object lists all of them.
 
-use super::resources::Resource;
+use super::resources::{Resource, qualify};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -283,29 +283,23 @@ impl Rejection {
         ))
     }
 
-    /// RBAC says no.
-    pub fn forbidden(user: &str, verb: &str, resource: &Resource, namespace: &str, name: &str) -> Self {
-        let subject =
-            if name.is_empty() { resource.qualified() } else { format!("{} \"{name}\"", resource.qualified()) };
-        let scope = if namespace.is_empty() {
-            "at the cluster scope".to_owned()
-        } else {
-            format!("in the namespace \"{namespace}\"")
+    /// The authorizer says no, of an object or of what no object is (all empty).
+    pub fn forbidden(group: &str, plural: &str, name: &str, why: impl Display) -> Self {
+        let subject = match (plural, name) {
+            ("", _) => String::new(),
+            (_, "") => format!("{} is ", qualify(plural, group)),
+            _ => format!("{} \"{name}\" is ", qualify(plural, group)),
         };
-        let message = format!(
-            "{subject} is forbidden: User \"{user}\" cannot {verb} resource \"{}\" in API group \"{}\" {scope}",
-            resource.plural, resource.group
-        );
-        Self::on(403, "Forbidden", resource, name, message)
+        let details = Some(Value::Object(about(group, plural, name)));
+        Self { details, ..Self::plain(403, "Forbidden", format!("{subject}forbidden: {why}")) }
     }
 
     /// The request is allowed for this user but not for this object.
     pub fn forbidden_because(resource: &Resource, name: &str, why: impl Display) -> Self {
-        let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified());
-        Self::on(403, "Forbidden", resource, name, message)
+        Self::forbidden(resource.group, resource.plural, name, why)
     }
 
-    /// No token, or an unknown one.
+    /// A token that nobody has issued, or that is no longer good.
     pub fn unauthorized() -> Self {
         Self::plain(401, "Unauthorized", "Unauthorized")
     }

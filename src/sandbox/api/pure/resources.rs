@@ -154,7 +154,8 @@ impl Resource {
     }
 }
 
-fn qualify(name: &str, group: &str) -> String {
+/// A resource or kind with its group: `volumeattachments.storage.k8s.io`.
+pub(super) fn qualify(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 

