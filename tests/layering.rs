@@ -410,6 +410,22 @@ fn every_file_is_reached_by_a_mod() {
 }
 
 #[test]
+fn every_scenario_is_played_on_a_real_control_plane_too() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let read = |file: &str| fs::read_to_string(tests.join(file)).unwrap_or_default();
+    let modules = |text: &str| -> BTreeSet<String> {
+        let name = |line: &str| Some(line.trim_start().strip_prefix("mod ")?.strip_suffix(';')?.to_owned());
+        text.replace("pub(crate) ", "").lines().filter_map(name).collect()
+    };
+    let mut here = modules(&read("it/main.rs"));
+    // `sandbox_only` is a folder; what looks at names of tests alone waits for nothing.
+    here.retain(|module| read(&format!("it/{module}.rs")).contains("\n#[tokio::test"));
+    let there = read("cluster/main.rs");
+    let there = there.split_once("mod scenarios {").unwrap().1.split_once("\n}").unwrap().0;
+    assert_eq!(here, modules(there), "tests/it, and tests/cluster");
+}
+
+#[test]
 fn no_file_runs_away() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let long: Vec<String> = ["src", "tests", "benches"]

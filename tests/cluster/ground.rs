@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_control_plane::app::{self, AppError, Environment, Plan};
+use csi_control_plane::app::{self, AppError, Configuration, ConfigurationHandle, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::process::{Clock, Dial, Entropy};
@@ -196,6 +196,7 @@ impl Ground {
         let loaded = load(&instance.host, yaml);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let diagnostics = listener.local_addr().unwrap();
+        let configuration = Configuration::told(yaml);
         let environment = Environment {
             clock: Clock::system(),
             entropy: Entropy::system(),
@@ -206,11 +207,12 @@ impl Ground {
             instance,
             diagnostics: Some(listener),
             telemetry: TelemetryState::default(),
-            configuration: None,
+            configuration: Some(configuration.clone()),
         };
+        let configuration = configuration.handle();
         let stop = CancellationToken::new();
         let running = spawn(app::serve(loaded, environment, stop.clone()));
-        Daemon { diagnostics: Some(diagnostics), stop, running }
+        Daemon { diagnostics: Some(diagnostics), configuration, stop, running }
     }
 }
 
@@ -229,11 +231,17 @@ fn load(host: &str, yaml: &str) -> Loaded {
 pub(crate) struct Daemon {
     /// Where its diagnostics are.
     pub(crate) diagnostics: Option<SocketAddr>,
+    configuration: ConfigurationHandle,
     stop: CancellationToken,
     running: JoinHandle<Result<(), AppError>>,
 }
 
 impl Daemon {
+    /// Gives it another configuration while it runs.
+    pub(crate) fn configure(&self, yaml: &str) {
+        self.configuration.tell(yaml);
+    }
+
     /// Asks it to stop, and waits until it has.
     pub(crate) async fn stop(self) -> Result<(), AppError> {
         self.stop.cancel();

@@ -10,8 +10,7 @@
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
-//! | [`provision`] | claims that become volumes, and volumes that go with them |
-//! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | the same on any control plane, by what could go wrong |
+//! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | claims that become volumes, and volumes that go with them, by what could go wrong |
 //! | [`provision_nodes`], [`provision_nodes_room`] | a daemon and a driver on each node: who provisions, who deletes, who tells of room |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`secrets`] | publish secrets |
@@ -40,7 +39,6 @@ mod leading;
 mod logs;
 mod nodes;
 mod objects;
-mod provision;
 mod provision_across;
 mod provision_claims;
 mod provision_deletion;

@@ -3,8 +3,9 @@
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume};
-use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
 use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -407,4 +408,37 @@ async fn r34_r49_a_raw_claim_has_no_file_system_and_no_class_gets_one_that_it_do
         assert_eq!((spec.volume_mode.as_deref(), spec.csi.unwrap().fs_type), (Some(mode), None));
     }
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_retry_asks_the_same_byte_by_byte_although_the_class_was_replaced() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({ "parameters": { "kind": "fast" } })).await;
+    world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")).times(3));
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
+    world.supplied_with(&claim).await;
+    let asked: Vec<_> = world.asked(&claim, 4).await.into_iter().map(|call| call.create.unwrap()).collect();
+    assert_eq!(asked.len(), 4);
+    assert!(asked.iter().all(|it| *it == asked[0]), "{asked:#?}");
+}
+
+#[tokio::test]
+async fn a_final_error_is_told_once_and_leaves_the_claim_unmarked() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(create(Action::fail(Code::Internal, "no such pool")));
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 4).await;
+    world.claim_told(&claim, "ProvisioningFailed", "no such pool").await;
+    world.claim_until(&claim, "unmarked", |it| !world.is_marked(it)).await;
+    world.driver().clear_faults();
+    world.supplied_with(&claim).await;
+    // Events are written in order: when the next one is there, all that is told of the failure is.
+    let told = world.claim_told(&claim, "ProvisioningSucceeded", "").await;
+    let failures = told.iter().filter(|it| it.reason.as_deref() == Some("ProvisioningFailed")).count();
+    assert_eq!(failures, 1, "{told:#?}");
 }

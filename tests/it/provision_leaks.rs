@@ -375,3 +375,18 @@ async fn a_call_that_takes_long_does_not_hold_up_the_release_of_others() {
     world.supplied_with(&held).await;
     world.assert_nothing_leaked().await;
 }
+
+#[tokio::test]
+async fn a_successor_resumes_what_the_daemon_before_it_had_begun() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(create(Action::DoneButHang).once());
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    daemon.kill();
+    world.claim_until(&claim, "still marked", |it| world.is_marked(it)).await;
+    world.delete_claim(&claim).await;
+    let _daemon = world.supplier(json!({})).await;
+    world.assert_all_gone(&[&claim]).await;
+}

@@ -344,7 +344,7 @@ const ROWS: &[(u32, &str, Proof)] = &[
         51,
         "a full node is given back to the scheduler",
         Tests(&[
-            "r51_a_node_without_room_is_given_back_to_the_scheduler",
+            "r51_s0_a_second_node_after_a_full_first_one_gets_a_volume_in_its_own_zone",
             "r51_a_pod_goes_to_another_node_when_the_driver_says_that_the_first_is_full",
             "row_51_a_full_driver_sends_the_pod_to_another_node",
         ]),
@@ -377,7 +377,6 @@ const ROWS: &[(u32, &str, Proof)] = &[
         "a timeout, and then the claim's deletion",
         Tests(&[
             "r56_a_timeout_and_then_the_claims_deletion_leave_nothing_even_if_the_class_goes_too",
-            "r56_a_claim_deleted_while_its_volume_is_made_leaves_nothing_behind",
             "row_56_a_timeout_lets_go_of_nothing",
         ]),
     ),

@@ -10,7 +10,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use crate::failures::without;
+use super::failures::without;
 use crate::ground::Daemon;
 use crate::objects;
 use crate::world::leases::holder;

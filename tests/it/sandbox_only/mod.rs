@@ -3,6 +3,7 @@
 mod audit;
 mod faults;
 mod marks;
+mod provision;
 mod rights;
 mod sources;
 mod terms;

@@ -1,0 +1,96 @@
+//! Claims and volumes, as far as only a sandbox shows it: what is written, to the request.
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::driver::{Action, Method};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::{api, written};
+use crate::supplier::create;
+use crate::world::World;
+
+const CLAIM: &str = "PersistentVolumeClaim";
+
+/// A world and a class in it.
+async fn shop(class: Value) -> (World, String) {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("gold", class).await;
+    (world, class)
+}
+
+/// What the daemon wrote, but for Events.
+fn provisioned(world: &World) -> Vec<String> {
+    let mut written = written(world);
+    written.retain(|it| !it.contains(" events "));
+    written
+}
+
+#[tokio::test]
+async fn a_claim_becomes_a_volume_by_three_writes_and_goes_with_it_by_two() {
+    let (world, class) = shop(json!({})).await;
+    let _daemon = world.supplier(json!({})).await;
+    let claim = world.claim("data", &class, json!({})).await;
+    let (uid, name) = (world.claim_uid(&claim).await, world.volume_name(&claim).await);
+    let volume = world.supplied_with(&claim).await;
+    assert_eq!(volume.name_any(), name);
+    assert_eq!(
+        provisioned(&world),
+        ["patch persistentvolumeclaims 200", "create persistentvolumes 201", "patch persistentvolumeclaims 200"]
+    );
+    assert_eq!(world.driver().creates_of(&name).len(), 1);
+    let finalizers = volume.finalizers();
+    assert!(finalizers.iter().any(|it| it == names::FINALIZER_PROVISIONER), "{finalizers:?}");
+    assert!(finalizers.contains(&world.finalizer()), "the attacher beside us need not put it on: {finalizers:?}");
+    assert_eq!(volume.annotations()[names::ANNOTATION_PROVISIONED_BY], world.driver_name());
+    let spec = volume.spec.unwrap();
+    assert_eq!(spec.claim_ref.unwrap().uid, Some(uid));
+    assert_eq!(spec.storage_class_name, Some(class));
+
+    api(&world).audit().clear();
+    world.delete_claim(&claim).await;
+    world.gone::<PersistentVolume>(&name).await;
+    let ours: Vec<_> = provisioned(&world).into_iter().filter(|it| !it.contains("volumeattachments")).collect();
+    let (deletes, patches): (Vec<_>, Vec<_>) = ours.iter().partition(|it| it.starts_with("delete"));
+    assert_eq!(deletes, ["delete persistentvolumes 200"]);
+    assert!(patches.len() <= 2, "one of ours, one of the attacher's: {patches:?}");
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1, "exactly one DeleteVolume");
+    world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_source_is_let_go_of_once_its_last_clone_is_made() {
+    let (world, class) = shop(json!({})).await;
+    let _daemon = world.supplier(json!({})).await;
+    let source = world.claim("source", &class, json!({})).await;
+    world.supplied_with(&source).await;
+    let one = world.claim_from("one", &class, CLAIM, &source).await;
+    let two = world.claim_from("two", &class, CLAIM, &source).await;
+    world.supplied_with(&one).await;
+    world.supplied_with(&two).await;
+    let is_protected = |it: &PersistentVolumeClaim| it.finalizers().iter().any(|it| it == names::FINALIZER_CLONING);
+    world.claim_until(&source, "let go of", |it| !is_protected(it)).await;
+    let protections = api(&world).audit().matching(|it| {
+        it.verb == "patch" && it.body.as_ref().is_some_and(|body| body.to_string().contains(names::FINALIZER_CLONING))
+    });
+    assert!(protections.len() >= 2, "put on, and taken off");
+}
+
+#[tokio::test]
+async fn without_durable_intent_a_claim_costs_one_write_and_a_deletion_mid_way_still_leaves_nothing() {
+    let (world, class) = shop(json!({})).await;
+    let _daemon = world.supplier(json!({ "durableIntent": false })).await;
+    let claim = world.claim("data", &class, json!({})).await;
+    world.supplied_with(&claim).await;
+    assert_eq!(provisioned(&world), ["create persistentvolumes 201"]);
+    let busy = Action::DoneButFail { code: Code::Unavailable, message: "busy".into() };
+    world.driver().inject(create(busy).times(3));
+    let other = world.claim("other", &class, json!({})).await;
+    let name = world.volume_name(&other).await;
+    world.asked(&other, 1).await;
+    world.delete_claim(&other).await;
+    world.driver_until("asked to the end", |driver| driver.volume_named(&name).is_none()).await;
+    world.delete_claim(&claim).await;
+    world.assert_all_gone(&[&claim, &other]).await;
+}
