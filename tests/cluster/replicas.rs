@@ -3,7 +3,7 @@
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::ground::NAMESPACE;
 use crate::program::{Program, run};
@@ -11,8 +11,8 @@ use crate::scenarios::failures::{Load, came_and_went, coming_and_going};
 use crate::world::World;
 use crate::{accounts, objects};
 
-/// Starts the binary as a replica of this name.
-async fn replica(world: &World, host: &str) -> Program {
+/// Starts the binary as a replica of this name, its configuration changed like this.
+async fn replica(world: &World, host: &str, change: &Value) -> Program {
     let ground = world.ground();
     let host = world.name(host);
     let file = ground.folder().join(format!("{host}.yaml"));
@@ -21,6 +21,7 @@ async fn replica(world: &World, host: &str) -> Program {
         "leaderElection": { "namespace": NAMESPACE },
         "diagnostics": { "listen": "127.0.0.1:0" },
     }));
+    objects::merge(&mut config, change.clone());
     std::fs::write(&file, config.to_string()).unwrap();
     let path = file.to_str().unwrap();
     let checked = run(&["check", "--config", path, "--driver-name", world.driver_name()], &[]).await;
@@ -33,10 +34,10 @@ async fn replica(world: &World, host: &str) -> Program {
 }
 
 /// The first leads, the second stands by, and there is work in flight.
-async fn at_work(world: &World, node: &str) -> (Program, Program, (Load, Load)) {
-    let first = replica(world, "first").await;
+async fn at_work(world: &World, node: &str, change: &Value) -> (Program, Program, (Load, Load)) {
+    let first = replica(world, "first", change).await;
     first.is("serving").await;
-    let second = replica(world, "second").await;
+    let second = replica(world, "second", change).await;
     second.is("standby").await;
     let load = coming_and_going(world, node).await;
     (first, second, load)
@@ -46,7 +47,9 @@ async fn at_work(world: &World, node: &str) -> (Program, Program, (Load, Load)) 
 async fn a_leader_that_is_told_to_stop_hands_over_and_nothing_is_done_twice() {
     let world = World::new().await;
     let node = world.node("node").await;
-    let (mut first, second, load) = at_work(&world, &node).await;
+    // Longer than the patience of every wait: who serves next has seen that the Lease was handed back.
+    let long = json!({ "leaderElection": { "leaseDuration": "10m" } });
+    let (mut first, second, load) = at_work(&world, &node, &long).await;
     first.signal("TERM").await;
     first.logged("stopping: letting what is in flight end and handing the leases back").await;
     world.driver().release();
@@ -62,7 +65,7 @@ async fn a_leader_that_is_told_to_stop_hands_over_and_nothing_is_done_twice() {
 async fn a_leader_that_is_killed_is_succeeded_and_what_it_had_begun_is_finished() {
     let world = World::new().await;
     let node = world.node("node").await;
-    let (mut first, second, load) = at_work(&world, &node).await;
+    let (mut first, second, load) = at_work(&world, &node, &json!({})).await;
     first.signal("KILL").await;
     assert_eq!(first.exit().await, None);
     world.driver().release();
@@ -76,7 +79,7 @@ async fn a_leader_that_is_killed_is_succeeded_and_what_it_had_begun_is_finished(
 #[tokio::test]
 async fn the_rights_that_check_prints_are_enough_for_all_that_the_binary_does() {
     let world = World::new().await;
-    let replica = replica(&world, "alone").await;
+    let replica = replica(&world, "alone", &json!({})).await;
     let (node, secret) = (world.node("node").await, world.name("secret"));
     world.secret(&secret, &[("password", b"hunter2")]).await;
     let fails = Action::fail(tonic::Code::Internal, "no luck");

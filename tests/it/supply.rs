@@ -199,7 +199,7 @@ impl World {
     }
 
     /// What the driver has and the API doesn't know, the other way round, and what was left behind.
-    async fn leak(&self) -> Option<String> {
+    pub(crate) async fn leak(&self) -> Option<String> {
         let (volumes, claims) = (self.volumes().await, self.claims().await);
         let handles: Vec<String> = volumes.iter().filter_map(|it| handle_of(it).map(|(_, handle)| handle)).collect();
         let known: BTreeSet<String> = handles.iter().cloned().collect();
