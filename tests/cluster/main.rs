@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! build.sh        builds etcd, kube-apiserver & co. from the Go module proxy, once
+//! assets          what it builds where there is an etcd and a kube-apiserver already
 //! programs, tls,  a control plane of processes on loopback
 //! control_plane
 //! accounts        who may do what on it
@@ -29,6 +30,7 @@
 )]
 
 mod accounts;
+mod assets;
 mod claim_rights;
 #[path = "../conformance/mod.rs"]
 mod conformance;

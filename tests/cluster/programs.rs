@@ -32,10 +32,11 @@ pub(crate) fn find(program: &str) -> PathBuf {
     })
 }
 
-/// The first file of that name in the folder of assets and on the path.
+/// The first file of that name in the folder of assets and on the path, from the root: programs run in folders of their own.
 fn find_in(assets: Option<&OsStr>, path: Option<&OsStr>, program: &str) -> Option<PathBuf> {
     let folders = assets.map(PathBuf::from).into_iter().chain(path.into_iter().flat_map(std::env::split_paths));
-    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+    let file = folders.map(|folder| folder.join(program)).find(|file| file.is_file())?;
+    Some(std::path::absolute(file).unwrap())
 }
 
 /// Ends what a folder's tests leave behind.
@@ -51,7 +52,7 @@ impl Janitor {
 }
 
 /// Removes the folders beside this one whose tests are over: the logs of the last run are enough. They are named
-/// `cluster-<process>-<number>`.
+/// `cluster-<process>-<number>`. What runs is in `/proc`: these tests are for Linux, as what builds their programs is.
 fn forget_earlier_runs(folder: &Path) {
     for other in std::fs::read_dir(folder.parent().unwrap()).unwrap().flatten() {
         let name = other.file_name().into_string().unwrap_or_default();
@@ -163,5 +164,37 @@ mod tests {
         assert_eq!(find_in(assets_only, None, "etcd"), Some(assets.join("etcd")));
         assert_eq!(find_in(None, path_only, "etcd"), Some(built.join("etcd")));
         assert_eq!(find_in(assets_only, path_only, "kubectl"), None);
+        let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(
+            find_in(Some("src".as_ref()), None, "lib.rs"),
+            Some(here.join("src/lib.rs")),
+            "from wherever it runs"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_left_when_the_tests_are_over_is_ended_and_nothing_stays_but_logs() {
+        use super::{GRACE, Janitor, Path, Program};
+
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("of-these-tests");
+        std::fs::create_dir_all(folder.join("etcd")).unwrap();
+        for name in ["api.key", "admin.kubeconfig", "etcd/data"] {
+            std::fs::write(folder.join(name), "secret").unwrap();
+        }
+        let janitor = Janitor::watch(&folder);
+        let mut left = Program::run(&folder, "sleep", Path::new("sleep"), &["600".to_owned()]);
+        left.check().unwrap();
+        assert!(folder.join("api.key").exists(), "the tests are not over");
+        // As when the process of the tests ends, in whatever way: its end of the pipe closes.
+        drop(janitor);
+        let stays = || -> Vec<_> { std::fs::read_dir(&folder).unwrap().map(|it| it.unwrap().file_name()).collect() };
+        let is_clean = async {
+            while left.check().is_ok() || stays() != ["sleep.log"] {
+                tokio::time::sleep(super::Duration::from_millis(20)).await;
+            }
+        };
+        let cleaned = tokio::time::timeout(GRACE, is_clean).await;
+        assert!(cleaned.is_ok(), "{:?} stays; the program: {:?}", stays(), left.check());
     }
 }
