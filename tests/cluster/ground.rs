@@ -86,6 +86,11 @@ impl Ground {
         Self::on(Arc::new(ControlPlane::start(Extent::Api).await), profile).await
     }
 
+    /// The same with controllers.
+    pub(crate) async fn alone_with_controllers(profile: Profile) -> Self {
+        Self::on(Arc::new(ControlPlane::start(Extent::Controllers).await), profile).await
+    }
+
     /// A client that may do everything.
     pub(crate) fn client(&self) -> kube::Client {
         self.client.clone()

@@ -68,6 +68,7 @@ mod scenarios {
     pub(crate) mod provision_across;
     pub(crate) mod provision_claims;
     pub(crate) mod provision_deletion;
+    pub(crate) mod provision_failures;
     pub(crate) mod provision_leaks;
     pub(crate) mod provision_nodes;
     pub(crate) mod provision_nodes_room;
@@ -81,6 +82,8 @@ mod scenarios {
 }
 #[path = "../it/balance.rs"]
 mod balance;
+#[path = "../it/burst.rs"]
+mod burst;
 #[path = "../it/cable.rs"]
 mod cable;
 #[path = "../process/exposition.rs"]

@@ -87,6 +87,13 @@ impl World {
         calls
     }
 
+    /// How often a daemon has listed a kind.
+    pub(crate) async fn lists(&self, daemon: &Daemon, kind: &str) -> u64 {
+        let figure = format!("csi_control_plane_cache_relists_total{{kind=\"{kind}\"}} ");
+        let metrics = self.metrics(daemon).await;
+        metrics.lines().find_map(|line| line.strip_prefix(&figure)?.parse().ok()).unwrap_or(0)
+    }
+
     /// Waits until a daemon sees the whole cluster and serves.
     pub(crate) async fn serving(&self, daemon: &Daemon) {
         self.shows(daemon, "a daemon that sees everything and serves", |status| {

@@ -1,4 +1,4 @@
-//! The line between one daemon and the API: it can be cut, or go dead.
+//! The line between one daemon and the API: it can be cut, or go dead, for as long as an outage.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,6 +7,26 @@ use csi_control_plane::process::Tasks;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::ground::OUTAGE;
+
+/// An outage that has begun.
+pub(crate) struct Outage {
+    end: Instant,
+}
+
+impl Outage {
+    /// It begins now.
+    pub(crate) fn begin() -> Self {
+        Self { end: Instant::now() + OUTAGE }
+    }
+
+    /// Waits for its end: nothing shall happen in it, so there is nothing else to wait for.
+    pub(crate) async fn end(self) {
+        sleep_until(self.end).await;
+    }
+}
 
 /// What becomes of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::balance::RETURN;
-use crate::cable::Line;
-use crate::ground::{Daemon, OUTAGE};
+use crate::cable::{Line, Outage};
 use crate::objects;
 use crate::world::leases::holder;
 use crate::world::{World, until_some};
@@ -104,13 +103,6 @@ async fn an_api_server_that_restarts_in_the_middle_of_the_work_costs_nothing_but
     daemon.stop().await.unwrap();
 }
 
-/// How often the attachments were listed.
-async fn lists(world: &World, daemon: &Daemon) -> u64 {
-    let metrics = world.metrics(daemon).await;
-    let of_attachments = "csi_control_plane_cache_relists_total{kind=\"VolumeAttachment\"} ";
-    metrics.lines().find_map(|line| line.strip_prefix(of_attachments)?.parse().ok()).unwrap_or(0)
-}
-
 #[tokio::test]
 async fn what_happened_while_the_api_forgot_its_past_is_found_by_listing_again() {
     let world = World::alone().await;
@@ -119,7 +111,7 @@ async fn what_happened_while_the_api_forgot_its_past_is_found_by_listing_again()
     let (stays, goes) = (Load::put(&world, &node, "stays", 1).await, Load::put(&world, &node, "goes", 2).await);
     stays.attached(&world).await;
     goes.attached(&world).await;
-    let listed = lists(&world, &daemon).await;
+    let listed = world.lists(&daemon, "VolumeAttachment").await;
     cable.set(Line::Cut);
     goes.detach(&world).await;
     let comes = Load::put(&world, &node, "comes", 2).await;
@@ -128,7 +120,7 @@ async fn what_happened_while_the_api_forgot_its_past_is_found_by_listing_again()
     world.serving(&daemon).await;
     came_and_went(&world, &(comes, goes), 1, &[]).await;
     world.called_at_most(1, &stays.volumes, &[]);
-    assert!(lists(&world, &daemon).await > listed, "its watch was not told that its version is gone");
+    assert!(world.lists(&daemon, "VolumeAttachment").await > listed, "its watch was not told that its version is gone");
 }
 
 /// One daemon, whose line fails in this way in the middle of the work, and is up again after the outage.
@@ -142,11 +134,10 @@ async fn is_cut_off(line: Line) {
     world.driver().release();
     let unseen = Load::put(&world, &node, "unseen", 2).await;
     let leads = |status: &Value| status["roles"][0]["state"] == "serving";
-    let until = tokio::time::Instant::now() + OUTAGE;
+    let outage = Outage::begin();
     world.shows(&daemon, "a daemon that has stopped to lead", |status| !leads(status)).await;
     let before = world.changing_calls();
-    // The outage itself: nothing shall happen in it, so there is nothing to wait for.
-    tokio::time::sleep_until(until).await;
+    outage.end().await;
     assert_eq!(world.changing_calls().len(), before.len(), "who does not lead has nothing done");
     assert!(unseen.volumes.iter().all(|volume| world.publishes(volume).is_empty()));
     cable.set(Line::Up);

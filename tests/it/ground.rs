@@ -49,6 +49,11 @@ impl Ground {
         ground
     }
 
+    /// The same on a cluster of its own, which each has here.
+    pub(crate) async fn alone_with_controllers(profile: Profile) -> Self {
+        Self::with_controllers(profile).await
+    }
+
     /// The same where claims may name sources in other namespaces, with the kinds of snapshots and grants.
     pub(crate) async fn with_sources_anywhere(profile: Profile) -> Self {
         let ground = Self::with_controllers(profile).await;

@@ -11,6 +11,7 @@
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_topology`] | claims that become volumes, and volumes that go with them, by what could go wrong |
+//! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_room`] | a daemon and a driver on each node: who provisions, who deletes, who tells of room |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`secrets`] | publish secrets |
@@ -19,14 +20,15 @@
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
 //! | [`rows`], [`provision_rows`], [`provision_seen`] | the regression lists, row by row, and where each row is proven |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`], [`cable`], [`supply`] and [`supplier`]; [`ground`] is where it comes from. Times are configured
-//! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`failures`]: nothing shall happen in it, so
+//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`supply`] and [`supplier`]; [`ground`] is where it comes from. Times are configured
+//! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
 
 mod attach;
 mod balance;
+mod burst;
 mod cable;
 mod claims;
 mod drift;
@@ -42,6 +44,7 @@ mod objects;
 mod provision_across;
 mod provision_claims;
 mod provision_deletion;
+mod provision_failures;
 mod provision_leaks;
 mod provision_nodes;
 mod provision_nodes_room;

@@ -13,6 +13,7 @@
 //!
 //! - `Ground::set(Profile)`, `alone(Profile)`, `client()`, `driver()`, `restart_driver(Duration)`, `start(host, yaml) -> Daemon`;
 //! - for [`crate::supply`]: `with_controllers(Profile)`, `install_snapshots()`;
+//! - for [`crate::provision_failures`]: `alone_with_controllers(Profile)`, and what [`crate::failures`] needs;
 //! - for [`crate::provision_across`]: `with_sources_anywhere(Profile)`;
 //! - for [`crate::provision_nodes`]: `start_on(host, node, yaml, Dial) -> Daemon`;
 //! - for [`crate::failures`]: `start_wired(host, yaml) -> (Daemon, Cable)`, `restart_api()`, `forget()`, `grant(host, roles)`,
@@ -78,6 +79,11 @@ impl World {
     /// A world whose cluster has its controllers, for scenarios about claims: see [`crate::supply`].
     pub(crate) async fn supplied(change: impl FnOnce(&mut Profile)) -> Self {
         Self::on(Ground::with_controllers, change).await
+    }
+
+    /// The same, and it shares its cluster with no other.
+    pub(crate) async fn supplied_alone() -> Self {
+        Self::on(Ground::alone_with_controllers, |_| {}).await
     }
 
     /// A world on a ground that is set like this.
@@ -416,7 +422,7 @@ pub(crate) fn brief(calls: &[Call]) -> Vec<String> {
     calls
         .iter()
         .map(|call| {
-            let volume = call.volume.as_deref().unwrap_or_default();
+            let volume = call.volume.as_deref().or(call.name.as_deref()).unwrap_or_default();
             let node = call.node.as_deref().unwrap_or_default();
             format!("{:?} {} {volume} {node} {:?}", call.started, call.method, call.outcome)
         })
