@@ -1,13 +1,15 @@
 //! Two replicas of the binary, as processes, each with the rights that `check` prints, given as it prints them: the leader is told
-//! to stop, or killed, in the middle of the work.
+//! to stop, or killed, in the middle of the work: of attaches, and of claims that come and go.
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 
+use crate::burst::{self, Burst};
 use crate::ground::NAMESPACE;
 use crate::program::{Program, run};
 use crate::scenarios::failures::{Load, came_and_went, coming_and_going};
+use crate::supplier::supplier;
 use crate::world::World;
 use crate::{accounts, objects};
 
@@ -97,4 +99,46 @@ async fn the_rights_that_check_prints_are_enough_for_all_that_the_binary_does() 
     let told = replica.stderr() + &replica.get("/status.json").await.body;
     assert!(!told.contains("forbidden"), "{told}");
     assert_eq!(replica.get("/readyz").await.code, 200);
+}
+
+/// The first provisions, the second stands by, and claims come and go.
+async fn at_work_for_claims(world: &World, class: &str) -> (Program, Program, (Burst, Burst)) {
+    let first = replica(world, "first", &supplier(json!({}))).await;
+    first.plays("provisioner", "serving").await;
+    let second = replica(world, "second", &supplier(json!({}))).await;
+    second.plays("provisioner", "standby").await;
+    let load = burst::coming_and_going(world, class).await;
+    (first, second, load)
+}
+
+#[tokio::test]
+async fn a_leader_that_is_told_to_stop_while_claims_come_and_go_hands_over_and_no_volume_is_asked_for_twice() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({})).await;
+    let (mut first, second, load) = at_work_for_claims(&world, &class).await;
+    first.signal("TERM").await;
+    first.logged("stopping: letting what is in flight end and handing the leases back").await;
+    let next = Burst::ask(&world, &class, "next", 2).await;
+    world.driver().release();
+    assert_eq!(first.exit().await, Some(0), "{}", first.stderr());
+    second.plays("provisioner", "serving").await;
+    next.provisioned(&world).await;
+    burst::came_and_went(&world, &load, 1, &[]).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_killed_while_claims_come_and_go_is_succeeded_and_its_volumes_are_asked_for_once_more() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({})).await;
+    let (mut first, second, load) = at_work_for_claims(&world, &class).await;
+    let before = world.supplies();
+    first.signal("KILL").await;
+    assert_eq!(first.exit().await, None);
+    world.driver_until("calls that nobody waits for", |_| world.supplies_in_flight() == 0).await;
+    world.driver().release();
+    let next = Burst::ask(&world, &class, "next", 2).await;
+    second.plays("provisioner", "serving").await;
+    next.provisioned(&world).await;
+    burst::came_and_went(&world, &load, 1, &before).await;
+    assert_eq!(next.asked(&world), [1, 1]);
 }

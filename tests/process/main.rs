@@ -19,6 +19,7 @@ mod drivers;
 mod exposition;
 mod freeze;
 mod handover;
+mod handover_claims;
 mod input;
 mod logs;
 mod outages;

@@ -178,10 +178,15 @@ impl Program {
 
     /// Waits until its attacher is in this state, its caches are filled and its election is watched.
     pub(crate) async fn is(&self, state: &str) -> Value {
-        self.shows(&format!("the attacher is {state}"), |status| {
-            role(status, "attacher")["state"] == state
+        self.plays("attacher", state).await
+    }
+
+    /// The same of the role of this name.
+    pub(crate) async fn plays(&self, name: &str, state: &str) -> Value {
+        self.shows(&format!("the {name} is {state}"), |status| {
+            role(status, name)["state"] == state
                 && all(&status["caches"], |cache| cache["synced"] == true)
-                && role(status, "attacher")["leader"].is_string()
+                && role(status, name)["leader"].is_string()
         })
         .await
     }

@@ -147,6 +147,14 @@ pub enum AttemptError {
 }
 
 impl AttemptError {
+    /// Whether the driver was asked and may have less or more room than it said (spec 5.4).
+    pub fn is_of_the_driver(&self) -> bool {
+        matches!(
+            self,
+            Self::Driver(_) | Self::Response(_) | Self::Unfit(_) | Self::Sourceless(_) | Self::Reclaim { .. }
+        )
+    }
+
     /// Whether it ends when somebody brings something, or the right to it, that nobody watches.
     fn waits_unwatched(&self) -> bool {
         match self {
@@ -234,14 +242,6 @@ impl Failure for AttemptError {
             return format!("{text} (infeasible: it is tried again rarely until the claim or its class changes)");
         }
         text
-    }
-
-    /// Whether the driver was asked and may have less or more room than it said (spec 5.4).
-    pub fn is_of_the_driver(&self) -> bool {
-        matches!(
-            self,
-            Self::Driver(_) | Self::Response(_) | Self::Unfit(_) | Self::Sourceless(_) | Self::Reclaim { .. }
-        )
     }
 }
 
