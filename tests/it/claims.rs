@@ -235,7 +235,9 @@ async fn the_room_is_asked_for_again_after_answers_that_cannot_be_used() {
     let lie = |lie: Lie| Fault::on(Method::CreateVolume, Action::Lie(lie));
     let stuck = Fault::on(Method::DeleteVolume, Action::fail(Code::Internal, "the shelf is stuck"));
     for (short, faults) in [("nameless", vec![lie(Lie::NoVolume)]), ("small", vec![lie(Lie::Size(1)), stuck])] {
-        faults.into_iter().for_each(|fault| world.driver().inject(fault));
+        for fault in faults {
+            world.driver().inject(fault);
+        }
         let claim = world.claim(short, &class, json!({})).await;
         world.asked(&claim, 1).await;
         let before = asked(world.driver());
