@@ -49,10 +49,10 @@ pub use fanout::{Change, Fanout, News, Origin};
 pub use meta::Meta;
 pub use names::ObjectName;
 pub use objects::{
-    BY_CLAIM, BY_CLASS, BY_NODE, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, ClaimRef, ClaimSpec, ClaimStatus,
-    CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, GrantFrom, GrantTo, InTree,
-    IndexName, Node, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, SecretRef,
-    StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,
+    BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, ClaimRef, ClaimSpec,
+    ClaimStatus, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, GrantFrom, GrantTo,
+    InTree, IndexName, Node, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, ReferenceGrant,
+    SecretRef, StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,
     VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeSnapshot,
     VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, source_key,
 };

@@ -75,6 +75,7 @@ mod scenarios {
     pub(crate) mod provision_secrets;
     pub(crate) mod provision_sources;
     pub(crate) mod provision_topology;
+    pub(crate) mod provision_twins;
     pub(crate) mod reload;
     pub(crate) mod secrets;
     pub(crate) mod supplies;

@@ -48,6 +48,8 @@ pub const BY_VOLUME: IndexName = IndexName("by-volume");
 pub const BY_NODE: IndexName = IndexName("by-node");
 /// PersistentVolumes by the uid of their claim.
 pub const BY_CLAIM: IndexName = IndexName("by-claim");
+/// PersistentVolumes of our driver by its id of the volume.
+pub const BY_HANDLE: IndexName = IndexName("by-handle");
 /// Claims whose volume is not made yet by what it is to be made from: [`source_key`].
 pub const BY_SOURCE: IndexName = IndexName("by-source");
 /// Claims without a volume by the name of their class.

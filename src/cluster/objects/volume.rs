@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::{BY_CLAIM, Cached, IndexName, or_default, trim_meta};
+use super::{BY_CLAIM, BY_HANDLE, Cached, IndexName, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::texts::Texts;
@@ -266,6 +266,9 @@ impl Cached for PersistentVolume {
     fn index(&self, add: &mut dyn FnMut(IndexName, String)) {
         if let Some(uid) = self.spec.claim_ref.as_ref().and_then(|claim| claim.uid.as_ref()) {
             add(BY_CLAIM, uid.clone());
+        }
+        if let Some(csi) = &self.spec.csi {
+            add(BY_HANDLE, csi.volume_handle.clone());
         }
     }
 }

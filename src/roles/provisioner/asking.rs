@@ -8,7 +8,7 @@ use tracing::{debug, error, warn};
 
 use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
-use crate::proto::{DeleteVolumeRequest, GetCapacityRequest};
+use crate::proto::GetCapacityRequest;
 use crate::roles::attempt::Failure as _;
 use crate::telemetry::TraceContext;
 
@@ -240,32 +240,6 @@ impl Attempt<'_> {
         }
     }
 
-    /// Deletes a volume that nobody wants, or nobody can use, and that no volume object tells of.
-    pub(super) async fn delete_created(&mut self, volume_id: &str) -> Result<(), Stop> {
-        let Some(request) = self.progress.request.clone() else { return Ok(()) };
-        if !self.holds(&request.volume_name).await {
-            return Ok(());
-        }
-        let desk = self.desk;
-        // Many drivers take the name for the id, and then it is held already.
-        let _by_id = if volume_id == request.volume_name {
-            None
-        } else {
-            Some(self.ticket.park(desk.operations.acquire(volume_id)).await)
-        };
-        let client = desk.driver.use_now()?;
-        let secrets = self.secrets.clone().unwrap_or_default();
-        let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
-        let answer = desk.term.until_lost(client.delete_volume(asked)).await?;
-        self.operation = None;
-        let handle = volume_id.to_owned();
-        answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
-        self.tell_reclaimed(volume_id);
-        self.progress.end(false);
-        self.note();
-        Ok(())
-    }
-
     /// Asks the API itself whether the claim's volume exists, and whether the claim still waits for it, before the driver is
     /// asked again for a claim that somebody else has begun.
     pub(super) async fn confirm_volume(&mut self, now: &Now) -> Result<(), Stop> {
@@ -310,7 +284,7 @@ impl Attempt<'_> {
 
     /// Stores the volume object. From here on, whatever the answer, only the volume's own life cycle deletes the volume,
     /// unless the API has refused the object for good.
-    pub(super) async fn save_volume(&mut self, bound: bool) -> Result<(), Stop> {
+    pub(super) async fn save_volume(&mut self, now: &Now, bound: bool) -> Result<(), Stop> {
         let (Some(request), Phase::Created(made)) = (self.progress.request.clone(), self.progress.phase.clone()) else {
             return Ok(());
         };
@@ -334,7 +308,7 @@ impl Attempt<'_> {
             }
             Err(error) if error.kind() == ApiErrorKind::Conflict => {
                 let found = read(desk, &name, AttemptError::Save).await?;
-                self.compare_saved(found, &made, error)
+                self.compare_saved(now, found, &made, error)
             }
             Err(error) => {
                 // An answer that says no; without one the object may be there.
@@ -350,6 +324,7 @@ impl Attempt<'_> {
     /// A volume object of that name exists: ours from an earlier try, or a stranger's, which is never touched.
     fn compare_saved(
         &mut self,
+        now: &Now,
         found: Option<PersistentVolume>,
         made: &Made,
         refused: crate::cluster::ApiError,
@@ -357,8 +332,15 @@ impl Attempt<'_> {
         let Some(found) = found else { return Err(AttemptError::Save(refused).into()) };
         let handle = found.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
         let place = self.desk.place(&self.progress.claim, Some(&found));
-        if place == Place::Ours && handle == Some(&made.volume.volume_id) {
+        let volume_id = made.volume.volume_id.as_str();
+        if place == Place::Ours && handle == Some(volume_id) {
             self.saved();
+            return Ok(());
+        }
+        if self.desk.names(&found, volume_id) {
+            // Two claims whose volumes have one name, and the driver has answered both with the same: it is the other's.
+            self.wait_for_name();
+            self.leave_to(now, volume_id, found.metadata.name.as_deref().unwrap_or_default());
             return Ok(());
         }
         // Whatever is there, it is not our object: ours was not stored.

@@ -38,6 +38,7 @@ mod perform;
 pub mod progress;
 pub mod protection;
 mod provision;
+mod reclaim;
 pub mod refusal;
 pub mod report;
 pub mod request;

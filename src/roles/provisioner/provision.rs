@@ -336,8 +336,8 @@ impl Attempt<'_> {
                 self.refresh_after(saved, now).await
             }
             Step::Create => self.create(now).await,
-            Step::DeleteCreated(volume_id) => self.delete_created(&volume_id).await,
-            Step::SaveVolume { bound } => self.save_volume(bound).await,
+            Step::DeleteCreated(volume_id) => self.delete_created(now, &volume_id).await,
+            Step::SaveVolume { bound } => self.save_volume(now, bound).await,
             // The next look decides anew.
             Step::Release { .. } if self.has_time() => {
                 self.give_way().await;

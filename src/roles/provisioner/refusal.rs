@@ -126,6 +126,17 @@ pub enum AttemptError {
         /// What is there.
         other: String,
     },
+    /// The volume exists, and it is somebody else's.
+    #[error(
+        "volume {handle}, which the driver has made for this claim, is the one of persistentvolume \"{other}\" by now: it is \
+         neither deleted nor stored for the claim"
+    )]
+    Anothers {
+        /// The driver's id of the volume.
+        handle: String,
+        /// The object that tells of it.
+        other: String,
+    },
     /// The volume that nobody wants could not be deleted.
     #[error("volume {handle}, which nobody wants any more, could not be deleted")]
     Reclaim {
@@ -177,6 +188,7 @@ impl AttemptError {
             Self::Sourceless(_) => "Sourceless",
             Self::SecretNotText(_) => "SecretNotText",
             Self::SaveTaken { .. } => "NameTaken",
+            Self::Anothers { .. } => "HandleTaken",
             Self::Endless(_) => "Endless",
             _ => self.api().map_or("Unknown", ApiError::label),
         }

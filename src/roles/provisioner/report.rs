@@ -141,6 +141,11 @@ impl Attempt<'_> {
         self.desk.reporter.reclaimed();
     }
 
+    /// A volume that the claim has no use for was left to whoever uses it: nothing that is tried again, but people must know.
+    pub(super) fn tell_left(&self, error: &AttemptError) {
+        self.desk.tell_claim(&self.progress.claim, EventKind::Warning, "ProvisioningFailed", &error.message());
+    }
+
     /// The claim has its volume.
     pub(super) fn tell_success(&mut self) {
         self.tell_resumed("found");

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{full_meta, keys};
 use crate::cluster::event_book::EventTarget;
 use crate::cluster::objects::{
-    BY_CLAIM, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource, Node, Object,
-    PersistentVolume, PersistentVolumeClaim, ReferenceGrant, StorageClass, VolumeAttributesClass, VolumeSnapshot,
-    VolumeSnapshotContent,
+    BY_CLAIM, BY_CLASS, BY_HANDLE, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource, Node,
+    Object, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, StorageClass, VolumeAttributesClass,
+    VolumeSnapshot, VolumeSnapshotContent,
 };
 
 fn read<K: DeserializeOwned>(object: Value) -> K {
@@ -162,7 +162,7 @@ fn our_volume_keeps_what_deleting_needs_and_a_foreign_one_does_not() {
     assert_eq!((own.phase.as_deref(), own.spec.reclaim_policy.as_deref()), (Some("Released"), Some("Delete")));
     assert_eq!(own.spec.storage_class_name.as_deref(), Some("fast"));
     assert_eq!(own.spec.node_affinity, [[("zone".to_owned(), vec!["a".to_owned()])].into()]);
-    assert_eq!(keys(&own), [(BY_CLAIM.0, "c1".into())]);
+    assert_eq!(keys(&own), [(BY_CLAIM.0, "c1".into()), (BY_HANDLE.0, "v".into())]);
     let foreign = volume("other");
     assert_eq!((foreign.phase.as_ref(), keys(&foreign)), (None, vec![]));
     assert_eq!(foreign.spec.foreign_driver.as_deref(), Some("other"));

@@ -29,6 +29,8 @@ pub struct View<'a> {
     pub volume: &'a PersistentVolume,
     /// How many attachments name it.
     pub attachments: usize,
+    /// Another object that names the same volume of the driver and is not to be deleted itself: [`keeps`].
+    pub kept_by: Option<&'a str>,
     /// Whether its topology is that of this node, where each node has a daemon of its own.
     pub is_here: bool,
     /// What was done of it in this term.
@@ -61,6 +63,8 @@ pub enum Step {
     Settled,
     /// Nothing, until the last of so many attachments is gone: that wakes the key.
     WaitForDetach(usize),
+    /// Give up this attempt: the volume is this other object's, too.
+    Shared(String),
     /// Put our finalizer on it.
     Protect,
     /// List volumes and attachments once.
@@ -115,6 +119,9 @@ pub fn next_step(view: &View<'_>) -> Step {
     if !view.done.relisted {
         return Step::Relist;
     }
+    if let Some(other) = view.kept_by {
+        return Step::Shared(other.to_owned());
+    }
     match view.secret {
         Some(reference) if !view.has_secret => Step::ReadSecret(reference.clone()),
         _ => Step::Delete,
@@ -136,6 +143,12 @@ pub fn provisioned_by(volume: &PersistentVolume) -> Option<&str> {
 /// Whether our finalizer is on it.
 pub fn is_protected(volume: &PersistentVolume, rules: &Rules) -> bool {
     volume.metadata.has_finalizer(rules.finalizer)
+}
+
+/// Whether an object that names a volume of the driver stands for data that somebody uses or wants kept. Two that are both
+/// released and to be deleted need not wait for each other: the second deletion finds nothing, and that is success in CSI.
+pub fn keeps(volume: &PersistentVolume) -> bool {
+    !(is_released(volume) && is_delete(volume))
 }
 
 /// Whether the volume goes with its claim.

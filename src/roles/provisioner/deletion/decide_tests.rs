@@ -25,6 +25,7 @@ fn step(patch: Value, attachments: usize, done: Done) -> Step {
     next_step(&View {
         volume: &volume,
         attachments,
+        kept_by: None,
         is_here: true,
         done,
         secret: None,
@@ -111,6 +112,37 @@ fn r48_what_is_attached_waits_and_is_no_error() {
         "a new leader's watches may be behind"
     );
     assert_eq!(step(json!({}), 2, Done { deleted: true, ..done() }), Step::Remove, "too late to wait");
+}
+
+#[test]
+fn what_another_object_names_is_not_deleted_unless_that_goes_too() {
+    let rules = Rules { driver: DRIVER.into(), finalizer: FIN, attaches: true };
+    let next = |patch: Value, attachments, done| {
+        let (volume, kept_by, secret) = (volume(patch), Some("pv-manual"), None);
+        let view = View {
+            volume: &volume,
+            attachments,
+            kept_by,
+            is_here: true,
+            done,
+            secret,
+            has_secret: false,
+            rules: &rules,
+        };
+        next_step(&view)
+    };
+    assert_eq!(next(json!({}), 0, done()), Step::Shared("pv-manual".into()));
+    assert_eq!(next(json!({}), 0, Done { relisted: false, ..done() }), Step::Relist, "it may be gone by now");
+    assert_eq!(next(json!({}), 1, done()), Step::WaitForDetach(1));
+    assert_eq!(next(json!({}), 0, Done { deleted: true, ..done() }), Step::Remove, "too late");
+    let phase = |phase: &str| json!({ "status": { "phase": phase } });
+    assert_eq!(next(phase("Bound"), 0, done()), Step::Settled);
+
+    let policy = |policy: &str| json!({ "spec": { "persistentVolumeReclaimPolicy": policy } });
+    assert!(!keeps(&volume(json!({}))), "it is deleted itself");
+    for other in [phase("Bound"), phase("Available"), phase("Failed"), policy("Retain")] {
+        assert!(keeps(&volume(other.clone())), "{other}");
+    }
 }
 
 #[test]

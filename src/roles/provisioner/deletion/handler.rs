@@ -16,7 +16,7 @@ use crate::roles::attempt::{self, Failure as _};
 use crate::roles::provisioner::desk::Desk;
 use crate::roles::provisioner::secrets::{DeletionSecret, SecretReference, for_deletion};
 
-use super::decide::{Done, Step, View, next_step};
+use super::decide::{Done, Step, View, keeps, next_step};
 use super::refusal::DeletionError;
 
 /// More steps than any attempt needs.
@@ -118,8 +118,10 @@ impl Attempt<'_> {
             let relisted = desk.relisted.get().is_some();
             let done = Done { relisted, deleted, gone: self.gone };
             let secret = if self.secrets.is_none() { self.secret_of(&volume, done)? } else { None };
+            let kept_by = self.kept_by(&volume);
             let step = next_step(&View {
                 volume: &volume,
+                kept_by: kept_by.as_deref(),
                 attachments: desk.known.attachments.find(BY_VOLUME, self.name.name()).len(),
                 is_here: desk.locality.is_here(&volume),
                 done,
@@ -134,6 +136,14 @@ impl Attempt<'_> {
             }
         }
         Err(DeletionError::Endless(MAX_STEPS).into())
+    }
+
+    /// Another object of the same volume that is not to be deleted, by name.
+    fn kept_by(&self, volume: &PersistentVolume) -> Option<String> {
+        let csi = volume.spec.csi.as_ref()?;
+        let others = self.desk.volumes_of(&csi.volume_handle);
+        let other = others.iter().find(|other| other.metadata.uid != volume.metadata.uid && keeps(other))?;
+        Some(ObjectName::of(other.as_ref()).name().to_owned())
     }
 
     /// Where the secret for the deletion is, once it is time to ask.
@@ -165,6 +175,10 @@ impl Attempt<'_> {
             // `work` has returned.
             Step::Ignore | Step::Settled | Step::WaitForDetach(_) => Ok(()),
             Step::NotCsi => Err(volume.spec.in_tree.map_or(DeletionError::NotCsi, DeletionError::InTree).into()),
+            Step::Shared(other) => {
+                let handle = volume.spec.csi.as_ref().map_or_else(String::new, |csi| csi.volume_handle.clone());
+                Err(DeletionError::Shared { handle, other }.into())
+            }
             Step::Relist => {
                 tokio::select! {
                     biased;

@@ -22,6 +22,17 @@ pub enum DeletionError {
         .0.field(), .0.successor()
     )]
     InTree(InTree),
+    /// Somebody else has the same volume, by another object.
+    #[error(
+        "volume {handle} is not deleted: persistentvolume \"{other}\" names it, too, and is not released with the reclaim \
+         policy Delete"
+    )]
+    Shared {
+        /// The driver's id of the volume.
+        handle: String,
+        /// The other object.
+        other: String,
+    },
     /// The driver can't delete volumes.
     #[error("driver {driver} does not have the capability {capability}, which is needed to delete a volume")]
     Capability {
@@ -74,6 +85,7 @@ impl DeletionError {
             Self::NotCsi => "NotCsi",
             Self::InTree(_) => "InTree",
             Self::Capability { .. } => "Capability",
+            Self::Shared { .. } => "HandleShared",
             Self::SecretReference(error) => error.label(),
             Self::SecretUnknown(_) => "SecretUnknown",
             Self::SecretNotText(_) => "SecretNotText",

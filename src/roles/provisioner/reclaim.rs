@@ -1,0 +1,111 @@
+//! What becomes of a volume that the driver has made and that its claim does not get: it is deleted, unless a volume object of
+//! somebody else tells of it by now.
+//!
+//! A driver answers a name that it knows with the volume that it has made before. So what it answers may long be in use: somebody
+//! has found the volume in the storage while the claim still waited and has made a PersistentVolume for it, bound to this claim or
+//! to another; or two claims have got one name (`volumeNameUuidLength`). To delete it for the claim's sake would take away the
+//! data of whoever uses it, which is worse than any leak.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::cluster::{BY_HANDLE, ObjectName, PersistentVolume};
+use crate::proto::DeleteVolumeRequest;
+
+use super::decide::{Place, is_unwanted};
+use super::desk::Desk;
+use super::perform::read;
+use super::provision::{Attempt, Now, Stop};
+use super::refusal::AttemptError;
+
+impl Desk {
+    /// The volume objects that name this volume of our driver, as the cache has them. Where each node has a driver of its own,
+    /// those of other nodes name other volumes.
+    pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
+        let mut found = self.known.volumes.find(BY_HANDLE, handle);
+        found.retain(|volume| self.locality.is_here(volume));
+        found
+    }
+
+    /// Whether this volume object, which may not have come through the cache, names this volume of our driver.
+    pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
+        let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.rules.driver);
+        csi.is_some_and(|csi| csi.volume_handle == handle) && self.locality.is_here(volume)
+    }
+}
+
+impl Attempt<'_> {
+    /// Deletes a volume that nobody wants, or nobody can use, and that no volume object tells of.
+    /// One that a volume object of somebody else tells of is left to it.
+    pub(super) async fn delete_created(&mut self, now: &Now, volume_id: &str) -> Result<(), Stop> {
+        let Some(request) = self.progress.request.clone() else { return Ok(()) };
+        let desk = self.desk;
+        if desk.relisted.get().is_none() {
+            // What the driver has answered is still acted on while the term is wound down: only its loss ends the wait.
+            return Ok(self.ticket.park(desk.term.until_lost(desk.relist())).await?);
+        }
+        if !self.holds(&request.volume_name).await {
+            return Ok(());
+        }
+        // Many drivers take the name for the id, and then it is held already.
+        let _by_id = if volume_id == request.volume_name {
+            None
+        } else {
+            Some(self.ticket.park(desk.operations.acquire(volume_id)).await)
+        };
+        if let Some(other) = self.other_owner(now, volume_id).await? {
+            self.leave_to(now, volume_id, &other);
+            return Ok(());
+        }
+        let client = desk.driver.use_now()?;
+        let secrets = self.secrets.clone().unwrap_or_default();
+        let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
+        let answer = desk.term.until_lost(client.delete_volume(asked)).await?;
+        self.operation = None;
+        let handle = volume_id.to_owned();
+        answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
+        self.tell_reclaimed(volume_id);
+        self.progress.end(false);
+        self.note();
+        Ok(())
+    }
+
+    /// The name of a volume object other than the claim's own that tells of the volume.
+    ///
+    /// Whoever asks has listed volumes in this term. An object that the watch has not brought since is most likely the one that
+    /// the claim was bound to just now, so that one is asked for.
+    pub(super) async fn other_owner(&self, now: &Now, volume_id: &str) -> Result<Option<String>, Stop> {
+        let desk = self.desk;
+        let own = self.volume_name(&now.claim).ok();
+        let name_of = |volume: &PersistentVolume| volume.metadata.name.as_deref().unwrap_or_default().to_owned();
+        // One that people made may well be bound to this very claim.
+        let is_other = |volume: &PersistentVolume| {
+            volume.metadata.name.as_deref() != own.as_deref() || desk.place(&now.claim, Some(volume)) != Place::Ours
+        };
+        if let Some(other) = desk.volumes_of(volume_id).iter().find(|volume| is_other(volume)) {
+            return Ok(Some(name_of(other)));
+        }
+        let Some(bound) = now.claim.volume_name.as_deref().map(ObjectName::cluster) else { return Ok(None) };
+        if desk.known.volumes.get(&bound).is_some() {
+            return Ok(None);
+        }
+        let found: Option<PersistentVolume> = read(desk, &bound, AttemptError::Confirm).await?;
+        Ok(found.filter(|found| is_other(found) && desk.names(found, volume_id)).as_ref().map(name_of))
+    }
+
+    /// The volume is another object's: nothing of it is the claim's any more.
+    pub(super) fn leave_to(&mut self, now: &Now, volume_id: &str, other: &str) {
+        let error = AttemptError::Anothers { handle: volume_id.to_owned(), other: other.to_owned() };
+        warn!(volume = volume_id, other, "left a volume alone: another persistentvolume names it");
+        let name = self.volume_name(&now.claim).ok();
+        self.tell_resumed("left");
+        self.progress.end(false);
+        self.note();
+        if is_unwanted(&now.claim, now.present, name.as_deref()) {
+            self.tell_left(&error);
+        } else {
+            self.failure = Some(error);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A volume of the driver that a PersistentVolume of somebody else names: whatever becomes of the claim that it was made for, or
+//! of another PersistentVolume with the same handle, it is not deleted under its user.
+
+use std::collections::BTreeMap;
+
+use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Method};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::objects;
+use crate::supplier::{create, says, unanswered};
+use crate::supply::{handle_of, phase};
+use crate::world::World;
+
+impl World {
+    /// The only volume that the driver has.
+    fn only_volume(&self) -> String {
+        let state = self.driver().state();
+        let [handle] = state.volumes().keys().collect::<Vec<_>>()[..] else { panic!("{:?}", state.volumes()) };
+        handle.clone()
+    }
+
+    /// A PersistentVolume that people make for a volume of the driver that is there already. Returns its name.
+    async fn rescue(&self, short: &str, handle: &str, spec: Value) -> String {
+        let name = self.name(short);
+        let mut object = objects::volume(&name, self.driver_name(), handle);
+        objects::merge(&mut object, json!({ "spec": spec }));
+        self.create::<PersistentVolume>(object).await;
+        name
+    }
+
+    /// Asserts that the driver has the volume, and was never asked to delete one.
+    fn assert_untouched(&self, handle: &str) {
+        assert_eq!(self.driver().calls_of(Method::DeleteVolume).len(), 0);
+        assert!(self.driver().state().volumes().contains_key(handle), "{handle} is gone");
+    }
+}
+
+/// A volume of a class, to be deleted with its claim.
+fn deleted_with_its_claim(class: &str) -> Value {
+    json!({ "persistentVolumeReclaimPolicy": "Delete", "storageClassName": class })
+}
+
+#[tokio::test]
+async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    // Somebody finds it in the storage, and gives it to the claim that waits for it.
+    let handle = world.only_volume();
+    let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
+    world.patch_claim(&claim, json!({ "spec": { "volumeName": rescue } })).await;
+    world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
+    world.driver().clear_faults();
+    assert_eq!(world.supplied_with(&claim).await.name_any(), rescue);
+    world.assert_untouched(&handle);
+    world.claim_told(&claim, "ProvisioningFailed", &rescue).await;
+    world.assert_nothing_leaked().await;
+    world.delete_claim(&claim).await;
+    world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_made_for() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    let handle = world.only_volume();
+    let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
+    let other = world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
+    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
+    let uid = world.claim_uid(&claim).await;
+    world.delete_claim(&claim).await;
+    world.driver().clear_faults();
+    world.claim_gone(&claim).await;
+    world.assert_untouched(&handle);
+    let told = |events: &[_]| events.iter().any(|it| says(it, "ProvisioningFailed", &rescue));
+    world.events_until(&uid, "whose the volume is", told).await;
+    world.assert_nothing_leaked().await;
+    world.delete_claim(&other).await;
+    world.assert_all_gone(&[&other]).await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_name_for_the_driver_is_taken_by_another_does_not_take_its_volume_along() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({})).await;
+    // Of seventeen uids two begin with the same digit.
+    let mut by_digit = BTreeMap::new();
+    let (digit, pair) = loop {
+        let claim = world.claim(&format!("claim-{}", by_digit.len()), &class, json!({})).await;
+        let digit = world.claim_uid(&claim).await.remove(0);
+        if let Some(other) = by_digit.get(&digit) {
+            break (digit, [String::clone(other), claim]);
+        }
+        by_digit.insert(digit, claim);
+    };
+    for claim in by_digit.values().filter(|claim| !pair.contains(claim)) {
+        world.delete_claim(claim).await;
+        world.claim_gone(claim).await;
+    }
+    world.driver().inject(create(Action::Hold));
+    let prefix = world.name("v");
+    let short = json!({ "volumeNamePrefix": prefix, "volumeNameUuidLength": 1 });
+    let daemon = world.supplier(short).await;
+    let name = format!("{prefix}-{digit}");
+    let asked = |times: usize| {
+        let name = name.clone();
+        move |driver: &Driver| driver.creates_of(&name).len() == times
+    };
+    world.driver_until("asked for the first", asked(1)).await;
+    world.shows(&daemon, "the second waits for its turn", |status| waits(status, &name)).await;
+    world.driver().release();
+    let volume = world.until(&name, "bound", |it: &PersistentVolume| is_in(it, "Bound")).await;
+    // The driver answers the second with the volume of the first: the name is the same.
+    world.driver_until("asked for the second", asked(2)).await;
+    world.driver().clear_faults();
+    world.driver().release();
+    let owner = volume.spec.and_then(|spec| spec.claim_ref?.name);
+    let [one, other] = pair;
+    let (winner, loser) = if owner.as_ref() == Some(&one) { (one, other) } else { (other, one) };
+    world.claim_told(&loser, "ProvisioningFailed", &name).await;
+    let handle = world.only_volume();
+    world.delete_claim(&loser).await;
+    world.claim_gone(&loser).await;
+    world.assert_untouched(&handle);
+    world.assert_nothing_leaked().await;
+    world.delete_claim(&winner).await;
+    world.assert_all_gone(&[&winner]).await;
+}
+
+/// Whether a call waits for its turn with this volume.
+fn waits(status: &Value, volume: &str) -> bool {
+    let tables = status["tables"].as_array().into_iter().flatten();
+    let rows = tables.flat_map(|table| table["rows"].as_array().cloned().unwrap_or_default());
+    rows.into_iter().any(|row| row[0] == volume && row[2] == "1")
+}
+
+fn is_in(volume: &PersistentVolume, phase: &str) -> bool {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
+}
+
+#[tokio::test]
+async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    // Retain, and bound to nobody: that is what a rescue looks like.
+    let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
+    world.delete_claim(&claim).await;
+    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &rescue));
+    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+    world.until(&volume.name_any(), "there", |it: &PersistentVolume| is_in(it, "Released")).await;
+    world.assert_untouched(&handle);
+    world.all::<PersistentVolume>().delete(&rescue, &DeleteParams::default()).await.unwrap();
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_each_other() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;
+    let other = world.claim("other", &class, json!({ "spec": { "volumeName": twin } })).await;
+    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
+    world.delete_claim(&claim).await;
+    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &twin));
+    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+    world.assert_untouched(&handle);
+    world.delete_claim(&other).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    world.assert_all_gone(&[&claim, &other]).await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_failed_looks_again_who_else_names_the_volume() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(tonic::Code::Unavailable, "not now")));
+    world.delete_claim(&claim).await;
+    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", "not now"));
+    world.events_until(&volume.uid().unwrap(), "a first attempt", told).await;
+    let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
+    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &rescue));
+    world.events_until(&volume.uid().unwrap(), "who names it now", told).await;
+    world.driver().clear_faults();
+    assert!(world.driver().state().volumes().contains_key(&handle));
+    world.all::<PersistentVolume>().delete(&rescue, &DeleteParams::default()).await.unwrap();
+    world.assert_all_gone(&[&claim]).await;
+}
