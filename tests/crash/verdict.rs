@@ -41,7 +41,8 @@ pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &
         trace.violate("phantom", format_args!("{} is stored for {handle:?}, which does not exist", name(new)));
     }
     let owner = text(new, "/spec/claimRef/uid");
-    let same = |other: &&Value| !owner.is_empty() && text(other, "/spec/claimRef/uid") == owner;
+    let is_made = |it: &Value| !text(it, "/metadata/annotations/pv.kubernetes.io~1provisioned-by").is_empty();
+    let same = |other: &&Value| !owner.is_empty() && is_made(other) && text(other, "/spec/claimRef/uid") == owner;
     if change.store.objects("", "persistentvolumes").filter(same).count() > 1 {
         trace.violate("twice", format_args!("the claim of {} has another volume object", name(new)));
     }

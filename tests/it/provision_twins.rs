@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Method};
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -187,6 +187,50 @@ async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_e
     world.delete_claim(&other).await;
     world.gone::<PersistentVolume>(&volume.name_any()).await;
     world.assert_all_gone(&[&claim, &other]).await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_kept_after_its_claim_was_bound_elsewhere_is_no_other_claims_to_have() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    let name = world.volume_name(&claim).await;
+    world.asked(&claim, 1).await;
+    world.patch_claim(&claim, json!({ "spec": { "volumeName": world.name("another") } })).await;
+    world.driver().clear_faults();
+    let volume = world.until(&name, "kept", |_: &PersistentVolume| true).await;
+    let owner = volume.spec.and_then(|spec| spec.claim_ref).expect("it says whose it was");
+    assert_eq!((owner.namespace.as_deref(), owner.name.as_deref()), (Some("default"), Some(claim.as_str())));
+    // The controller leaves the claim's name to it, so that it waits for that claim alone.
+    let waits = |it: &PersistentVolume| {
+        let owner = it.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        owner.is_some_and(|owner| owner.uid.is_none() && owner.name.as_deref() == Some(claim.as_str()))
+    };
+    world.until(&name, "waiting for its claim", waits).await;
+    world.claim_until(&claim, "let go", |it: &PersistentVolumeClaim| !world.is_marked(it)).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_volume_that_its_claim_has_got_under_another_name() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    let name = world.volume_name(&claim).await;
+    world.asked(&claim, 1).await;
+    let handle = world.only_volume();
+    let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
+    world.patch_claim(&claim, json!({ "spec": { "volumeName": rescue } })).await;
+    world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
+    world.driver().clear_faults();
+    world.supplied_with(&claim).await;
+    assert!(world.all::<PersistentVolume>().get_opt(&name).await.unwrap().is_none(), "two objects of one volume");
+    world.assert_untouched(&handle);
+    world.assert_nothing_leaked().await;
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tracing::{debug, error, warn};
 
 use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
@@ -284,19 +283,19 @@ impl Attempt<'_> {
 
     /// Stores the volume object. From here on, whatever the answer, only the volume's own life cycle deletes the volume,
     /// unless the API has refused the object for good.
-    pub(super) async fn save_volume(&mut self, now: &Now, bound: bool) -> Result<(), Stop> {
+    pub(super) async fn save_volume(&mut self, now: &Now) -> Result<(), Stop> {
         let (Some(request), Phase::Created(made)) = (self.progress.request.clone(), self.progress.phase.clone()) else {
             return Ok(());
         };
+        if self.is_left(now, &made).await? {
+            return Ok(());
+        }
         let desk = self.desk;
         let finalizers: Vec<&str> = desk.attacher_finalizer.as_deref().into_iter().collect();
         let mut body = persistent_volume(&request.plan, &made.volume, &desk.identity, &finalizers);
         // With the object, so that the attach that follows, perhaps in another process, can go on with the trace.
         if let Some(context) = TraceContext::of(self.ticket.span()) {
             body["metadata"]["annotations"][names::ANNOTATION_TRACEPARENT] = context.to_string().into();
-        }
-        if !bound && let Some(Value::Object(spec)) = body.get_mut("spec") {
-            spec.remove("claimRef");
         }
         let api = desk.api.use_now()?;
         let name = ObjectName::cluster(&request.volume_name);

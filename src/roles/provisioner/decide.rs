@@ -186,11 +186,8 @@ pub enum Step {
     Create,
     /// `DeleteVolume`, for a volume that nobody wants any more, or nobody can use.
     DeleteCreated(String),
-    /// Store the volume object; bound to the claim or to nobody.
-    SaveVolume {
-        /// Whether it is for the claim.
-        bound: bool,
-    },
+    /// Store the volume object, which always says whose claim it was made for.
+    SaveVolume,
     /// Take our mark off the claim.
     Release {
         /// And the node that the scheduler chose.
@@ -205,7 +202,7 @@ pub fn next_step(view: &View<'_>) -> Step {
         phase if is_anothers_mark(view, phase) => Step::Resume,
         Phase::Created(_) if *view.volume == Place::Ours => owed(view).unwrap_or(Step::Settled),
         Phase::Created(made) => match fate_of(view, made.may_be_saved) {
-            Fate::Keep { bound } => Step::SaveVolume { bound },
+            Fate::Keep => Step::SaveVolume,
             Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
         },
         // Whoever comes after us must not store what is being deleted.
@@ -377,7 +374,7 @@ pub fn waits_for_consumer(class: &StorageClass) -> bool {
 
 /// What becomes of a volume that no volume object tells of.
 enum Fate {
-    Keep { bound: bool },
+    Keep,
     Delete,
 }
 
@@ -391,7 +388,10 @@ fn fate_of(view: &View<'_>, may_be_saved: bool) -> Fate {
     if is_unwanted && !is_kept && !may_be_saved {
         return Fate::Delete;
     }
-    Fate::Keep { bound: !is_bound_elsewhere(claim, name) }
+    // Also the one of a claim that is bound elsewhere names that claim. Without it any claim of any namespace could get it, with
+    // whatever it was made from; and one that nobody gets would never be released, so never deleted. With it the PV controller
+    // releases what is to be deleted, and keeps the rest for that claim.
+    Fate::Keep
 }
 
 /// Whether the claim has another volume than the one of this name.

@@ -248,19 +248,20 @@ fn an_answer_is_outstanding_until_it_is_final() {
 
 #[test]
 fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() {
-    let keep = |bound| Step::SaveVolume { bound };
+    // Bound to its claim in any case: an object without a claim is anybody's, and never released.
+    let keep = || Step::SaveVolume;
     let delete = || Step::DeleteCreated("vol-1".into());
     let elsewhere = json!({ "spec": { "volumeName": "pv-9" } });
     let by_its_name = json!({ "spec": { "volumeName": "pvc-6f1a-02" } });
     let cases = [
-        ("wanted", json!({}), "Delete", false, keep(true)),
-        ("named in advance", by_its_name, "Delete", false, keep(true)),
+        ("wanted", json!({}), "Delete", false, keep()),
+        ("named in advance", by_its_name, "Delete", false, keep()),
         ("deleted", deleting(), "Delete", false, delete()),
-        ("deleted, kept by its class", deleting(), "Retain", false, keep(true)),
-        ("deleted, perhaps stored already", deleting(), "Delete", true, keep(true)),
+        ("deleted, kept by its class", deleting(), "Retain", false, keep()),
+        ("deleted, perhaps stored already", deleting(), "Delete", true, keep()),
         ("bound elsewhere", elsewhere.clone(), "Delete", false, delete()),
-        ("bound elsewhere, kept by its class", elsewhere.clone(), "Retain", false, keep(false)),
-        ("bound elsewhere, perhaps stored already", elsewhere, "Delete", true, keep(false)),
+        ("bound elsewhere, kept by its class", elsewhere.clone(), "Retain", false, keep()),
+        ("bound elsewhere, perhaps stored already", elsewhere, "Delete", true, keep()),
     ];
     for (what, edit, policy, may_be_saved, expected) in cases {
         let world = World::fresh()

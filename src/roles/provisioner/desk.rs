@@ -231,7 +231,7 @@ impl Desk {
     /// What the cluster has under the name of a claim's volume.
     pub fn place(&self, claim: &Claim, volume: Option<&PersistentVolume>) -> Place {
         let Some(volume) = volume else { return Place::Free };
-        place_of(volume, &claim.key.uid, &self.rules.driver)
+        place_of(volume, &claim.key, &self.rules.driver)
     }
 
     /// What a claim is about, for people.
@@ -271,18 +271,21 @@ impl Desk {
     }
 }
 
-/// Whether a volume object is the claim's own. One that is bound to nobody but was made by our driver under the claim's
-/// name is, too: it was kept when the claim no longer wanted it.
-pub fn place_of(volume: &PersistentVolume, uid: &str, driver: &str) -> Place {
+/// Whether a volume object is the claim's own. One that was kept when its claim was bound elsewhere is, too: our driver has made
+/// it under the claim's name, and the PV controller has taken the uid out of its reference, or somebody the whole of it.
+pub fn place_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> Place {
     let found = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
     let claim = volume.spec.claim_ref.as_deref();
-    match (found, claim.and_then(|claim| claim.uid.as_deref())) {
-        (Some(found), Some(owner)) if found == driver && owner == uid => Place::Ours,
-        (Some(found), None)
-            if found == driver && claim.is_none() && deletion::decide::provisioned_by(volume) == Some(driver) =>
-        {
-            Place::Ours
-        }
+    let is_kept = || {
+        let is_for_it = claim.is_none_or(|claim| {
+            key.name.namespace() == Some(claim.namespace.as_str()) && key.name.name() == claim.name
+        });
+        is_for_it && deletion::decide::provisioned_by(volume) == Some(driver)
+    };
+    let owner = claim.and_then(|claim| claim.uid.as_deref()).filter(|uid| !uid.is_empty());
+    match (found, owner) {
+        (Some(found), Some(owner)) if found == driver && owner == &*key.uid => Place::Ours,
+        (Some(found), None) if found == driver && is_kept() => Place::Ours,
         (found, owner) => {
             let driver = found.or(volume.spec.foreign_driver.as_deref()).unwrap_or("no CSI driver");
             let name = volume.metadata.name.as_deref().unwrap_or_default();

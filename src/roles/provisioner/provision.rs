@@ -289,7 +289,7 @@ impl Attempt<'_> {
     }
 
     async fn perform(&mut self, step: Step, now: &Now) -> Result<(), Stop> {
-        if matches!(step, Step::SaveIntent | Step::Create | Step::SaveVolume { .. }) {
+        if matches!(step, Step::SaveIntent | Step::Create | Step::SaveVolume) {
             self.on_its_way.get_or_insert_with(|| self.desk.haste.begin());
         }
         match step {
@@ -337,7 +337,7 @@ impl Attempt<'_> {
             }
             Step::Create => self.create(now).await,
             Step::DeleteCreated(volume_id) => self.delete_created(now, &volume_id).await,
-            Step::SaveVolume { bound } => self.save_volume(now, bound).await,
+            Step::SaveVolume => self.save_volume(now).await,
             // The next look decides anew.
             Step::Release { .. } if self.has_time() => {
                 self.give_way().await;

@@ -16,6 +16,7 @@ use crate::proto::DeleteVolumeRequest;
 use super::decide::{Place, is_unwanted};
 use super::desk::Desk;
 use super::perform::read;
+use super::progress::Made;
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
 
@@ -71,6 +72,24 @@ impl Attempt<'_> {
         Ok(())
     }
 
+    /// Before a volume that its claim does not wait for is stored, because its class keeps it or it may be stored already: one
+    /// that somebody else's object tells of is left to that. Two objects of one volume are one too many.
+    pub(super) async fn is_left(&mut self, now: &Now, made: &Made) -> Result<bool, Stop> {
+        let name = self.volume_name(&now.claim).ok();
+        if !is_unwanted(&now.claim, now.present, name.as_deref()) {
+            return Ok(false);
+        }
+        let desk = self.desk;
+        if desk.relisted.get().is_none() {
+            self.ticket.park(desk.term.until_lost(desk.relist())).await?;
+        }
+        let other = self.other_owner(now, &made.volume.volume_id).await?;
+        if let Some(other) = &other {
+            self.leave_to(now, &made.volume.volume_id, other);
+        }
+        Ok(other.is_some())
+    }
+
     /// The name of a volume object other than the claim's own that tells of the volume.
     ///
     /// Whoever asks has listed volumes in this term. An object that the watch has not brought since is most likely the one that
@@ -86,7 +105,9 @@ impl Attempt<'_> {
         if let Some(other) = desk.volumes_of(volume_id).iter().find(|volume| is_other(volume)) {
             return Ok(Some(name_of(other)));
         }
-        let Some(bound) = now.claim.volume_name.as_deref().map(ObjectName::cluster) else { return Ok(None) };
+        let claim = desk.find(self.ticket.key());
+        let bound = claim.as_ref().unwrap_or(&now.claim).volume_name.as_deref();
+        let Some(bound) = bound.map(ObjectName::cluster) else { return Ok(None) };
         if desk.known.volumes.get(&bound).is_some() {
             return Ok(None);
         }

@@ -42,7 +42,11 @@ fn look_at_volume(cluster: &Cluster, volume: &Value) {
         {
             phase(cluster, volume, "Released");
         }
-        _ => {}
+        // It waits for a claim of that name, whatever its uid.
+        _ => {
+            let reference = json!({"uid": null, "resourceVersion": null});
+            cluster.change(VOLUMES, volume, json!({"spec": {"claimRef": reference}}));
+        }
     }
 }
 

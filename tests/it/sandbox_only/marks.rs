@@ -2,6 +2,7 @@
 
 use csi_control_plane::sandbox::api::faults::{Action, Fault};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use csi_control_plane::sandbox::driver::Method;
 use serde_json::json;
 
 use super::{api, by_daemon};
@@ -42,4 +43,25 @@ async fn a_mark_that_may_be_anybodys_is_resumed_and_the_driver_is_asked_once() {
     assert_eq!(api(&world).faults().hits(fault), 1);
     assert_eq!(world.asked(&claim, 1).await.len(), 1);
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_volume_whose_claim_was_bound_elsewhere_while_it_could_not_be_saved_is_deleted_in_the_end() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    // No answer: for all that the daemon knows the object is stored, so that the volume is for its life cycle alone to delete.
+    let creates = by_daemon(&world).verb("create").resource("persistentvolumes");
+    let fault = api(&world).faults().add(Fault::on(creates, Action::CutBefore));
+    let claim = world.claim("claim", &class, json!({})).await;
+    let failed = |least: f64| move |metrics: &str| figure(metrics, FAILED, &[]).is_some_and(|count| count >= least);
+    world.metrics_until(&daemon, "an attempt to save it has failed", failed(1.0)).await;
+    world.patch_claim(&claim, json!({ "spec": { "volumeName": world.name("another") } })).await;
+    let before = figure(&world.metrics(&daemon).await, FAILED, &[]).unwrap();
+    world.metrics_until(&daemon, "two more attempts", failed(before + 2.0)).await;
+    api(&world).faults().remove(fault);
+    world.driver_until("deleted", |driver| driver.state().volumes().is_empty()).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.delete_claim(&claim).await;
+    world.assert_all_gone(&[&claim]).await;
 }
