@@ -53,6 +53,11 @@ impl<K: Key> Ticket<K> {
         self.inner.now().saturating_sub(self.start.since)
     }
 
+    /// How long this run waited for a worker, from when it was due: a back-off does not count.
+    pub fn waited(&self) -> Duration {
+        self.start.waited
+    }
+
     /// Says, for the status page, what keeps the key from settling. Stays until it settles or is replaced.
     pub fn note(&self, note: impl Into<String>) {
         self.inner.lock().state.note(&self.start.key, self.start.run, note.into());

@@ -13,6 +13,7 @@ use super::{api, by_daemon, writes, written};
 use crate::ground::Daemon;
 use crate::objects;
 use crate::supplier::supplier;
+use crate::supply::handle_of;
 use crate::world::World;
 
 #[tokio::test]
@@ -166,6 +167,42 @@ async fn r59_a_volume_object_that_the_watch_has_not_shown_is_not_made_again() {
     assert_eq!(world.driver().creates_of(&volume).len(), 1);
     assert_eq!(world.driver().state().volumes().len(), 6);
     assert_eq!(world.driver().violations(), []);
+}
+
+#[tokio::test]
+async fn a_deletion_that_has_waited_for_a_worker_believes_no_cache() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({ "deleteWorkers": 1 })).await;
+    let class = world.class("class", json!({})).await;
+    let (first, second) =
+        (world.claim("first", &class, json!({})).await, world.claim("second", &class, json!({})).await);
+    let (busy, kept) = (world.supplied_with(&first).await, world.supplied_with(&second).await);
+    let (_, handle) = handle_of(&kept).unwrap();
+    world.driver().inject(Fault::on(Method::DeleteVolume, Action::Hold).once());
+    world.delete_claim(&first).await;
+    world.driver_until("deleting the first", |driver| driver.calls_of(Method::DeleteVolume).len() == 1).await;
+    world.delete_claim(&second).await;
+    let queued = |seconds: f64| {
+        let key = kept.name_any();
+        move |status: &Value| {
+            let mut work = status["work"].as_array().unwrap().iter();
+            work.any(|item| item["key"] == key && item["ageSeconds"].as_f64() >= Some(seconds))
+        }
+    };
+    world.shows(&daemon, "the second waits for the worker", queued(0.0)).await;
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    world.merge_patch::<PersistentVolume>(&kept.name_any(), retain).await;
+    world.shows(&daemon, "it has waited for a while", queued(1.5)).await;
+    world.driver().release();
+    let let_go = |it: &PersistentVolume| !it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
+    world.until(&kept.name_any(), "let go of", let_go).await;
+    let deleted: Vec<_> = world.driver().calls_of(Method::DeleteVolume).into_iter().map(|call| call.volume).collect();
+    assert_eq!(deleted, [Some(handle_of(&busy).unwrap().1)]);
+    assert!(world.driver().state().volumes().contains_key(&handle));
+    api(&world).faults().remove(held);
+    world.gone::<PersistentVolume>(&busy.name_any()).await;
+    world.assert_nothing_leaked().await;
 }
 
 impl World {

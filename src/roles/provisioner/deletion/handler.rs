@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
@@ -21,6 +22,10 @@ use super::refusal::DeletionError;
 
 /// More steps than any attempt needs.
 const MAX_STEPS: u32 = 20;
+/// A run that had to wait this long for a worker reads the volume before the driver is asked to delete it. Where many volumes go
+/// at once, the watch is as likely to be behind as the workers, and somebody who sees what is coming says `Retain` in that time.
+/// Shorter waits are as old as any view of a watch, and must not cost a request each.
+const LONG_IN_QUEUE: Duration = Duration::from_secs(1);
 /// How often one attempt reads the volume again because a write's precondition failed.
 const MAX_REFRESHES: u32 = 3;
 
@@ -48,7 +53,7 @@ struct Attempt<'a> {
 enum Trust {
     /// What it shows was just heard, or just read.
     Fresh,
-    /// The volume had to wait, or has failed before: it is read again first.
+    /// The volume had to wait, for its turn or for a worker, or has failed before: it is read again first.
     Old,
 }
 
@@ -75,7 +80,8 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
         refreshes: 0,
         view: Trust::Fresh,
     };
-    if desk.detaching.forget(attempt.ticket.key()) || attempt.ticket.attempt() > 0 {
+    let waited = attempt.ticket.waited() >= LONG_IN_QUEUE;
+    if desk.detaching.forget(attempt.ticket.key()) || attempt.ticket.attempt() > 0 || waited {
         attempt.view = Trust::Old;
     }
     let ended = attempt.work(&first).await;
