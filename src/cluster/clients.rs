@@ -1,7 +1,7 @@
 //! The connections to the Kubernetes API: one set for work, one for watches, one for elections.
 //!
 //! Three, so that none can starve another: a queue of slow patches never delays a Lease's renewal, and a busy watch never
-//! delays a patch. Nothing retries by itself: a retry is a decision of the queue, the watch or the elector.
+//! delays a patch. The one for elections speaks HTTP/1.1 only (`Versions` says why). Nothing retries by itself: a retry is a decision of the queue, the watch or the elector.
 //!
 //! Over a [`Dial`] (sandbox, simulation) it is plain HTTP over whatever byte stream that gives, all in tokio's time.
 
@@ -203,7 +203,7 @@ impl Clients {
         }
         let namespace = config.default_namespace.clone();
         let tls = config.rustls_client_config().map_err(|error| ConnectError::Credentials(Box::new(error)))?;
-        let client = || -> Result<kube::Client, kube::Error> {
+        let client = |versions: Versions| -> Result<kube::Client, kube::Error> {
             let mut tcp = HttpConnector::new();
             tcp.enforce_http(false);
             tcp.set_nodelay(true);
@@ -214,7 +214,7 @@ impl Clients {
             let mut pool = pool();
             // A peer that vanished would hold every request that comes: a connection of one request is dropped with it.
             pool.http2_keep_alive_interval(options.keepalive).http2_keep_alive_timeout(options.connect_timeout);
-            let http = pool.build::<_, Body>(https(tcp, tls.clone(), config.tls_server_name.as_deref())?);
+            let http = pool.build::<_, Body>(https(tcp, tls.clone(), config.tls_server_name.as_deref(), versions)?);
             let service = ServiceBuilder::new()
                 .layer(config.base_uri_layer())
                 .option_layer(config.auth_layer()?)
@@ -223,11 +223,11 @@ impl Clients {
                 .service(http);
             Ok(guarded(service, &namespace, options))
         };
-        let client = || client().map_err(|error| ConnectError::Credentials(Box::new(error)));
+        let client = |versions| client(versions).map_err(|error| ConnectError::Credentials(Box::new(error)));
         Ok(Self {
-            work: client()?,
-            watch: client()?,
-            election: client()?,
+            work: client(Versions::Any)?,
+            watch: client(Versions::Any)?,
+            election: client(Versions::One)?,
             namespace: namespace.clone(),
             response_timeout: options.response_timeout,
         })
@@ -247,12 +247,26 @@ fn pool() -> legacy::Builder {
     builder
 }
 
-/// HTTP/2 where the server has it, as every kube-apiserver does: one connection carries all requests of a client. With
-/// HTTP/1.1 each request in flight has one of its own, and each of these a handshake, its buffers, and a task in the server.
+/// Which versions of HTTP a client speaks.
+#[derive(Debug, Clone, Copy)]
+enum Versions {
+    /// HTTP/2 where the server has it, as every kube-apiserver does: one connection carries all requests of a client. With
+    /// HTTP/1.1 each request in flight has one of its own, and each of these a handshake, its buffers, and a task in the
+    /// server.
+    Any,
+    /// HTTP/1.1, for elections. There a request that is given up takes its connection with it, so that the next one gets a new
+    /// one. With HTTP/2 it takes its stream alone: a connection whose flow a firewall or a load balancer has lost stays the
+    /// client's only one until a ping has gone unanswered for `keepalive` and `connect_timeout`, 30 s, and the renewals
+    /// meanwhile all go there. `renewDeadline` is 10 s: that would cost the term. The watch on the Lease has a second
+    /// connection.
+    One,
+}
+
 fn https(
     tcp: HttpConnector,
     tls: rustls::ClientConfig,
     server_name: Option<&str>,
+    versions: Versions,
 ) -> Result<HttpsConnector<HttpConnector>, kube::Error> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match server_name {
@@ -263,7 +277,10 @@ fn https(
             builder.with_server_name_resolver(FixedServerNameResolver::new(name))
         }
     };
-    Ok(builder.enable_all_versions().wrap_connector(tcp))
+    Ok(match versions {
+        Versions::Any => builder.enable_all_versions().wrap_connector(tcp),
+        Versions::One => builder.enable_http1().wrap_connector(tcp),
+    })
 }
 
 /// The API behind a byte stream has no address; HTTP wants one.
