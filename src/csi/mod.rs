@@ -38,7 +38,7 @@ pub use client::{Client, CsiOptions};
 pub use config::CsiSection;
 pub use driver::{Driver, DriverState, NameError, check_name};
 pub use error::{RpcError, code_name};
-pub use operations::{OperationGuard, VolumeActivity, VolumeOperations};
+pub use operations::{Both, OperationGuard, VolumeActivity, VolumeOperations};
 pub use published::{Published, PublishedOn, Snapshot};
 pub use service::Csi;
 pub use volume::AccessModeError;

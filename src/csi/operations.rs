@@ -52,6 +52,9 @@ pub struct OperationGuard {
     _turn: OwnedMutexGuard<()>,
 }
 
+/// The turns of a volume that goes by two names: by the one that sorts first, and by the other if there is one.
+pub type Both = (OperationGuard, Option<OperationGuard>);
+
 /// What goes on with one volume, for the status page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeActivity {
@@ -87,6 +90,23 @@ impl VolumeOperations {
         let place = Place::take(self, volume_id);
         let turn = Arc::clone(&place.turn).try_lock_owned().ok()?;
         Some(place.begin(turn))
+    }
+
+    /// Takes the turns of a volume that goes by two names, or by one, if both are free.
+    pub fn try_acquire_both(&self, one: &str, other: &str) -> Option<Both> {
+        let (first, second) = (one.min(other), one.max(other));
+        let first = self.try_acquire(first)?;
+        let second = if one == other { None } else { Some(self.try_acquire(second)?) };
+        Some((first, second))
+    }
+
+    /// Waits for the turns of a volume that goes by two names, or by one. Whoever needs two takes them here, always in the
+    /// order of the names: two who name two volumes the other way round would else wait for each other for good.
+    pub async fn acquire_both(&self, one: &str, other: &str) -> Both {
+        let (first, second) = (one.min(other), one.max(other));
+        let first = self.acquire(first).await;
+        let second = if one == other { None } else { Some(self.acquire(second).await) };
+        (first, second)
     }
 
     /// Whether an operation on this volume runs, or has begun or ended at or after `since`. True as well where `since` is
@@ -263,6 +283,33 @@ mod tests {
         drop(holder);
         assert!(operations.snapshot().is_empty() && operations.touched_since("a", begin));
         assert!(operations.try_acquire("a").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_that_name_two_volumes_the_other_way_round_do_not_wait_for_each_other() {
+        let operations = operations();
+        let busy = operations.acquire("a").await;
+        // The second has "b" at once, unless it waits for "a" first, as the first one does.
+        let one = async { drop(operations.acquire_both("a", "b").await) };
+        let other = async { drop(operations.acquire_both("b", "a").await) };
+        let end = async {
+            sleep(SECOND).await;
+            drop(busy);
+        };
+        let all = timeout(SECOND * 10, async { tokio::join!(one, other, end) }).await;
+        assert!(all.is_ok(), "each waits for what the other has");
+        assert!(operations.snapshot().is_empty());
+        assert!(operations.acquire_both("a", "a").await.1.is_none(), "one name, one turn");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_turns_are_taken_at_once_or_not_at_all() {
+        let operations = operations();
+        let busy = operations.acquire("b").await;
+        assert!(operations.try_acquire_both("a", "b").is_none());
+        assert_eq!(operations.snapshot().len(), 1, "nothing is held back");
+        drop(busy);
+        assert!(operations.try_acquire_both("a", "b").is_some_and(|(_, second)| second.is_some()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -46,14 +46,13 @@ impl Attempt<'_> {
             // What the driver has answered is still acted on while the term is wound down: only its loss ends the wait.
             return Ok(self.ticket.park(desk.term.until_lost(desk.relist())).await?);
         }
-        if !self.holds(&request.volume_name).await {
-            return Ok(());
-        }
-        // Many drivers take the name for the id, and then it is held already.
-        let _by_id = if volume_id == request.volume_name {
-            None
-        } else {
-            Some(self.ticket.park(desk.operations.acquire(volume_id)).await)
+        // Many drivers take the name for the id. Nothing is looked at again after the wait but whose the volume is: that nobody
+        // waits for it, or can use it, does not change back.
+        self.operation = None;
+        let both = desk.operations.acquire_both(&request.volume_name, volume_id);
+        let _turns = match desk.operations.try_acquire_both(&request.volume_name, volume_id) {
+            Some(turns) => turns,
+            None => self.ticket.park(desk.term.until_lost(both)).await?,
         };
         if let Some(other) = self.other_owner(now, volume_id).await? {
             self.leave_to(now, volume_id, &other);
@@ -63,7 +62,6 @@ impl Attempt<'_> {
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
         let answer = desk.term.until_lost(client.delete_volume(asked)).await?;
-        self.operation = None;
         let handle = volume_id.to_owned();
         answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
         self.tell_reclaimed(volume_id);

@@ -8,8 +8,8 @@ use tracing::{debug, info, warn};
 
 use crate::cluster::patch;
 use crate::cluster::{ApiErrorKind, BY_VOLUME, ObjectName, PersistentVolume};
-use crate::csi::OperationGuard;
 use crate::csi::capabilities::ControllerRpc;
+use crate::csi::{Both, OperationGuard};
 use crate::process::Chain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
@@ -43,7 +43,7 @@ struct Attempt<'a> {
     finished: bool,
     secrets: Option<HashMap<String, String>>,
     /// By the volume's name and by its handle, if that is another.
-    operations: Option<(OperationGuard, Option<OperationGuard>)>,
+    operations: Option<Both>,
     refreshes: u32,
     view: Trust,
 }
@@ -226,33 +226,27 @@ impl Attempt<'_> {
 
     /// Takes the volume for this attempt, by its name and by its handle: a `CreateVolume` knows the one, the attacher the
     /// other. `false`: it had to wait, so what it knows may be old; look again.
-    async fn holds(&mut self, handle: &str) -> bool {
-        let operations = &self.desk.operations;
-        if self.operations.as_ref().is_some_and(|(name, id)| id.as_ref().unwrap_or(name).volume_id() == handle) {
-            return true;
+    async fn holds(&mut self, handle: &str) -> Result<bool, Stop> {
+        let desk = self.desk;
+        let names = |guard: &OperationGuard| guard.volume_id() == handle;
+        if self.operations.as_ref().is_some_and(|(one, other)| names(one) || other.as_ref().is_some_and(names)) {
+            return Ok(true);
         }
         self.operations = None;
-        // Many drivers take the name for the handle, and whoever has taken it waits for nobody but itself.
-        let other = (handle != self.name.name()).then_some(handle);
-        // Always in this order, so that no two wait for each other.
-        if let Some(by_name) = operations.try_acquire(self.name.name()) {
-            let by_id = other.map(|handle| operations.try_acquire(handle));
-            if !matches!(by_id, Some(None)) {
-                self.operations = Some((by_name, by_id.flatten()));
-                return true;
-            }
+        if let Some(both) = desk.operations.try_acquire_both(self.name.name(), handle) {
+            self.operations = Some(both);
+            return Ok(true);
         }
         let name = self.name.name().to_owned();
         let both = async {
-            let by_name = operations.acquire(&name).await;
-            let by_id = match other {
-                Some(handle) => Some(operations.acquire(handle).await),
-                None => None,
-            };
-            (by_name, by_id)
+            tokio::select! {
+                biased;
+                () = desk.term.over() => Err(Stop::TermOver),
+                both = desk.operations.acquire_both(&name, handle) => Ok(both),
+            }
         };
-        self.operations = Some(self.ticket.park(both).await);
-        false
+        self.operations = Some(self.ticket.park(both).await?);
+        Ok(false)
     }
 
     async fn delete(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
@@ -266,7 +260,7 @@ impl Attempt<'_> {
         if let Some(capability) = capability {
             return Err(DeletionError::Capability { driver: desk.rules.driver.clone(), capability }.into());
         }
-        if !self.holds(&csi.volume_handle).await {
+        if !self.holds(&csi.volume_handle).await? {
             self.view = Trust::Old;
             return Ok(());
         }
