@@ -25,7 +25,7 @@ use tracing::{Instrument as _, Span, field, info_span};
 
 use super::clients::NoAnswer;
 use super::config::KubernetesSection;
-use super::error::{ApiError, ApiErrorKind, Cause, Verb};
+use super::error::{ApiError, ApiErrorKind, Cause, LONGEST_RETRY_AFTER, Verb};
 use super::names::{ObjectName, PROGRAM};
 use super::objects::Object;
 use super::patch::Patch;
@@ -436,6 +436,7 @@ impl Failure {
             (known.to_owned(), text.trim().chars().take(200).collect())
         };
         let cause = Cause::Refused { code: code.as_u16(), reason, message };
-        Self { kind, retry_after: seconds.map(Duration::from_secs), cause }
+        let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
+        Self { kind, retry_after, cause }
     }
 }

@@ -8,6 +8,10 @@ use kube::core::Status;
 
 use super::names::ObjectName;
 
+/// The longest that a server's `Retry-After` is obeyed. A proxy in front of the API may say an hour, or anything: the work waits no
+/// longer than its own back-off would have it wait.
+pub(super) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Resource as _;
 
+use super::error::LONGEST_RETRY_AFTER;
 use super::objects::Object;
 
 use super::names::{NAMESPACE_OF_CLUSTER_EVENTS, ObjectName};
@@ -229,7 +230,8 @@ impl<P: Clone> EventBook<P> {
             self.entries.remove(key);
             return false;
         }
-        entry.due = now + retry_after.unwrap_or_else(|| Duration::from_secs(1 << entry.failures));
+        let backoff = Duration::from_secs(1 << entry.failures);
+        entry.due = now.saturating_add(retry_after.map_or(backoff, |asked| asked.min(LONGEST_RETRY_AFTER)));
         true
     }
 
@@ -356,6 +358,15 @@ mod tests {
         }
         assert!(!book.failed(&key, None, Duration::ZERO));
         assert_eq!(next(&book, 1000), Next::Nothing);
+    }
+
+    #[test]
+    fn a_server_that_wants_to_be_left_alone_for_ever_is_asked_again_after_a_while() {
+        let mut book = EventBook::new();
+        note(&mut book, "u", "x", 0);
+        let Next::Write(key) = next(&book, 0) else { panic!("not due") };
+        assert!(book.failed(&key, Some(Duration::MAX), Duration::from_secs(1)));
+        assert_eq!(next(&book, 1), Next::WaitUntil(Duration::from_secs(301)));
     }
 
     #[test]

@@ -59,6 +59,8 @@ async fn refusals_keep_their_class_their_words_and_their_retry_after() {
         "test" => {
             Answer::Json(422, status(422, "Invalid", "the server rejected our request due to an error in our request"))
         }
+        "patient" => Answer::Text(503, "away until tomorrow", vec![("retry-after", "86400")]),
+        "senseless" => Answer::Text(503, "away for ever", vec![("retry-after", "18446744073709551615")]),
         "busy" => Answer::Text(429, "Too many requests, please try again later.", vec![("retry-after", "7")]),
         "slow" => Answer::Json(
             503,
@@ -73,6 +75,8 @@ async fn refusals_keep_their_class_their_words_and_their_retry_after() {
         ("test", ApiErrorKind::PreconditionFailed, None),
         ("busy", ApiErrorKind::TooManyRequests, Some(Duration::from_secs(7))),
         ("slow", ApiErrorKind::ServerError, Some(Duration::from_secs(3))),
+        ("patient", ApiErrorKind::ServerError, Some(Duration::from_secs(300))),
+        ("senseless", ApiErrorKind::ServerError, Some(Duration::from_secs(300))),
         ("no", ApiErrorKind::Forbidden, None),
         ("gone", ApiErrorKind::NotFound, None),
     ] {
@@ -87,7 +91,7 @@ async fn refusals_keep_their_class_their_words_and_their_retry_after() {
             _ => {}
         }
     }
-    assert_eq!(server.seen().len(), 5, "nothing retries by itself");
+    assert_eq!(server.seen().len(), 7, "nothing retries by itself");
     assert!(meter.render().contains("resource=\"persistentvolumes\",outcome=\"precondition_failed\"} 1"));
 }
 
