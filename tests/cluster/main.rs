@@ -71,6 +71,7 @@ mod scenarios {
     pub(crate) mod provision_failures;
     pub(crate) mod provision_leaks;
     pub(crate) mod provision_nodes;
+    pub(crate) mod provision_nodes_gone;
     pub(crate) mod provision_nodes_room;
     pub(crate) mod provision_secrets;
     pub(crate) mod provision_sources;

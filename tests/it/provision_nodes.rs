@@ -1,5 +1,6 @@
 //! A daemon and a driver on each node, which provisions what is on that node (spec 2.14): who makes a claim's volume, who deletes
-//! it, and who takes over from a node that is gone. Who tells of the room that is left: [`super::provision_nodes_room`].
+//! it. What becomes of the claims of a node that is gone: [`super::provision_nodes_gone`]. Who tells of the room that is left:
+//! [`super::provision_nodes_room`].
 //!
 //! Each node has a backend of its own, so that what the others' drivers were asked is seen apart: nothing, where a claim was not
 //! theirs.
@@ -11,10 +12,9 @@ use csi_control_plane::process::{Clock, Dial};
 use csi_control_plane::sandbox::driver::{
     Action, Call, Driver, Fault, Listen, Method, Node as DriverNode, Profile, Server,
 };
-use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt as _;
-use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::Code;
@@ -70,13 +70,13 @@ impl Local {
     }
 
     /// The calls that make and delete volumes.
-    fn changes(&self) -> Vec<Call> {
+    pub(crate) fn changes(&self) -> Vec<Call> {
         let changing = |call: &Call| [Method::CreateVolume, Method::DeleteVolume].contains(&call.method);
         self.driver.calls().into_iter().filter(changing).collect()
     }
 
     /// Asserts that its driver was never asked for a volume, nor to take one away.
-    fn assert_left_alone(&self) {
+    pub(crate) fn assert_left_alone(&self) {
         assert_eq!(crate::world::brief(&self.changes()), Vec::<String>::new(), "{}", self.node);
     }
 
@@ -93,7 +93,7 @@ impl Local {
 
 impl World {
     /// A world whose nodes each have a driver: the world's own is on none of them.
-    async fn of_nodes() -> Self {
+    pub(crate) async fn of_nodes() -> Self {
         let world = Self::supplied(|_| {}).await;
         // A volume that is on its node already is not attached; without this, the cluster would wait for it to be, for minutes.
         let spec = json!({ "attachRequired": false });
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Waits until a claim is bound to a volume that is on this node and says so.
-    async fn on_node(&self, claim: &str, local: &Local) -> PersistentVolume {
+    pub(crate) async fn on_node(&self, claim: &str, local: &Local) -> PersistentVolume {
         let volume = self.supplied_with(claim).await;
         assert!(local.is_home_of(&volume), "{claim} is not on {}", local.node);
         let affinity = serde_json::to_value(volume.spec.as_ref().unwrap().node_affinity.as_ref().unwrap()).unwrap();
@@ -243,42 +243,6 @@ async fn s0_a_claim_that_names_its_class_by_the_old_annotation_is_provisioned() 
         "spec": { "storageClassName": null } });
     let claim = world.claim("claim", "", old).await;
     world.on_node(&claim, &local).await;
-}
-
-#[tokio::test]
-async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not() {
-    for is_gone in [true, false] {
-        let world = World::of_nodes().await;
-        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
-        let daemon = lost.daemon(&world, json!({})).await;
-        // It has taken the claim, and its driver has begun the volume: nobody knows how far.
-        lost.driver.inject(unanswered());
-        let class = world.class("class", json!({})).await;
-        let claim = world.claim("claim", &class, json!({})).await;
-        lost.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
-        daemon.kill();
-        if is_gone {
-            world.all::<Node>().delete(&lost.node, &DeleteParams::default()).await.unwrap();
-        }
-        let successor = other.daemon(&world, json!({})).await;
-        if is_gone {
-            world.on_node(&claim, &other).await;
-            continue;
-        }
-        // A daemon that is away comes back: the others look whether its node is there, and leave the claim to it.
-        let looked = |metrics: &str| {
-            figure(metrics, "csi_control_plane_api_requests_total", &["verb=\"get\"", "resource=\"nodes\"", "\"ok\""])
-                .is_some_and(|looks| looks > 1.0)
-        };
-        world.metrics_until(&successor, "it looks twice for the node", looked).await;
-        assert_eq!(world.claim_now(&claim).await.annotations()[SELECTED_NODE], lost.node);
-        lost.driver.clear_faults();
-        let _back = lost.daemon(&world, json!({})).await;
-        world.on_node(&claim, &lost).await;
-        other.assert_left_alone();
-        let created = lost.driver.state().volumes().len();
-        assert_eq!(created, 1, "what had been begun was resumed");
-    }
 }
 
 #[tokio::test]

@@ -156,7 +156,10 @@ const ROWS: &[(u32, &str, Proof)] = &[
     (
         22,
         "no pod is stuck because its node was deleted",
-        Tests(&["r8_r22_s0_a_claim_for_a_node_that_is_gone_is_given_back_to_the_scheduler"]),
+        Tests(&[
+            "r8_r22_s0_a_claim_for_a_node_that_is_gone_is_given_back_to_the_scheduler",
+            "r22_a_claim_that_waits_for_a_pod_goes_back_to_the_scheduler_where_its_node_is_gone",
+        ]),
     ),
     (23, "modes are compared by value", Tests(&["rows_23_and_52_modes_are_compared_by_value_and_unset_is_filesystem"])),
     (
@@ -263,7 +266,7 @@ const ROWS: &[(u32, &str, Proof)] = &[
         38,
         "a claim is taken over from a node that is gone",
         Tests(&[
-            "r38_a_claim_whose_node_is_gone_is_taken_over",
+            "r38_a_claim_whose_node_is_gone_is_freed_of_it_whatever_its_class",
             "r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not",
         ]),
     ),

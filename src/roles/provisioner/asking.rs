@@ -5,25 +5,23 @@ use std::time::Duration;
 
 use tracing::{debug, error, warn};
 
-use crate::cluster::{ApiErrorKind, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
+use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
-use crate::proto::GetCapacityRequest;
 use crate::roles::attempt::Failure as _;
 use crate::telemetry::TraceContext;
 
 use super::claim::Claim;
-use super::competition::{Holder, has_room};
 use super::decide::Place;
 use super::desk::Awaited;
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
-use super::perform::{read, save_intent, take_claim};
+use super::perform::{read, save_intent};
 use super::progress::{Made, Phase};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
 use super::request::{ProvisionRules, RequestInput, build};
 use super::state::{self, State};
-use super::topology::{Requirement, Term, TopologyInput, plan_requirement};
+use super::topology::{Requirement, TopologyInput, plan_requirement};
 use super::volume::{check_response, persistent_volume};
 
 /// An attempt that takes longer is worth an Event that says that it is under way.
@@ -363,57 +361,5 @@ impl Attempt<'_> {
         self.tell_resumed("saved");
         self.progress.phase = Phase::Saved;
         self.note();
-    }
-
-    /// Asks this node's driver whether it has room for the claim. One that can't say is not kept from trying.
-    pub(super) async fn ask_capacity(&mut self) -> Result<(), Stop> {
-        let Some(request) = self.progress.request.clone() else { return Ok(()) };
-        let desk = self.desk;
-        let client = desk.driver.use_now()?;
-        let places = request.requirement.as_ref().map_or(&[][..], |requirement| &requirement.requisite);
-        let places: Vec<Option<&Term>> = if places.is_empty() { vec![None] } else { places.iter().map(Some).collect() };
-        let mut answers = Vec::new();
-        for place in places {
-            let asked = GetCapacityRequest {
-                volume_capabilities: request.capabilities.clone(),
-                parameters: request.parameters.clone().into_iter().collect(),
-                accessible_topology: place.map(Term::to_proto),
-            };
-            match desk.term.until_lost(client.get_capacity(asked)).await? {
-                Ok(answer) => answers.push(answer),
-                Err(error) => {
-                    warn!(error = %error, "cannot see how much room there is: trying without");
-                    self.fits = Some(true);
-                    return Ok(());
-                }
-            }
-        }
-        let fits = has_room(&answers, request.required_bytes);
-        self.fits = Some(fits);
-        if !fits {
-            return Err(Stop::Later(desk.locality.no_room(&self.progress.claim.key.uid, desk.clock.now())));
-        }
-        Ok(())
-    }
-
-    /// Asks the API whether the node that was selected for the claim still exists.
-    pub(super) async fn ask_for_holder(&mut self, node: &str) -> Result<(), Stop> {
-        let api = self.desk.api.use_now()?;
-        let found: Option<Node> = api.get_opt(&ObjectName::cluster(node)).await.map_err(AttemptError::Take)?;
-        self.holder = Some(if found.is_some() { Holder::There } else { Holder::Gone });
-        Ok(())
-    }
-
-    /// Writes this node's name on the claim. One that another node has taken meanwhile is left to it.
-    pub(super) async fn take(&mut self, now: &Now) -> Result<(), Stop> {
-        let taken = take_claim(self.desk, &now.claim).await;
-        // Where the room was looked for is not where the volume is to be, once our node is selected.
-        (self.progress.request, self.progress.written) = (None, None);
-        if let Err(Stop::Failed(error)) = &taken
-            && error.is_stale()
-        {
-            self.desk.locality.lost(&now.claim.key.uid);
-        }
-        self.refresh_after(taken, now).await
     }
 }

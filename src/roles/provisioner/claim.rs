@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crate::cluster::{ObjectName, PersistentVolumeClaim, names};
 
+use super::intent::Intent;
+
 /// What a claim's work is known by. The uid comes with it: a namesake is other work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimKey {
@@ -77,6 +79,13 @@ impl Claim {
             intent: metadata.annotation(names::ANNOTATION_PROVISIONING).map(str::to_owned),
             object,
         }
+    }
+
+    /// The node whose daemon has the claim, where each node has one: the selected one, and of a claim that has lost it while
+    /// an answer was outstanding, the one that was written down when the driver was asked.
+    pub fn holder(&self) -> Option<String> {
+        let asked = || Intent::parse(self.intent.as_deref().filter(|_| self.guarded)?).ok()?.node;
+        self.selected_node.clone().or_else(asked)
     }
 }
 

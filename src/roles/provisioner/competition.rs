@@ -1,13 +1,16 @@
 //! Who makes a claim's volume where each node's instance makes its own (spec 2.14). Pure: the caller tells the time.
 //!
 //! ```text
-//! selected node is ours ────────────────────────────────────────────> Mine
-//! another's ─> Other (look again later, if its class binds at once) ─> AskForHolder ─> still there: Other
-//!                                                                                  └─> gone: as if nobody was selected
+//! selected node is ours ──> Mine
+//! another's ──────────────> Other (look again later) ──> AskForHolder ──> still there: Other
+//!                                                                     └─> gone: Free, and then it is nobody's
 //! nobody's, binds at once, within our reach ─> Compete(delay) ─> Claim ─> room?  yes: select our node, if still nobody's
 //!                                                                 ^        no ──> Compete(poll interval)
 //!                                                                 └── a write that lost ── Compete(longer delay)
 //! ```
+//!
+//! A node that is gone is taken off its claim by whichever daemon sees it first, whatever the class: the scheduler looks at no
+//! other node than the one that is written there. The condition that it still is lets only one of them through.
 //!
 //! Nobody sleeps: a verdict that waits says for how long, and the queue does the waiting. (The Go sidecar's workers
 //! sleep through the delay, its claims give up for ever where there was no room once, and those of a dead node are
@@ -61,13 +64,15 @@ pub enum Holder {
 pub enum Verdict {
     /// Make the volume.
     Mine,
-    /// It is another instance's; look again after a while if it says so, because that instance may be no more.
+    /// It is another instance's; look again after a while, because that instance may be no more.
     Other {
         /// After this.
-        look_again: Option<Duration>,
+        look_again: Duration,
     },
     /// Ask the API whether the selected node exists, and decide again with the answer.
     AskForHolder,
+    /// The selected node is gone: take it off the claim, on the condition that it is still written there.
+    Free,
     /// Wait this long, then decide again.
     Compete {
         /// This long.
@@ -87,7 +92,7 @@ pub struct Races(BTreeMap<String, Race>);
 struct Race {
     /// Races lost so far.
     lost: u32,
-    /// Who was selected when the wait began.
+    /// Who was selected when the wait began. `None`: nobody, and it is a race.
     against: Option<String>,
     /// When the wait is over. `None`: it has not begun.
     due: Option<Duration>,
@@ -102,12 +107,8 @@ impl Races {
                 self.forget(uid);
                 Verdict::Mine
             }
-            Some(_) if !may_compete => {
-                self.forget(uid);
-                Verdict::Other { look_again: None }
-            }
             Some(node) => self.watch(uid, node, sight.holder, manners, now, jitter),
-            None if may_compete => self.run(uid, None, manners, now, jitter),
+            None if may_compete => self.run(uid, manners, now, jitter),
             None => {
                 self.forget(uid);
                 Verdict::Ignore
@@ -125,9 +126,6 @@ impl Races {
         now: Duration,
         jitter: f64,
     ) -> Verdict {
-        if holder == Some(Holder::Gone) {
-            return self.run(uid, Some(node), manners, now, jitter);
-        }
         let race = self.0.entry(uid.to_owned()).or_default();
         let begins = race.against.as_deref() != Some(node) || holder == Some(Holder::There) || race.due.is_none();
         if begins {
@@ -136,17 +134,18 @@ impl Races {
             *race = Race { lost: 0, against: Some(node.to_owned()), due: Some(now + grace) };
         }
         match race.due {
-            Some(due) if due > now => Verdict::Other { look_again: Some(due.saturating_sub(now)) },
+            // What was waited is kept: a write that fails is tried again at once.
+            _ if holder == Some(Holder::Gone) => Verdict::Free,
+            Some(due) if due > now => Verdict::Other { look_again: due.saturating_sub(now) },
             _ => Verdict::AskForHolder,
         }
     }
 
     /// Nobody's: a delay, then our turn.
-    fn run(&mut self, uid: &str, gone: Option<&str>, manners: &Manners, now: Duration, jitter: f64) -> Verdict {
+    fn run(&mut self, uid: &str, manners: &Manners, now: Duration, jitter: f64) -> Verdict {
         let race = self.0.entry(uid.to_owned()).or_default();
-        // Having waited for a node that turned out to be gone counts: nobody else will make the volume.
-        if race.against.as_deref() != gone {
-            *race = Race { against: gone.map(str::to_owned), ..Race::default() };
+        if race.against.is_some() {
+            *race = Race::default();
         }
         let due = *race.due.get_or_insert_with(|| now + delay(race.lost, manners, jitter));
         if due > now { Verdict::Compete { delay: due.saturating_sub(now) } } else { Verdict::Claim }
@@ -237,8 +236,6 @@ mod tests {
         for (sight, expected) in [
             (Sight { selected: Some("n1"), ..FREE }, Verdict::Mine),
             (Sight { selected: Some("n1"), immediate: false, competes: false, ..FREE }, Verdict::Mine),
-            (Sight { selected: Some("n2"), immediate: false, ..FREE }, Verdict::Other { look_again: None }),
-            (Sight { selected: Some("n2"), competes: false, ..FREE }, Verdict::Other { look_again: None }),
             (Sight { immediate: false, ..FREE }, Verdict::Ignore),
             (Sight { competes: false, ..FREE }, Verdict::Ignore),
             (Sight { in_reach: false, ..FREE }, Verdict::Ignore),
@@ -283,21 +280,42 @@ mod tests {
         assert_eq!(at(&mut races, &FREE, 55), Verdict::Claim);
     }
 
+    fn other(look_again: u64) -> Verdict {
+        Verdict::Other { look_again: seconds(look_again) }
+    }
+
     #[test]
-    fn r38_a_claim_whose_node_is_gone_is_taken_over() {
-        let mut races = Races::default();
+    fn r38_a_claim_whose_node_is_gone_is_freed_of_it_whatever_its_class() {
         let held = Sight { selected: Some("n2"), ..FREE };
-        assert_eq!(at(&mut races, &held, 0), Verdict::Other { look_again: Some(seconds(90)) });
-        assert_eq!(at(&mut races, &held, 60), Verdict::Other { look_again: Some(seconds(30)) });
-        assert_eq!(at(&mut races, &held, 90), Verdict::AskForHolder);
-        let there = Sight { holder: Some(Holder::There), ..held };
-        assert_eq!(at(&mut races, &there, 90), Verdict::Other { look_again: Some(seconds(90)) }, "all is well");
-        assert_eq!(at(&mut races, &held, 180), Verdict::AskForHolder);
-        let gone = Sight { holder: Some(Holder::Gone), ..held };
-        assert_eq!(at(&mut races, &gone, 180), Verdict::Claim, "all that waited is counted");
-        let another = Sight { selected: Some("n3"), ..FREE };
-        assert_eq!(at(&mut races, &another, 181), Verdict::Other { look_again: Some(seconds(90)) }, "n3 was quicker");
-        assert_eq!(at(&mut races, &FREE, 182), compete(10), "and gave it back");
+        for held in [
+            held,
+            Sight { immediate: false, ..held },
+            Sight { competes: false, ..held },
+            Sight { in_reach: false, ..held },
+        ] {
+            let mut races = Races::default();
+            assert_eq!(at(&mut races, &held, 0), other(90), "{held:?}");
+            assert_eq!(at(&mut races, &held, 60), other(30));
+            assert_eq!(at(&mut races, &held, 90), Verdict::AskForHolder);
+            let there = Sight { holder: Some(Holder::There), ..held };
+            assert_eq!(at(&mut races, &there, 90), other(90), "all is well");
+            assert_eq!(at(&mut races, &held, 180), Verdict::AskForHolder);
+            let gone = Sight { holder: Some(Holder::Gone), ..held };
+            assert_eq!(at(&mut races, &gone, 180), Verdict::Free);
+            assert_eq!(at(&mut races, &held, 181), Verdict::AskForHolder, "the write failed: no other wait of so long");
+            let another = Sight { selected: Some("n3"), ..held };
+            assert_eq!(at(&mut races, &another, 182), other(90), "n3 was quicker");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_was_freed_of_its_node_is_raced_for_like_any_other() {
+        let mut races = Races::default();
+        assert_eq!(at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 0), other(90));
+        assert_eq!(at(&mut races, &FREE, 89), compete(10));
+        assert_eq!(at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 90), other(90));
+        assert_eq!(at(&mut races, &Sight { immediate: false, ..FREE }, 91), Verdict::Ignore);
+        assert!(races.is_empty(), "its node is the scheduler's to choose");
     }
 
     #[test]

@@ -11,6 +11,9 @@
 //! only after a volume object exists, or after the driver has said for good that nothing does, or, unasked, by whoever has just
 //! put it there. What is asked while an answer is outstanding is the same, byte by byte, whatever the claim says by then.
 //!
+//! One thing ends the second rule: where each node has a driver of its own, a node that is gone has taken its driver along, and
+//! with it all that the driver was asked. Nobody else's driver can answer for it ([`Step::FreeClaim`]).
+//!
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
 
@@ -110,6 +113,8 @@ pub enum Site {
     },
     /// Another node's, which may be no more.
     Held,
+    /// Of a node that is no more.
+    Abandoned,
     /// Nobody's yet: ours if we are the first to take it, and not before this long from now.
     Free {
         /// The rest of the wait.
@@ -172,6 +177,10 @@ pub enum Step {
     AskCapacity,
     /// Write this node's name on the claim.
     TakeClaim,
+    /// Take off the claim what a node that is gone has left there: its name, and the mark with what it has asked.
+    FreeClaim,
+    /// What another node's daemon had begun has ended: nothing of it is known here any more. No request.
+    LetGo,
     /// Find out about the content source.
     Source(SourceStep),
     /// Read the class of attributes.
@@ -209,14 +218,9 @@ pub fn next_step(view: &View<'_>) -> Step {
         Phase::Rejected(_) if owes_word(view) => Step::SaveIntent,
         Phase::Rejected(volume_id) => secret_then(view, Step::DeleteCreated(volume_id.clone())),
         Phase::Ended { reschedule, marked } => given_back(view, *reschedule, *marked).unwrap_or(Step::Conclude),
+        Phase::Outstanding | Phase::Saved if progress.resumed && view.site != Site::Here => begun_elsewhere(view),
         Phase::Saved => owed(view).unwrap_or(Step::Settled),
         Phase::Idle | Phase::Marked => unasked_step(view),
-        // Begun by another node's daemon, or by our own before it was restarted.
-        Phase::Outstanding if progress.resumed && view.site != Site::Here => match (turn(view), view.site) {
-            (Some(step), _) => step,
-            // The node that began it is no more: whoever takes the claim resumes it.
-            (None, _) => Step::TakeClaim,
-        },
         Phase::Outstanding if *view.volume == Place::Ours => owed(view).unwrap_or(Step::Settled),
         Phase::Outstanding if !progress.confirmed => Step::ConfirmVolume,
         Phase::Outstanding => match view.volume {
@@ -238,6 +242,24 @@ fn is_anothers_mark(view: &View<'_>, phase: &Phase) -> bool {
         _ => true,
     };
     view.present && view.claim.guarded && !is_ours
+}
+
+/// Begun by another node's daemon, which goes on with it as long as there is that node.
+fn begun_elsewhere(view: &View<'_>) -> Step {
+    if !view.present {
+        return Step::Ignore(Ignored::Gone);
+    }
+    if !view.claim.guarded {
+        return Step::LetGo;
+    }
+    match turn(view) {
+        Some(step @ (Step::WaitTurn(_) | Step::AskForHolder(_))) => step,
+        // All that is left is the mark, and nobody else will take it off.
+        _ if view.progress.phase == Phase::Saved => Step::Release { reschedule: false },
+        Some(step) => step,
+        // Nothing on it tells who began it: whoever takes the claim goes on with it.
+        None => Step::TakeClaim,
+    }
 }
 
 /// The driver was not asked, or nothing came of it: only a claim that wants a volume gets further.
@@ -271,7 +293,8 @@ fn turn(view: &View<'_>) -> Option<Step> {
         Site::Here => None,
         Site::Elsewhere { look_again: Some(wait) } => Some(Step::WaitTurn(wait)),
         Site::Elsewhere { look_again: None } => Some(Step::Ignore(Ignored::Elsewhere)),
-        Site::Held => Some(Step::AskForHolder(view.claim.selected_node.clone().unwrap_or_default())),
+        Site::Held => Some(Step::AskForHolder(view.claim.holder().unwrap_or_default())),
+        Site::Abandoned => Some(Step::FreeClaim),
         Site::Free { wait, .. } => (!wait.is_zero()).then_some(Step::WaitTurn(wait)),
     }
 }

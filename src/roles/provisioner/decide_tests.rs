@@ -377,28 +377,6 @@ fn a_mark_that_we_did_not_put_there_is_resumed_and_never_just_taken_off() {
 }
 
 #[test]
-fn a_claim_of_no_node_is_taken_after_its_turn_and_only_where_there_is_room() {
-    let free = |wait, has_room| Site::Free { wait: Duration::from_secs(wait), has_room };
-    let at = |site| World::fresh().planned().with(|w| w.site = site).next();
-    assert_eq!(at(free(5, false)), Step::WaitTurn(Duration::from_secs(5)));
-    assert_eq!(at(free(0, false)), Step::AskCapacity);
-    assert_eq!(at(free(0, true)), Step::TakeClaim);
-    assert_eq!(at(Site::Elsewhere { look_again: None }), Step::Ignore(Ignored::Elsewhere));
-    let later = Duration::from_secs(9);
-    assert_eq!(at(Site::Elsewhere { look_again: Some(later) }), Step::WaitTurn(later));
-}
-
-#[test]
-fn what_another_node_has_begun_is_left_to_it_and_taken_over_only_from_a_node_that_is_gone() {
-    let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-2" } } });
-    let at = |site| World::of(claim(both(marked(), on_node.clone()))).with(|w| w.site = site).next();
-    assert_eq!(at(Site::Elsewhere { look_again: None }), Step::Ignore(Ignored::Elsewhere));
-    assert_eq!(at(Site::Held), Step::AskForHolder("node-2".into()));
-    assert_eq!(at(Site::Free { wait: Duration::ZERO, has_room: false }), Step::TakeClaim);
-    assert_eq!(at(Site::Here), Step::ConfirmVolume);
-}
-
-#[test]
 fn what_the_driver_has_answered_is_recorded_although_the_term_ends() {
     let answered = |phase: Phase| World::fresh().planned().in_phase(phase).progress.has_answer();
     for phase in [created(false), Phase::Ended { reschedule: false, marked: true }, Phase::Saved] {
@@ -409,3 +387,6 @@ fn what_the_driver_has_answered_is_recorded_although_the_term_ends() {
         assert!(!answered(phase.clone()), "{phase:?}: nothing is begun any more");
     }
 }
+
+#[path = "decide_node_tests.rs"]
+mod nodes;

@@ -48,6 +48,7 @@ mod serve;
 pub mod site;
 pub mod source;
 pub mod state;
+mod taking;
 pub mod topology;
 pub mod volume;
 

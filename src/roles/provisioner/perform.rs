@@ -58,14 +58,31 @@ pub(super) async fn release(desk: &Desk, claim: &Claim, reschedule: bool) -> Res
 pub(super) async fn take_claim(desk: &Desk, claim: &Claim) -> Result<(), Stop> {
     let Some(node) = desk.locality.node() else { return Ok(()) };
     let annotations = BTreeMap::from([(names::ANNOTATION_SELECTED_NODE.to_owned(), node.to_owned())]);
-    let path = format!("/metadata/annotations/{}", names::ANNOTATION_SELECTED_NODE.replace('/', "~1"));
     let mut require = vec![patch::test("/spec/volumeName", &Value::Null)];
-    // The node that is written there now is gone, or there is none: whatever it is, it must still be that.
-    if let Some(held) = claim.object.metadata.annotations.as_ref() {
-        require.push(patch::test(&path, &json!(held.get(names::ANNOTATION_SELECTED_NODE))));
-    }
+    require.extend(same_node(claim));
     let change = MetaChange { set_annotations: &annotations, require, ..MetaChange::default() };
     patch_claim(desk, claim, &change, AttemptError::Take).await
+}
+
+/// Takes off the claim what a node that is gone has left there: its mark with what it has asked, and its name, so that another
+/// node can have the claim. Each daemon may try, and one of them succeeds: a claim that is another node's by then, or whose mark
+/// says anything else, stays as it is.
+pub(super) async fn free_claim(desk: &Desk, claim: &Claim) -> Result<(), Stop> {
+    let all = [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
+    let change = MetaChange {
+        remove_finalizers: &[&desk.rules.mark],
+        remove_annotations: if claim.volume_name.is_none() { &all } else { &all[..1] },
+        require: same_node(claim).into_iter().collect(),
+        ..MetaChange::default()
+    };
+    patch_claim(desk, claim, &change, AttemptError::Free).await
+}
+
+/// The condition that the node that is written on the claim, or that there is none, is as we have seen it.
+fn same_node(claim: &Claim) -> Option<Value> {
+    let path = format!("/metadata/annotations/{}", names::ANNOTATION_SELECTED_NODE.replace('/', "~1"));
+    let held = claim.object.metadata.annotations.as_ref()?;
+    Some(patch::test(&path, &json!(held.get(names::ANNOTATION_SELECTED_NODE))))
 }
 
 async fn patch_claim(

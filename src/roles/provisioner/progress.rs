@@ -161,10 +161,16 @@ impl Progress {
     /// The claim carries a mark that is not ours: whoever put it there may have asked the driver, and nothing of what we
     /// know holds for that.
     pub fn resume(&mut self) {
-        self.phase = Phase::Outstanding;
+        self.let_go();
+        (self.phase, self.resumed) = (Phase::Outstanding, true);
+    }
+
+    /// What another node's daemon had begun is over.
+    pub fn let_go(&mut self) {
+        self.phase = Phase::Idle;
         (self.request, self.written, self.node) = (None, None, None);
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
-        (self.confirmed, self.resumed) = (false, true);
+        (self.confirmed, self.resumed) = (false, false);
     }
 
     /// Whether a volume may exist at the driver that only this entry, or the claim's mark, tells of.

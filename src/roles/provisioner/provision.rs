@@ -15,7 +15,6 @@ use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _, hold};
 
 use super::claim::{Claim, ClaimKey};
-use super::competition::Holder;
 use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, is_unwanted, next_step};
 use super::desk::{Awaited, Desk};
 use super::haste::OnItsWay;
@@ -25,6 +24,7 @@ use super::perform;
 use super::progress::{Phase, Progress};
 use super::refusal::{AttemptError, Refusal};
 use super::request::{NameRule, RequestError, check_capabilities};
+use super::site::Asked;
 use super::source::{ContentSource, Source, SourceError, Wanted, normalise};
 use super::state::State;
 use super::topology::Term;
@@ -49,10 +49,8 @@ pub(super) struct Attempt<'a> {
     pub(super) secrets: Option<HashMap<String, String>>,
     /// What the API itself said of the volume's name.
     pub(super) seen: Option<PersistentVolume>,
-    /// Whether this node has room for the claim.
-    pub(super) fits: Option<bool>,
-    /// Whether the node that was selected for it exists.
-    pub(super) holder: Option<Holder>,
+    /// What was asked about whose claim it is.
+    pub(super) asked: Asked,
     /// Where the volume that was made can be reached.
     pub(super) affinity: Option<Vec<Term>>,
     pub(super) operation: Option<OperationGuard>,
@@ -101,8 +99,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
         attributes_class: None,
         secrets: None,
         seen: None,
-        fits: None,
-        holder: None,
+        asked: Asked::default(),
         affinity: None,
         operation: None,
         failure: None,
@@ -212,7 +209,7 @@ impl Attempt<'_> {
             origin => origin,
         };
         let site = match class.as_deref() {
-            Some(class) => desk.locality.site(desk, &claim, class, self.holder, self.fits),
+            Some(class) => desk.locality.site(desk, &claim, class, &self.asked),
             None => Site::Here,
         };
         Now { claim, present, class, source, origin, place, site }
@@ -310,8 +307,13 @@ impl Attempt<'_> {
             }
             Step::WaitTurn(wait) => Err(Stop::Later(wait)),
             Step::AskCapacity => self.ask_capacity().await,
-            Step::AskForHolder(node) => self.ask_for_holder(&node).await,
+            Step::AskForHolder(node) => self.ask_for_holder(node).await,
             Step::TakeClaim => self.take(now).await,
+            Step::FreeClaim => self.free(now).await,
+            Step::LetGo => {
+                self.let_go();
+                Ok(())
+            }
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now).await,
             Step::GetAttributesClass(name) => {
@@ -402,6 +404,11 @@ impl Attempt<'_> {
     /// Whether the claim still wants what was refused: what only an old view shows is not worth telling.
     pub(super) fn is_wanted(&mut self) -> bool {
         let now = self.look();
+        // What another node's daemon works on is that one's to tell: else every node would.
+        let is_anothers = self.desk.locality.is_anothers(&now.claim);
+        if is_anothers && (self.progress.is_unasked() || self.progress.resumed) {
+            return false;
+        }
         ignored(&self.view(&now)).is_none() || self.progress.is_begun()
     }
 }

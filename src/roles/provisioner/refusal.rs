@@ -115,6 +115,12 @@ pub enum AttemptError {
     /// The claim could not be taken for this node.
     #[error("cannot take the claim for this node")]
     Take(#[source] ApiError),
+    /// Nobody could say whether the claim's node still exists.
+    #[error("cannot see whether the node that the claim is for still exists")]
+    Holder(#[source] ApiError),
+    /// What a node that is gone has left on the claim could not be taken off.
+    #[error("cannot take off the claim what a node that is gone has left there")]
+    Free(#[source] ApiError),
     /// The volume exists, but no volume object tells of it.
     #[error("the volume is created, but its persistentvolume could not be stored")]
     Save(#[source] ApiError),
@@ -203,7 +209,7 @@ impl AttemptError {
     pub fn is_stale(&self) -> bool {
         let is_stale =
             |kind: ApiErrorKind| kind.is_stale() || matches!(kind, ApiErrorKind::Forbidden | ApiErrorKind::NotFound);
-        matches!(self, Self::SaveIntent(_) | Self::Release(_) | Self::Take(_))
+        matches!(self, Self::SaveIntent(_) | Self::Release(_) | Self::Take(_) | Self::Free(_))
             && self.api().map(ApiError::kind).is_some_and(is_stale)
     }
 
@@ -227,6 +233,8 @@ impl Failure for AttemptError {
             | Self::Secret(error)
             | Self::SaveIntent(error)
             | Self::Take(error)
+            | Self::Holder(error)
+            | Self::Free(error)
             | Self::Save(error)
             | Self::Release(error)
             | Self::Refresh(error) => Some(error),

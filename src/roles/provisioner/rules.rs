@@ -35,8 +35,8 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
             "see whether a source may be used from another namespace",
         ));
     }
-    if section.node_deployment.enabled && section.node_deployment.immediate_binding {
-        rules.push(Rule::cluster("", "nodes", &["get"], "see whether the node that took a claim still exists"));
+    if section.node_deployment.enabled {
+        rules.push(Rule::cluster("", "nodes", &["get"], "see whether the node that a claim is for still exists"));
     }
     if section.events != EventsChoice::None {
         rules.push(EventRecorder::rule());

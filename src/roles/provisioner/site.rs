@@ -15,7 +15,6 @@ use super::competition::{Holder, Manners, Races, Sight, Verdict, is_within_reach
 use super::config::ProvisionerSection;
 use super::decide::{Site, waits_for_consumer};
 use super::desk::Desk;
-use super::intent::Intent;
 use super::topology::{Cluster, DriverOnNode, LocalNode, Term, TopologyInput, plan_requirement};
 
 /// Which claims and volumes are for this daemon.
@@ -25,6 +24,15 @@ pub enum Locality {
     Cluster,
     /// Those of one node, which has a daemon of its own.
     Node(Box<Home>),
+}
+
+/// What one attempt has asked about whose claim it is.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Whether the API has the node of this name, for which the claim was.
+    pub holder: Option<(String, Holder)>,
+    /// Whether our driver has room.
+    pub fits: Option<bool>,
 }
 
 /// The node that a daemon works for.
@@ -86,37 +94,27 @@ impl Home {
             .is_ok()
     }
 
-    fn site(
-        &self,
-        desk: &Desk,
-        claim: &Claim,
-        class: &StorageClass,
-        holder: Option<Holder>,
-        fits: Option<bool>,
-    ) -> Site {
-        // A claim that lost its node while an answer was outstanding stays with whoever has asked.
-        let asked = || {
-            let text = claim.intent.as_deref().filter(|_| claim.guarded)?;
-            Intent::parse(text).ok()?.node
-        };
-        let selected = claim.selected_node.clone().or_else(asked);
+    fn site(&self, desk: &Desk, claim: &Claim, class: &StorageClass, asked: &Asked) -> Site {
+        let selected = claim.holder();
+        let holder = asked.holder.as_ref().filter(|(node, _)| Some(node) == selected.as_ref());
         let sight = Sight {
             own: &self.node.name,
             selected: selected.as_deref(),
             immediate: !waits_for_consumer(class),
             competes: self.competes,
             in_reach: self.is_in_reach(desk, claim, class),
-            holder,
+            holder: holder.map(|(_, found)| *found),
         };
         let now = self.since(desk.clock.now());
         let verdict = self.races().verdict(&claim.key.uid, &sight, &self.manners, now, self.entropy.fraction());
         match verdict {
             Verdict::Mine => Site::Here,
-            Verdict::Other { look_again } => Site::Elsewhere { look_again },
+            Verdict::Other { look_again } => Site::Elsewhere { look_again: Some(look_again) },
             Verdict::Ignore => Site::Elsewhere { look_again: None },
             Verdict::AskForHolder => Site::Held,
+            Verdict::Free => Site::Abandoned,
             Verdict::Compete { delay } => Site::Free { wait: delay, has_room: false },
-            Verdict::Claim => Site::Free { wait: Duration::ZERO, has_room: fits == Some(true) },
+            Verdict::Claim => Site::Free { wait: Duration::ZERO, has_room: asked.fits == Some(true) },
         }
     }
 }
@@ -130,19 +128,18 @@ impl Locality {
         }
     }
 
-    /// Whose claim it is. `holder`: whether the selected node exists, if that was asked; `fits`: whether our driver has room.
-    pub fn site(
-        &self,
-        desk: &Desk,
-        claim: &Claim,
-        class: &StorageClass,
-        holder: Option<Holder>,
-        fits: Option<bool>,
-    ) -> Site {
+    /// Whose claim it is.
+    pub fn site(&self, desk: &Desk, claim: &Claim, class: &StorageClass, asked: &Asked) -> Site {
         match self {
             Self::Cluster => Site::Here,
-            Self::Node(home) => home.site(desk, claim, class, holder, fits),
+            Self::Node(home) => home.site(desk, claim, class, asked),
         }
+    }
+
+    /// Whether another node's daemon has the claim.
+    pub fn is_anothers(&self, claim: &Claim) -> bool {
+        let Self::Node(home) = self else { return false };
+        claim.holder().is_some_and(|node| node != home.node.name)
     }
 
     /// There is no room for a claim here: how long to wait until it is looked for again.

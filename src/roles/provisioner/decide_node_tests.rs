@@ -1,0 +1,66 @@
+//! Whose claim it is, where each node has a daemon of its own.
+
+use super::*;
+
+#[test]
+fn a_claim_of_no_node_is_taken_after_its_turn_and_only_where_there_is_room() {
+    let free = |wait, has_room| Site::Free { wait: Duration::from_secs(wait), has_room };
+    let at = |site| World::fresh().planned().with(|w| w.site = site).next();
+    assert_eq!(at(free(5, false)), Step::WaitTurn(Duration::from_secs(5)));
+    assert_eq!(at(free(0, false)), Step::AskCapacity);
+    assert_eq!(at(free(0, true)), Step::TakeClaim);
+    assert_eq!(at(Site::Elsewhere { look_again: None }), Step::Ignore(Ignored::Elsewhere));
+    let later = Duration::from_secs(9);
+    assert_eq!(at(Site::Elsewhere { look_again: Some(later) }), Step::WaitTurn(later));
+}
+
+#[test]
+fn what_another_node_has_begun_is_left_to_it_and_taken_off_the_claim_only_where_the_node_is_gone() {
+    let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-2" } } });
+    let (later, free) = (Duration::from_secs(9), Site::Free { wait: Duration::ZERO, has_room: false });
+    let bound = json!({ "spec": { "volumeName": "pv-9" } });
+    for (what, edit) in [("wanted", json!({})), ("deleted", deleting()), ("bound", bound)] {
+        let world =
+            |site| World::of(claim(both(marked(), both(on_node.clone(), edit.clone())))).with(|w| w.site = site);
+        let at = |site| world(site).next();
+        assert_eq!(at(Site::Elsewhere { look_again: Some(later) }), Step::WaitTurn(later), "{what}");
+        assert_eq!(at(Site::Elsewhere { look_again: None }), Step::Ignore(Ignored::Elsewhere), "{what}");
+        assert_eq!(at(Site::Held), Step::AskForHolder("node-2".into()), "{what}");
+        assert_eq!(at(Site::Abandoned), Step::FreeClaim, "{what}");
+        assert_eq!(at(free), Step::TakeClaim, "{what}");
+        assert_eq!(at(Site::Here), Step::ConfirmVolume, "{what}");
+        let gone = world(Site::Abandoned).with(|w| w.present = false);
+        assert_eq!(gone.next(), Step::Ignore(Ignored::Gone), "{what}: by force");
+    }
+    let unmarked = World::of(claim(marked())).claimed(on_node.clone()).with(|w| w.site = free);
+    assert_eq!(unmarked.next(), Step::LetGo, "whoever had it has ended it");
+    let fresh = World::of(claim(on_node)).with(|w| w.site = Site::Abandoned);
+    assert_eq!(fresh.next(), Step::FreeClaim, "r22: begun or not, the scheduler looks at no other node");
+}
+
+#[test]
+fn a_claim_that_has_lost_its_node_is_still_the_node_s_that_was_written_down() {
+    let intent = json!({ "v": 1, "driver": DRIVER, "class": { "name": "gold", "uid": "1" }, "node": "node-3",
+        "digest": "0" });
+    let written = json!({ "metadata": { "annotations": { names::ANNOTATION_PROVISIONING: intent.to_string() } } });
+    let world = World::of(claim(both(marked(), written.clone()))).with(|w| w.site = Site::Held);
+    assert_eq!(world.next(), Step::AskForHolder("node-3".into()));
+    assert_eq!(claim(written).holder(), None, "without the mark anybody may have written it");
+}
+
+#[test]
+fn the_mark_on_a_claim_with_a_volume_is_taken_off_by_its_own_node_while_there_is_one() {
+    let later = Duration::from_secs(9);
+    let at = |site| {
+        let world = World::of(claim(marked())).with(|w| (w.site, w.volume) = (site, Place::Ours));
+        world.with(|w| w.progress.phase = Phase::Saved).next()
+    };
+    let release = Step::Release { reschedule: false };
+    assert_eq!(at(Site::Here), release);
+    assert_eq!(at(Site::Elsewhere { look_again: Some(later) }), Step::WaitTurn(later), "not by every node at once");
+    assert_eq!(at(Site::Abandoned), release);
+    assert_eq!(at(Site::Elsewhere { look_again: None }), release, "nobody knows whose it is");
+    let released = World::of(claim(marked())).claimed(json!({})).in_phase(Phase::Saved);
+    let released = released.with(|w| (w.site, w.volume) = (Site::Elsewhere { look_again: Some(later) }, Place::Ours));
+    assert_eq!(released.next(), Step::LetGo);
+}

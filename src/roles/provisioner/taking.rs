@@ -1,0 +1,84 @@
+//! What is asked and written before a claim is a node's own, where each node has a daemon: room, other nodes, and whose it is.
+
+use tracing::{info, warn};
+
+use crate::cluster::{Node, ObjectName};
+use crate::proto::GetCapacityRequest;
+
+use super::competition::{Holder, has_room};
+use super::perform::{free_claim, take_claim};
+use super::provision::{Attempt, Now, Stop};
+use super::refusal::AttemptError;
+use super::topology::Term;
+
+impl Attempt<'_> {
+    /// Asks this node's driver whether it has room for the claim. One that can't say is not kept from trying.
+    pub(super) async fn ask_capacity(&mut self) -> Result<(), Stop> {
+        let Some(request) = self.progress.request.clone() else { return Ok(()) };
+        let desk = self.desk;
+        let client = desk.driver.use_now()?;
+        let places = request.requirement.as_ref().map_or(&[][..], |requirement| &requirement.requisite);
+        let places: Vec<Option<&Term>> = if places.is_empty() { vec![None] } else { places.iter().map(Some).collect() };
+        let mut answers = Vec::new();
+        for place in places {
+            let asked = GetCapacityRequest {
+                volume_capabilities: request.capabilities.clone(),
+                parameters: request.parameters.clone().into_iter().collect(),
+                accessible_topology: place.map(Term::to_proto),
+            };
+            match desk.term.until_lost(client.get_capacity(asked)).await? {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    warn!(error = %error, "cannot see how much room there is: trying without");
+                    self.asked.fits = Some(true);
+                    return Ok(());
+                }
+            }
+        }
+        let fits = has_room(&answers, request.required_bytes);
+        self.asked.fits = Some(fits);
+        if !fits {
+            return Err(Stop::Later(desk.locality.no_room(&self.progress.claim.key.uid, desk.clock.now())));
+        }
+        Ok(())
+    }
+
+    /// Asks the API whether the node that has the claim still exists.
+    pub(super) async fn ask_for_holder(&mut self, node: String) -> Result<(), Stop> {
+        let api = self.desk.api.use_now()?;
+        let found: Option<Node> = api.get_opt(&ObjectName::cluster(&node)).await.map_err(AttemptError::Holder)?;
+        self.asked.holder = Some((node, if found.is_some() { Holder::There } else { Holder::Gone }));
+        Ok(())
+    }
+
+    /// Writes this node's name on the claim. One that another node has taken meanwhile is left to it.
+    pub(super) async fn take(&mut self, now: &Now) -> Result<(), Stop> {
+        let taken = take_claim(self.desk, &now.claim).await;
+        // Where the room was looked for is not where the volume is to be, once our node is selected.
+        (self.progress.request, self.progress.written) = (None, None);
+        if let Err(Stop::Failed(error)) = &taken
+            && error.is_stale()
+        {
+            self.desk.locality.lost(&now.claim.key.uid);
+        }
+        self.refresh_after(taken, now).await
+    }
+
+    /// Takes off the claim what a node that is gone has left there.
+    pub(super) async fn free(&mut self, now: &Now) -> Result<(), Stop> {
+        let freed = free_claim(self.desk, &now.claim).await;
+        if freed.is_ok() {
+            let node = now.claim.holder().unwrap_or_default();
+            info!(node, begun = now.claim.guarded, "the claim's node is gone: took it off the claim");
+            self.tell_resumed("abandoned");
+            self.let_go();
+        }
+        self.refresh_after(freed, now).await
+    }
+
+    /// What another node's daemon had begun is over.
+    pub(super) fn let_go(&mut self) {
+        self.progress.let_go();
+        self.note();
+    }
+}

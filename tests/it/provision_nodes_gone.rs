@@ -1,0 +1,153 @@
+//! What becomes of claims whose node is gone, where each node has a daemon and a driver of its own: another node's daemon takes
+//! the lost one off the claim, and what that one's driver was asked is asked of nobody else.
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::driver::{Action, Lie, Method};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use super::provision_nodes::Local;
+use crate::supplier::{create, figure, unanswered};
+use crate::supply::{SELECTED_NODE, ZONE, phase};
+use crate::world::World;
+
+impl World {
+    /// A node's object goes, as when its machine does.
+    async fn lose(&self, local: &Local) {
+        self.all::<Node>().delete(&local.node, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+impl Local {
+    /// Its daemon begins a claim, and is gone before anybody knows how far its driver got.
+    async fn begins_and_dies(&self, world: &World, section: Value) {
+        self.driver.inject(unanswered());
+        let daemon = self.daemon(world, section).await;
+        self.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
+        daemon.kill();
+    }
+}
+
+#[tokio::test]
+async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not() {
+    for is_gone in [true, false] {
+        let world = World::of_nodes().await;
+        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+        let daemon = lost.daemon(&world, json!({})).await;
+        // It has taken the claim, and its driver has begun the volume: nobody knows how far.
+        lost.driver.inject(unanswered());
+        let class = world.class("class", json!({})).await;
+        let claim = world.claim("claim", &class, json!({})).await;
+        lost.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
+        daemon.kill();
+        if is_gone {
+            world.all::<Node>().delete(&lost.node, &DeleteParams::default()).await.unwrap();
+        }
+        let successor = other.daemon(&world, json!({})).await;
+        if is_gone {
+            world.on_node(&claim, &other).await;
+            continue;
+        }
+        // A daemon that is away comes back: the others look whether its node is there, and leave the claim to it.
+        let looked = |metrics: &str| {
+            figure(metrics, "csi_control_plane_api_requests_total", &["verb=\"get\"", "resource=\"nodes\"", "\"ok\""])
+                .is_some_and(|looks| looks > 1.0)
+        };
+        world.metrics_until(&successor, "it looks twice for the node", looked).await;
+        assert_eq!(world.claim_now(&claim).await.annotations()[SELECTED_NODE], lost.node);
+        lost.driver.clear_faults();
+        let _back = lost.daemon(&world, json!({})).await;
+        world.on_node(&claim, &lost).await;
+        other.assert_left_alone();
+        let created = lost.driver.state().volumes().len();
+        assert_eq!(created, 1, "what had been begun was resumed");
+    }
+}
+
+#[tokio::test]
+async fn r22_a_claim_that_waits_for_a_pod_goes_back_to_the_scheduler_where_its_node_is_gone() {
+    for is_begun in [true, false] {
+        let world = World::of_nodes().await;
+        let lost = Local::set(&world, "lost", 10).await;
+        let values = [world.name("lost"), world.name("other")];
+        let allowed = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": values }] }]);
+        let class = world.waiting_class("class", json!({ "allowedTopologies": allowed })).await;
+        let claim = world.claim("claim", &class, json!({})).await;
+        let pod = world.pod("pod", &[&claim], None).await;
+        assert_eq!(world.selected(&claim).await, lost.node);
+        if is_begun {
+            lost.begins_and_dies(&world, json!({})).await;
+        }
+        world.lose(&lost).await;
+        let other = Local::set(&world, "other", 10).await;
+        let _successor = other.daemon(&world, json!({})).await;
+        world.on_node(&claim, &other).await;
+        assert_eq!(world.scheduled(&pod).await, other.node);
+        world.delete_pod(&pod).await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_deleted_ends_although_the_node_that_began_it_is_gone() {
+    for (waits, competes) in [(true, true), (false, true), (false, false)] {
+        let world = World::of_nodes().await;
+        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+        let section = json!({ "nodeDeployment": { "immediateBinding": competes } });
+        let class =
+            if waits { world.waiting_class("class", json!({})).await } else { world.class("class", json!({})).await };
+        let claim = world.claim("claim", &class, json!({})).await;
+        world.select(&claim, Some(&lost.node)).await;
+        lost.begins_and_dies(&world, section.clone()).await;
+        world.delete_claim(&claim).await;
+        world.lose(&lost).await;
+        let _other = other.daemon(&world, section).await;
+        world.claim_gone(&claim).await;
+        other.assert_left_alone();
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_a_node_that_is_gone_is_nobodys_where_immediate_binding_is_off() {
+    let world = World::of_nodes().await;
+    let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+    let section = json!({ "nodeDeployment": { "immediateBinding": false } });
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&lost.node)).await;
+    lost.begins_and_dies(&world, section.clone()).await;
+    world.lose(&lost).await;
+    let _other = other.daemon(&world, section).await;
+    let free = world
+        .claim_until(&claim, "free of its node", |it| {
+            !it.annotations().contains_key(SELECTED_NODE) && !world.is_marked(it)
+        })
+        .await;
+    assert_eq!(phase(&free), "Pending");
+    other.assert_left_alone();
+    world.select(&claim, Some(&other.node)).await;
+    world.on_node(&claim, &other).await;
+}
+
+#[tokio::test]
+async fn what_a_lost_nodes_driver_was_asked_is_asked_of_no_other() {
+    let world = World::of_nodes().await;
+    let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+    // It makes the volume and does not say which: from then on no error is its last word.
+    lost.driver.inject(create(Action::Lie(Lie::NoVolume)));
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let daemon = lost.daemon(&world, json!({})).await;
+    let is_doubtful = |text: &String| text.contains("\"doubtful\":true");
+    world
+        .claim_until(&claim, "written down", |it| {
+            it.annotations().get(names::ANNOTATION_PROVISIONING).is_some_and(is_doubtful)
+        })
+        .await;
+    daemon.kill();
+    world.lose(&lost).await;
+    let _successor = other.daemon(&world, json!({})).await;
+    world.on_node(&claim, &other).await;
+    assert_eq!(other.changes().len(), 1, "one request: its own");
+}
