@@ -12,7 +12,7 @@ use csi_control_plane::process::{Clock, Dial};
 use csi_control_plane::sandbox::driver::{
     Action, Call, Driver, Fault, Listen, Method, Node as DriverNode, Profile, Server,
 };
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use tonic::Code;
 
 use crate::ground::Daemon;
 use crate::objects::{config_with, merge};
-use crate::supplier::{figure, unanswered};
+use crate::supplier::{figure, says, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase, pool};
 use crate::world::{World, bounded};
 
@@ -290,6 +290,37 @@ async fn a_driver_that_fails_on_one_node_does_not_hold_up_the_others() {
     world.on_node(&claim, &sound).await;
     broken.driver.clear_faults();
     world.on_node(&stuck, &broken).await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_class_is_missing_is_told_by_the_daemon_of_its_node_alone() {
+    let world = World::of_nodes().await;
+    let locals = [Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await];
+    let _daemons = (locals[0].daemon(&world, json!({})).await, locals[1].daemon(&world, json!({})).await);
+    // As Kubernetes has left it when there still was a class.
+    let ours = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() } } });
+    let missing = world.name("class");
+    let nobodys = world.claim("nobodys", &missing, ours.clone()).await;
+    let mut claims = Vec::new();
+    for local in &locals {
+        let claim = world.claim(&format!("of-{}", claims.len()), &missing, ours.clone()).await;
+        world.select(&claim, Some(&local.node)).await;
+        let told = "failed to provision volume: storageclass";
+        world.claim_told(&claim, "ProvisioningFailed", told).await;
+        claims.push(claim);
+    }
+    // Each daemon writes its Events in their order, so that it would have told of the claims before its own as well.
+    let told = async |claim: &str| {
+        let events = world.events_on(&world.claim_uid(claim).await).await;
+        events.iter().filter(|event: &&Event| says(event, "ProvisioningFailed", "failed to provision volume")).count()
+    };
+    assert_eq!((told(&claims[0]).await, told(&nobodys).await), (1, 0));
+    world.class("class", json!({})).await;
+    world.supplied_with(&nobodys).await;
+    for (claim, local) in claims.iter().zip(&locals) {
+        world.on_node(claim, local).await;
+        assert_eq!(told(claim).await, 1);
+    }
 }
 
 #[tokio::test]

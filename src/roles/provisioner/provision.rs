@@ -208,10 +208,7 @@ impl Attempt<'_> {
             Origin::Refused(Refusal::Source(_)) if self.recorded_source(&claim, present).is_some() => Origin::Known,
             origin => origin,
         };
-        let site = match class.as_deref() {
-            Some(class) => desk.locality.site(desk, &claim, class, &self.asked),
-            None => Site::Here,
-        };
+        let site = desk.locality.site(desk, &claim, class.as_deref(), &self.asked);
         Now { claim, present, class, source, origin, place, site }
     }
 

@@ -94,15 +94,16 @@ impl Home {
             .is_ok()
     }
 
-    fn site(&self, desk: &Desk, claim: &Claim, class: &StorageClass, asked: &Asked) -> Site {
+    fn site(&self, desk: &Desk, claim: &Claim, class: Option<&StorageClass>, asked: &Asked) -> Site {
         let selected = claim.holder();
         let holder = asked.holder.as_ref().filter(|(node, _)| Some(node) == selected.as_ref());
+        // A claim whose class is missing is its node's affair, and without a node nobody's: Kubernetes itself tells of it.
         let sight = Sight {
             own: &self.node.name,
             selected: selected.as_deref(),
-            immediate: !waits_for_consumer(class),
+            immediate: class.is_some_and(|class| !waits_for_consumer(class)),
             competes: self.competes,
-            in_reach: self.is_in_reach(desk, claim, class),
+            in_reach: class.is_some_and(|class| self.is_in_reach(desk, claim, class)),
             holder: holder.map(|(_, found)| *found),
         };
         let now = self.since(desk.clock.now());
@@ -129,7 +130,7 @@ impl Locality {
     }
 
     /// Whose claim it is.
-    pub fn site(&self, desk: &Desk, claim: &Claim, class: &StorageClass, asked: &Asked) -> Site {
+    pub fn site(&self, desk: &Desk, claim: &Claim, class: Option<&StorageClass>, asked: &Asked) -> Site {
         match self {
             Self::Cluster => Site::Here,
             Self::Node(home) => home.site(desk, claim, class, asked),
