@@ -212,7 +212,7 @@ metrics! {
         "Seconds since the oldest claim that waits for us to make its volume was created, or was given a node if it waits for its first pod.";
     /// Claims of which the driver has not said the last word.
     CLAIMS_IN_BACKGROUND = "csi_control_plane_claims_in_background", Kind::Gauge, ["driver_name"],
-        "Claims for which the driver may be making a volume although its call has ended.";
+        "Claims for which the driver beside us may be making a volume although its call has ended.";
     /// Volumes that exist in the driver alone.
     UNSAVED_VOLUMES = "csi_control_plane_unsaved_volumes", Kind::Gauge, ["driver_name"],
         "Volumes that were made but whose PersistentVolume could not be written yet.";

@@ -324,6 +324,32 @@ async fn a_claim_whose_class_is_missing_is_told_by_the_daemon_of_its_node_alone(
 }
 
 #[tokio::test]
+async fn what_is_in_background_is_counted_by_the_daemon_whose_it_is_alone() {
+    let world = World::of_nodes().await;
+    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    // Its look at whether the other node is still there never comes.
+    let patient = json!({ "nodeDeployment": { "baseDelay": "100h", "maxDelay": "1000h" } });
+    let daemon = home.daemon(&world, patient.clone()).await;
+    home.driver.inject(unanswered());
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&home.node)).await;
+    let background = |metrics: &str| figure(metrics, "csi_control_plane_claims_in_background", &[world.driver_name()]);
+    world.metrics_until(&daemon, "it counts its own", |metrics| background(metrics) == Some(1.0)).await;
+    let bystander = other.daemon(&world, patient).await;
+    let uid = world.claim_uid(&claim).await;
+    let sees = |status: &Value| remembered(status) == Some(BTreeSet::from([uid.clone()]));
+    world.shows(&bystander, "it has seen the claim", sees).await;
+    // Both figures are brought up to date at once.
+    let oldest = "csi_control_plane_claims_oldest_pending_age_seconds";
+    let has_counted = |metrics: &str| figure(metrics, oldest, &[]).is_some_and(|age| age > 0.0);
+    let metrics = world.metrics_until(&bystander, "it has counted", has_counted).await;
+    assert_eq!(background(&metrics), Some(0.0));
+    home.driver.clear_faults();
+    world.on_node(&claim, &home).await;
+}
+
+#[tokio::test]
 async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driver_was_asked() {
     let world = World::of_nodes().await;
     let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await);

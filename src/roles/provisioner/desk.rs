@@ -143,12 +143,15 @@ impl ProgressBook {
         self.lock().values().filter(|progress| progress.is_begun()).filter(names).map(|p| p.claim.key.clone()).collect()
     }
 
-    /// How many volumes wait for their volume object, and how many answers are outstanding.
-    pub fn count(&self) -> (usize, usize) {
+    /// How many volumes wait for their volume object, and how many answers are outstanding: without those that are another
+    /// node's driver's to give.
+    pub fn count(&self, is_anothers: impl Fn(&Claim) -> bool) -> (usize, usize) {
         let book = self.lock();
         let unsaved = book.values().filter(|progress| matches!(progress.phase, Phase::Created(_))).count();
-        let outstanding = book.values().filter(|progress| progress.phase == Phase::Outstanding).count();
-        (unsaved, outstanding)
+        let is_outstanding = |progress: &&Progress| {
+            progress.phase == Phase::Outstanding && !(progress.resumed && is_anothers(&progress.claim))
+        };
+        (unsaved, book.values().filter(is_outstanding).count())
     }
 
     /// All entries, by uid.

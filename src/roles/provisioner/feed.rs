@@ -288,7 +288,8 @@ impl Shift {
             tokio::time::sleep(FIGURES).await;
             self.tell_keys();
             let oldest = self.claims.snapshot().iter().map(|item| self.waits_since(item)).max();
-            self.desk.reporter.show(oldest.unwrap_or_default(), self.desk.progress.count());
+            let counts = self.desk.progress.count(|claim| self.desk.locality.is_anothers(claim));
+            self.desk.reporter.show(oldest.unwrap_or_default(), counts);
         }
     }
 }
