@@ -49,9 +49,9 @@ impl Boundary {
         Some(Self { what: format!("{} {}", entry.verb, entry.resource), at, answered: at })
     }
 
-    /// A call of the driver. The handshake is no step of any work.
+    /// A call of the driver. The handshake is no step of any work; a look at the room that is left is one.
     pub(crate) fn of_call(call: &Call) -> Option<Self> {
-        let is_work = matches!(call.method, Method::CreateVolume | Method::DeleteVolume);
+        let is_work = matches!(call.method, Method::CreateVolume | Method::DeleteVolume | Method::GetCapacity);
         let answered = call.ended.unwrap_or(call.started);
         is_work.then(|| Self { what: call.method.to_string(), at: call.started, answered })
     }

@@ -74,6 +74,8 @@ struct Play {
     stage: Stage,
     world: World,
     config: String,
+    /// The node that the daemons are on, where each node has one.
+    node: Option<&'static str>,
     /// Every life, those that ended as `None`.
     daemons: Vec<Option<Daemon>>,
     start: Instant,
@@ -121,8 +123,8 @@ impl Play {
                 verdict::on_call(&trace, &world, call, state);
             }
         });
-        let (config, daemons) = (config(scenario.section), Vec::new());
-        Self { trace, network, stage, world, config, daemons, start, acted: Duration::ZERO, activity, is_late }
+        let (config, node, daemons) = (config(&scenario.section), scenario.node, Vec::new());
+        Self { trace, network, stage, world, config, node, daemons, start, acted: Duration::ZERO, activity, is_late }
     }
 
     async fn run(&mut self, scenario: &Scenario, deaths: &[Duration], how: Death) {
@@ -182,7 +184,13 @@ impl Play {
         for peer in [API_HOST, DRIVER_HOST] {
             self.network.set_latency(&name, peer, LATENCY);
         }
-        let daemon = self.stage.start(&name, &self.config).instrument(info_span!("daemon", name)).await;
+        let starting = async {
+            match self.node {
+                None => self.stage.start(&name, &self.config).await,
+                Some(node) => self.stage.start_on(&name, node, &self.config, self.stage.driver_dial(&name)).await,
+            }
+        };
+        let daemon = starting.instrument(info_span!("daemon", name)).await;
         self.daemons.push(Some(daemon.unwrap()));
     }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method, Profile};
+use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method, Node, Profile};
 use serde_json::json;
 use tonic::Code;
 
+use crate::play::Death;
 use crate::world::{DATA, MARKER, SOURCE, World, ZONE};
 
 /// How a claim ends.
@@ -29,7 +30,9 @@ pub(crate) struct Scenario {
     /// The driver, as far as it is not the usual one.
     pub(crate) profile: fn(&mut Profile),
     /// The provisioner's configuration, as far as it is not the usual one.
-    pub(crate) section: &'static str,
+    pub(crate) section: String,
+    /// The node that the daemon is on, where each node has one.
+    pub(crate) node: Option<&'static str>,
     /// What is there already, in stages that each come to rest.
     pub(crate) before: Vec<fn(&World)>,
     /// What goes wrong at the driver from then on.
@@ -52,11 +55,17 @@ impl Scenario {
         profile.provision_secrets != Profile::default().provision_secrets
     }
 
+    /// Whether its daemon may die so. On a node another one is never there before the first has ended: nobody leads there.
+    pub(crate) fn can_die(&self, how: Death) -> bool {
+        self.node.is_none() || how == Death::Killed
+    }
+
     fn new(name: &str, before: Vec<fn(&World)>, act: fn(&World)) -> Self {
         Self {
             name: name.to_owned(),
             profile: |_| {},
-            section: "",
+            section: String::new(),
+            node: None,
             before,
             faults: Vec::new,
             act,
@@ -80,7 +89,8 @@ impl Scenario {
     /// The same without the mark on the claim, as the Go sidecar works.
     pub(crate) fn without_intent(&self) -> Self {
         let name = format!("{}; without durable intent", self.name);
-        Self { name, section: "\x20   durableIntent: false\n", ..self.clone() }
+        let section = format!("\x20   durableIntent: false\n{}", self.section);
+        Self { name, section, ..self.clone() }
     }
 }
 
@@ -149,6 +159,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     ];
     all.extend(retained());
     all.extend(first_consumer());
+    all.extend(on_a_node());
     all.extend(sources());
     all.extend(answers());
     all.extend(secrets());
@@ -183,6 +194,39 @@ fn first_consumer() -> Vec<Scenario> {
     let full_deleted = full.and_deleted();
     let full_gone = full.and("node gone meanwhile", |world| world.delete_node("one"), &[(DATA, End::Bound)]);
     vec![scenario.and_deleted(), scenario, node_gone, full, full_deleted, full_gone]
+}
+
+/// The same where the claim is given a node by the scheduler, or taken by the daemon of a node, of which one is played.
+fn on_a_node() -> Vec<Scenario> {
+    let on_node = |scenario: Scenario| Scenario {
+        section: "\x20   nodeDeployment: { enabled: true, baseDelay: 200ms, maxDelay: 400ms }\n".to_owned(),
+        profile: |profile| {
+            zones(profile);
+            let here = Node { segments: [(ZONE.to_owned(), "a".to_owned())].into(), ..Node::default() };
+            profile.nodes = [("one".to_owned(), here)].into();
+        },
+        node: Some("one"),
+        ..scenario
+    };
+    let taken: fn(&World) = |world| {
+        world.class(json!({}));
+        world.node("one", "a");
+    };
+    let given: fn(&World) = |world| {
+        world.class(json!({ "volumeBindingMode": "WaitForFirstConsumer" }));
+        world.node("one", "a");
+    };
+    let taken = on_node(Scenario::new("node, immediate", vec![taken], |world| world.claim(DATA, json!({}))));
+    let given = on_node(Scenario::new("node, first consumer", vec![given], |world| {
+        world.claim(DATA, json!({}));
+        world.pod();
+    }));
+    vec![taken.and_deleted(), taken, given.and_deleted(), given]
+}
+
+/// Of them the one whose daemon takes a claim, which is deleted while it does not work.
+pub(crate) fn on_a_node_deleted() -> Scenario {
+    on_a_node().remove(0)
 }
 
 fn sources() -> Vec<Scenario> {
