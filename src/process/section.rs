@@ -43,12 +43,23 @@ impl Faults {
 
     /// Adds a fault at `key`, relative to the prefix.
     pub fn add(&mut self, key: &str, found: impl fmt::Display, allowed: impl fmt::Display) {
-        let key = match (self.prefix.is_empty(), key.is_empty()) {
+        let key = self.path(key);
+        self.found.push(Fault { key, found: found.to_string(), allowed: allowed.to_string(), origin: None });
+    }
+
+    /// Checks a section that is part of this one, at `key`.
+    pub fn nested(&mut self, key: &str, section: &impl Section) {
+        let mut inner = Self::below(self.path(key));
+        section.check(&mut inner);
+        self.extend(inner);
+    }
+
+    fn path(&self, key: &str) -> String {
+        match (self.prefix.is_empty(), key.is_empty()) {
             (true, _) => key.to_owned(),
             (false, true) => self.prefix.clone(),
             (false, false) => format!("{}.{key}", self.prefix),
-        };
-        self.found.push(Fault { key, found: found.to_string(), allowed: allowed.to_string(), origin: None });
+        }
     }
 
     /// Takes over what a nested collector found.

@@ -193,6 +193,7 @@ impl Section for ProvisionerSection {
             }
         }
         self.check_names(faults);
+        faults.nested("capacity", &self.capacity);
         let node = &self.node_deployment;
         if node.base_delay.is_zero() {
             faults.add("nodeDeployment.baseDelay", duration::format(node.base_delay), "at least 1ms");
@@ -275,6 +276,7 @@ mod tests {
         assert_eq!(with(|s| s.default_fs_type = "ext 4".into()), ["defaultFsType"]);
         assert_eq!(with(|s| s.deletion_secret_namespaces = vec![String::new()]), ["deletionSecretNamespaces"]);
         assert_eq!(with(|s| s.node_deployment.max_delay = Duration::ZERO), ["nodeDeployment.maxDelay"]);
+        assert_eq!(with(|s| s.capacity.poll_interval = Duration::ZERO), ["capacity.pollInterval"]);
     }
 
     #[test]
