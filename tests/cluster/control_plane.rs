@@ -257,12 +257,13 @@ impl ControlPlane {
             .collect()
     }
 
-    /// Stops the API server and starts it again, on the same port and data.
-    pub(crate) async fn restart_api(&self) {
+    /// Stops the API server and starts it again, on the same port and data; `meanwhile` is called when there is none.
+    pub(crate) async fn restart_api(&self, meanwhile: impl FnOnce()) {
         let api = self.running.lock().await.api.take();
         if let Some(api) = api {
             api.stop().await;
         }
+        meanwhile();
         self.start_api().await.unwrap();
     }
 

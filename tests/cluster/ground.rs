@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounts;
 use super::control_plane::{ControlPlane, Extent};
-use crate::cable::Cable;
+use crate::cable::{Cable, abandoned_socket};
 
 /// The namespace of the daemons: of their accounts and Leases.
 pub(crate) const NAMESPACE: &str = "kube-system";
@@ -121,9 +121,10 @@ impl Ground {
         &self.driver
     }
 
-    /// Ends the driver's process, and starts it again after `down`.
+    /// Kills the driver's process, and starts it again after `down`.
     pub(crate) async fn restart_driver(&self, down: Duration) {
         self.server.restart(down).await;
+        abandoned_socket(&self.socket());
         self.server.up().await;
     }
 
@@ -156,15 +157,15 @@ impl Ground {
         (self.start_through(host, yaml, NAMESPACE, kubeconfig).await, cable)
     }
 
-    /// Stops the API server in order and starts it again.
-    pub(crate) async fn restart_api(&self) {
-        self.cluster.restart_api().await;
+    /// Stops the API server in order and starts it again; `meanwhile` is called when there is none.
+    pub(crate) async fn restart_api(&self, meanwhile: impl FnOnce()) {
+        self.cluster.restart_api(meanwhile).await;
     }
 
     /// Makes the API forget all versions but the latest: etcd's memory, and its own.
     pub(crate) async fn forget(&self) {
         self.cluster.compact().await;
-        self.cluster.restart_api().await;
+        self.cluster.restart_api(|| {}).await;
     }
 
     /// Gives the daemon on a host exactly the rights of these `ClusterRole`s and `Role`s.

@@ -161,7 +161,7 @@ impl Standing {
             async move {
                 control_plane.compact().await;
                 // Its memory of old versions outlives etcd's.
-                control_plane.restart_api().await;
+                control_plane.restart_api(|| {}).await;
             }
             .boxed()
         });

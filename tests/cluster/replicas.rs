@@ -45,13 +45,16 @@ async fn at_work(world: &World, node: &str, change: &Value) -> (Program, Program
     (first, second, load)
 }
 
+/// Longer than the patience of every wait: who serves next has seen that the Lease was handed back.
+fn long_lease() -> Value {
+    json!({ "leaderElection": { "leaseDuration": "10m" } })
+}
+
 #[tokio::test]
 async fn a_leader_that_is_told_to_stop_hands_over_and_nothing_is_done_twice() {
     let world = World::new().await;
     let node = world.node("node").await;
-    // Longer than the patience of every wait: who serves next has seen that the Lease was handed back.
-    let long = json!({ "leaderElection": { "leaseDuration": "10m" } });
-    let (mut first, second, load) = at_work(&world, &node, &long).await;
+    let (mut first, second, load) = at_work(&world, &node, &long_lease()).await;
     first.signal("TERM").await;
     first.logged("stopping: letting what is in flight end and handing the leases back").await;
     world.driver().release();
@@ -102,10 +105,12 @@ async fn the_rights_that_check_prints_are_enough_for_all_that_the_binary_does() 
 }
 
 /// The first provisions, the second stands by, and claims come and go.
-async fn at_work_for_claims(world: &World, class: &str) -> (Program, Program, (Burst, Burst)) {
-    let first = replica(world, "first", &supplier(json!({}))).await;
+async fn at_work_for_claims(world: &World, class: &str, change: &Value) -> (Program, Program, (Burst, Burst)) {
+    let mut config = supplier(json!({}));
+    objects::merge(&mut config, change.clone());
+    let first = replica(world, "first", &config).await;
     first.plays("provisioner", "serving").await;
-    let second = replica(world, "second", &supplier(json!({}))).await;
+    let second = replica(world, "second", &config).await;
     second.plays("provisioner", "standby").await;
     let load = burst::coming_and_going(world, class).await;
     (first, second, load)
@@ -115,7 +120,7 @@ async fn at_work_for_claims(world: &World, class: &str) -> (Program, Program, (B
 async fn a_leader_that_is_told_to_stop_while_claims_come_and_go_hands_over_and_no_volume_is_asked_for_twice() {
     let world = World::supplied(|_| {}).await;
     let class = world.class("class", json!({})).await;
-    let (mut first, second, load) = at_work_for_claims(&world, &class).await;
+    let (mut first, second, load) = at_work_for_claims(&world, &class, &long_lease()).await;
     first.signal("TERM").await;
     first.logged("stopping: letting what is in flight end and handing the leases back").await;
     let next = Burst::ask(&world, &class, "next", 2).await;
@@ -130,7 +135,7 @@ async fn a_leader_that_is_told_to_stop_while_claims_come_and_go_hands_over_and_n
 async fn a_leader_that_is_killed_while_claims_come_and_go_is_succeeded_and_its_volumes_are_asked_for_once_more() {
     let world = World::supplied(|_| {}).await;
     let class = world.class("class", json!({})).await;
-    let (mut first, second, load) = at_work_for_claims(&world, &class).await;
+    let (mut first, second, load) = at_work_for_claims(&world, &class, &json!({})).await;
     let before = world.supplies();
     first.signal("KILL").await;
     assert_eq!(first.exit().await, None);

@@ -1,7 +1,10 @@
-//! The line between one daemon and the API: it can be cut, or go dead, for as long as an outage.
+//! The line between one daemon and the API, which can be cut, or go dead, for as long as an outage; and the end of the one to the
+//! driver.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 use csi_control_plane::process::Tasks;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -10,6 +13,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::ground::OUTAGE;
+
+/// Leaves what a driver that was killed leaves behind: its socket's file, where nobody listens.
+pub(crate) fn abandoned_socket(path: &Path) {
+    // Whoever is back already has it.
+    drop(UnixListener::bind(path));
+}
 
 /// An outage that has begun.
 pub(crate) struct Outage {

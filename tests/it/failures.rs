@@ -93,8 +93,8 @@ async fn an_api_server_that_restarts_in_the_middle_of_the_work_costs_nothing_but
     let daemon = world.daemon(json!({})).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
-    world.ground().restart_api().await;
-    world.driver().release();
+    // The driver answers when there is nobody to tell.
+    world.ground().restart_api(|| world.driver().release()).await;
     // As long as it was away, each retry asked the driver again: what cannot be recorded is not taken for done.
     let before = world.changing_calls();
     world.serving(&daemon).await;

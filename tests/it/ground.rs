@@ -11,7 +11,7 @@ use csi_control_plane::sandbox::stage::{ADMIN_TOKEN, Ground as StageGround, Stag
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cable::Cable;
+use crate::cable::{Cable, abandoned_socket};
 
 pub(crate) use csi_control_plane::sandbox::stage::Daemon;
 
@@ -24,7 +24,7 @@ pub(crate) struct Ground {
     pub(crate) stage: Stage,
     client: kube::Client,
     /// Holds the driver's socket.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Ground {
@@ -34,7 +34,7 @@ impl Ground {
         let ground = StageGround::Sockets { folder: folder.path().to_owned() };
         let stage = Stage::set(ground, profile, Clock::system(), Entropy::system()).await.unwrap();
         let client = client(&stage, ADMIN_TOKEN);
-        Self { stage, client, _folder: folder }
+        Self { stage, client, folder }
     }
 
     /// The same on a cluster of its own, which each has here.
@@ -78,9 +78,10 @@ impl Ground {
         &self.stage.driver
     }
 
-    /// Ends the driver's process, and starts it again after `down`.
+    /// Kills the driver's process, and starts it again after `down`.
     pub(crate) async fn restart_driver(&self, down: Duration) {
         self.stage.server.restart(down).await;
+        abandoned_socket(&self.folder.path().join("csi.sock"));
         self.stage.server.up().await;
     }
 
@@ -103,9 +104,10 @@ impl Ground {
         (daemon, cable)
     }
 
-    /// Interrupts everybody, as far as a server in the same process can be restarted.
-    pub(crate) async fn restart_api(&self) {
+    /// Interrupts everybody, as far as a server in the same process can be restarted, and calls `meanwhile`.
+    pub(crate) async fn restart_api(&self, meanwhile: impl FnOnce()) {
         self.stage.connections.cut_all();
+        meanwhile();
         tokio::task::yield_now().await;
     }
 
