@@ -56,6 +56,7 @@ async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted()
     let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
     world.patch_claim(&claim, json!({ "spec": { "volumeName": rescue } })).await;
     world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
+    world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     assert_eq!(world.supplied_with(&claim).await.name_any(), rescue);
     world.assert_untouched(&handle);
@@ -79,6 +80,7 @@ async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_
     world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
     let uid = world.claim_uid(&claim).await;
     world.delete_claim(&claim).await;
+    world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     world.claim_gone(&claim).await;
     world.assert_untouched(&handle);
@@ -199,6 +201,7 @@ async fn a_volume_that_is_kept_after_its_claim_was_bound_elsewhere_is_no_other_c
     let name = world.volume_name(&claim).await;
     world.asked(&claim, 1).await;
     world.patch_claim(&claim, json!({ "spec": { "volumeName": world.name("another") } })).await;
+    world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     let volume = world.until(&name, "kept", |_: &PersistentVolume| true).await;
     let owner = volume.spec.and_then(|spec| spec.claim_ref).expect("it says whose it was");
@@ -226,6 +229,7 @@ async fn nothing_is_kept_of_a_volume_that_its_claim_has_got_under_another_name()
     let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
     world.patch_claim(&claim, json!({ "spec": { "volumeName": rescue } })).await;
     world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
+    world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     world.supplied_with(&claim).await;
     assert!(world.all::<PersistentVolume>().get_opt(&name).await.unwrap().is_none(), "two objects of one volume");

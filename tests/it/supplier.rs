@@ -120,6 +120,11 @@ impl World {
         self.events_until(&uid, &what, |events| events.iter().any(|event| says(event, reason, text))).await
     }
 
+    /// Waits until the daemon has seen what became of claims so far: it hears of one after the other.
+    pub(crate) async fn daemon_has_seen(&self, short: &str) {
+        self.events_are_out(short).await;
+    }
+
     /// Waits until the Events that the daemon has told of so far are written: they are written in order.
     pub(crate) async fn events_are_out(&self, short: &str) {
         let owner = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: self.driver_name()}}});
