@@ -7,16 +7,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::process::watch;
 
 /// How long the release of a claim gives way to others.
 const GIVES_WAY: Duration = Duration::from_secs(30);
 /// How often it looks up meanwhile: somebody who deletes the claim waits for its release.
 const LOOKS_UP: Duration = Duration::from_secs(1);
+/// How many may give way at once: each is an attempt that is kept, some thirty kilobytes of memory.
+const MOST: usize = 1000;
 
-/// How many claims are on their way to a volume object.
+/// How many claims are on their way to a volume object, and how many more may wait for them.
 #[derive(Debug)]
-pub struct Haste(watch::Sender<usize>);
+pub struct Haste {
+    coming: watch::Sender<usize>,
+    places: Semaphore,
+}
 
 /// A claim on its way. Dropped, it is there, or has given up for now.
 #[derive(Debug)]
@@ -24,7 +31,7 @@ pub struct OnItsWay(Arc<Haste>);
 
 impl Default for Haste {
     fn default() -> Self {
-        Self(watch::Sender::new(0))
+        Self { coming: watch::Sender::new(0), places: Semaphore::new(MOST) }
     }
 }
 
@@ -32,16 +39,18 @@ impl Haste {
     /// A claim sets out.
     pub fn begin(self: &Arc<Self>) -> OnItsWay {
         // Nobody waits for there to be more.
-        self.0.send_if_modified(|count| {
+        self.coming.send_if_modified(|count| {
             *count += 1;
             false
         });
         OnItsWay(Arc::clone(self))
     }
 
-    /// Waits until no claim is on its way, for a while; or until whoever waits is not patient any more.
+    /// Waits until no claim is on its way, for a while; or until whoever waits is not patient any more. Not at all where too many
+    /// wait already.
     pub async fn give_way(&self, is_patient: impl Fn() -> bool) {
-        let mut counts = self.0.subscribe();
+        let Ok(_place) = self.places.try_acquire() else { return };
+        let mut counts = self.coming.subscribe();
         let is_over = async {
             loop {
                 let is_over = counts.wait_for(|count| *count == 0);
@@ -58,7 +67,7 @@ impl Haste {
 impl Drop for OnItsWay {
     fn drop(&mut self) {
         // Whoever waits is woken by the last one only: hundreds wait for hundreds.
-        self.0.0.send_if_modified(|count| {
+        self.0.coming.send_if_modified(|count| {
             *count = count.saturating_sub(1);
             *count == 0
         });
@@ -89,6 +98,19 @@ mod tests {
         let begun = Instant::now();
         haste.give_way(|| true).await;
         assert_eq!(begun.elapsed(), GIVES_WAY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_wait_at_once() {
+        let haste = Arc::new(Haste::default());
+        let one = haste.begin();
+        let mut waiting: Vec<_> = (0..MOST).map(|_| Box::pin(haste.give_way(|| true))).collect();
+        assert!(waiting.iter_mut().all(|it| it.now_or_never().is_none()));
+        assert!(haste.give_way(|| true).now_or_never().is_some(), "there is no place left");
+        drop(waiting.pop());
+        assert!(haste.give_way(|| true).now_or_never().is_none(), "one has left");
+        drop(one);
+        assert!(waiting.iter_mut().all(|it| it.now_or_never().is_some()));
     }
 
     #[tokio::test(start_paused = true)]
