@@ -129,7 +129,13 @@ impl World {
     pub(crate) async fn events_are_out(&self, short: &str) {
         let owner = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: self.driver_name()}}});
         let claim = self.claim(short, &self.name("no-such-class"), owner).await;
-        self.claim_told(&claim, "ProvisioningFailed", "not found").await;
+        // Kubernetes' own controller says so, too, and knows nothing of what the daemon has seen.
+        let by_daemon = |event: &Event| {
+            let source = event.source.as_ref().and_then(|source| source.component.as_deref());
+            source == Some(self.driver_name()) && says(event, "ProvisioningFailed", "not found")
+        };
+        let uid = self.claim_uid(&claim).await;
+        self.events_until(&uid, "the daemon's word on it", |events| events.iter().any(by_daemon)).await;
         self.delete_claim(&claim).await;
     }
 
