@@ -1,7 +1,8 @@
 //! The connections to the Kubernetes API: one set for work, one for watches, one for elections.
 //!
 //! Three, so that none can starve another: a queue of slow patches never delays a Lease's renewal, and a busy watch never
-//! delays a patch. The one for elections speaks HTTP/1.1 only (`Versions` says why). Nothing retries by itself: a retry is a decision of the queue, the watch or the elector.
+//! delays a patch. The one for elections speaks HTTP/1.1 only (`Versions` says why). Nothing retries by itself: a retry is a
+//! decision of the queue, the watch or the elector.
 //!
 //! Over a [`Dial`] (sandbox, simulation) it is plain HTTP over whatever byte stream that gives, all in tokio's time.
 
