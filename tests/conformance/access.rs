@@ -36,7 +36,7 @@ fn changes() -> [Value; 2] {
 
 pub(crate) async fn an_administrator_may_do_everything(server: &Server) {
     let mut case = Case::begin(server).await;
-    let answer = super::ask(&case, REVIEWS, question()).await;
+    let answer = super::untold(&case, REVIEWS, question()).await;
     assert_eq!((answer.code, &answer.body["status"]["allowed"]), (201, &json!(true)));
     case.get("/api/v1/namespaces/CASE-nowhere").await;
     case.end("an_administrator_may_do_everything");
@@ -50,7 +50,7 @@ pub(crate) async fn an_account_may_do_what_it_was_given_and_nothing_else(server:
             "resources": ["leases"], "resourceNames": ["mine"], "verbs": ["get", "update"]}]});
     case.as_account("reader", &[about_attachments("CASE-reader", "volumeattachments", &["get", "list"]), one_lease])
         .await;
-    let told = super::ask(&case, REVIEWS, question()).await;
+    let told = super::untold(&case, REVIEWS, question()).await;
     assert_eq!((told.code, &told.body["status"]["allowed"]), (201, &json!(false)));
     for (path, code) in [
         (ATTACHMENT, 200),

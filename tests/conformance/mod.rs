@@ -33,11 +33,6 @@ async fn untold(case: &Case, path: &str, body: Value) -> Answer {
     case.ask(&Method::POST, path, "application/json", &[], Some(&body)).await
 }
 
-/// As [`untold`].
-async fn ask(case: &Case, path: &str, body: Value) -> Answer {
-    untold(case, path, body).await
-}
-
 /// A GET of which the transcript isn't told.
 async fn fetch(case: &Case, path: &str) -> Answer {
     case.ask(&Method::GET, path, "", &[], None).await

@@ -6,7 +6,12 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{ATTACHMENTS, CLAIMS, Cluster, DRIVERS, PODS, VOLUMES, claims_of, has_ended, is_deleting, place, text};
+use super::{
+    ATTACHMENTS, CLAIMS, Cluster, DRIVERS, PODS, VOLUMES, claims_of, has_ended, is_deleting, list, place, text,
+};
+
+/// The volume of an attachment.
+const SOURCE: &str = "/spec/source/persistentVolumeName";
 
 /// Remembers the attachments that it asked for: those of others are left alone.
 #[derive(Debug, Default)]
@@ -29,9 +34,14 @@ impl Attachments {
     pub(super) fn pass(&mut self, cluster: &Cluster) {
         let wanted: BTreeMap<String, Value> =
             cluster.all(PODS).iter().filter(|pod| !has_ended(pod)).flat_map(|pod| wanted_by(cluster, pod)).collect();
+        let attachments = cluster.all(ATTACHMENTS);
+        let mut attached: BTreeSet<String> = attachments.iter().map(|it| text(it, SOURCE).to_owned()).collect();
         for (name, object) in &wanted {
-            if cluster.one(ATTACHMENTS, "", name).is_none() && cluster.create(object.clone()) {
+            let volume = text(object, SOURCE);
+            let must_wait = attached.contains(volume) && is_for_one_node(cluster, volume);
+            if cluster.one(ATTACHMENTS, "", name).is_none() && !must_wait && cluster.create(object.clone()) {
                 self.ours.insert(name.clone());
+                attached.insert(volume.to_owned());
             }
         }
         self.ours.retain(|name| {
@@ -42,6 +52,14 @@ impl Attachments {
             true
         });
     }
+}
+
+/// Whether a volume may be attached to one node alone, and to the next one when its attachment to the last is gone: the
+/// controller holds back whatever has access modes, and none that is for many.
+fn is_for_one_node(cluster: &Cluster, volume: &str) -> bool {
+    let Some(volume) = cluster.one(VOLUMES, "", volume) else { return false };
+    let modes = list(&volume, "/spec/accessModes");
+    !modes.is_empty() && !modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
 }
 
 /// The attachments that a pod needs, by name.

@@ -5,7 +5,7 @@
 //! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, tells their phases |
 //! | `protection` | PVC and PV protection | lets go of deleted claims that no pod uses, and of deleted volumes that are not bound |
 //! | `scheduler`, `room` | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
-//! | `attachments` | the attach/detach controller | asks for the volumes of scheduled pods to be attached, and detached after them |
+//! | `attachments` | the attach/detach controller | asks for the volumes of scheduled pods to be attached, those for one node to one at a time, and detached after them |
 //!
 //! Each looks at everything that is there and makes the next change; none remembers what it could look up. They run one after
 //! the other in one task, after each change of the store, until none has anything to do: the same changes lead to the same

@@ -206,3 +206,40 @@ fn attachments_of_others_are_left_alone() {
         "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": "pv"}}}));
     assert_eq!(scene.actors.cluster.all(ATTACHMENTS).len(), 1);
 }
+
+#[test]
+fn a_volume_for_one_node_is_asked_for_on_the_next_when_it_has_left_the_last() {
+    const HOLD: &str = "example.com/detaches";
+    let mut scene = Scene::new();
+    scene.class("Immediate");
+    let claim = scene.claim("a");
+    scene.provision("pv", &claim, None);
+    let pod = |name: &str, node: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+            "nodeName": node, "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}]}})
+    };
+    let nodes = |scene: &Scene| -> Vec<String> {
+        let all = scene.actors.cluster.all(ATTACHMENTS);
+        all.iter().map(|it| text(it, "/spec/nodeName").to_owned()).collect()
+    };
+    scene.make(pod("here", "n1"));
+    scene.make(pod("there", "n2"));
+    assert_eq!(nodes(&scene), ["n1"]);
+    let first = scene.actors.cluster.all(ATTACHMENTS)[0].clone();
+    assert!(scene.actors.cluster.change(ATTACHMENTS, &first, json!({"metadata": {"finalizers": [HOLD]}})));
+    scene.delete(PODS, "here");
+    let going = scene.actors.cluster.all(ATTACHMENTS)[0].clone();
+    assert!(is_deleting(&going));
+    assert_eq!(nodes(&scene), ["n1"], "it is not off the node yet");
+    scene.actors.cluster.let_go(ATTACHMENTS, &going, HOLD);
+    scene.actors.settle();
+    assert_eq!(nodes(&scene), ["n2"]);
+    // One for many need not wait.
+    let volume = scene.look(VOLUMES, "pv");
+    assert!(scene.actors.cluster.change(VOLUMES, &volume, json!({"spec": {"accessModes": ["ReadWriteMany"]}})));
+    scene.make(pod("back", "n1"));
+    let mut both = nodes(&scene);
+    both.sort();
+    assert_eq!(both, ["n1", "n2"]);
+}

@@ -101,6 +101,9 @@ pub enum Action {
     /// It is done, and the object is merged with this in the name of the same user. No server does that: it makes the client one
     /// that wrote more than it meant.
     Smear(Value),
+    /// Each object is shown merged with this, in a list, in a watch and alone. No server does that: it makes the client one that
+    /// misreads what is there.
+    Show(Value),
 }
 
 /// A scripted fault. Made by [`Fault::on`]; hits every matching request until it is told how many.
@@ -186,6 +189,7 @@ pub(crate) struct Plan {
     pub(crate) compact: bool,
     pub(crate) pretend: bool,
     pub(crate) smear: Option<Value>,
+    pub(crate) show: Option<Value>,
     pub(crate) held_by: Vec<FaultId>,
     pub(crate) before: Duration,
     pub(crate) refuse: Option<Rejection>,
@@ -301,6 +305,7 @@ impl FaultScript {
                 Action::Compact => plan.compact = true,
                 Action::Pretend => plan.pretend = true,
                 Action::Smear(with) => plan.smear = Some(with.clone()),
+                Action::Show(with) => plan.show = Some(with.clone()),
                 Action::Hold => plan.held_by.push(scheduled.id),
             }
         }

@@ -178,6 +178,8 @@ pub enum Lie {
     NoVolume,
     /// `CreateVolume` answers with a volume without an ID.
     EmptyVolumeId,
+    /// `CreateVolume` answers with this ID, and the volume has another.
+    VolumeId(String),
     /// `CreateVolume` answers that the volume has this many bytes.
     Size(i64),
     /// `CreateVolume` made the volume from its source, or not, and tells of none.

@@ -42,6 +42,7 @@ impl Answer for CreateVolumeResponse {
         let Some(volume) = &mut self.volume else { return };
         match lie {
             Lie::EmptyVolumeId => volume.volume_id.clear(),
+            Lie::VolumeId(id) => volume.volume_id.clone_from(id),
             Lie::Size(bytes) => volume.capacity_bytes = *bytes,
             Lie::ForgetSource => volume.content_source = None,
             Lie::Topologies(places) => {
@@ -195,6 +196,7 @@ mod tests {
         };
         assert_eq!(distorted(Lie::NoVolume), None);
         assert_eq!(distorted(Lie::EmptyVolumeId).unwrap().volume_id, "");
+        assert_eq!(distorted(Lie::VolumeId("w".to_owned())).unwrap().volume_id, "w");
         assert_eq!(distorted(Lie::Size(3)).unwrap().capacity_bytes, 3);
         assert_eq!(distorted(Lie::ForgetSource).unwrap().content_source, None);
         let nowhere = Lie::Topologies(vec![BTreeMap::new()]);

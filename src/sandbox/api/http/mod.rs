@@ -21,6 +21,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Bytes;
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +59,8 @@ struct Order {
     identity: Arc<Identity>,
     headers: HeaderMap,
     body: Bytes,
+    /// What each object is shown merged with.
+    shown_with: Option<Arc<Value>>,
 }
 
 /// Writes the audit log when the request is over, however that comes.
@@ -94,6 +97,7 @@ where
     {
         call.params.dry_run = true;
     }
+    order.shown_with = plan.show.map(Arc::new);
     let mut record = Record { api: api.clone(), order: order.clone(), code: UNANSWERED };
     if plan.compact {
         api.compact();
@@ -170,7 +174,7 @@ where
         Err(error) => return Err(Rejection::bad_request(error.to_string())),
     };
     let (call, identity, headers) = (Arc::new(call), Arc::new(identity), head.headers.clone());
-    Ok(Some(Order { call, identity, headers, body }))
+    Ok(Some(Order { call, identity, headers, body, shown_with: None }))
 }
 
 /// Takes the token out of the request: from `Authorization`, or from a path that begins with [`TOKEN_PREFIX`].

@@ -38,6 +38,7 @@ pub(super) async fn perform(api: &Api, order: &Order, surroundings: &Surrounding
         include: call.params.include,
         headers: true,
         now: api.0.clock.wall(),
+        with: order.shown_with.clone(),
     };
     let done = match call.verb {
         "get" => get(api, order, &presenter).await.map_err(Into::into),
@@ -190,9 +191,9 @@ fn made(created: bool) -> StatusCode {
 }
 
 fn shown(code: StatusCode, presenter: &Presenter, object: &Value) -> Response<Body> {
-    match presenter.view {
-        View::Full => json_answer(code, object),
-        View::Metadata | View::Table => json_answer(code, &presenter.one(object)),
+    match (presenter.view, &presenter.with) {
+        (View::Full, None) => json_answer(code, object),
+        _ => json_answer(code, &presenter.one(object)),
     }
 }
 

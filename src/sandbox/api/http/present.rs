@@ -1,5 +1,6 @@
 //! Objects as they are sent: whole, as metadata, as rows; alone or in a list.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{Response, StatusCode, header};
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Body;
 use super::accept::View;
+use crate::sandbox::api::pure::patch::merged;
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::Resource;
 use crate::sandbox::api::pure::table::{self, Include, partial};
@@ -24,11 +26,15 @@ pub(super) struct Presenter {
     /// Whether a table says its columns: in a watch, only the first does.
     pub(super) headers: bool,
     pub(super) now: jiff::Timestamp,
+    /// What each object is merged with first: a fault.
+    pub(super) with: Option<Arc<Value>>,
 }
 
 impl Presenter {
     /// One object.
     pub(super) fn one(&self, object: &Value) -> Value {
+        let changed = self.with.as_ref().map(|with| merged(object, with));
+        let object = changed.as_ref().unwrap_or(object);
         match self.view {
             View::Full => object.clone(),
             View::Metadata => partial(object),
@@ -41,6 +47,10 @@ impl Presenter {
 
     /// A page of a list.
     pub(super) fn many(&self, listed: &Listed) -> Response<Body> {
+        let objects: Cow<'_, [Arc<Value>]> = match &self.with {
+            None => Cow::Borrowed(&listed.objects),
+            Some(with) => listed.objects.iter().map(|object| Arc::new(merged(object, with))).collect(),
+        };
         let mut meta = json!({"resourceVersion": listed.version.to_string()});
         if let Some(next) = &listed.next {
             meta["continue"] = next.as_str().into();
@@ -58,16 +68,16 @@ impl Presenter {
                 let typed = self.resource.optional;
                 json_answer(
                     StatusCode::OK,
-                    &ListBody { kind, version, meta, items: Items { objects: &listed.objects, typed } },
+                    &ListBody { kind, version, meta, items: Items { objects: &objects, typed } },
                 )
             }
             View::Metadata => {
-                let items: Vec<Value> = listed.objects.iter().map(|object| partial(object)).collect();
+                let items: Vec<Value> = objects.iter().map(|object| partial(object)).collect();
                 let body = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                                   "metadata": meta, "items": items});
                 json_answer(StatusCode::OK, &body)
             }
-            View::Table => json_answer(StatusCode::OK, &self.table(listed.objects.iter().map(AsRef::as_ref), &meta)),
+            View::Table => json_answer(StatusCode::OK, &self.table(objects.iter().map(AsRef::as_ref), &meta)),
         }
     }
 

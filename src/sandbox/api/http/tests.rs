@@ -306,6 +306,22 @@ async fn a_smeared_patch_writes_more_than_was_asked_in_the_same_name() {
     assert_eq!(*writers.lock().unwrap(), ["root", "root"]);
 }
 
+#[tokio::test]
+async fn objects_are_shown_otherwise_to_one_client_and_stay_as_they_are() {
+    let bench = Bench::new();
+    bench.create("pv-1", "gold").await;
+    let on = Matching::any().resource("persistentvolumes").user("root");
+    let with = json!({"metadata": {"labels": {"tier": "lead"}}});
+    let fault = bench.api.faults().add(Fault::on(on, Action::Show(with)));
+    let path = format!("{VOLUMES}/pv-1");
+    assert_eq!(bench.get(&path).await.1["metadata"]["labels"]["tier"], "lead");
+    assert_eq!(bench.get(VOLUMES).await.1["items"][0]["metadata"]["labels"]["tier"], "lead");
+    let event = bench.watch("").await.next().await.unwrap();
+    assert_eq!(event["object"]["metadata"]["labels"]["tier"], "lead");
+    bench.api.faults().remove(fault);
+    assert_eq!(bench.get(&path).await.1["metadata"]["labels"]["tier"], "gold");
+}
+
 #[tokio::test(start_paused = true)]
 async fn watches_are_held_delayed_and_dropped() {
     let bench = Bench::new();

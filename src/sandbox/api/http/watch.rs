@@ -251,10 +251,10 @@ impl Watch {
     }
 
     fn tell(&mut self, chunk: &mut Vec<u8>, what: &'static str, object: &Value) {
-        match self.presenter.view {
-            View::Full => write(chunk, what, object),
-            View::Metadata => write(chunk, what, &self.presenter.one(object)),
-            View::Table => {
+        match (self.presenter.view, &self.presenter.with) {
+            (View::Full, None) => write(chunk, what, object),
+            (View::Full | View::Metadata, _) => write(chunk, what, &self.presenter.one(object)),
+            (View::Table, _) => {
                 write(chunk, what, &self.presenter.one(object));
                 self.presenter.headers = false;
             }

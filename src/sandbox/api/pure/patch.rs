@@ -21,6 +21,7 @@ use super::resources::Resource;
 use serde_json::Value;
 
 pub use apply::{Managed, apply_configuration, track_update};
+pub use merge::merged;
 
 /// The kinds of patch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,6 +10,13 @@ pub(super) fn apply(current: &Value, body: &[u8]) -> Result<Value, Rejection> {
     Ok(merged)
 }
 
+/// What an object becomes by a merge patch.
+pub fn merged(current: &Value, patch: &Value) -> Value {
+    let mut merged = current.clone();
+    merge(&mut merged, patch.clone());
+    merged
+}
+
 /// A patch body that must be a JSON object.
 pub(super) fn read(body: &[u8]) -> Result<Value, Rejection> {
     let patch: Value = serde_json::from_slice(body)
