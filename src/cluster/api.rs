@@ -3,6 +3,8 @@
 //! Nothing here retries. A limit on requests in flight is the only throttle: the server's own fairness does the rest, and
 //! says so with 429, which the error carries to the queue.
 
+mod lists;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +17,6 @@ use k8s_openapi::ByteString;
 use kube::Resource;
 use kube::client::Body;
 use kube::core::Status;
-use kube::core::params::ListParams;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
@@ -109,12 +110,6 @@ struct WireSecret {
     data: Option<BTreeMap<String, ByteString>>,
 }
 
-/// A list as it is sent. Go writes an empty one as null.
-#[derive(Deserialize)]
-struct WireList<K> {
-    items: Option<Vec<K>>,
-}
-
 /// What a delete left. The server answers with a Status once the object is gone; for some kinds, and always while it is still
 /// there, with the object as it was last. So only finalizers tell that it still is.
 struct Deleted<K>(Option<K>);
@@ -166,28 +161,6 @@ impl Api {
             Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
             answer => answer.map(Some),
         }
-    }
-
-    /// Reads all objects of a kind, in `namespace` and with `labels` if given: consistently, in one answer.
-    ///
-    /// For kinds of which there are few. What there is much of has a cache.
-    pub async fn list<K>(&self, namespace: Option<&str>, labels: Option<&str>) -> Result<Vec<K>, ApiError>
-    where
-        K: Object,
-    {
-        let name = namespace.map_or_else(|| ObjectName::cluster(""), |namespace| ObjectName::namespaced(namespace, ""));
-        let params = ListParams { label_selector: labels.map(str::to_owned), ..ListParams::default() };
-        let url = kube::core::Request::new(K::Kind::url_path(&(), namespace)).list(&params);
-        let list: WireList<K> = self
-            .call(Call {
-                verb: Verb::List,
-                resource: K::Kind::plural(&()).into_owned(),
-                object: &name,
-                url: url.map(|request| request.uri().to_string()).unwrap_or_default(),
-                content: None,
-            })
-            .await?;
-        Ok(list.items.unwrap_or_default())
     }
 
     /// Makes an object. The answer is the object as it is now.

@@ -221,13 +221,11 @@ fn entries<K: Cached>(object: &K) -> Vec<(IndexName, Box<str>)> {
     found
 }
 
-/// Whether `news` was written after `held`. Versions are numbers (documented since Kubernetes 1.35, true for ever);
-/// should one not be, then any difference counts.
+/// Whether `news` was written after `held`. Should a version be no number, then any difference counts.
 fn is_newer<K: Cached>(news: &K, held: &K) -> bool {
-    let (news, held) = (news.meta().resource_version.as_deref(), held.meta().resource_version.as_deref());
-    let number = |version: Option<&str>| version.and_then(|text| text.parse::<u128>().ok());
-    match (number(news), number(held)) {
+    let (news, held) = (news.meta(), held.meta());
+    match (news.version(), held.version()) {
         (Some(news), Some(held)) => news > held,
-        _ => news != held,
+        _ => news.resource_version != held.resource_version,
     }
 }

@@ -59,6 +59,12 @@ impl Meta {
         self.finalizers.as_deref().unwrap_or_default()
     }
 
+    /// Its version as a number, which only grows from one write of its kind to the next: documented since Kubernetes 1.35, true
+    /// for ever.
+    pub fn version(&self) -> Option<u128> {
+        self.resource_version.as_deref()?.parse().ok()
+    }
+
     /// Whether it has this finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers().iter().any(|held| **held == *finalizer)

@@ -1,6 +1,7 @@
 //! A period of leadership, and what proves it.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -50,10 +51,10 @@ impl Term {
         Self::make(id, Some(valid_until), stop, clock)
     }
 
-    /// A term whose deadline has passed, and whose elector has not run since.
+    /// A term whose elector never runs: after so long its deadline has passed, and nobody has noticed.
     #[cfg(test)]
-    pub(crate) fn lapsed(clock: Clock) -> Self {
-        Self::make(1, Some(clock.now()), &CancellationToken::new(), clock)
+    pub(crate) fn unattended(clock: Clock, lasts: std::time::Duration) -> Self {
+        Self::make(1, Some(clock.now() + lasts), &CancellationToken::new(), clock)
     }
 
     fn make(id: u64, valid_until: Option<Instant>, stop: &CancellationToken, clock: Clock) -> Self {
@@ -124,6 +125,17 @@ impl Term {
             biased;
             output = work => Ok(output),
             () = self.lost() => Err(TermOver),
+        }
+    }
+
+    /// The answer to a call that is made for an object, unless the term is lost meanwhile. A failure that comes when nothing may be
+    /// written any more is not the object's, and nobody's to tell: the call may never have been sent, or its connection was cut by
+    /// what ended the term. An answer that says that it is done counts even then.
+    pub async fn during<T, E>(&self, call: impl Future<Output = Result<T, E>>) -> Result<Result<T, E>, TermOver> {
+        // By reference: by value it would be part of this future and of the one within.
+        match self.until_lost(pin!(call)).await? {
+            Err(_) if !self.may_write() => Err(TermOver),
+            answer => Ok(answer),
         }
     }
 
@@ -286,6 +298,21 @@ mod tests {
         term.lose();
         assert!(other.is_over());
         assert_eq!(fenced.use_now(), Err(TermOver), "a lost term is lost for all its parts");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_fails_after_the_term_says_nothing_and_every_other_answer_counts() {
+        let clock = Clock::system();
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
+        let call = |answer: Result<&'static str, &'static str>, takes: Duration| async move {
+            tokio::time::sleep(takes).await;
+            answer
+        };
+        assert_eq!(term.during(call(Err("no"), TEN / 2)).await, Ok(Err("no")));
+        assert_eq!(term.during(call(Err("no"), TEN)).await, Err(TermOver));
+        assert_eq!(term.during(call(Ok("done"), TEN)).await, Ok(Ok("done")), "what is done is done");
+        term.lose();
+        assert_eq!(term.during(call(Ok("done"), TEN)).await, Err(TermOver), "a lost term waits for nothing");
     }
 
     #[tokio::test(start_paused = true)]

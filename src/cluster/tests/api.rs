@@ -268,3 +268,18 @@ async fn a_name_that_nothing_can_have_is_not_found_without_asking() {
     }
     assert_eq!(server.seen().last().unwrap().path, "/apis/storage.k8s.io/v1/volumeattachments/a@b");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_version_that_a_kind_is_at_is_asked_for_consistently_and_without_its_objects() {
+    for (version, expected) in [(json!("12"), Some(12)), (json!("x"), None), (json!(""), None), (json!(null), None)] {
+        let server = Server::new(move |_| {
+            let metadata = json!({ "resourceVersion": version, "continue": "more", "remainingItemCount": 7 });
+            Answer::Json(200, json!({ "metadata": metadata, "items": [{ "metadata": { "resourceVersion": "3" } }] }))
+        });
+        let (api, _) = api(&server).await;
+        assert_eq!(api.latest_version::<PersistentVolume>().await.unwrap(), expected);
+        let seen = &server.seen()[0];
+        assert_eq!((seen.path.as_str(), seen.query.contains("limit=1")), ("/api/v1/persistentvolumes", true));
+        assert!(!seen.query.contains("resourceVersion"), "{}", seen.query);
+    }
+}

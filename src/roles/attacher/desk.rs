@@ -15,6 +15,7 @@ use super::attachment::{Attachment, Source};
 use super::config::AttacherSection;
 use super::decide::{Node, Progress, Rules, View};
 use super::lineage::{Lineage, lineage};
+use super::outset::Outset;
 use super::report::Reporter;
 
 /// The caches that the attacher reads.
@@ -56,6 +57,8 @@ pub struct Desk {
     /// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
     /// detached, released, and somebody created anew. Within a term only we take our finalizer away, so once is enough.
     pub confirmed: Uids,
+    /// When the term began, by the volumes' version: of what was written since, a watch has told no less than a read would.
+    pub outset: Outset,
     /// The uids of the attachments whose volume the driver shows, twice by now, without their node, and was not asked to
     /// publish since: a call that may have had its effect makes what it showed before worth nothing.
     pub lost: Uids,

@@ -18,6 +18,7 @@ pub mod drift;
 pub mod interest;
 pub mod lineage;
 pub mod migration;
+pub mod outset;
 mod perform;
 pub mod refusal;
 pub mod report;

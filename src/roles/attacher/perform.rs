@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::cluster::patch::Guard;
 use crate::cluster::{ApiError, ObjectName, names, patch};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
-use crate::csi::RpcError;
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use crate::roles::attempt::read_again;
 
@@ -92,8 +91,8 @@ pub(super) async fn publish(
     let client = desk.driver.use_now()?;
     // From here on the volume may be there again, whatever the driver has shown before; unless it says that it isn't.
     let was_lost = desk.lost.forget(&now.attachment.uid);
-    let answer = during_term(desk, client.controller_publish_volume(request)).await;
-    if was_lost && matches!(&answer, Err(Stop::Failed(error)) if error.refuses_publish()) {
+    let answer = desk.term.during(client.controller_publish_volume(request)).await?.map_err(AttemptError::from);
+    if was_lost && answer.as_ref().is_err_and(AttemptError::refuses_publish) {
         desk.lost.note(&now.attachment.uid);
     }
     Ok(answer?.publish_context.into_iter().collect())
@@ -107,16 +106,8 @@ pub(super) async fn unpublish(desk: &Desk, unpublish: Unpublish, secret: Option<
         secrets: secret_text(secret),
     };
     let client = desk.driver.use_now()?;
-    during_term(desk, client.controller_unpublish_volume(request)).await?;
+    desk.term.during(client.controller_unpublish_volume(request)).await?.map_err(AttemptError::from)?;
     Ok(())
-}
-
-/// A failure that comes when the term is over is nobody's to tell any more; it may be that nothing was sent.
-async fn during_term<T>(desk: &Desk, call: impl Future<Output = Result<T, RpcError>>) -> Result<T, Stop> {
-    match desk.term.until_lost(call).await? {
-        Err(_) if !desk.term.may_write() => Err(Stop::TermOver),
-        answer => Ok(answer.map_err(AttemptError::from)?),
-    }
 }
 
 fn secret_text(secret: Option<&Secret>) -> std::collections::HashMap<String, String> {
@@ -136,7 +127,7 @@ pub(super) async fn record_attached(
     }
     let metadata = if context.is_empty() { Value::Null } else { Value::Object(metadata) };
     let status = json!({ "attached": true, "attachmentMetadata": metadata, "attachError": null });
-    patch_status(desk, now, &status, AttemptError::RecordAttached).await
+    patch_status(desk, now, Guard::Uid, &status, AttemptError::RecordAttached).await
 }
 
 /// Removes our finalizer from the attachment, and nobody else's. `true`: it was the last one, and the object is gone. The
@@ -160,18 +151,26 @@ pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
 /// Records that the volume is detached, on an attachment that somebody else's finalizer keeps.
 pub(super) async fn record_detached(desk: &Desk, now: &Objects) -> Result<(), Stop> {
     let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
-    patch_status(desk, now, &status, AttemptError::Release).await
+    patch_status(desk, now, Guard::Uid, &status, AttemptError::Release).await
 }
 
-/// Merges `status` into the attachment's, if it still is the same object.
+/// Records why an attempt failed. Until the API has confirmed what the cache says of the attachment, only on what was seen: a late
+/// watch may not have told yet that the last leader attached it, and the error would stay beside that for good.
+pub(super) async fn record_error(desk: &Desk, now: &Objects, status: &Value) -> Result<(), Stop> {
+    let guard = if desk.confirmed.has(&now.attachment.uid) { Guard::Uid } else { Guard::Version };
+    patch_status(desk, now, guard, status, AttemptError::WriteError).await
+}
+
+/// Merges `status` into the attachment's, as far as `guard` allows.
 pub(super) async fn patch_status(
     desk: &Desk,
     now: &Objects,
+    guard: Guard,
     status: &Value,
     failed: fn(ApiError) -> AttemptError,
 ) -> Result<(), Stop> {
     let api = desk.api.use_now()?;
-    let patch = patch::status_changes(&now.object.metadata, Guard::Uid, status);
+    let patch = patch::status_changes(&now.object.metadata, guard, status);
     let name = ObjectName::cluster(&now.attachment.name);
     let written: VolumeAttachment = api.patch_status(&name, &patch).await.map_err(failed)?;
     desk.known.attachments.absorb(written);
@@ -208,11 +207,11 @@ pub(super) async fn confirm(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
 }
 
 /// The same for the volume, before it is published: a late watch may show one that the last leader released. Ours is then
-/// only the cache's memory of it.
+/// only the cache's memory of it. Not so of a volume that was written during the term: nobody has led since but us.
 pub(super) async fn confirm_volume(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
     let Some(volume) = &now.volume else { return Ok(false) };
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
-    if desk.confirmed.has(uid) {
+    if desk.confirmed.has(uid) || desk.outset.is_before(&volume.metadata) {
         return Ok(false);
     }
     let name = ObjectName::of(volume.as_ref());

@@ -1,6 +1,7 @@
 //! What may not be written is said, not passed over: the caller would look again, see no change, and try for ever.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tonic::Code;
@@ -16,6 +17,7 @@ use crate::roles::attacher::AttacherSection;
 use crate::roles::attacher::attachment::Attachment;
 use crate::roles::attacher::decide::Rules;
 use crate::roles::attacher::desk::Known;
+use crate::roles::attacher::outset::Outset;
 use crate::roles::attacher::report::Reporter;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::network::Network;
@@ -65,6 +67,7 @@ impl Office {
             clock,
             relisted: tokio::sync::OnceCell::new(),
             confirmed: Uids::default(),
+            outset: Outset::default(),
             lost: Uids::default(),
         };
         Self { stage, api, desk, _tasks: tasks }
@@ -92,9 +95,20 @@ impl Office {
     }
 }
 
+/// What is to be published.
+fn wanted() -> Publish {
+    Publish {
+        volume_id: "vol-1".into(),
+        node_id: "node-1".into(),
+        capability: VolumeCapability::default(),
+        readonly: false,
+        volume_context: BTreeMap::new(),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn r52_a_status_that_may_not_be_written_any_more_ends_the_attempt() {
-    let office = Office::new(Term::lapsed).await;
+    let office = Office::new(|clock| Term::unattended(clock, Duration::ZERO)).await;
     let (desk, now) = (&office.desk, office.seen("u1"));
     let context = BTreeMap::from([("path".to_owned(), "/dev/a".to_owned())]);
     assert!(matches!(record_attached(desk, &now, &context).await, Err(Stop::TermOver)));
@@ -137,13 +151,6 @@ async fn what_the_driver_showed_is_worth_nothing_after_a_publish_that_it_did_not
     ] {
         office.stage.driver.clear_faults();
         office.stage.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::fail(code, "no")));
-        let wanted = || Publish {
-            volume_id: "vol-1".into(),
-            node_id: "node-1".into(),
-            capability: VolumeCapability::default(),
-            readonly: false,
-            volume_context: BTreeMap::new(),
-        };
         office.desk.lost.note("u1");
         publish(&office.desk, &now, wanted(), None).await.unwrap_err();
         assert_eq!(office.desk.lost.has("u1"), still_lost, "{code:?}");
@@ -151,5 +158,86 @@ async fn what_the_driver_showed_is_worth_nothing_after_a_publish_that_it_did_not
         publish(&office.desk, &now, wanted(), None).await.unwrap_err();
         assert!(!office.desk.lost.has("u1"), "a refusal alone says nothing of where it is");
     }
+    office.stage.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_after_the_term_is_no_failure_of_the_volume() {
+    let lasts = CsiOptions::default().timeout / 2;
+    for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+        let office = Office::new(|clock| Term::unattended(clock, lasts)).await;
+        office.stage.driver.inject(Fault::on(method, Action::Hang));
+        let ended = if method == Method::ControllerPublishVolume {
+            publish(&office.desk, &office.seen("u1"), wanted(), None).await.map(drop)
+        } else {
+            let unpublished = Unpublish { volume_id: "vol-1".into(), node_id: "node-1".into() };
+            unpublish(&office.desk, unpublished, None).await
+        };
+        assert!(matches!(ended, Err(Stop::TermOver)), "{method:?}: {ended:?}");
+        assert_eq!(office.stage.driver.calls_of(method).len(), 1);
+        office.stage.strike().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_read_before_it_is_published_unless_the_api_has_shown_it_in_this_term() {
+    let office = Office::of_permanent_term().await;
+    let desk = &office.desk;
+    let made = async |name: &str| -> PersistentVolume {
+        let body = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": { "name": name, "finalizers": [desk.rules.finalizer] },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "csi": { "driver": desk.rules.driver, "volumeHandle": name } },
+        });
+        office.api.create(&ObjectName::cluster(name), &body).await.unwrap()
+    };
+    let reads = async |volume: &PersistentVolume| {
+        let count = || office.stage.api.audit().count("get", "persistentvolumes");
+        let (before, now) = (count(), Objects { volume: Some(Arc::new(volume.clone())), ..office.seen("u1") });
+        let looks_again = confirm_volume(desk, &now).await.unwrap();
+        assert_eq!(looks_again, count() > before, "what was read is looked at");
+        count() - before
+    };
+    let (unknown, old) = (made("unknown").await, made("old").await);
+    assert_eq!(reads(&unknown).await, 1, "nobody knows yet when the term began");
+    assert_eq!(reads(&unknown).await, 0, "once a term");
+    desk.outset.at(office.api.latest_version::<PersistentVolume>().await.unwrap().unwrap());
+    assert_eq!(reads(&old).await, 1, "it is older than the term: somebody else may have let go of it");
+    let new = made("new").await;
+    assert_eq!(reads(&new).await, 0, "made during the term");
+    let label = json!({ "metadata": { "labels": { "touched": "yes" } } });
+    desk.confirmed.retain(|_| false);
+    let touched: PersistentVolume = office.api.patch(&ObjectName::of(&old), &patch::Patch::Merge(label)).await.unwrap();
+    assert_eq!(reads(&touched).await, 0, "written during the term");
+    assert_eq!(reads(&old).await, 1, "the same volume as a late watch shows it");
+    office.stage.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_written_to_no_attachment_that_has_changed_since_it_was_seen_unless_the_api_has_confirmed_it() {
+    let office = Office::of_permanent_term().await;
+    let desk = &office.desk;
+    let name = ObjectName::cluster("csi-1");
+    let body = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "csi-1" },
+        "spec": office.spec() });
+    let object: VolumeAttachment = office.api.create(&name, &body).await.unwrap();
+    let attachment = Attachment::parse(&object, &desk.rules.finalizer);
+    let seen = Objects { attachment, object: Arc::new(object), volume: None, node: None };
+    record_attached(desk, &seen, &BTreeMap::new()).await.unwrap();
+    let error = json!({ "attachError": { "message": "CSINode not found" } });
+    let message = async || {
+        let now: VolumeAttachment = office.api.get(&name).await.unwrap();
+        now.status.attach_error.and_then(|error| error.message)
+    };
+    let refused = record_error(desk, &seen, &error).await;
+    assert!(
+        matches!(&refused, Err(Stop::Failed(AttemptError::WriteError(error))) if error.kind().is_stale()),
+        "{refused:?}"
+    );
+    assert_eq!(message().await, None, "it is attached, and says so");
+    desk.confirmed.note(&seen.attachment.uid);
+    record_error(desk, &seen, &error).await.unwrap();
+    assert_eq!(message().await.as_deref(), Some("CSINode not found"), "within a term nobody else records anything");
     office.stage.strike().await;
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::cluster::VolumeError;
 use crate::cluster::{EventKind, EventTarget, patch};
@@ -205,9 +205,16 @@ impl Desk {
             // The record must not go on claiming that it is attached (spec 7, issues 215 and 697).
             fields.insert("attached".to_owned(), Value::Bool(false));
         }
-        let wrote = perform::patch_status(self, &now, &status, AttemptError::WriteError).await;
-        if let Err(Stop::Failed(error)) = wrote {
-            warn!(error = %Chain(&error), "could not write the error to the volumeattachment's status");
+        match perform::record_error(self, &now, &status).await {
+            Err(Stop::Failed(error)) if error.api().is_some_and(|error| error.kind().is_stale()) => {
+                debug!(
+                    "the volumeattachment has changed: what failed is looked at again, and not written to its status"
+                );
+            }
+            Err(Stop::Failed(error)) => {
+                warn!(error = %Chain(&error), "could not write the error to the volumeattachment's status");
+            }
+            _ => {}
         }
     }
 

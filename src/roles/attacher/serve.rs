@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::process::watch;
 use futures::FutureExt as _;
@@ -10,12 +11,12 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{debug, info, info_span, warn};
 
-use crate::cluster::VolumeAttachment;
 use crate::cluster::names;
 use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
+use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::csi::{Driver, Snapshot};
 use crate::election::Term;
-use crate::process::Tasks;
+use crate::process::{Chain, Tasks};
 use crate::queue::{Activation, Cause, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
@@ -27,8 +28,12 @@ use super::decide::{Progress, Rules, Step, next_step};
 use super::desk::{Desk, Known};
 use super::drift::{Drift, Record, Says, Suspects, mismatch};
 use super::interest::{self, Wake};
+use super::outset::Outset;
 use super::report::Reporter;
 use super::{NAME, csi, trivial, volumes};
+
+/// Between two tries to learn when the term began: it saves reads, and nothing waits for it.
+const OUTSET_PAUSE: Duration = Duration::from_secs(5);
 
 /// The only lane of the volume queue.
 const ONLY_LANE: usize = 0;
@@ -97,6 +102,9 @@ impl Attacher {
         ];
         let subscriptions = shift.subscribe(&self.known);
         tasks.spawn("resync", shift.clone().resync());
+        if publishes {
+            tasks.spawn("outset", shift.clone().find_outset());
+        }
         tasks.spawn("drift", shift.clone().watch_drift(cx.driver.clone(), begun));
 
         let result = finish(futures::future::join(attachments, volumes), &term, &mut ends).await;
@@ -129,6 +137,7 @@ impl Attacher {
             clock: cx.clock,
             relisted: tokio::sync::OnceCell::new(),
             confirmed: Uids::default(),
+            outset: Outset::default(),
             lost: Uids::default(),
         });
         let (section, backoff) = (&self.section, self.section.retry.backoff());
@@ -218,6 +227,24 @@ impl Shift {
                 self.wake(object, Cause::Changed);
             }
         }
+    }
+
+    /// Finds out which version the volumes are at now that the term has begun. Until then, each is read before it is published.
+    async fn find_outset(self) {
+        while let Ok(api) = self.desk.api.use_now() {
+            match api.latest_version::<PersistentVolume>().await {
+                Ok(Some(version)) => self.desk.outset.at(version),
+                Ok(None) => {}
+                Err(error) => {
+                    debug!(error = %Chain(&error), "cannot tell yet which volumes are written during the term");
+                    tokio::time::sleep(OUTSET_PAUSE).await;
+                    continue;
+                }
+            }
+            break;
+        }
+        // Stays, so that its end is not taken for a failure.
+        std::future::pending::<()>().await;
     }
 
     /// Looks at everything once per interval, in case a wake-up was ever missed. Never cuts a back-off short.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::cluster::patch::Guard;
 use crate::queue::{Outcome, Ticket};
 
 use super::attachment::Direction;
@@ -25,7 +26,7 @@ pub(super) async fn handle(desk: Arc<Desk>, ticket: Ticket<String>) -> Outcome {
         Direction::Detach if attachment.guarded => perform::release(&desk, &now).await.map(|_| true),
         Direction::Attach if !attachment.attached => {
             let status = json!({ "attached": true, "attachmentMetadata": null, "attachError": null });
-            perform::patch_status(&desk, &now, &status, AttemptError::RecordAttached).await.map(|()| true)
+            perform::patch_status(&desk, &now, Guard::Uid, &status, AttemptError::RecordAttached).await.map(|()| true)
         }
         Direction::Attach | Direction::Detach => Ok(false),
     };

@@ -1,0 +1,67 @@
+//! Reads of a whole kind: consistent ones, that say nothing of a version.
+
+use kube::Resource;
+use kube::core::Request;
+use kube::core::params::ListParams;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Api, Call};
+use crate::cluster::error::{ApiError, Verb};
+use crate::cluster::meta::Meta;
+use crate::cluster::names::ObjectName;
+use crate::cluster::objects::Object;
+
+/// A list as it is sent. Go writes an empty one as null.
+#[derive(Deserialize)]
+struct WireList<K> {
+    items: Option<Vec<K>>,
+}
+
+/// What a list says of itself.
+#[derive(Deserialize)]
+struct WireListMeta {
+    metadata: Meta,
+}
+
+impl Api {
+    /// Reads all objects of a kind, in `namespace` and with `labels` if given: consistently, in one answer.
+    ///
+    /// For kinds of which there are few. What there is much of has a cache.
+    pub async fn list<K>(&self, namespace: Option<&str>, labels: Option<&str>) -> Result<Vec<K>, ApiError>
+    where
+        K: Object,
+    {
+        let params = ListParams { label_selector: labels.map(str::to_owned), ..ListParams::default() };
+        let list: WireList<K> = self.list_as::<K::Kind, _>(namespace, &params).await?;
+        Ok(list.items.unwrap_or_default())
+    }
+
+    /// Reads which version a kind is at. An object of the kind with a later one ([`Meta::version`]) was written after this call
+    /// began. `None`: the versions are no numbers, and say nothing of before and after.
+    pub async fn latest_version<K>(&self) -> Result<Option<u128>, ApiError>
+    where
+        K: Object,
+    {
+        // The version is the whole list's, however short the page.
+        let list: WireListMeta = self.list_as::<K::Kind, _>(None, &ListParams::default().limit(1)).await?;
+        Ok(list.metadata.version())
+    }
+
+    async fn list_as<K, T>(&self, namespace: Option<&str>, params: &ListParams) -> Result<T, ApiError>
+    where
+        K: Resource<DynamicType = ()>,
+        T: DeserializeOwned,
+    {
+        let name = namespace.map_or_else(|| ObjectName::cluster(""), |namespace| ObjectName::namespaced(namespace, ""));
+        let url = Request::new(K::url_path(&(), namespace)).list(params);
+        self.call(Call {
+            verb: Verb::List,
+            resource: K::plural(&()).into_owned(),
+            object: &name,
+            url: url.map(|request| request.uri().to_string()).unwrap_or_default(),
+            content: None,
+        })
+        .await
+    }
+}
