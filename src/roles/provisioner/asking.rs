@@ -144,8 +144,7 @@ impl Attempt<'_> {
         self.note();
         let asked = request.to_proto(self.secrets.clone().unwrap_or_default());
         self.tell_begins();
-        let call = desk.term.until_lost(client.create_volume(asked));
-        let mut call = std::pin::pin!(call);
+        let mut call = std::pin::pin!(desk.term.during(client.create_volume(asked)));
         let answer = tokio::select! {
             biased;
             answer = &mut call => answer?,
@@ -246,7 +245,7 @@ impl Attempt<'_> {
         if self.seen.is_none() {
             return self.confirm_mark(now).await;
         }
-        match desk.place(&now.claim, self.seen.as_ref()) {
+        match self.whose(&now.claim, self.seen.as_ref()) {
             Place::Taken(what) => {
                 self.wait_for_name();
                 Err(AttemptError::from(super::refusal::Refusal::NameTaken(what)).into())

@@ -9,6 +9,7 @@ use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
 
 use super::capacity::CapacitySection;
+use super::secrets::is_subdomain;
 
 /// The provisioner: how much it does at once, what it asks of the driver, and how it tries again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -211,14 +212,13 @@ impl Section for ProvisionerSection {
 impl ProvisionerSection {
     fn check_names(&self, faults: &mut Faults) {
         let prefix = &self.volume_name_prefix;
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-        let begins = prefix.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
         // What is left of the 253 characters of an object's name behind the uid.
-        if !begins || !prefix.chars().all(fits) || prefix.len() > 200 {
+        if prefix.len() > 200 || !is_subdomain(&format!("{prefix}-0")) {
             faults.add(
                 "volumeNamePrefix",
                 format_args!("{prefix:?}"),
-                "what an object's name may begin with: lower-case letters, digits, - and ., at most 200 of them",
+                "what an object's name may begin with: lower-case letters, digits, - and ., each . between two of the \
+                 former, at most 200 of them",
             );
         }
         if let Some(length) = self.volume_name_uuid_length
@@ -281,8 +281,13 @@ mod tests {
 
     #[test]
     fn a_volumes_name_must_be_a_name_and_tell_claims_apart() {
-        for prefix in ["", "PVC", "-a", "a_b", "ü"] {
+        for prefix in ["", "PVC", "-a", "a_b", "ü", "a.", "a..b", "a.-b", "a-.b"] {
             assert_eq!(with(|s| s.volume_name_prefix = prefix.into()), ["volumeNamePrefix"], "{prefix:?}");
+        }
+        for prefix in ["a", "0", "a-", "a.b", "a--b"] {
+            assert_eq!(with(|s| s.volume_name_prefix = prefix.into()), Vec::<String>::new(), "{prefix:?}");
+            let names = crate::roles::provisioner::request::NameRule { prefix: prefix.to_owned(), uuid_length: None };
+            assert!(names.volume_name("123e4567-e89b-12d3-a456-426614174000").is_ok(), "{prefix:?}");
         }
         for length in [0, 33] {
             assert_eq!(with(|s| s.volume_name_uuid_length = Some(length)), ["volumeNameUuidLength"], "{length}");

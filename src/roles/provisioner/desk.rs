@@ -274,6 +274,15 @@ impl Desk {
     }
 }
 
+/// Whether a volume object is the one that was made for the claim, whoever has it now: the claim was bound to it under its name,
+/// and a provisioner of our driver has made it. A volume populator hands the volume of a claim of its own to the claim of people,
+/// and so does whoever renames a claim. As long as there is such an object, nothing that was asked for the claim can be lost.
+pub fn was_handed_on(volume: &PersistentVolume, claim: &Claim, driver: &str) -> bool {
+    let is_named = claim.volume_name.is_some() && claim.volume_name.as_deref() == volume.metadata.name.as_deref();
+    let is_ours = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
+    is_named && is_ours && deletion::decide::provisioned_by(volume) == Some(driver)
+}
+
 /// Whether a volume object is the claim's own. One that was kept when its claim was bound elsewhere is, too: our driver has made
 /// it under the claim's name, and the PV controller has taken the uid out of its reference, or somebody the whole of it.
 pub fn place_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> Place {
@@ -299,6 +308,38 @@ pub fn place_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> Plac
                 (None, _) => "no claim".to_owned(),
             };
             Place::Taken(format!("persistentvolume \"{name}\" is of {driver} and belongs to {owner}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::names::ANNOTATION_PROVISIONED_BY;
+    use crate::roles::provisioner::fixtures::{self, DRIVER, merged};
+
+    #[test]
+    fn only_what_we_made_and_the_claim_was_bound_to_counts_as_handed_on() {
+        let claim = |spec: Value| Claim::parse(Arc::new(fixtures::claim(json!({ "spec": spec }))), DRIVER, "mark");
+        let (bound, waiting) = (claim(json!({ "volumeName": "pvc-1" })), claim(json!({})));
+        let volume = |change: Value| -> PersistentVolume {
+            let made = json!({ "metadata": { "name": "pvc-1", "annotations": { ANNOTATION_PROVISIONED_BY: DRIVER } },
+                "spec": { "csi": { "driver": DRIVER, "volumeHandle": "v" },
+                    "claimRef": { "namespace": "shop", "name": "another", "uid": "u9" } } });
+            serde_json::from_value(merged(made, change)).unwrap()
+        };
+        assert!(matches!(place_of(&volume(json!({})), &bound.key, DRIVER), Place::Taken(_)));
+        assert!(was_handed_on(&volume(json!({})), &bound, DRIVER));
+        assert!(!was_handed_on(&volume(json!({})), &waiting, DRIVER), "nobody has seen it stored for the claim");
+        for (what, change) in [
+            ("of another name", json!({ "metadata": { "name": "pvc-2" } })),
+            ("made by people", json!({ "metadata": { "annotations": { ANNOTATION_PROVISIONED_BY: null } } })),
+            ("made by others", json!({ "metadata": { "annotations": { ANNOTATION_PROVISIONED_BY: "other" } } })),
+            ("of another driver", json!({ "spec": { "csi": { "driver": "other" } } })),
+        ] {
+            assert!(!was_handed_on(&volume(change), &bound, DRIVER), "{what}");
         }
     }
 }

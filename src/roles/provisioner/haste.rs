@@ -15,8 +15,8 @@ use crate::process::watch;
 const GIVES_WAY: Duration = Duration::from_secs(30);
 /// How often it looks up meanwhile: somebody who deletes the claim waits for its release.
 const LOOKS_UP: Duration = Duration::from_secs(1);
-/// How many may give way at once: each is an attempt that is kept, some thirty kilobytes of memory.
-const MOST: usize = 1000;
+/// How many may give way at once: each is a task that waits, some six kilobytes of memory.
+const MOST: usize = 10_000;
 
 /// How many claims are on their way to a volume object, and how many more may wait for them.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! *before* each step whose outcome might be lost, so that a panic or a cancelled run loses nothing.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use crate::roles::attempt::{self, Failure as _, hold};
 
 use super::claim::{Claim, ClaimKey};
 use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, Step, View, ignored, is_unwanted, next_step};
-use super::desk::{Awaited, Desk};
+use super::desk::{Awaited, Desk, was_handed_on};
 use super::haste::OnItsWay;
 use super::intent::Intent;
 use super::origin::{Findings, origin};
@@ -79,21 +80,34 @@ pub(super) struct Now {
 enum End {
     /// The volume exists.
     Provisioned,
+    /// The volume exists, and the claim is still to be released, which can wait.
+    Stored,
     /// There is nothing to do.
     Ignored(Ignored),
 }
 
 /// Works one ticket of the claim queue.
 pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Outcome {
+    loop {
+        // Boxed, and gone while the claim gives way: thousands do so at once.
+        match Box::pin(try_once(&desk, &mut ticket)).await {
+            ControlFlow::Break(outcome) => return outcome,
+            ControlFlow::Continue(()) => give_way(&desk, &mut ticket).await,
+        }
+    }
+}
+
+/// Works the ticket until there is an outcome, or until what is left can wait.
+async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Outcome> {
     let uid = ticket.key().uid.clone();
     let known = desk.progress.get(&uid).or_else(|| desk.find(ticket.key()).map(Progress::at_first_sight));
-    let Some(mut progress) = known else { return Outcome::Forget };
+    let Some(mut progress) = known else { return ControlFlow::Break(Outcome::Forget) };
     progress.begin();
     let mut attempt = Attempt {
         begun: desk.clock.now(),
         on_its_way: None,
-        desk: &desk,
-        ticket: &mut ticket,
+        desk,
+        ticket,
         progress,
         found: Findings::default(),
         attributes_class: None,
@@ -108,7 +122,12 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
     };
     let ended = attempt.work().await;
     attempt.operation = None;
-    match ended {
+    ControlFlow::Break(match ended {
+        Ok(End::Stored) => {
+            attempt.tell_success();
+            attempt.note();
+            return ControlFlow::Continue(());
+        }
         Ok(End::Provisioned) => {
             attempt.tell_success();
             attempt.settle();
@@ -130,7 +149,21 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
             attempt.tell_failure(&error)
         }
         Err(stop) => stop.outcome(),
-    }
+    })
+}
+
+/// Lets the claims that have no volume object yet go first.
+async fn give_way(desk: &Desk, ticket: &mut Ticket<ClaimKey>) {
+    let key = ticket.key().clone();
+    let is_patient = || desk.find(&key).is_some_and(|claim| !claim.deleting);
+    let others = async {
+        tokio::select! {
+            biased;
+            () = desk.term.over() => {}
+            () = desk.haste.give_way(is_patient) => {}
+        }
+    };
+    ticket.park(others).await;
 }
 
 impl Attempt<'_> {
@@ -145,6 +178,7 @@ impl Attempt<'_> {
             match step {
                 Step::Settled => return Ok(End::Provisioned),
                 Step::Ignore(why) => return Ok(End::Ignored(why)),
+                Step::Release { .. } if self.has_time() => return Ok(End::Stored),
                 step => self.perform(step, &now).await?,
             }
         }
@@ -168,22 +202,6 @@ impl Attempt<'_> {
     fn has_time(&self) -> bool {
         let is_stored = self.progress.phase == Phase::Saved && self.created;
         self.on_its_way.is_some() && is_stored && !self.progress.claim.deleting
-    }
-
-    /// Lets the claims that have no volume object yet go first, once.
-    async fn give_way(&mut self) {
-        self.on_its_way = None;
-        self.tell_success();
-        let (desk, key) = (self.desk, self.ticket.key().clone());
-        let is_patient = || desk.find(&key).is_some_and(|claim| !claim.deleting);
-        let others = async {
-            tokio::select! {
-                biased;
-                () = desk.term.over() => {}
-                () = desk.haste.give_way(is_patient) => {}
-            }
-        };
-        self.ticket.park(others).await;
     }
 
     /// Reads what the caches hold about the claim.
@@ -239,7 +257,18 @@ impl Attempt<'_> {
         let desk = self.desk;
         let Ok(name) = self.volume_name(claim) else { return Place::Free };
         let held = desk.known.volumes.get(&ObjectName::cluster(name));
-        desk.place(claim, held.as_deref().or(self.seen.as_ref()))
+        self.whose(claim, held.as_deref().or(self.seen.as_ref()))
+    }
+
+    /// Whose the volume object is that has the name of the claim's volume.
+    pub(super) fn whose(&self, claim: &Claim, found: Option<&PersistentVolume>) -> Place {
+        let desk = self.desk;
+        // What somebody else has begun is answered by one that was handed on, too.
+        let is_begun = self.progress.phase == Phase::Outstanding;
+        if is_begun && found.is_some_and(|volume| was_handed_on(volume, claim, &desk.rules.driver)) {
+            return Place::Ours;
+        }
+        desk.place(claim, found)
     }
 
     /// The name of the claim's volume: as it was asked for, or is to be.
@@ -337,11 +366,6 @@ impl Attempt<'_> {
             Step::Create => self.create(now).await,
             Step::DeleteCreated(volume_id) => self.delete_created(now, &volume_id).await,
             Step::SaveVolume => self.save_volume(now).await,
-            // The next look decides anew.
-            Step::Release { .. } if self.has_time() => {
-                self.give_way().await;
-                Ok(())
-            }
             Step::Release { reschedule } => {
                 let released = perform::release(self.desk, &now.claim, reschedule).await;
                 self.refresh_after(released, now).await

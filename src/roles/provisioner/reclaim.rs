@@ -61,7 +61,7 @@ impl Attempt<'_> {
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
-        let answer = desk.term.until_lost(client.delete_volume(asked)).await?;
+        let answer = desk.term.during(client.delete_volume(asked)).await?;
         let handle = volume_id.to_owned();
         answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
         self.tell_reclaimed(volume_id);

@@ -7,8 +7,9 @@ use futures::future::BoxFuture;
 use tracing::{info, info_span, warn};
 
 use crate::cluster::names;
+use crate::csi::DriverState;
 use crate::election::Term;
-use crate::process::Tasks;
+use crate::process::{Tasks, watch};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
@@ -59,7 +60,32 @@ impl Provisioner {
             () = term.over() => return Ok(()),
             () = self.known.synced() => {}
         }
-        let Some(locality) = self.locality(cx, &term).await? else { return Ok(()) };
+        let mut met = cx.csi.state();
+        loop {
+            // What is heard of the driver from here on may be news of its place.
+            met.borrow_and_update();
+            let Some(locality) = self.locality(cx, &term).await? else { return Ok(()) };
+            let home = locality.home().cloned();
+            let (part, leave) = term.part();
+            let until_moved = async {
+                self.moved(cx, &term, &mut met, home.as_ref()).await;
+                leave.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                served = self.serve_at(cx, part, locality) => {
+                    if served.is_err() || term.is_over() {
+                        return served;
+                    }
+                }
+                () = until_moved => {}
+            }
+        }
+    }
+
+    /// Serves until the term is over, or until what is known of where we are holds no longer.
+    async fn serve_at(&self, cx: &RoleContext, term: Term, locality: Locality) -> Result<(), RoleError> {
         let (tasks, mut ends) = Tasks::new(NAME);
         let (hints, heard) = if self.section.capacity.enabled {
             let (hints, heard) = CapacityHints::new();
@@ -128,7 +154,8 @@ impl Provisioner {
         let driver = term.fence(cx.driver.client.clone());
         for failures in 1.. {
             let Ok(client) = driver.use_now() else { return Ok(None) };
-            match client.node_get_info(NodeGetInfoRequest {}).await {
+            let Ok(answer) = term.during(client.node_get_info(NodeGetInfoRequest {})).await else { return Ok(None) };
+            match answer {
                 Ok(answer) => {
                     let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
                     let node = LocalNode { name, segments: segments.into_iter().collect() };
@@ -144,6 +171,30 @@ impl Provisioner {
             }
         }
         Ok(None)
+    }
+
+    /// Waits until the driver of this node has come back and says that the node is at another place. Whatever was worked out for
+    /// the old one is of no use then: the driver refuses it, or makes volumes that nobody asked for.
+    async fn moved(
+        &self,
+        cx: &RoleContext,
+        term: &Term,
+        met: &mut watch::Receiver<DriverState>,
+        held: Option<&LocalNode>,
+    ) {
+        let Some(held) = held else { return std::future::pending().await };
+        while met.changed().await.is_ok() {
+            if met.borrow_and_update().ready().is_none() {
+                continue;
+            }
+            if let Ok(Some(locality)) = self.locality(cx, term).await
+                && let Some(now) = locality.home().filter(|now| *now != held)
+            {
+                info!(was = ?held.segments, is = ?now.segments, "the driver is back with this node at another place: serving anew");
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
     }
 
     /// Where the driver's nodes are, for those who tell of its capacity.
@@ -305,3 +356,8 @@ fn identity(cx: &RoleContext, node: Option<&str>) -> String {
     let identity = format!("{}-{number}-{}", cx.clock.wall().as_millisecond(), cx.driver.name);
     node.map_or_else(|| identity.clone(), |node| format!("{identity}-{node}"))
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "serve_tests.rs"]
+mod tests;

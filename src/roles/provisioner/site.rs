@@ -123,9 +123,14 @@ impl Home {
 impl Locality {
     /// This node's name, where each node has a daemon of its own.
     pub fn node(&self) -> Option<&str> {
+        self.home().map(|node| node.name.as_str())
+    }
+
+    /// This node as its driver has told, where each node has a daemon of its own.
+    pub fn home(&self) -> Option<&LocalNode> {
         match self {
             Self::Cluster => None,
-            Self::Node(home) => Some(&home.node.name),
+            Self::Node(home) => Some(&home.node),
         }
     }
 

@@ -26,7 +26,7 @@ impl Attempt<'_> {
                 parameters: request.parameters.clone().into_iter().collect(),
                 accessible_topology: place.map(Term::to_proto),
             };
-            match desk.term.until_lost(client.get_capacity(asked)).await? {
+            match desk.term.during(client.get_capacity(asked)).await? {
                 Ok(answer) => answers.push(answer),
                 Err(error) => {
                     warn!(error = %error, "cannot see how much room there is: trying without");

@@ -102,7 +102,8 @@ async fn ask(shared: &Shared, item: &Item, class: &StorageClass) -> Result<Room,
         parameters: parameters.into_iter().collect(),
         accessible_topology: (!item.segment.is_empty()).then(|| item.segment.to_proto()),
     };
-    let answer = shared.desk.client.use_now()?.get_capacity(request).await.map_err(RefreshError::Ask)?;
+    let client = &shared.desk.client;
+    let answer = client.term().during(client.use_now()?.get_capacity(request)).await?.map_err(RefreshError::Ask)?;
     let sizes = [Some(answer.available_capacity), answer.maximum_volume_size];
     if let Some(negative) = sizes.into_iter().flatten().find(|bytes| *bytes < 0) {
         return Err(RefreshError::Negative(negative).into());

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::cluster::{Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, CsiStorageCapacity, Viewpoint};
+use crate::cluster::{
+    Api, ApiOptions, Cache, Caches, ClientOptions, Clients, ClusterAccess, CsiNode, CsiStorageCapacity, Node, Viewpoint,
+};
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
 use crate::election::Term;
@@ -25,6 +27,7 @@ use crate::telemetry::Meter;
 
 mod faults;
 mod questions;
+mod races;
 
 const DRIVER: &str = "demo.csi.example.com";
 const SPACE: &str = "kube-system";
@@ -57,6 +60,8 @@ struct World {
     board: Board,
     meter: Meter,
     hints: CapacityHints,
+    nodes: Cache<Node>,
+    csi_nodes: Cache<CsiNode>,
     stop: CancellationToken,
     _tasks: Tasks,
 }
@@ -71,6 +76,15 @@ impl World {
     }
 
     async fn of(profile: Profile, section: CapacitySection, objects: &[Value]) -> Self {
+        Self::in_term(Term::permanent, profile, section, objects).await
+    }
+
+    async fn in_term(
+        term: impl FnOnce(&CancellationToken, Clock) -> Term,
+        profile: Profile,
+        section: CapacitySection,
+        objects: &[Value],
+    ) -> Self {
         let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
         let stage = Stage::set(Ground::Network(Network::new()), profile, clock, entropy.clone()).await.unwrap();
         for object in objects {
@@ -84,8 +98,9 @@ impl World {
         let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
         let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
         let (caches, stop) = (Caches::new(), CancellationToken::new());
-        let term = Term::permanent(&stop, clock);
+        let term = term(&stop, clock);
         let board = Board::new("test", clock);
+        let (nodes, csi_nodes) = (caches.want(), caches.want());
         let desk = CapacityDesk {
             role: "provisioner",
             driver: DRIVER.to_owned(),
@@ -93,7 +108,7 @@ impl World {
             section,
             backoff: Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(300) },
             known: CapacityKnown { classes: caches.want(), capacities: caches.want_in(scope(false)) },
-            places: Places::Cluster { nodes: caches.want(), csi_nodes: caches.want() },
+            places: Places::Cluster { nodes: Cache::clone(&nodes), csi_nodes: Cache::clone(&csi_nodes) },
             api: term.fence(api),
             client: term.fence(driver.client.clone()),
             instance: Instance { namespace: Some(SPACE.into()), pod: Some("me".into()), ..Instance::default() },
@@ -106,7 +121,7 @@ impl World {
         caches.start(&clients, &view, &tasks, &meter, clock, entropy);
         let (hints, receiver) = CapacityHints::new();
         tasks.spawn("capacity", run(desk, receiver, stop.clone()));
-        Self { stage, board, meter, hints, stop, _tasks: tasks }
+        Self { stage, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
     }
 
     /// Adds a node at a zone, with the driver on it.

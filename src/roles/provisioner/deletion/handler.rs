@@ -270,7 +270,7 @@ impl Attempt<'_> {
         let client = desk.driver.use_now()?;
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: csi.volume_handle.clone(), secrets };
-        desk.term.until_lost(client.delete_volume(asked)).await?.map_err(DeletionError::from)?;
+        desk.term.during(client.delete_volume(asked)).await?.map_err(DeletionError::from)?;
         self.operations = None;
         desk.deleted.note(volume.metadata.uid.as_deref().unwrap_or_default());
         info!(volume = csi.volume_handle, "deleted the volume");

@@ -42,6 +42,20 @@ async fn r32_a_question_that_hangs_is_given_up_and_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_that_outlasts_the_term_is_told_as_no_error_of_the_driver() {
+    let timeout = CsiOptions::default().timeout;
+    let section = CapacitySection { enabled: true, ..CapacitySection::default() };
+    let objects = [class("fast", &json!({})), pod("me", Some("set"))];
+    let world = World::in_term(|_, clock| Term::unattended(clock, timeout / 2), zoned(), section, &objects).await;
+    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::Hang));
+    world.add_node("n1", Some("z1"));
+    world.until("it is asked", |world| world.asked() == 1).await;
+    tokio::time::sleep(timeout + Duration::from_secs(1)).await;
+    assert_eq!((world.rows()[0][5].as_str(), world.asked()), ("", 1));
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn as_many_questions_as_there_are_workers_are_asked_at_a_time() {
     let classes: Vec<Value> = (0..20).map(|number| class(&format!("c{number:02}"), &json!({}))).collect();
     let world = World::with(zoned(), &classes).await;
