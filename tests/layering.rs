@@ -111,6 +111,7 @@ const PURE: &[&str] = &[
     "roles/attacher/interest.rs",
     "roles/attacher/lineage.rs",
     "roles/attacher/migration.rs",
+    "roles/attacher/outset.rs",
     "roles/attacher/refusal.rs",
     "roles/provisioner/capacity/book.rs",
     "roles/provisioner/capacity/desired.rs",

@@ -260,7 +260,7 @@ pub const PROVISIONER: &[Flag] = &[
         "feature-gates",
         Text,
         Gone,
-        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit`, `HonorPVReclaimPolicy` and `CSINodeExpandSecret` are always on; `VolumeAttributesClass` is on where the API has the kind",
+        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit`, `HonorPVReclaimPolicy` and `CSINodeExpandSecret` are always on; `VolumeAttributesClass` is always on, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being made without",
     ),
     flag("provisioner", Text, Gone, "removed there as well; the driver is asked for its name"),
 ];

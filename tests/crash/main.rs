@@ -19,6 +19,9 @@
 )]
 
 mod boundary;
+#[path = "../simulation/invariants.rs"]
+#[expect(dead_code, reason = "shared with the simulation")]
+mod invariants;
 #[path = "../simulation/logs.rs"]
 mod logs;
 mod play;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, info_span};
 
 use crate::boundary::{Boundary, LATENCY};
+use crate::invariants::Invariant;
 use crate::logs::{self, Listen};
 use crate::scenario::Scenario;
 use crate::trace::Trace;
@@ -61,7 +62,7 @@ pub(crate) fn play(scenario: &Scenario, deaths: &[Duration], how: Death, listen:
         let mut play = Play::set(scenario, trace.clone()).await;
         play.run(scenario, deaths, how).await;
         let ends = if deaths.is_empty() { &scenario.undisturbed } else { &scenario.ends };
-        let mut wrong = trace.violations();
+        let mut wrong: Vec<_> = trace.violations().into_iter().map(|(_, line)| line).collect();
         wrong.extend(verdict::in_the_end(&play.world, ends));
         let boundaries = (0..play.daemons.len()).map(|life| play.boundaries(life)).collect();
         Outcome { boundaries, wrong, lines: trace.all() }
@@ -205,7 +206,7 @@ impl Play {
                 (seen, since) = (now, Instant::now());
             }
             if Instant::now() > until {
-                self.trace.violate("rest", format_args!("there is none"));
+                self.trace.violate(Invariant::I11, format_args!("there is none"));
                 return;
             }
         }

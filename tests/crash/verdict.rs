@@ -6,6 +6,7 @@ use csi_control_plane::sandbox::api::Committed;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, State};
 use serde_json::Value;
 
+use crate::invariants::Invariant;
 use crate::scenario::End;
 use crate::trace::Trace;
 use crate::world::{World, finalizers, is_deleting, name, text};
@@ -38,13 +39,13 @@ pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &
     let handle = text(new, "/spec/csi/volumeHandle");
     // What a daemon sent before it was cut off may come after others have finished its work: that is settled in the end.
     if !is_late && !driver.state().volumes().contains_key(handle) {
-        trace.violate("phantom", format_args!("{} is stored for {handle:?}, which does not exist", name(new)));
+        trace.violate(Invariant::P2, format_args!("{} is stored for {handle:?}, which does not exist", name(new)));
     }
     let owner = text(new, "/spec/claimRef/uid");
     let is_made = |it: &Value| !text(it, "/metadata/annotations/pv.kubernetes.io~1provisioned-by").is_empty();
     let same = |other: &&Value| !owner.is_empty() && is_made(other) && text(other, "/spec/claimRef/uid") == owner;
     if change.store.objects("", "persistentvolumes").filter(same).count() > 1 {
-        trace.violate("twice", format_args!("the claim of {} has another volume object", name(new)));
+        trace.violate(Invariant::P1, format_args!("the claim of {} has another volume object", name(new)));
     }
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn on_call(trace: &Trace, world: &World, call: &Call, state: &State) 
         trace.note("driver", format_args!("#{id} {method} {what} is done"));
         let mut names = BTreeSet::new();
         if state.volumes().values().any(|volume| !volume.name.is_empty() && !names.insert(&volume.name)) {
-            trace.violate("twice", format_args!("two volumes are named alike"));
+            trace.violate(Invariant::P1, format_args!("two volumes are named alike"));
         }
     } else {
         trace.note("driver", format_args!("#{id} {method} {what} comes"));
@@ -77,11 +78,11 @@ fn may_be_deleted(trace: &Trace, world: &World, handle: &str) {
     // Without a volume object nobody can use it.
     let Some(volume) = told else { return };
     if text(&volume, "/status/phase") != "Released" {
-        trace.violate("in use", format_args!("{handle} is deleted while {} is not released", name(&volume)));
+        trace.violate(Invariant::P3, format_args!("{handle} is deleted while {} is not released", name(&volume)));
     }
     let attached = |it: &Value| text(it, "/spec/source/persistentVolumeName") == name(&volume);
     if world.attachments().iter().any(attached) {
-        trace.violate("in use", format_args!("{handle} is deleted while it is attached"));
+        trace.violate(Invariant::P3, format_args!("{handle} is deleted while it is attached"));
     }
 }
 

@@ -18,8 +18,8 @@ use crate::world::{PATIENCE, World, brief, settled};
 pub(crate) const RETURN: Duration = Duration::from_secs(75);
 
 impl World {
-    /// Asserts that the driver's attachments come to be exactly those that the API has, all of them recorded and protected, and
-    /// that no call met another of the same caller for the same volume.
+    /// Asserts that the driver's attachments come to be exactly those that the API has, all of them recorded and protected and
+    /// none of them on its way out, and that no call met another of the same caller for the same volume.
     pub(crate) async fn balanced(&self) {
         settled("a balance of API and driver", PATIENCE, async || match self.imbalance().await {
             None => Ok(()),
@@ -32,15 +32,16 @@ impl World {
     }
 
     /// What the API and the driver don't agree on.
-    async fn imbalance(&self) -> Option<String> {
+    pub(crate) async fn imbalance(&self) -> Option<String> {
         let attachments = self.all::<VolumeAttachment>().list(&ListParams::default()).await.unwrap();
         let volumes = self.all::<PersistentVolume>().list(&ListParams::default()).await.unwrap();
         let ours = attachments.into_iter().filter(|it| it.spec.attacher == self.driver_name());
         let (mut wanted, mut attached_volumes) = (BTreeSet::new(), BTreeSet::new());
         for attachment in ours {
             let status = attachment.status.clone().unwrap_or_default();
+            let is_going = attachment.metadata.deletion_timestamp.is_some();
             let is_settled = status.attached && status.attach_error.is_none() && status.detach_error.is_none();
-            if !is_settled || !attachment.finalizers().contains(&self.finalizer()) {
+            if is_going || !is_settled || !attachment.finalizers().contains(&self.finalizer()) {
                 return Some(format!("an attachment is not settled: {attachment:#?}"));
             }
             let volume = attachment.spec.source.persistent_volume_name.clone().unwrap_or_default();

@@ -4,13 +4,13 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::proto::volume_content_source::Type as Source;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, VolumeAttachment};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::ground::Daemon;
-use crate::objects::merge;
+use crate::objects::{self, merge};
 use crate::supply::{ZONE, handle_of, pool, zoned};
 use crate::world::World;
 use crate::world::wait::asked;
@@ -179,6 +179,34 @@ async fn a_waiting_claim_gets_its_volume_where_its_pod_goes_and_the_pod_gets_its
     // Detached before it was deleted: the driver would have refused.
     assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_volume_made_by_hand_follows_its_pods_from_node_to_node_and_is_asked_for_on_one_at_a_time() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.daemon(json!({})).await;
+    let (first, second) = (world.place("n1", &[]).await, world.place("n2", &[]).await);
+    let volume = world.volume_with("pv", json!({ "storageClassName": "" })).await;
+    let claim = world.claim("claim", "", json!({ "spec": { "volumeName": volume } })).await;
+    assert_eq!(world.bound(&claim).await.name_any(), volume);
+    let attachment = |node: &str| objects::attachment_name(&world.handle(&volume), world.driver_name(), node);
+    let here = world.pod("here", &[&claim], Some(&first)).await;
+    world.attached(&attachment(&first)).await;
+    // The next pod is there before this one goes.
+    let there = world.pod("there", &[&claim], Some(&second)).await;
+    assert_eq!(world.scheduled(&there).await, second);
+    world.delete_pod(&here).await;
+    world.gone::<VolumeAttachment>(&attachment(&first)).await;
+    world.attached(&attachment(&second)).await;
+    world.balanced().await;
+    world.delete_pod(&there).await;
+    world.gone::<VolumeAttachment>(&attachment(&second)).await;
+    world.balanced().await;
+    let calls: Vec<_> = world.changing_calls().into_iter().map(|call| (call.method, call.node.unwrap())).collect();
+    let expected = [&first, &second].map(|node| {
+        [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume].map(|method| (method, world.node_id(node)))
+    });
+    assert_eq!(calls, expected.concat());
 }
 
 #[tokio::test]

@@ -47,9 +47,7 @@ async fn r19_r20_a_volume_that_was_lost_is_attached_again_and_recorded_anew() {
 async fn a_volume_that_cannot_be_attached_again_is_not_shown_as_attached_any_more() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::NotFound, "no such machine")));
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     let failed = world.failed(&attachment, "no such machine").await;
@@ -65,9 +63,7 @@ async fn a_volume_that_cannot_be_attached_again_is_not_shown_as_attached_any_mor
 async fn a_volume_that_the_driver_only_leaves_out_stays_recorded_as_attached() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Internal, "out of sorts")));
     let omitted = BTreeSet::from([world.handle(&volume)]);
     world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::OmitVolumes(omitted))));
@@ -80,9 +76,7 @@ async fn a_volume_that_the_driver_only_leaves_out_stays_recorded_as_attached() {
 async fn a_lost_volume_stays_recorded_as_attached_until_the_driver_refuses_it_for_good() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Unavailable, "starting")));
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     let failed = world.failed(&attachment, "starting").await;
@@ -95,9 +89,7 @@ async fn a_lost_volume_stays_recorded_as_attached_until_the_driver_refuses_it_fo
 async fn a_lost_volume_of_a_node_that_is_gone_is_no_longer_recorded_as_attached() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     world
@@ -112,9 +104,7 @@ async fn a_lost_volume_of_a_node_that_is_gone_is_no_longer_recorded_as_attached(
 async fn a_lost_volume_of_a_node_without_the_driver_stays_recorded_as_attached() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.set_drivers(&node, json!([])).await;
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     let failed = world.failed(&attachment, "driver").await;
@@ -125,9 +115,7 @@ async fn a_lost_volume_of_a_node_without_the_driver_stays_recorded_as_attached()
 async fn a_volume_that_comes_back_while_its_attachment_goes_is_detached_again() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     // Somebody else's finalizer keeps the attachment around.
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
     world.json_patch::<VolumeAttachment>(&attachment, keep).await;
@@ -162,9 +150,7 @@ async fn r17_a_lost_attachment_without_a_recorded_node_id_is_found_through_its_n
 async fn r21_listings_that_say_nothing_of_a_volume_force_nothing() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, _) = world.attached_anew().await;
     for lie in [Lie::EntryWithoutStatus, Lie::EntryWithoutVolume] {
         world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(lie)));
         listings(&world, 4).await;
@@ -177,9 +163,7 @@ async fn r21_listings_that_say_nothing_of_a_volume_force_nothing() {
 async fn a_volume_that_the_driver_leaves_out_for_good_is_forced_ever_more_rarely() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, attachment) = world.attached_anew().await;
     let omitted = BTreeSet::from([world.handle(&volume)]);
     world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::OmitVolumes(omitted))));
     let tenth = listings(&world, 10).await;

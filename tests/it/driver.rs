@@ -66,9 +66,7 @@ async fn a_driver_that_dies_in_the_middle_of_an_unpublish_is_asked_again_before_
 async fn r29_a_restart_of_the_driver_between_two_attaches_is_survived_by_the_daemon() {
     let world = World::new().await;
     let daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, _, attachment) = world.attached_anew().await;
     world.restart_driver(SHORT).await;
     world.detached(&attachment).await;
     assert!(!daemon.has_ended());
@@ -80,9 +78,7 @@ async fn r29_a_restart_of_the_driver_between_two_attaches_is_survived_by_the_dae
 async fn a_driver_that_cannot_attach_any_more_has_its_leftover_finalizers_released() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
 
     world.driver().change_profile(|profile| {
         profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));

@@ -163,9 +163,7 @@ async fn r32_a_publish_that_hangs_is_given_up_at_its_deadline_and_tried_again() 
 async fn an_unpublish_that_hangs_is_given_up_and_tried_again() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, attachment) = world.attached_anew().await;
     world.driver().inject(Fault::on(Method::ControllerUnpublishVolume, Action::Hang).once());
     world.detached(&attachment).await;
     assert_eq!(world.unpublishes(&volume).len(), 2);

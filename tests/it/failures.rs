@@ -2,6 +2,7 @@
 //! goes; an attachment is replaced by its namesake. After each, [`World::balanced`]: nothing is lost, and nothing is attached that
 //! should not be.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use csi_control_plane::app::Plan;
@@ -19,7 +20,7 @@ use crate::balance::RETURN;
 use crate::cable::{Line, Outage};
 use crate::objects;
 use crate::world::leases::holder;
-use crate::world::{World, until_some};
+use crate::world::{World, brief, until_some};
 
 /// How long the driver's process is away.
 const DOWN: Duration = Duration::from_millis(300);
@@ -85,6 +86,30 @@ pub(crate) async fn came_and_went(world: &World, (coming, going): &(Load, Load),
     going.gone(world).await;
     world.balanced().await;
     world.called_at_most(times, coming.volumes.iter().chain(&going.volumes), since);
+}
+
+#[tokio::test]
+async fn what_is_lost_and_what_is_attached_and_should_not_be_is_no_balance() {
+    let world = World::new().await;
+    let daemon = world.daemon(json!({})).await;
+    let node = world.node("node").await;
+    let there = Load::put(&world, &node, "there", 1).await;
+    there.attached(&world).await;
+    world.balanced().await;
+    daemon.stop().await.unwrap();
+    // From here on nobody does anything.
+    let missed = async || world.imbalance().await.expect("no balance");
+    let lost = Load::put(&world, &node, "lost", 1).await;
+    assert!(missed().await.contains(&lost.attachments[0]));
+    lost.detach(&world).await;
+    lost.gone(&world).await;
+    world.balanced().await;
+    there.detach(&world).await;
+    assert!(missed().await.contains(&there.attachments[0]), "a detach that never ends");
+    let forced = json!({ "metadata": { "finalizers": null } });
+    world.merge_patch::<VolumeAttachment>(&there.attachments[0], forced).await;
+    there.gone(&world).await;
+    assert!(missed().await.contains("the driver has"), "what nobody wants any more is still on the node");
 }
 
 #[tokio::test]
@@ -216,14 +241,16 @@ async fn a_lease_that_is_deleted_by_hand_is_made_again_and_nothing_is_done_twice
     let old = leases.get(&name).await.unwrap();
     leases.delete(&name, &DeleteParams::default()).await.unwrap();
     world.driver().release();
-    until_some(leases, &name, "made and held again", |lease: Option<&Lease>| {
-        lease.is_some_and(|lease| lease.metadata.uid != old.metadata.uid && holder(lease).is_some())
+    until_some(leases, &name, "made and held again, by whoever led", |lease: Option<&Lease>| {
+        lease.is_some_and(|lease| lease.metadata.uid != old.metadata.uid && holder(lease) == holder(&old))
     })
     .await;
     let next = Load::put(&world, &node, "next", 2).await;
     next.attached(&world).await;
-    came_and_went(&world, &load, 2, &[]).await;
+    came_and_went(&world, &load, 1, &[]).await;
     world.called_at_most(1, &next.volumes, &[]);
+    let callers: BTreeSet<u64> = world.changing_calls().iter().map(|call| call.connection).collect();
+    assert_eq!(callers.len(), 1, "both led: {:#?}", brief(&world.changing_calls()));
 }
 
 /// The roles that `check` prints, without one verb on one resource.

@@ -70,9 +70,7 @@ async fn r37_an_orderly_stop_ends_what_is_in_flight_and_hands_the_lease_over() {
 async fn r50_a_driver_with_upper_case_letters_has_a_lease_and_is_served() {
     let world = World::with(|profile| profile.name = profile.name.replace("csi.example", "CSI.Example")).await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, _, attachment) = world.attached_anew().await;
     world.detached(&attachment).await;
 }
 

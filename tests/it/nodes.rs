@@ -44,9 +44,7 @@ async fn a_volume_that_appears_wakes_what_failed_for_it() {
 async fn r15_a_gone_node_is_detached_by_its_recorded_id() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
     world.detached(&attachment).await;
     assert!(!world.is_published(&volume, &node));
@@ -57,9 +55,7 @@ async fn r15_a_gone_node_is_detached_by_its_recorded_id() {
 async fn r16_a_driver_gone_from_its_node_is_detached_by_the_recorded_id() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.set_drivers(&node, json!([])).await;
     world.detached(&attachment).await;
     assert_eq!(world.unpublishes(&volume)[0].node, Some(world.node_id(&node)));
@@ -87,9 +83,7 @@ async fn r18_an_annotation_of_the_node_is_never_consulted() {
 async fn r45_a_recreated_node_is_detached_by_the_id_that_it_was_attached_with() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
     world.know_node("another-machine");
     world.register(&node, "another-machine").await;

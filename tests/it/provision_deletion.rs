@@ -88,9 +88,7 @@ async fn r15_s0_forty_volumes_are_deleted_by_forty_calls() {
 async fn a_failed_deletion_is_told_tried_again_and_counted() {
     let world = World::supplied(|_| {}).await;
     let daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let volume = world.supplied_with(&claim).await;
+    let (class, claim, volume) = world.supplied_claim().await;
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Internal, "the shelf is stuck")));
     world.delete_claim(&claim).await;
     let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", "the shelf is stuck"));
@@ -109,9 +107,7 @@ async fn a_failed_deletion_is_told_tried_again_and_counted() {
 async fn r18_s0_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_deleted_once() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let volume = world.supplied_with(&claim).await;
+    let (_, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     let add = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/another"}]);
     world.json_patch::<PersistentVolume>(&volume.name_any(), add).await;
@@ -224,9 +220,8 @@ async fn a_volume_whose_handle_is_its_name_is_deleted_like_any_other() {
 async fn a_policy_that_becomes_retain_takes_the_finalizer_off_and_keeps_the_volume() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let name = world.supplied_with(&claim).await.name_any();
+    let (_, claim, volume) = world.supplied_claim().await;
+    let name = volume.name_any();
     let ours = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
     let policy = |policy: &str| json!({"spec": {"persistentVolumeReclaimPolicy": policy}});
     world.merge_patch::<PersistentVolume>(&name, policy("Retain")).await;
@@ -247,9 +242,7 @@ async fn a_successor_deletes_what_the_daemon_before_it_was_deleting() {
     let mut config = supplier(json!({}));
     merge(&mut config, objects::short_lease());
     let first = world.daemon_on("first", config.clone()).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.supplied_with(&claim).await;
+    let (_, claim, _) = world.supplied_claim().await;
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::DoneButHang).once());
     world.delete_claim(&claim).await;
     world.driver_until("asked", |driver| !driver.calls_of(Method::DeleteVolume).is_empty()).await;

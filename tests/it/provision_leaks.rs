@@ -40,9 +40,7 @@ async fn s0_a_claim_that_loses_its_node_in_background_and_is_deleted_leaves_noth
 async fn s0_a_claim_that_somebody_binds_elsewhere_in_background_and_is_deleted_leaves_nothing() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.unanswered_claim(json!({})).await;
     let before = world.asked(&claim, 1).await.len();
     world.patch_claim(&claim, json!({"spec": {"volumeName": world.name("another")}})).await;
     world.asked(&claim, before + 1).await;
@@ -75,10 +73,7 @@ async fn s0_a_clone_whose_source_is_deleted_midway_and_that_is_deleted_then_leav
 async fn r56_a_timeout_and_then_the_claims_deletion_leave_nothing_even_if_the_class_goes_too() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
     world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
     world.delete_claim(&claim).await;
     world.driver().clear_faults();
@@ -89,10 +84,7 @@ async fn r56_a_timeout_and_then_the_claims_deletion_leave_nothing_even_if_the_cl
 async fn a_claim_deleted_by_force_in_background_leaves_nothing_as_long_as_the_daemon_lives() {
     let world = World::supplied(|_| {}).await;
     let daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (_, claim) = world.unanswered_claim(json!({})).await;
     world.delete_claim(&claim).await;
     world.patch_claim(&claim, json!({"metadata": {"finalizers": null}})).await;
     world.claim_gone(&claim).await;
@@ -106,10 +98,7 @@ async fn a_claim_deleted_by_force_in_background_leaves_nothing_as_long_as_the_da
 async fn a_volume_that_nobody_wants_any_more_is_deleted_although_its_handle_is_its_name() {
     let world = World::supplied(|profile| profile.names_are_ids = true).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
     world.delete_claim(&claim).await;
     world.driver().clear_faults();
     world.claim_gone(&claim).await;
@@ -217,10 +206,7 @@ async fn r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_go
 async fn a_class_that_is_gone_keeps_what_was_begun_and_its_return_ends_it() {
     let world = World::supplied(|_| {}).await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
     first.stop().await.unwrap();
     world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
     world.driver().clear_faults();

@@ -6,6 +6,7 @@
 //! theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::process::{Clock, Dial};
@@ -29,7 +30,7 @@ use crate::world::{World, bounded};
 pub(crate) struct Local {
     pub(crate) node: String,
     pub(crate) driver: Driver,
-    _server: Server,
+    server: Server,
     folder: TempDir,
 }
 
@@ -47,7 +48,7 @@ impl Local {
         let driver = Driver::new(profile.in_pools([pool(&node, gibibytes)]), Clock::system());
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
-        Self { node, driver, _server: server, folder }
+        Self { node, driver, server, folder }
     }
 
     /// The name of its daemon, and of the pod that it runs in.
@@ -67,6 +68,11 @@ impl Local {
         let daemon = world.ground().start_on(&self.host(), &self.node, &config.to_string(), driver).await;
         world.serving(&daemon).await;
         daemon
+    }
+
+    /// Its driver dies, and is back at once.
+    pub(crate) async fn restart_driver(&self) {
+        self.server.restart(Duration::ZERO).await;
     }
 
     /// The calls that make and delete volumes.
@@ -151,7 +157,7 @@ impl World {
 async fn claims_without_a_node_are_shared_by_the_nodes_and_each_is_provisioned_once() {
     let world = World::of_nodes().await;
     // Far apart: on a busy machine timers that are due at about the same time fire in one go, in the nodes' order.
-    let made = world.competed(json!({ "maxDelay": "3s" })).await;
+    let made = world.competed(json!({ "baseDelay": "2s", "maxDelay": "3s" })).await;
     assert_eq!(made.values().sum::<usize>(), 12);
     // One node for all of twelve draws is a chance of one in 177 147.
     assert!(made.len() > 1, "not fair: {made:?}");

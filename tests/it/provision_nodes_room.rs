@@ -12,6 +12,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::provision_nodes::Local;
+use crate::supplier::figure;
 use crate::supply::{ZONE, pool};
 use crate::world::World;
 use crate::world::wait::asked;
@@ -133,4 +134,45 @@ async fn a_nodes_capacity_objects_go_with_its_pod_where_that_owns_them() {
         pods.delete(&local.host(), &DeleteParams::default().grace_period(0)).await.unwrap();
     }
     assert_eq!(uids.len(), 2);
+}
+
+#[tokio::test]
+async fn a_driver_that_comes_back_at_another_place_is_asked_where_that_is() {
+    let world = World::of_nodes().await;
+    let local = Local::set(&world, "n1", 10).await;
+    let section = json!({ "capacity": { "enabled": true, "ownerLevel": -1, "immediateBinding": true } });
+    let daemon = local.daemon(&world, section).await;
+    let class = world.class("class", json!({})).await;
+    let at = |place: String, room: &'static str| {
+        move |found: &BTreeMap<String, CSIStorageCapacity>| {
+            found.len() == 1 && found.get(&place).is_some_and(|it| it.capacity.as_ref().unwrap().0 == room)
+        }
+    };
+    let here = at(local.node.clone(), "10Gi");
+    asked("an object for the first place", async || Some(capacities(&world).await).filter(&here)).await;
+    local.restart_driver().await;
+    let early = world.claim("early", &class, json!({})).await;
+    world.on_node(&early, &local).await;
+
+    // Somebody has moved the machine, and told its driver.
+    let (moved, id) = (world.name("moved"), world.node_id(&local.node));
+    local.driver.change_profile(|profile| {
+        profile.nodes.get_mut(&id).unwrap().segments = [(ZONE.to_owned(), moved.clone())].into();
+        profile.pools.push(pool(&moved, 20));
+    });
+    local.restart_driver().await;
+    let there = at(moved.clone(), "20Gi");
+    asked("an object for the new place alone", async || Some(capacities(&world).await).filter(&there)).await;
+    let late = world.claim("late", &class, json!({})).await;
+    let volume = world.supplied_with(&late).await;
+    let affinity = serde_json::to_value(volume.spec.unwrap().node_affinity).unwrap();
+    let values = affinity.pointer("/required/nodeSelectorTerms/0/matchExpressions/0/values");
+    assert_eq!(values, Some(&json!([moved])));
+    let asked = local.driver.creates_of(&world.volume_name(&late).await).remove(0).create.unwrap();
+    let place = &asked.accessibility_requirements.unwrap().requisite[0];
+    assert_eq!(place.segments, [(ZONE.to_owned(), moved)].into());
+    // The daemon is the same, and was served throughout: no failure has ended anything.
+    let metrics = world.metrics(&daemon).await;
+    let restarts = figure(&metrics, "csi_control_plane_role_restarts_total", &[]);
+    assert!(restarts.is_none_or(|count| count < 1.0), "{restarts:?}");
 }

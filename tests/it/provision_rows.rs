@@ -28,7 +28,14 @@ const ROWS: &[(u32, &str, Proof)] = &[
             "r1_a_snapshot_that_goes_and_has_lost_its_content_is_found_by_the_sweep_and_let_go_of",
         ]),
     ),
-    (2, "nodes at one place make one segment", Tests(&["nodes_at_one_place_make_one_segment_r2"])),
+    (
+        2,
+        "nodes at one place make one segment, also where two watches tell of them at once",
+        Tests(&[
+            "r2_a_node_and_its_csi_node_that_change_at_once_make_one_segment_of_the_place_that_both_tell",
+            "nodes_at_one_place_make_one_segment_r2",
+        ]),
+    ),
     (
         3,
         "a label that a node gets late is seen",

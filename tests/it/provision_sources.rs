@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use crate::ground::Daemon;
 use crate::objects::config_with;
 use crate::supplier::{create, rights, says, supplier, unanswered};
 use crate::supply::phase;
@@ -25,6 +26,14 @@ async fn with_source() -> (World, String, String) {
     let class = world.class("class", json!({})).await;
     let source = world.claim("source", &class, json!({})).await;
     (world, class, source)
+}
+
+/// The same with a daemon, its section changed like this, and with the volume.
+async fn with_supplied_source(section: Value) -> (World, Daemon, String, String) {
+    let (world, class, source) = with_source().await;
+    let daemon = world.supplier(section).await;
+    world.supplied_with(&source).await;
+    (world, daemon, class, source)
 }
 
 fn is_held(claim: &PersistentVolumeClaim) -> bool {
@@ -73,8 +82,7 @@ impl World {
 
 #[tokio::test]
 async fn r30_a_clone_of_another_class_of_the_driver_has_the_sources_content() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     let handle = crate::supply::handle_of(&world.supplied_with(&source).await).unwrap().1;
     let other = world.class("other", json!({"parameters": {"kind": "other"}})).await;
     assert_ne!(class, other);
@@ -89,9 +97,7 @@ async fn r30_a_clone_of_another_class_of_the_driver_has_the_sources_content() {
 
 #[tokio::test]
 async fn s0_a_source_deleted_while_it_is_cloned_holds_nobody_up() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     world.driver().inject(unanswered());
     let clone = world.claim_from("clone", &class, CLAIM, &source).await;
     let before = world.asked(&clone, 1).await.len();
@@ -105,9 +111,7 @@ async fn s0_a_source_deleted_while_it_is_cloned_holds_nobody_up() {
 
 #[tokio::test]
 async fn r6_a_snapshot_deleted_while_it_is_restored_is_held_until_the_final_answer() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     world.driver().inject(unanswered());
     let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
@@ -124,10 +128,8 @@ async fn r6_a_snapshot_deleted_while_it_is_restored_is_held_until_the_final_answ
 #[tokio::test]
 async fn a_snapshot_that_may_not_be_changed_is_restored_unprotected_and_that_is_told_once() {
     let (counted, _guard) = crate::logs::count("cannot protect the snapshot: restoring it unprotected");
-    let (world, class, source) = with_source().await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     let (host, config) = (world.name("daemon"), config_with(supplier(json!({}))));
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     world.ground().grant(&host, &rights(&world, &config, Some(("patch", "volumesnapshots")))).await;
     // Each answer is final, so that each attempt begins anew.
@@ -145,9 +147,7 @@ async fn a_snapshot_that_may_not_be_changed_is_restored_unprotected_and_that_is_
 
 #[tokio::test]
 async fn s0_r5_the_first_finished_restore_leaves_the_snapshot_protected_for_the_other() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     world.driver().inject(unanswered());
     let late = world.claim_from("late", &class, SNAPSHOT, &snapshot).await;
@@ -170,9 +170,7 @@ async fn s0_r5_the_first_finished_restore_leaves_the_snapshot_protected_for_the_
 
 #[tokio::test]
 async fn a_source_of_two_clones_is_let_go_of_by_the_last() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     world.driver().inject(unanswered());
     let late = world.claim_from("late", &class, CLAIM, &source).await;
     world.asked(&late, 1).await;
@@ -212,10 +210,8 @@ async fn r1_a_snapshot_that_was_left_protected_is_let_go_of_when_a_daemon_starts
 
 #[tokio::test]
 async fn r1_a_snapshot_that_goes_and_has_lost_its_content_is_found_by_the_sweep_and_let_go_of() {
-    let (world, _, source) = with_source().await;
     // The least that there may be: nothing but the sweep can find it.
-    let _daemon = world.supplier(json!({"snapshotSweepInterval": "1s"})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, _, source) = with_supplied_source(json!({"snapshotSweepInterval": "1s"})).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     world.installed_kind("VolumeSnapshotContent").delete(&snapshot, &DeleteParams::default()).await.unwrap();
     let held = json!({"metadata": {"finalizers": [names::FINALIZER_SNAPSHOT_SOURCE]}});
@@ -247,9 +243,7 @@ async fn a_claim_that_goes_and_has_lost_its_volume_is_let_go_of() {
 
 #[tokio::test]
 async fn a_snapshot_that_is_taken_away_in_the_middle_of_a_restore_leaves_the_last_word_to_the_driver() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     // Its content alone first: the snapshot is still protected, and nothing that protects it names our driver any more.
     let snapshot = world.snapshot("made", &source).await;
     world.driver().inject(unanswered());
@@ -330,9 +324,7 @@ async fn what_was_begun_of_a_claim_that_is_no_more_is_found_and_deleted_when_the
 
 #[tokio::test]
 async fn r21_a_snapshot_becomes_a_volume_of_another_mode_only_with_leave() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     let from = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": SNAPSHOT, "name": snapshot});
     let raw = world.claim("raw", &class, json!({"spec": {"volumeMode": "Block", "dataSource": from}})).await;
@@ -347,9 +339,7 @@ async fn r21_a_snapshot_becomes_a_volume_of_another_mode_only_with_leave() {
 
 #[tokio::test]
 async fn a_snapshot_becomes_a_volume_of_another_mode_without_leave_where_that_is_not_prevented() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({"preventVolumeModeConversion": false})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({"preventVolumeModeConversion": false})).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     let from = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": SNAPSHOT, "name": snapshot});
     let raw = world.claim("raw", &class, json!({"spec": {"volumeMode": "Block", "dataSource": from}})).await;
@@ -375,9 +365,7 @@ async fn a_source_that_is_not_there_yet_is_waited_for_and_begins_the_work_when_i
 
 #[tokio::test]
 async fn r54_a_driver_that_ignores_the_source_has_its_volume_deleted() {
-    let (world, class, source) = with_source().await;
-    let _daemon = world.supplier(json!({})).await;
-    world.supplied_with(&source).await;
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     world.driver().inject(create(Action::Lie(Lie::ForgetSource)).once());
     let clone = world.claim_from("clone", &class, CLAIM, &source).await;
     world.driver_until("the empty one is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;

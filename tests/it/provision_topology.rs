@@ -158,9 +158,7 @@ async fn without_topology_in_the_configuration_nothing_is_asked_and_nothing_said
     let world = World::two_zones().await;
     let _daemon = world.supplier(json!({"topology": false})).await;
     world.node_in("n1", "z1").await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let volume = world.supplied_with(&claim).await;
+    let (_, claim, volume) = world.supplied_claim().await;
     assert!(volume.spec.unwrap().node_affinity.is_none());
     assert_eq!(world.asked(&claim, 1).await[0].create.as_ref().unwrap().accessibility_requirements, None);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
@@ -10,7 +11,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::objects;
-use crate::supplier::{create, says, unanswered};
+use crate::supplier::{create, says, supplier};
 use crate::supply::{handle_of, phase};
 use crate::world::World;
 
@@ -47,10 +48,7 @@ fn deleted_with_its_claim(class: &str) -> Value {
 async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
     // Somebody finds it in the storage, and gives it to the claim that waits for it.
     let handle = world.only_volume();
     let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
@@ -70,10 +68,7 @@ async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted()
 async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_made_for() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
     let handle = world.only_volume();
     let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
@@ -154,9 +149,7 @@ fn is_in(volume: &PersistentVolume, phase: &str) -> bool {
 async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let volume = world.supplied_with(&claim).await;
+    let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     // Retain, and bound to nobody: that is what a rescue looks like.
     let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
@@ -175,9 +168,7 @@ async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
 async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_each_other() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let volume = world.supplied_with(&claim).await;
+    let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": twin } })).await;
@@ -195,11 +186,8 @@ async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_e
 async fn a_volume_that_is_kept_after_its_claim_was_bound_elsewhere_is_no_other_claims_to_have() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.unanswered_claim(json!({ "reclaimPolicy": "Retain" })).await;
     let name = world.volume_name(&claim).await;
-    world.asked(&claim, 1).await;
     world.patch_claim(&claim, json!({ "spec": { "volumeName": world.name("another") } })).await;
     world.daemon_has_seen("later").await;
     world.driver().clear_faults();
@@ -220,11 +208,8 @@ async fn a_volume_that_is_kept_after_its_claim_was_bound_elsewhere_is_no_other_c
 async fn nothing_is_kept_of_a_volume_that_its_claim_has_got_under_another_name() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
-    world.driver().inject(unanswered());
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.unanswered_claim(json!({ "reclaimPolicy": "Retain" })).await;
     let name = world.volume_name(&claim).await;
-    world.asked(&claim, 1).await;
     let handle = world.only_volume();
     let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
     world.patch_claim(&claim, json!({ "spec": { "volumeName": rescue } })).await;
@@ -241,9 +226,7 @@ async fn nothing_is_kept_of_a_volume_that_its_claim_has_got_under_another_name()
 async fn a_deletion_that_failed_looks_again_who_else_names_the_volume() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let volume = world.supplied_with(&claim).await;
+    let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(tonic::Code::Unavailable, "not now")));
     world.delete_claim(&claim).await;
@@ -256,4 +239,35 @@ async fn a_deletion_that_failed_looks_again_who_else_names_the_volume() {
     assert!(world.driver().state().volumes().contains_key(&handle));
     world.all::<PersistentVolume>().delete(&rescue, &DeleteParams::default()).await.unwrap();
     world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_volume_was_handed_to_another_is_let_go_of_by_a_daemon_that_finds_it_marked() {
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let class = world.class("class", json!({})).await;
+    // What a volume populator does: a claim of its own gets a volume to fill, and hands it to the claim that people made.
+    let prime = world.claim("prime", &class, json!({})).await;
+    let volume = world.supplied_with(&prime).await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    first.stop().await.unwrap();
+    // As if the daemon had died between storing the volume and letting go of the claim.
+    let mut finalizers = world.claim_now(&prime).await.finalizers().to_vec();
+    finalizers.push(names::provisioning_finalizer(world.driver_name()));
+    world.patch_claim(&prime, json!({ "metadata": { "finalizers": finalizers } })).await;
+    let source = json!({ "apiGroup": "example.com", "kind": "Sample", "name": "it" });
+    let target = world.claim("target", &class, json!({ "spec": { "dataSourceRef": source } })).await;
+    let uid = world.claim_uid(&target).await;
+    let to = json!({ "name": target, "uid": uid, "resourceVersion": null });
+    world.merge_patch::<PersistentVolume>(&volume.name_any(), json!({ "spec": { "claimRef": to } })).await;
+    world.claim_until(&target, "bound to it", |it| phase(it) == "Bound").await;
+    assert_eq!(world.bound(&target).await.uid(), volume.uid());
+
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    world.claim_until(&prime, "let go", |it| !world.is_marked(it)).await;
+    world.delete_claim(&prime).await;
+    world.claim_gone(&prime).await;
+    world.assert_untouched(&handle);
+    assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 1);
+    world.assert_nothing_leaked().await;
 }

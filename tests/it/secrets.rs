@@ -18,6 +18,16 @@ async fn volume_with_secret(world: &World, secret: &str) -> String {
     world.volume_with("pv", reference).await
 }
 
+/// Asks for a new volume to be attached to a new node, with a new secret that holds this. Returns the names of node, secret, volume
+/// and attachment.
+async fn attach_with_secret(world: &World, data: &[(&str, &[u8])]) -> [String; 4] {
+    let (node, secret) = (world.node("node").await, world.name("secret"));
+    world.secret(&secret, data).await;
+    let volume = volume_with_secret(world, &secret).await;
+    let attachment = world.attach(&volume, &node).await;
+    [node, secret, volume, attachment]
+}
+
 /// A driver that asks for the password.
 async fn guarded() -> World {
     World::with(|profile| {
@@ -59,10 +69,7 @@ async fn r25_a_missing_secret_is_told_and_one_that_appears_is_used() {
 async fn a_secret_that_changes_is_read_anew_by_the_next_attempt() {
     let world = guarded().await;
     let daemon = world.daemon(json!({})).await;
-    let (node, secret) = (world.node("node").await, world.name("secret"));
-    world.secret(&secret, &[("password", b"wrong")]).await;
-    let volume = volume_with_secret(&world, &secret).await;
-    let attachment = world.attach(&volume, &node).await;
+    let [_, secret, _, attachment] = attach_with_secret(&world, &[("password", b"wrong")]).await;
     let failed = world.failed(&attachment, "Unauthenticated").await;
     assert!(!serde_json::to_string(&failed).unwrap().contains("wrong\"}"));
     world.namespaced::<Secret>().delete(&secret, &DeleteParams::default()).await.unwrap();
@@ -78,10 +85,7 @@ async fn a_secret_that_changes_is_read_anew_by_the_next_attempt() {
 async fn a_secret_that_is_not_text_is_told_by_its_key() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, secret) = (world.node("node").await, world.name("secret"));
-    world.secret(&secret, &[("blob", &[0xff, 0xfe, 0x00])]).await;
-    let volume = volume_with_secret(&world, &secret).await;
-    let attachment = world.attach(&volume, &node).await;
+    let [_, secret, volume, attachment] = attach_with_secret(&world, &[("blob", &[0xff, 0xfe, 0x00])]).await;
     let failed = world.failed(&attachment, "not UTF-8").await;
     let message = failed.status.unwrap().attach_error.unwrap().message.unwrap();
     assert!(message.contains("blob") && message.contains(&secret), "{message}");
@@ -94,10 +98,7 @@ async fn a_secret_that_is_not_text_is_told_by_its_key() {
 async fn r25_an_empty_secret_is_no_error() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, secret) = (world.node("node").await, world.name("secret"));
-    world.secret(&secret, &[]).await;
-    let volume = volume_with_secret(&world, &secret).await;
-    let attachment = world.attach(&volume, &node).await;
+    let [_, secret, volume, attachment] = attach_with_secret(&world, &[]).await;
     world.attached(&attachment).await;
     assert!(!world.publishes(&volume)[0].secrets);
     world.detached(&attachment).await;
@@ -108,10 +109,7 @@ async fn r25_an_empty_secret_is_no_error() {
 async fn a_volume_removed_by_force_is_detached_with_the_secret_that_was_recorded() {
     let world = guarded().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, secret) = (world.node("node").await, world.name("secret"));
-    world.secret(&secret, &[("password", PASSWORD.as_bytes())]).await;
-    let volume = volume_with_secret(&world, &secret).await;
-    let attachment = world.attach(&volume, &node).await;
+    let [node, secret, volume, attachment] = attach_with_secret(&world, &[("password", PASSWORD.as_bytes())]).await;
     world.attached(&attachment).await;
     world.delete_volume(&volume).await;
     world.merge_patch::<PersistentVolume>(&volume, json!({ "metadata": { "finalizers": null } })).await;

@@ -106,6 +106,24 @@ impl World {
         self.bound(claim).await
     }
 
+    /// A claim of a new class that has its volume. Returns the names of class and claim, and the volume.
+    pub(crate) async fn supplied_claim(&self) -> (String, String, PersistentVolume) {
+        let class = self.class("class", json!({})).await;
+        let claim = self.claim("claim", &class, json!({})).await;
+        let volume = self.supplied_with(&claim).await;
+        (class, claim, volume)
+    }
+
+    /// A claim of a new class, into which `change` is merged, whose volume the driver has made, [`unanswered`]: so it goes on until
+    /// the faults are cleared. Returns the names of class and claim.
+    pub(crate) async fn unanswered_claim(&self, change: Value) -> (String, String) {
+        let class = self.class("class", change).await;
+        self.driver().inject(unanswered());
+        let claim = self.claim("claim", &class, json!({})).await;
+        self.asked(&claim, 1).await;
+        (class, claim)
+    }
+
     /// Waits until the driver was asked this often for the volume of a claim, and returns the calls.
     pub(crate) async fn asked(&self, claim: &str, times: usize) -> Vec<Call> {
         let name = self.volume_name(claim).await;

@@ -15,9 +15,7 @@ use crate::world::World;
 async fn a_deleted_volume_waits_for_its_attachment_and_then_goes() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     world.delete_volume(&volume).await;
     let waiting: PersistentVolume = world.until(&volume, "there", |_| true).await;
     assert_eq!(waiting.finalizers(), [world.finalizer()]);
@@ -30,9 +28,7 @@ async fn a_deleted_volume_waits_for_its_attachment_and_then_goes() {
 async fn a_detached_volume_keeps_its_finalizer_until_it_is_deleted() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, attachment) = world.attached_anew().await;
     world.detached(&attachment).await;
     let kept: PersistentVolume = world.until(&volume, "there", |_| true).await;
     assert!(kept.finalizers().contains(&world.finalizer()));
@@ -101,9 +97,7 @@ async fn in_tree(world: &World, name: &str, finalizers: &[&str], migrated_to: Op
 async fn r36_removing_our_finalizer_leaves_the_others_alone() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, attachment) = world.attached_anew().await;
     // The provisioner's finalizer stands before and after ours.
     let finalizers = json!({ "metadata": { "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer",
         world.finalizer(), "example.com/keep"] } });
@@ -172,9 +166,7 @@ async fn r47_an_attachment_refused_for_a_deleted_volume_does_not_block_a_later_o
 async fn a_volume_removed_by_force_is_detached_by_what_was_recorded() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     // Somebody strips every finalizer, as desperate people do.
     world.delete_volume(&volume).await;
     world.merge_patch::<PersistentVolume>(&volume, json!({ "metadata": { "finalizers": null } })).await;

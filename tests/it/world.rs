@@ -318,6 +318,14 @@ impl World {
         .await
     }
 
+    /// A new volume, attached to a new node. Returns the names of node, volume and attachment.
+    pub(crate) async fn attached_anew(&self) -> (String, String, String) {
+        let (node, volume) = (self.node("node").await, self.volume("pv").await);
+        let attachment = self.attach(&volume, &node).await;
+        self.attached(&attachment).await;
+        (node, volume, attachment)
+    }
+
     /// Waits until an attachment tells of an attach error that contains `text`, and returns it.
     pub(crate) async fn failed(&self, attachment: &str, text: &str) -> VolumeAttachment {
         self.until(attachment, text, |it: &VolumeAttachment| {

@@ -2,20 +2,31 @@
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt as _;
 use serde_json::json;
 use tonic::Code;
 
-use super::{api, writes, written};
+use super::{api, user, writes, written};
 use crate::logs;
+use crate::world::wait::asked;
 use crate::world::{World, bounded};
+
+/// What the daemon has asked of the API, watches aside, in the order of the answers: what begins like this.
+fn requests(world: &World, beginning: &str) -> Vec<String> {
+    let user = user(world);
+    let asked = api(world).audit().matching(|it| it.user == user && it.verb != "watch");
+    let told = asked.iter().map(|it| {
+        let slash = if it.subresource.is_empty() { "" } else { "/" };
+        format!("{} {}{slash}{}", it.verb, it.resource, it.subresource)
+    });
+    told.filter(|it| it.starts_with(beginning)).collect()
+}
 
 #[tokio::test]
 async fn r7_an_attach_is_three_writes_a_second_one_two_and_a_detach_one_all_of_them_patches() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     let mut first = written(&world);
     // The first two are independent and go side by side.
     first[..2].sort();
@@ -31,6 +42,27 @@ async fn r7_an_attach_is_three_writes_a_second_one_two_and_a_detach_one_all_of_t
     let attachment = world.attach(&volume, &node).await;
     world.attached(&attachment).await;
     assert_eq!(written(&world), ["patch volumeattachments 200", "patch volumeattachments/status 200"]);
+}
+
+#[tokio::test]
+async fn a_volume_that_the_same_daemon_has_made_is_attached_with_two_requests() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.provisioner_with(json!({ "reconciler": null }), json!({})).await;
+    world.serving(&daemon).await;
+    // One for the cache, one that says since when the daemon leads.
+    asked("two lists of volumes", async || (requests(&world, "list persistentvolumes").len() == 2).then_some(())).await;
+    let class = world.class("class", json!({})).await;
+    let node = world.node("node").await;
+    for short in ["first", "second"] {
+        let claim = world.claim(short, &class, json!({})).await;
+        let volume = world.provisioned(&claim).await;
+        let before = requests(&world, "").len();
+        world.attached(&world.attach(&volume.name_any(), &node).await).await;
+        let mut since = requests(&world, "").split_off(before);
+        // What the claims' world is told of meanwhile is not the attacher's.
+        since.retain(|request| request.contains("persistentvolumes") || request.contains("volumeattachments"));
+        assert_eq!(since, ["patch volumeattachments", "patch volumeattachments/status"]);
+    }
 }
 
 #[tokio::test]
@@ -72,9 +104,7 @@ async fn an_error_that_stays_the_same_is_written_once() {
 async fn a_detach_error_that_stays_the_same_is_written_once() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": false } } })).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, attachment) = world.attached_anew().await;
     api(&world).audit().clear();
     let refused = Action::fail(Code::Internal, "always the same");
     world.driver().inject(Fault::on(Method::ControllerUnpublishVolume, refused));

@@ -132,9 +132,7 @@ async fn a_failure_to_read_the_secret_is_got_over() {
 async fn r5_an_attachment_that_is_gone_when_its_status_is_written_is_no_failure() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
     world.json_patch::<VolumeAttachment>(&attachment, keep).await;
     // The status is written only after the other finalizer went, and the object with it.

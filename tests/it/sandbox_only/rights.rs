@@ -28,9 +28,7 @@ async fn start(world: &World, missing: Option<(&str, &str)>) -> Daemon {
 async fn r7_the_shipped_rights_without_any_update_of_objects_are_enough() {
     let world = World::new().await;
     let daemon = start(&world, None).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, attachment) = world.attached_anew().await;
     world.delete_volume(&volume).await;
     world.detached(&attachment).await;
     world.gone::<k8s_openapi::api::core::v1::PersistentVolume>(&volume).await;

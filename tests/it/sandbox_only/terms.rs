@@ -1,6 +1,7 @@
 //! A daemon whose view is old: its watch brings nothing, as after it has come to lead, or while it tries again.
 
 use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::api::faults::Matching;
 use csi_control_plane::sandbox::driver::{Action as DriverAction, Fault as DriverFault, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -81,9 +82,8 @@ async fn a_new_leader_that_has_not_heard_of_a_restore_leaves_its_snapshot_protec
 async fn a_volume_that_somebody_keeps_meanwhile_is_not_deleted_by_another_attempt() {
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    let volume = world.supplied_with(&claim).await.name_any();
+    let (_, claim, volume) = world.supplied_claim().await;
+    let volume = volume.name_any();
     let stuck = DriverAction::fail(Code::Internal, "the shelf is stuck");
     world.driver().inject(DriverFault::on(Method::DeleteVolume, stuck));
     world.delete_claim(&claim).await;
@@ -96,4 +96,41 @@ async fn a_volume_that_somebody_keeps_meanwhile_is_not_deleted_by_another_attemp
     world.driver().clear_faults();
     api(&world).faults().remove(held);
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_a_new_leader_has_not_seen_let_go_is_protected_again_before_it_is_published() {
+    let world = World::new().await;
+    let no_reconciler = json!({"roles": {"reconciler": null}});
+    let first = world.daemon_on("first", no_reconciler.clone()).await;
+    world.serving(&first).await;
+    let (node, volume) = (world.node("node").await, world.volume("volume").await);
+    world.detached(&attached(&world, &volume, &node).await).await;
+    let second = world.daemon_on("second", no_reconciler).await;
+    let knows = |status: &Value| {
+        let mut caches = status["caches"].as_array().into_iter().flatten();
+        caches.any(|cache| cache["kind"] == "PersistentVolume" && cache["objects"] == 1)
+    };
+    world.shows(&second, "the standby knows the volume", knows).await;
+    let matching = Matching::any().user(world.name("second")).resource("persistentvolumes");
+    let held = api(&world).faults().hold_watches(matching);
+    let ours = |volume: &PersistentVolume| volume.finalizers().iter().position(|it| *it == world.finalizer());
+    let volumes = world.all::<PersistentVolume>();
+    let at = ours(&volumes.get(&volume).await.unwrap()).unwrap();
+    world.drop_finalizer::<PersistentVolume>(&volume, at).await;
+    first.stop().await.unwrap();
+    world.serving(&second).await;
+    attached(&world, &volume, &node).await;
+    assert!(ours(&volumes.get(&volume).await.unwrap()).is_some());
+    let by_second = |it: &Entry| it.user == world.name("second") && it.name == volume;
+    let asked: Vec<_> = api(&world).audit().matching(by_second).iter().map(|it| (it.verb, it.code)).collect();
+    assert_eq!(asked, [("get", 200), ("patch", 200)]);
+    api(&world).faults().remove(held);
+}
+
+/// Attaches a volume to a node, and returns the attachment.
+async fn attached(world: &World, volume: &str, node: &str) -> String {
+    let attachment = world.attach(volume, node).await;
+    world.attached(&attachment).await;
+    attachment
 }

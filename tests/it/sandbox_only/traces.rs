@@ -30,9 +30,7 @@ async fn an_attach_is_one_trace_that_goes_on_in_the_driver() {
     let _guard = logs::listen(tracing_subscriber::registry().with(filter).with(layer));
     let world = World::new().await;
     let daemon = world.daemon(json!({ "roles": { "reconciler": null } })).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (_, volume, attachment) = world.attached_anew().await;
     daemon.stop().await.unwrap();
 
     let spans = exported.0.lock().unwrap().clone();

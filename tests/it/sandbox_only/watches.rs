@@ -37,9 +37,7 @@ async fn r48_a_success_clears_an_error_that_the_watch_has_not_shown_yet() {
 async fn r24_a_delete_that_only_a_new_list_shows_frees_the_volume() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
-    let (node, volume) = (world.node("node").await, world.volume("pv").await);
-    let attachment = world.attach(&volume, &node).await;
-    world.attached(&attachment).await;
+    let (node, volume, attachment) = world.attached_anew().await;
     // Another driver's attachment names the volume too, so it is kept.
     let foreign = world.name("foreign");
     let source = json!({ "persistentVolumeName": volume });
