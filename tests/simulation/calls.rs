@@ -5,6 +5,7 @@ use std::time::Duration;
 use csi_control_plane::sandbox::driver::{Call, Method, Outcome, State};
 use tonic::Code;
 
+use crate::invariants::Invariant;
 use crate::model::{CALM, Live, Model, Place, Streak};
 use crate::supply;
 use crate::world::{BACKOFF, NODE_ID, attachment_of, is_deleting, is_guarded, text};
@@ -58,7 +59,7 @@ fn arrived(model: &mut Model, call: &Call) {
     }
     if !model.is_led_by(&caller) && !model.is_confused() {
         let holder = model.holder();
-        model.trace.violate("I8", format_args!("{caller} calls {method} while {holder:?} holds the lease"));
+        model.trace.violate(Invariant::I8, format_args!("{caller} calls {method} while {holder:?} holds the lease"));
     }
     begins(model, call, &caller);
     let Some(place) = place else { return };
@@ -94,7 +95,9 @@ fn overlap(model: &Model, call: &Call, subject: Option<&str>, caller: &str) {
         // Whoever lost the lease in a cut network cannot tell the driver that it no longer waits.
         if live.caller == caller || (model.is_calm() && !model.is_confused()) {
             let (id, method, other) = (call.id, call.method, live.method);
-            model.trace.violate("I1", format_args!("#{id} {method} came while #{running} {other} was running"));
+            model
+                .trace
+                .violate(Invariant::I1, format_args!("#{id} {method} came while #{running} {other} was running"));
         }
     }
 }
@@ -118,7 +121,7 @@ fn may_publish(model: &mut Model, call: &Call, place: &Place) {
     if model.is_confused() {
         model.tallies.entry(place.clone()).or_default().excused = true;
     } else {
-        model.trace.violate("I2", format_args!("#{} publishes {handle} on {node}: {fault}", call.id));
+        model.trace.violate(Invariant::I2, format_args!("#{} publishes {handle} on {node}: {fault}", call.id));
     }
 }
 
@@ -154,7 +157,7 @@ fn in_time(model: &mut Model, place: &Place) {
     if gap + 0.002 < least {
         let failures = streak.failures;
         let text = format!("{gap:.3}s after {failures} failures in a row, wanted at least {least:.3}s");
-        model.trace.violate("I9", format_args!("{name} is published again {text}"));
+        model.trace.violate(Invariant::I9, format_args!("{name} is published again {text}"));
     }
 }
 

@@ -4,6 +4,7 @@ use csi_control_plane::sandbox::api::Committed;
 use serde_json::{Value, json};
 
 use crate::deliveries;
+use crate::invariants::Invariant;
 use crate::model::{CALM, Model};
 use crate::storage::RECLAIM;
 use crate::world::{DAEMONS, DRIVER, FINALIZER, MARKER, NODE_ID, finalizers, is_deleting, is_guarded, text};
@@ -20,7 +21,7 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>) {
     let name = text(object, "/metadata/name").to_owned();
     note(model, change, &name);
     if plural != "secrets" && change.new.is_some_and(tells_the_secret) {
-        model.trace.violate("I10", format_args!("{plural} {name} holds a secret's value"));
+        model.trace.violate(Invariant::I10, format_args!("{plural} {name} holds a secret's value"));
     }
     let by_daemon = DAEMONS.contains(&change.actor);
     if matches!(plural, "volumeattachments" | "persistentvolumes") {
@@ -112,16 +113,18 @@ fn written(model: &mut Model, change: &Committed<'_>, name: &str) {
     let by_supplier = !attachments && deliveries::is_suppliers(change.old, change.new) && model.supplied_by(actor);
     if !model.is_led_by(actor) && !by_supplier && !model.is_confused() {
         let holder = model.holder();
-        model.trace.violate("I8", format_args!("{actor} writes {plural} {name} while {holder:?} holds the lease"));
+        model
+            .trace
+            .violate(Invariant::I8, format_args!("{actor} writes {plural} {name} while {holder:?} holds the lease"));
     }
     let Some(old) = change.old else {
         if by_supplier || (!attachments && model.is_confused()) {
             return;
         }
-        return model.trace.violate("I8", format_args!("{actor} creates {plural} {name}"));
+        return model.trace.violate(Invariant::I8, format_args!("{actor} creates {plural} {name}"));
     };
     if attachments && text(old, "/spec/attacher") != DRIVER {
-        model.trace.violate("I8", format_args!("{actor} writes another driver's volumeattachment {name}"));
+        model.trace.violate(Invariant::I8, format_args!("{actor} writes another driver's volumeattachment {name}"));
     }
     only_ours(model, change, old, name);
     let lost = is_guarded(old) && !change.new.is_some_and(is_guarded);
@@ -175,16 +178,17 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, name: &str) {
     if fault || twice {
         let (actor, plural) = (change.actor, change.resource.plural);
         let new = change.new.unwrap_or(&Value::Null);
-        model
-            .trace
-            .violate("I5", format_args!("{actor} changed what is not its own in {plural} {name}: {old} -> {new}"));
+        model.trace.violate(
+            Invariant::I5,
+            format_args!("{actor} changed what is not its own in {plural} {name}: {old} -> {new}"),
+        );
     }
 }
 
 /// I3: our finalizer leaves an attachment only after the driver has let go.
 fn released(model: &Model, old: &Value, name: &str) {
     if !is_deleting(old) {
-        model.trace.violate("I3", format_args!("the finalizer leaves {name}, which is not being deleted"));
+        model.trace.violate(Invariant::I3, format_args!("the finalizer leaves {name}, which is not being deleted"));
     }
     for ((volume, node), tally) in
         model.tallies.iter().filter(|((volume, node), _)| crate::world::attachment_of(volume, node) == name)
@@ -194,7 +198,9 @@ fn released(model: &Model, old: &Value, name: &str) {
         if (!undone || !clear) && !model.is_confused() {
             let what =
                 if undone { "the driver has it published" } else { "no unpublish since the last publish was OK" };
-            model.trace.violate("I3", format_args!("the finalizer leaves {name}, but of {volume} on {node} {what}"));
+            model
+                .trace
+                .violate(Invariant::I3, format_args!("the finalizer leaves {name}, but of {volume} on {node} {what}"));
         }
     }
 }
@@ -202,7 +208,7 @@ fn released(model: &Model, old: &Value, name: &str) {
 /// I4: our finalizer leaves a volume only when nothing names it any more.
 fn let_go(model: &Model, change: &Committed<'_>, old: &Value, name: &str) {
     if !is_deleting(old) {
-        model.trace.violate("I4", format_args!("the finalizer leaves {name}, which is not being deleted"));
+        model.trace.violate(Invariant::I4, format_args!("the finalizer leaves {name}, which is not being deleted"));
     }
     let now = model.now().as_secs_f64();
     for object in change.store.objects("storage.k8s.io", "volumeattachments") {
@@ -213,7 +219,7 @@ fn let_go(model: &Model, change: &Committed<'_>, old: &Value, name: &str) {
         let age = model.created_at.get(attachment).map_or(f64::MAX, |at| now - at.as_secs_f64());
         let known = age > KNOWN && (model.is_calm() || age > 2.0 * CALM.as_secs_f64());
         if is_guarded(object) || known {
-            model.trace.violate("I4", format_args!("the finalizer leaves {name}, but {attachment} names it"));
+            model.trace.violate(Invariant::I4, format_args!("the finalizer leaves {name}, but {attachment} names it"));
         }
     }
 }
@@ -232,9 +238,10 @@ fn recorded(model: &Model, old: &Value, new: &Value, name: &str) {
             && tally.contexts.contains(&now.to_string())
     });
     if !said && !model.is_confused() {
-        model
-            .trace
-            .violate("I6", format_args!("{name} is recorded as attached with {now}, which the driver did not answer"));
+        model.trace.violate(
+            Invariant::I6,
+            format_args!("{name} is recorded as attached with {now}, which the driver did not answer"),
+        );
     }
 }
 
@@ -250,7 +257,7 @@ fn told(model: &Model, old: &Value, new: &Value, name: &str) {
         let by_driver = message.starts_with("rpc error: code = ");
         let wanted = by_driver && field == "attachError";
         if code.is_some() != wanted || message.is_empty() || message.len() > LONGEST_MESSAGE {
-            model.trace.violate("I7", format_args!("{name} has {field} {error}"));
+            model.trace.violate(Invariant::I7, format_args!("{name} has {field} {error}"));
         }
     }
 }

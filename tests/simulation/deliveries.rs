@@ -1,8 +1,9 @@
-//! The checks of every change of claims and of the volumes that were made for them: P2, P4, P7.
+//! The checks of every change of claims and of the volumes that were made for them: P2, P4, P7, P8.
 
 use csi_control_plane::sandbox::api::Committed;
 use serde_json::{Map, Value};
 
+use crate::invariants::Invariant;
 use crate::model::Model;
 use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, RECLAIM, SELECTED, uid_of};
 use crate::supply::annotation;
@@ -23,7 +24,7 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>, name: &str) {
             only_ours(model, change, old, new, name);
         }
         ("persistentvolumeclaims" | "volumesnapshots", ..) if by_daemon && change.new.is_some() => {
-            model.trace.violate("P7", format_args!("{} creates {plural} {name}", change.actor));
+            model.trace.violate(Invariant::P7, format_args!("{} creates {plural} {name}", change.actor));
         }
         ("persistentvolumes", None, Some(new)) if by_daemon => stored(model, change, new, name),
         ("persistentvolumes", Some(old), None) => removed(model, old, name),
@@ -42,7 +43,9 @@ fn leads(model: &Model, change: &Committed<'_>, name: &str) {
     let (actor, plural) = (change.actor, change.resource.plural);
     if !model.supplied_by(actor) && !model.is_confused() {
         let holder = model.supplier();
-        model.trace.violate("P7", format_args!("{actor} writes {plural} {name} while {holder:?} holds the lease"));
+        model
+            .trace
+            .violate(Invariant::P7, format_args!("{actor} writes {plural} {name} while {holder:?} holds the lease"));
     }
 }
 
@@ -82,18 +85,20 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, new: &Value, na
     let chose = annotation(new, SELECTED).is_some_and(|node| annotation(old, SELECTED) != Some(node));
     if blank(old) != blank(new) || chose {
         let (actor, plural) = (change.actor, change.resource.plural);
-        model
-            .trace
-            .violate("P7", format_args!("{actor} changed what is not its own in {plural} {name}: {old} -> {new}"));
+        model.trace.violate(
+            Invariant::P7,
+            format_args!("{actor} changed what is not its own in {plural} {name}: {old} -> {new}"),
+        );
     }
 }
 
-/// P2: a volume object is stored for a volume that exists, and as it was asked for.
+/// P2, P8: a volume object is stored for a volume that exists, as it was asked for, and tells where it is.
 fn stored(model: &Model, change: &Committed<'_>, new: &Value, name: &str) {
     let handle = text(new, "/spec/csi/volumeHandle");
-    let violate = |what: String| {
-        model.trace.violate("P2", format_args!("{} stores {name} for {handle}: {what}", change.actor));
+    let violate_of = |invariant: Invariant, what: String| {
+        model.trace.violate(invariant, format_args!("{} stores {name} for {handle}: {what}", change.actor));
     };
+    let violate = |what: String| violate_of(Invariant::P2, what);
     let Some(volume) = model.supply.alive.get(handle) else {
         if !model.is_confused() {
             violate("there is no such volume".to_owned());
@@ -115,6 +120,7 @@ fn stored(model: &Model, change: &Committed<'_>, new: &Value, name: &str) {
             violate(format!("it lacks {finalizer}"));
         }
     }
+    let misplaced = |what: String| violate_of(Invariant::P8, what);
     let wanted = model.supply.asked.get(name).and_then(|it| it.request.accessibility_requirements.as_ref());
     let terms = new.pointer("/spec/nodeAffinity/required/nodeSelectorTerms").and_then(Value::as_array);
     let of_term = |term: &Value| -> std::collections::BTreeMap<String, String> {
@@ -123,7 +129,7 @@ fn stored(model: &Model, change: &Committed<'_>, new: &Value, name: &str) {
     };
     let places: Vec<_> = terms.into_iter().flatten().map(of_term).collect();
     if places.is_empty() != volume.place.is_empty() || places.iter().any(|place| *place != volume.place) {
-        violate(format!("it tells of {places:?}, and the volume is at {:?}", volume.place));
+        misplaced(format!("it tells of {places:?}, and the volume is at {:?}", volume.place));
     }
     if let Some(wanted) = wanted {
         let allowed = |place: &std::collections::BTreeMap<String, String>| {
@@ -133,7 +139,7 @@ fn stored(model: &Model, change: &Committed<'_>, new: &Value, name: &str) {
                 .any(|topology| topology.segments.iter().all(|(key, value)| place.get(key) == Some(value)))
         };
         if !places.iter().all(allowed) {
-            violate(format!("{places:?} was not asked for"));
+            misplaced(format!("{places:?} was not asked for"));
         }
     }
 }
@@ -145,7 +151,7 @@ fn removed(model: &mut Model, old: &Value, name: &str) {
         return;
     }
     if text(old, "/spec/persistentVolumeReclaimPolicy") == "Delete" {
-        model.trace.violate("P2", format_args!("{name} is gone, and its volume {handle} is not"));
+        model.trace.violate(Invariant::P2, format_args!("{name} is gone, and its volume {handle} is not"));
     } else {
         model.supply.kept.insert(handle);
     }
@@ -162,9 +168,10 @@ fn unmarked(model: &mut Model, old: &Value, name: &str) {
         && !model.is_confused()
     {
         let volume = &it.name;
-        model
-            .trace
-            .violate("P4", format_args!("the mark leaves {name}, and nothing tells of its volume {handle} ({volume})"));
+        model.trace.violate(
+            Invariant::P4,
+            format_args!("the mark leaves {name}, and nothing tells of its volume {handle} ({volume})"),
+        );
     }
     if let Some(asked) = model.supply.asked.values_mut().find(|asked| uid_of(&asked.request.name) == uid) {
         asked.owed = false;

@@ -1,5 +1,6 @@
 //! The end of a run: everything that goes wrong stops, and then desired must become actual (I11, I12, I13).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_control_plane::sandbox::api::PatchBody;
@@ -8,6 +9,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
+use crate::invariants::Invariant;
 use crate::inventory;
 use crate::model::{Model, Place, Tally};
 use crate::play::{Play, Step};
@@ -35,8 +37,8 @@ pub(crate) async fn end(play: &mut Play) {
     settle(play, "after everything was deleted", |play| {
         let mut faults = wrong(play);
         let model = play.model();
-        faults
-            .extend(model.attachments.keys().chain(model.volumes.keys()).map(|name| format!("{name} is still there")));
+        let left = model.attachments.keys().chain(model.volumes.keys());
+        faults.extend(left.map(|name| (Invariant::End, format!("{name} is still there"))));
         faults.extend(inventory::left(&model));
         faults
     })
@@ -50,6 +52,10 @@ async fn heal(play: &mut Play) {
     play.stage.server.restart(Duration::from_millis(100)).await;
     play.stage.server.up().await;
     play.api().faults().clear();
+    if let Some(mutant) = play.world.mutant {
+        // What is broken on purpose does not heal.
+        mutant.infect(&play.stage);
+    }
     for daemon in DAEMONS {
         play.network.set_latency(daemon, API_HOST, Duration::ZERO);
         play.network.reset(daemon, API_HOST);
@@ -128,7 +134,7 @@ fn decide(play: &Play) {
     }
 }
 
-async fn settle(play: &mut Play, when: &str, wrong: impl Fn(&Play) -> Vec<String>) {
+async fn settle(play: &mut Play, when: &str, wrong: impl Fn(&Play) -> Vec<(Invariant, String)>) {
     let begun = play.trace.age();
     let mut since = None;
     while !play.trace.is_broken() {
@@ -149,13 +155,20 @@ async fn settle(play: &mut Play, when: &str, wrong: impl Fn(&Play) -> Vec<String
         }
         since = None;
         if now.saturating_sub(begun) > PATIENCE {
-            play.trace.violate("I11-I13", format_args!("{when}, {PATIENCE:?} were not enough: {}", faults.join("; ")));
+            let mut of: BTreeMap<Invariant, Vec<String>> = BTreeMap::new();
+            for (invariant, fault) in faults {
+                of.entry(invariant).or_default().push(fault);
+            }
+            for (invariant, faults) in of {
+                let faults = faults.join("; ");
+                play.trace.violate(invariant, format_args!("{when}, {PATIENCE:?} were not enough: {faults}"));
+            }
         }
     }
 }
 
 /// What is not as it should be.
-fn wrong(play: &Play) -> Vec<String> {
+fn wrong(play: &Play) -> Vec<(Invariant, String)> {
     let (state, model) = (play.stage.driver.state(), play.model());
     let mut faults = Vec::new();
     let published = |volume: &str, node: &str| state.volumes().get(volume).and_then(|it| it.published.get(node));
@@ -206,11 +219,12 @@ fn wrong(play: &Play) -> Vec<String> {
             faults.push(format!("{name} is still being deleted"));
         }
     }
-    if let Some(storage) = &play.world.storage {
-        faults.extend(inventory::wrong(storage, &model, &state));
-    }
     if !DAEMONS.iter().any(|daemon| model.is_led_by(daemon)) {
         faults.push(format!("nobody leads: the lease is held by {:?}", model.holder()));
+    }
+    let mut faults: Vec<_> = faults.into_iter().map(|fault| (Invariant::End, fault)).collect();
+    if let Some(storage) = &play.world.storage {
+        faults.extend(inventory::wrong(storage, &model, &state));
     }
     faults
 }
@@ -261,16 +275,19 @@ async fn stop(play: &mut Play) {
         return;
     }
     play.trace.note("world", format_args!("the daemons are told to stop"));
+    if let Some(mutant) = play.world.mutant {
+        mutant.infect_stop(&play.stage);
+    }
     for (name, slot) in DAEMONS.iter().zip(std::mem::take(&mut play.daemons)) {
         let Some(daemon) = slot else { continue };
         match tokio::time::timeout(STOP, daemon.stop()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => play.trace.violate("R37", format_args!("{name} stops with an error: {error}")),
-            Err(_) => play.trace.violate("R37", format_args!("{name} does not stop")),
+            Ok(Err(error)) => play.trace.violate(Invariant::R37, format_args!("{name} stops with an error: {error}")),
+            Err(_) => play.trace.violate(Invariant::R37, format_args!("{name} does not stop")),
         }
     }
     let holder = play.model().holder().to_owned();
     if !holder.is_empty() {
-        play.trace.violate("R37", format_args!("the lease is still held by {holder}"));
+        play.trace.violate(Invariant::R37, format_args!("the lease is still held by {holder}"));
     }
 }

@@ -1,27 +1,30 @@
 //! What must be so about claims once nothing goes wrong any more: nothing lost, nothing wanted that is not there, nothing of
-//! ours left behind.
+//! ours left behind (P9); volumes that can be reached (P8); and room that is told of (P10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use csi_control_plane::sandbox::driver::{GIB, State};
 use serde_json::Value;
 
+use crate::invariants::Invariant;
 use crate::model::Model;
 use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, Storage, ZONE, class_name, uid_of};
 use crate::supply::annotation;
 use crate::world::{DAEMONS, finalizers, is_deleting, text};
 
 /// What is not as it should be.
-pub(crate) fn wrong(storage: &Storage, model: &Model, state: &State) -> Vec<String> {
-    let mut faults = Vec::new();
-    volumes(model, &mut faults);
-    claims(storage, model, &mut faults);
-    sources(model, &mut faults);
-    capacities(storage, model, state, &mut faults);
+pub(crate) fn wrong(storage: &Storage, model: &Model, state: &State) -> Vec<(Invariant, String)> {
+    let (mut kept, mut reached, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    volumes(model, &mut kept);
+    claims(storage, model, &mut kept);
+    sources(model, &mut kept);
     if !DAEMONS.iter().any(|daemon| model.supplied_by(daemon)) {
-        faults.push(format!("nobody provisions: the lease is held by {:?}", model.supplier()));
+        kept.push(format!("nobody provisions: the lease is held by {:?}", model.supplier()));
     }
-    faults
+    reach(model, &mut reached);
+    capacities(storage, model, state, &mut told);
+    let all = [(Invariant::P9, kept), (Invariant::P8, reached), (Invariant::P10, told)];
+    all.into_iter().flat_map(|(invariant, faults)| faults.into_iter().map(move |fault| (invariant, fault))).collect()
 }
 
 fn volumes(model: &Model, faults: &mut Vec<String>) {
@@ -43,12 +46,19 @@ fn volumes(model: &Model, faults: &mut Vec<String>) {
         if phase == "Released" && text(object, "/spec/persistentVolumeReclaimPolicy") == "Delete" {
             faults.push(format!("{name} is released, and not deleted"));
         }
+    }
+}
+
+/// Each volume object names a place that some node is in.
+fn reach(model: &Model, faults: &mut Vec<String>) {
+    for (name, object) in model.made() {
         let places = object.pointer("/spec/nodeAffinity/required/nodeSelectorTerms").and_then(Value::as_array);
         let fits = |term: &Value, node: &Value| {
             let all = term["matchExpressions"].as_array().into_iter().flatten();
             all.into_iter().all(|it| text(it, "/key") == ZONE && label(node, ZONE) == text(it, "/values/0"))
         };
-        let reached = places.is_none_or(|all| all.iter().any(|it| supply.nodes.values().any(|node| fits(it, node))));
+        let nodes = &model.supply.nodes;
+        let reached = places.is_none_or(|all| all.iter().any(|it| nodes.values().any(|node| fits(it, node))));
         if !reached {
             faults.push(format!("{name} is reached from no node"));
         }
@@ -138,7 +148,7 @@ fn capacities(storage: &Storage, model: &Model, state: &State, faults: &mut Vec<
 }
 
 /// What must be gone once everything was deleted.
-pub(crate) fn left(model: &Model) -> Vec<String> {
+pub(crate) fn left(model: &Model) -> Vec<(Invariant, String)> {
     let supply = &model.supply;
     let claims = supply.claims.values().map(|it| format!("{} is still there", text(it, "/metadata/name")));
     let volumes = supply.alive.iter().filter(|(handle, it)| {
@@ -146,5 +156,5 @@ pub(crate) fn left(model: &Model) -> Vec<String> {
         !supply.kept.contains(*handle) && !denied
     });
     let volumes = volumes.map(|(handle, it)| format!("{handle} of {} is still there", uid_of(&it.name)));
-    claims.chain(volumes).collect()
+    claims.chain(volumes).map(|fault| (Invariant::P9, fault)).collect()
 }

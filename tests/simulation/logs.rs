@@ -8,6 +8,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::invariants::Invariant;
 use crate::trace::Trace;
 use crate::world::MARKER;
 
@@ -91,7 +92,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Ear {
 impl Ear {
     fn search(&self, text: &str) {
         if text.contains(MARKER) {
-            self.trace.violate("I10", format_args!("a log line holds a secret's value: {text}"));
+            self.trace.violate(Invariant::I10, format_args!("a log line holds a secret's value: {text}"));
         }
     }
 }

@@ -1,18 +1,59 @@
-//! Daemons that are broken on purpose: the checks must find each of them out. A check that nothing can fail proves nothing.
+//! Daemons that are broken on purpose, and worlds that deceive them: the checks must find each of them out. A check that nothing
+//! can fail proves nothing, so that each invariant has a mutant that breaks it.
 //!
 //! A daemon that forgets a write is one whom the API answers without doing it; one that writes too much, one whose patches the API
-//! enriches; one that does not ask the driver, one whose driver says that it need not; the rest is configured.
+//! enriches; one that misreads, one whom the API shows something else; one that does not ask the driver, one whose driver says
+//! that it need not; the rest is configured.
 
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
+use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
+use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use csi_control_plane::sandbox::driver::{self, Lie, Method};
 use csi_control_plane::sandbox::stage::Stage;
+use k8s_openapi::api::storage::v1::CSINode;
 use serde_json::{Value, json};
 
-use crate::world::{DAEMONS, MARKER, Scope};
+use crate::invariants::Invariant;
+use crate::storage::{MARK, ZONE};
+use crate::trace::RESTLESS;
+use crate::world::{DAEMONS, FINALIZER, MARKER, Scope};
 
 /// One way to be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
+    /// Two daemons go by one name, and each has a Lease of its own.
+    Twins,
+    /// Every attachment is taken for one that is protected.
+    MisreadFinalizer,
+    /// Attachments lose their finalizers with every write.
+    LostFinalizer,
+    /// Volumes lose their finalizers with every write.
+    LostVolumeFinalizer,
+    /// Attachments get a label that nobody asked for.
+    Labels,
+    /// What is to be attached is said to be attached, and the driver is not asked.
+    Unasked,
+    /// The driver's codes are left out of the errors.
+    NoCodes,
+    /// Nobody looks who leads.
+    TwoLeaders,
+    /// Failures are tried again at once.
+    NoBackoff,
+    /// A secret is written down where everybody can read it.
+    Gossip,
+    /// Somebody changes an object without end.
+    Restless,
+    /// What is attached is believed to be recorded, and is not.
+    ForgottenRecord,
+    /// The Lease is believed to be handed back, and is not.
+    KeptLease,
+    /// Two daemons go by one name, each has a Lease of its own, and one of them names the volumes in its own way.
+    TwinNames,
+    /// The driver tells the id of a volume that does not exist.
+    WrongVolume,
+    /// Every volume object is taken for one whose claim is gone.
+    MisreadPhase,
     /// Nothing is written down before the driver is asked.
     NoIntent,
     /// Volume objects are believed to be stored, and are not.
@@ -21,86 +62,111 @@ pub(crate) enum Mutant {
     OtherName,
     /// One daemon knows no places: what it resumes it asks for in another way.
     OtherPlaces,
-    /// Nobody looks who leads.
-    TwoLeaders,
-    /// The scheduler is not told of any room.
-    NoCapacity,
-    /// Failures are tried again at once.
-    NoBackoff,
-    /// Attachments get a label that nobody asked for.
-    Labels,
-    /// What is to be attached is said to be attached, and the driver is not asked.
-    Unasked,
-    /// The driver's codes are left out of the errors.
-    NoCodes,
-    /// A secret is written down where everybody can read it.
-    Gossip,
+    /// What a volume is made from loses its protection with the write that gives it.
+    Unprotected,
     /// Claims get a label that nobody asked for.
     LabelledClaims,
+    /// The driver tells of places where the volume is not.
+    WrongPlace,
+    /// The objects of volumes that are deleted stay.
+    Undeleted,
+    /// The scheduler is not told of any room.
+    NoCapacity,
 }
 
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::NoBackoff,
+        Self::ForgottenRecord,
+        Self::KeptLease,
+        Self::Undeleted,
         Self::NoCapacity,
+        Self::Twins,
+        Self::MisreadFinalizer,
+        Self::LostFinalizer,
+        Self::LostVolumeFinalizer,
+        Self::Labels,
+        Self::Unasked,
+        Self::NoCodes,
+        Self::TwoLeaders,
+        Self::Gossip,
+        Self::Restless,
+        Self::TwinNames,
+        Self::WrongVolume,
+        Self::MisreadPhase,
         Self::NoIntent,
         Self::ForgottenVolume,
         Self::OtherName,
         Self::OtherPlaces,
-        Self::TwoLeaders,
-        Self::Labels,
-        Self::Unasked,
-        Self::NoCodes,
-        Self::Gossip,
+        Self::Unprotected,
         Self::LabelledClaims,
+        Self::WrongPlace,
     ];
 
-    /// Where it is looked for.
-    pub(crate) fn scope(self) -> Scope {
+    /// The invariant that must be found broken.
+    pub(crate) fn breaks(self) -> Invariant {
         match self {
-            Self::TwoLeaders | Self::NoBackoff | Self::Labels | Self::Unasked | Self::NoCodes | Self::Gossip => {
-                Scope::Attach
-            }
-            _ => Scope::Claims,
+            Self::Twins => Invariant::I1,
+            Self::MisreadFinalizer => Invariant::I2,
+            Self::LostFinalizer => Invariant::I3,
+            Self::LostVolumeFinalizer => Invariant::I4,
+            Self::Labels => Invariant::I5,
+            Self::Unasked => Invariant::I6,
+            Self::NoCodes => Invariant::I7,
+            Self::TwoLeaders => Invariant::I8,
+            Self::NoBackoff => Invariant::I9,
+            Self::Gossip => Invariant::I10,
+            Self::Restless => Invariant::I11,
+            Self::ForgottenRecord => Invariant::End,
+            Self::KeptLease => Invariant::R37,
+            Self::TwinNames => Invariant::P1,
+            Self::WrongVolume => Invariant::P2,
+            Self::MisreadPhase => Invariant::P3,
+            Self::OtherPlaces => Invariant::P5,
+            Self::Unprotected => Invariant::P6,
+            Self::LabelledClaims => Invariant::P7,
+            Self::WrongPlace => Invariant::P8,
+            Self::Undeleted => Invariant::P9,
+            Self::NoCapacity => Invariant::P10,
+            Self::NoIntent | Self::ForgottenVolume | Self::OtherName => Invariant::P4,
         }
+    }
+
+    /// Where it is looked for: the R is the attacher's, too.
+    pub(crate) fn scope(self) -> Scope {
+        if self.breaks() < Invariant::P1 { Scope::Attach } else { Scope::Claims }
     }
 
     /// The seed to begin with: one that is known to find it out.
     pub(crate) fn seed(self) -> u64 {
         match self {
-            Self::OtherName => 2,
-            Self::OtherPlaces | Self::NoBackoff => 1,
+            Self::OtherPlaces => 10,
+            Self::OtherName | Self::Twins => 2,
+            Self::NoBackoff | Self::NoCodes | Self::TwinNames | Self::Unprotected => 1,
             _ => 0,
         }
     }
 
-    /// The invariants of which one must be found broken.
-    pub(crate) fn breaks(self) -> &'static [&'static str] {
-        match self {
-            Self::NoIntent => &["P4"],
-            Self::ForgottenVolume => &["P4", "I11-I13"],
-            Self::OtherName => &["P1", "P2", "P4"],
-            Self::OtherPlaces => &["P5", "P2"],
-            Self::TwoLeaders => &["I8", "I1"],
-            Self::NoCapacity => &["I11-I13"],
-            Self::NoBackoff => &["I9"],
-            Self::Labels => &["I5"],
-            Self::Unasked => &["I6"],
-            Self::NoCodes => &["I7"],
-            Self::Gossip => &["I10"],
-            Self::LabelledClaims => &["P7"],
-        }
+    /// The name that a daemon goes by.
+    pub(crate) fn host(self, daemon: usize) -> &'static str {
+        if matches!(self, Self::Twins | Self::TwinNames) { DAEMONS[0] } else { DAEMONS[daemon] }
     }
 
     /// A daemon's configuration.
     pub(crate) fn of_config(self, sound: &str, daemon: usize) -> String {
-        let provisioner = |line: &str| sound.replace("provisioner:\n", &format!("provisioner:\n    {line}\n"));
+        let provisioner = |sound: &str, lines: &str| sound.replace("provisioner:\n", &format!("provisioner:\n{lines}"));
+        let election = |setting: &str| sound.replace("leaderElection: {", &format!("leaderElection: {{ {setting},"));
+        let elsewhere = || election("namespace: default");
         match self {
-            Self::NoIntent => provisioner("durableIntent: false"),
-            Self::OtherName if daemon == 1 => provisioner("volumeNameUuidLength: 7"),
-            Self::OtherPlaces if daemon == 1 => provisioner("topology: false"),
-            Self::TwoLeaders => sound.replace("leaderElection: {", "leaderElection: { enabled: false,"),
+            Self::NoIntent => provisioner(sound, "    durableIntent: false\n"),
+            Self::OtherName if daemon == 1 => provisioner(sound, "    volumeNameUuidLength: 7\n"),
+            Self::OtherPlaces if daemon == 1 => provisioner(sound, "    topology: false\n"),
+            Self::Twins if daemon == 1 => elsewhere(),
+            Self::TwinNames if daemon == 1 => {
+                provisioner(&elsewhere(), "    volumeNamePrefix: twin\n    durableIntent: false\n")
+            }
+            Self::TwoLeaders => election("enabled: false"),
             Self::NoCapacity => sound.replace("capacity: { enabled: true", "capacity: { enabled: false"),
             Self::NoBackoff => sound.replace("initial: 500ms, max: 20s", "initial: 50ms, max: 100ms"),
             Self::NoCodes => sound.replace("attacher: {", "attacher: { errorCodes: false,"),
@@ -108,17 +174,25 @@ impl Mutant {
         }
     }
 
-    /// Makes it so, beyond the configuration.
+    /// Makes it so, beyond the configuration: at first, and again when everything else has healed.
     pub(crate) fn infect(self, stage: &Stage) {
-        let strike = |verb: &str, plural: &str, action: Action| {
-            for daemon in DAEMONS {
-                let on = Matching::any().user(daemon).verb(verb).resource(plural).subresource("");
-                stage.api.faults().add(Fault::on(on, action.clone()));
+        let smear = |plural: &str, with: Value| strike(stage, "patch", plural, "", &Action::Smear(with));
+        let show = |plural: &str, with: Value| {
+            for verb in ["get", "list", "watch", "patch"] {
+                strike(stage, verb, plural, "", &Action::Show(with.clone()));
             }
         };
-        let smear = |plural: &str, with: Value| strike("patch", plural, Action::Smear(with));
+        let lie = |lie: Lie| stage.driver.inject(driver::Fault::on(Method::CreateVolume, driver::Action::Lie(lie)));
         match self {
-            Self::ForgottenVolume => strike("create", "persistentvolumes", Action::Pretend),
+            Self::ForgottenVolume => strike(stage, "create", "persistentvolumes", "", &Action::Pretend),
+            Self::ForgottenRecord => strike(stage, "patch", "volumeattachments", "status", &Action::Pretend),
+            Self::LostFinalizer => smear("volumeattachments", json!({ "metadata": { "finalizers": null } })),
+            Self::LostVolumeFinalizer => smear("persistentvolumes", json!({ "metadata": { "finalizers": null } })),
+            Self::Unprotected => {
+                // All but the protection, which some of these writes add.
+                let rest = json!({ "metadata": { "finalizers": ["kubernetes.io/pvc-protection", MARK] } });
+                smear("persistentvolumeclaims", rest);
+            }
             Self::Labels => smear("volumeattachments", json!({ "metadata": { "labels": { "ours": "yes" } } })),
             Self::LabelledClaims => {
                 smear("persistentvolumeclaims", json!({ "metadata": { "labels": { "ours": "yes" } } }));
@@ -128,10 +202,45 @@ impl Mutant {
                 let note = json!({ "metadata": { "annotations": { "csi-control-plane.io/note": MARKER } } });
                 smear("volumeattachments", note);
             }
+            Self::MisreadFinalizer => show("volumeattachments", json!({ "metadata": { "finalizers": [FINALIZER] } })),
+            Self::MisreadPhase => show("persistentvolumes", json!({ "status": { "phase": "Released" } })),
+            Self::Undeleted => {
+                strike(stage, "delete", "persistentvolumes", "", &Action::Refuse(Rejection::internal("never")));
+            }
             Self::Unasked => stage.driver.change_profile(|profile| {
                 profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
             }),
+            Self::WrongVolume => lie(Lie::VolumeId("volume-of-nobody".to_owned())),
+            Self::WrongPlace => {
+                // One of them is what was asked for: else the volume would be of no use.
+                let zones = ["z0", "z1", "z2", "z9"];
+                lie(Lie::Topologies(zones.map(|zone| [(ZONE.to_owned(), zone.to_owned())].into()).to_vec()));
+            }
+            Self::Restless => {
+                let node = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode",
+                    "metadata": { "name": "restless" }, "spec": { "drivers": [] } });
+                let _ = stage.api.create_value(node);
+                for turn in 0..RESTLESS {
+                    let body = PatchBody::Merge(json!({ "metadata": { "labels": { "turn": turn.to_string() } } }));
+                    let _ = stage.api.patch::<CSINode>("", "restless", body);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Makes it so that only the end is broken.
+    pub(crate) fn infect_stop(self, stage: &Stage) {
+        if self == Self::KeptLease {
+            strike(stage, "update", "leases", "", &Action::Pretend);
+        }
+    }
+}
+
+/// Does something to each such request of the daemons.
+fn strike(stage: &Stage, verb: &str, plural: &str, subresource: &str, action: &Action) {
+    for daemon in DAEMONS {
+        let on = Matching::any().user(daemon).verb(verb).resource(plural).subresource(subresource);
+        stage.api.faults().add(Fault::on(on, action.clone()));
     }
 }

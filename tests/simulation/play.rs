@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, info_span};
 
 use crate::happening::{Happening, schedule};
+use crate::invariants::Invariant;
 use crate::model::Model;
 use crate::mutants::Mutant;
 use crate::trace::Trace;
@@ -28,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) scope: Scope,
     pub(crate) fingerprint: u64,
     pub(crate) lines: Vec<String>,
-    pub(crate) violations: Vec<String>,
+    pub(crate) violations: Vec<(Invariant, String)>,
     /// How much time was simulated.
     pub(crate) simulated: Duration,
     pub(crate) calls: usize,
@@ -219,13 +220,13 @@ impl Play {
             }
         }
         for (index, _) in died.into_iter().filter(|(index, _)| !self.stopping.contains(index)) {
-            self.trace.violate("I11", format_args!("{} ended by itself", DAEMONS[index]));
+            self.trace.violate(Invariant::I11, format_args!("{} ended by itself", DAEMONS[index]));
         }
     }
 
     /// Starts a daemon, or the next life of one.
     pub(crate) async fn start(&mut self, index: usize) {
-        let name = DAEMONS[index];
+        let name = self.world.host(index);
         self.stopping.remove(&index);
         if let Some(daemon) = self.daemons[index].take()
             && !daemon.has_ended()

@@ -48,4 +48,9 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
         Scope::Claims,
         "a new leader stored a volume that its predecessor had found unfit, and whose deletion was still to come (I13)",
     ),
+    (
+        922,
+        Scope::Claims,
+        "a new leader whose watches were late wrote an error beside what the last leader had recorded as attached (I11-I13)",
+    ),
 ];

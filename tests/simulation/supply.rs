@@ -1,14 +1,5 @@
-//! What the checks know of claims and of the volumes that were made for them, and the checks of every call about those.
-//!
-//! | | holds at any time |
-//! |---|---|
-//! | P1 | one volume per claim, and none for nobody |
-//! | P2 | a volume object only for a volume that exists, made as it was asked for, until the driver has deleted it |
-//! | P3 | nothing is deleted that is attached, or that a claim still wants; nor twice |
-//! | P4 | the driver is asked only for claims that carry our mark and what is asked, and the mark stays while a volume may be lost |
-//! | P5 | while an answer is owed the request is the same |
-//! | P6 | what a volume is made from is protected meanwhile |
-//! | P7 | nothing but what is ours is written, and by who leads |
+//! What the checks know of claims and of the volumes that were made for them, and the checks of every call about those:
+//! P1, P3, P4, P5, P6, P7.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +9,7 @@ use csi_control_plane::sandbox::driver::{Action, Call, Method, Outcome, State};
 use serde_json::Value;
 use tonic::Code;
 
+use crate::invariants::Invariant;
 use crate::model::{CALM, Model};
 use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, uid_of};
 use crate::world::{finalizers, is_deleting, text};
@@ -116,10 +108,10 @@ impl Model {
         for (id, it) in &self.supply.alive {
             let uid = uid_of(&it.name);
             if let Some(other) = of.insert(uid, id) {
-                self.trace.violate("P1", format_args!("claim {uid} has two volumes: {other} and {id}"));
+                self.trace.violate(Invariant::P1, format_args!("claim {uid} has two volumes: {other} and {id}"));
             }
             if !self.supply.uids.contains(uid) {
-                self.trace.violate("P1", format_args!("volume {id} named {} was made for nobody", it.name));
+                self.trace.violate(Invariant::P1, format_args!("volume {id} named {} was made for nobody", it.name));
             }
         }
     }
@@ -137,7 +129,7 @@ impl Model {
 pub(crate) fn arrived(model: &mut Model, call: &Call, caller: &str) {
     if !model.supplied_by(caller) && !model.is_confused() {
         let (holder, method) = (model.supplier(), call.method);
-        model.trace.violate("P7", format_args!("{caller} calls {method} while {holder:?} holds the lease"));
+        model.trace.violate(Invariant::P7, format_args!("{caller} calls {method} while {holder:?} holds the lease"));
     }
     match call.method {
         Method::CreateVolume => create_arrived(model, call),
@@ -157,15 +149,15 @@ fn create_arrived(model: &mut Model, call: &Call) {
         Some(_) => None,
     };
     if let Some(fault) = fault.filter(|_| !model.is_confused()) {
-        model.trace.violate("P4", format_args!("#{id} asks for {name}: {fault}"));
+        model.trace.violate(Invariant::P4, format_args!("#{id} asks for {name}: {fault}"));
     }
     if let Some(fault) = unprotected(model, request).filter(|_| !model.is_confused()) {
-        model.trace.violate("P6", format_args!("#{id} asks for {name}: {fault}"));
+        model.trace.violate(Invariant::P6, format_args!("#{id} asks for {name}: {fault}"));
     }
     let before = model.supply.asked.get(name).filter(|asked| asked.owed && asked.request != **request);
     if let Some(before) = before.filter(|_| !model.is_confused()) {
         let (was, is) = (shown(&before.request), shown(request));
-        model.trace.violate("P5", format_args!("#{id} asks for {name} in another way: {was} -> {is}"));
+        model.trace.violate(Invariant::P5, format_args!("#{id} asks for {name} in another way: {was} -> {is}"));
     }
     let belied = model.supply.asked.get(name).is_some_and(|asked| asked.belied);
     let asked = Asked { request: (**request).clone(), owed: true, denied: false, belied };
@@ -207,7 +199,8 @@ fn delete_arrived(model: &Model, call: &Call, caller: &str) {
     if model.is_confused() {
         return;
     }
-    let violate = |what: &str| model.trace.violate("P3", format_args!("#{id} deletes {handle} ({name}): {what}"));
+    let violate =
+        |what: &str| model.trace.violate(Invariant::P3, format_args!("#{id} deletes {handle} ({name}): {what}"));
     let term = format!("{caller} {}", model.supplier());
     if model.is_calm() && model.supply.deleted.get(handle) == Some(&term) {
         violate("which the driver has deleted already");

@@ -8,8 +8,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::invariants::Invariant;
+
 /// More lines than these at one moment are no progress: somebody answers somebody at once, for ever.
-const RESTLESS: usize = 20_000;
+pub(crate) const RESTLESS: usize = 20_000;
 
 /// The record of one run. Clones share it.
 #[derive(Debug, Clone)]
@@ -22,7 +24,7 @@ pub(crate) struct Trace {
 #[derive(Debug, Default)]
 struct Lines {
     all: Vec<String>,
-    violations: Vec<String>,
+    violations: Vec<(Invariant, String)>,
     /// The moment of the last line, and how many lines it has.
     moment: (Duration, usize),
 }
@@ -47,7 +49,10 @@ impl Trace {
         lines.moment = (age, if moment == age { count + 1 } else { 1 });
         if lines.moment.1 == RESTLESS {
             drop(lines);
-            self.violate("I11", format_args!("{RESTLESS} things happened at one moment, and there is no end to them"));
+            self.violate(
+                Invariant::I11,
+                format_args!("{RESTLESS} things happened at one moment, and there is no end to them"),
+            );
             self.restless.notify_one();
         }
     }
@@ -58,11 +63,11 @@ impl Trace {
     }
 
     /// Writes down that an invariant does not hold.
-    pub(crate) fn violate(&self, invariant: &str, what: Arguments<'_>) {
+    pub(crate) fn violate(&self, invariant: Invariant, what: Arguments<'_>) {
         let line = format!("{:>10.3}s VIOLATION {invariant}: {what}", self.age().as_secs_f64());
         let mut lines = self.lines();
         lines.all.push(line.clone());
-        lines.violations.push(line);
+        lines.violations.push((invariant, line));
     }
 
     /// Whether an invariant was broken.
@@ -71,7 +76,7 @@ impl Trace {
     }
 
     /// The violations so far.
-    pub(crate) fn violations(&self) -> Vec<String> {
+    pub(crate) fn violations(&self) -> Vec<(Invariant, String)> {
         self.lines().violations.clone()
     }
 

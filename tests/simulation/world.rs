@@ -109,6 +109,11 @@ impl World {
         }
     }
 
+    /// The host and the user that a daemon goes by.
+    pub(crate) fn host(&self, daemon: usize) -> &'static str {
+        self.mutant.map_or(DAEMONS[daemon], |mutant| mutant.host(daemon))
+    }
+
     fn sound_config(&self) -> String {
         format!(
             "csi: {{ timeout: 5s }}\n\
