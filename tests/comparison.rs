@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::cast_precision_loss,
     reason = "a test may, and counts far below 2^52"
 )]
@@ -252,4 +253,64 @@ fn the_published_results_can_be_read_and_every_run_has_its_occasion() {
         table.starts_with(&report::table::figures(&document, &lines(&document.runs))),
         "`just compare --report` writes it"
     );
+}
+
+/// What the README's table must have: a line for each target, and in the whole table each figure that has none.
+#[test]
+fn every_target_has_its_line_in_the_readme_and_every_figure_one_in_the_table() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let (readme, table) = (read("README.md"), read("benches/compare/results/table.md"));
+    let columns = |line: &str| line.split('|').map(|column| column.trim().to_owned()).collect::<Vec<_>>();
+    for (figure, target) in [
+        ("attach of 500, defaults", "≥ 150×"),
+        ("detach of 500, defaults", "≥ 150×"),
+        ("attach of 500, tuned", "≥ 1×"),
+        ("attach of 500, tuned, the finalizer is there; theirs without", "≥ 1.35×"),
+        ("detach of 500, tuned", "≥ 1.6×"),
+        ("one attach on an idle server: p50", "≤ 0.7×"),
+        ("duplicate publish calls, burst of 500, tuned", "0, each"),
+        ("CPU per attach, burst of 500, tuned", "≤ 0.4×"),
+        ("RSS, idle with 0 volumes, defaults", "≤ 0.3×"),
+        ("RSS, idle with 1000 volumes, defaults", "≤ 0.3×"),
+        ("RSS of a further role, the reconciler beside the attacher, idle with 1000 volumes", "≤ 2 MB"),
+        ("RSS of a further role, the provisioner beside both, idle with 1000 volumes", "≤ 2 MB"),
+        ("watch streams, both roles beside both sidecars, idle with 1000 volumes", "≤ 8"),
+        ("binary", "≤ 0.25×"),
+        ("start to first attach", "≤ 0.5×"),
+        ("fail-over, SIGTERM of the leader", "≤ 1 s, each"),
+        ("fail-over, SIGKILL of the leader", "≤ 16.0 s, each"),
+        ("connections cut in a burst: attaches lost", "0, each"),
+        ("connections cut in a burst: detaches lost", "0, each"),
+    ] {
+        let line = readme.lines().map(columns).find(|line| line.get(1).is_some_and(|it| it == figure));
+        let line = line.unwrap_or_else(|| panic!("the README has no line of {figure:?}"));
+        assert_eq!(line[5], target, "{figure}");
+        assert!(["met", "**missed**"].contains(&line[6].as_str()), "{line:?}");
+    }
+    let figures: BTreeSet<String> = table.lines().map(columns).filter_map(|line| line.get(1).cloned()).collect();
+    for burst in ["500", "5000", "500, driver takes 200ms", "5000, driver takes 200ms"] {
+        for figure in [
+            format!("attach of {burst}, defaults"),
+            format!("attach of {burst}, tuned: p50"),
+            format!("attach of {burst}, tuned: p99"),
+            format!("detach of {burst}, tuned"),
+            format!("CPU per attach, burst of {burst}, tuned"),
+            format!("peak RSS, burst of {burst}, tuned"),
+        ] {
+            assert!(figures.contains(&figure), "the table has no line of {figure:?}");
+        }
+    }
+    for count in [0, 1_000, 10_000] {
+        for figure in
+            [format!("RSS, idle with {count} volumes, tuned"), format!("open watches, idle with {count} volumes")]
+        {
+            assert!(figures.contains(&figure), "the table has no line of {figure:?}");
+        }
+    }
+    for request in ["PATCH persistentvolumes", "PATCH volumeattachments", "PATCH volumeattachments/status"] {
+        let counted = |line: Vec<String>| line.len() > 4 && line[1] == "attach" && line[2] == request;
+        assert!(table.lines().map(columns).any(counted), "nobody has counted {request}");
+    }
+    assert!(root.join("benches/compare/results/chart.svg").exists());
 }

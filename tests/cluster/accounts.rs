@@ -17,7 +17,9 @@ const RESOURCES: [(&str, &str); 19] = [
     ("", "events"),
     ("", "nodes"),
     ("", "persistentvolumeclaims"),
+    ("", "persistentvolumeclaims/status"),
     ("", "persistentvolumes"),
+    ("", "persistentvolumes/status"),
     ("", "pods"),
     ("", "secrets"),
     ("apps", "replicasets"),
@@ -31,15 +33,13 @@ const RESOURCES: [(&str, &str); 19] = [
     ("storage.k8s.io", "volumeattachments"),
     ("storage.k8s.io", "volumeattachments/status"),
     ("storage.k8s.io", "volumeattributesclasses"),
-    ("", "persistentvolumeclaims/status"),
-    ("", "persistentvolumes/status"),
 ];
+/// What they allow.
+const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 /// How long the authorizer may take to hear of rights.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at what can only be asked, not awaited.
 const LOOK: Duration = Duration::from_millis(20);
-/// What they allow.
-const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 
 /// Makes a service account with the rights of these manifests (`ClusterRole`, `Role`), and a token for it.
 pub(crate) async fn token(client: &kube::Client, namespace: &str, name: &str, manifests: &str) -> String {

@@ -121,6 +121,12 @@ impl ControlPlane {
         ([127, 0, 0, 1], self.ports.api).into()
     }
 
+    /// Its processes.
+    pub(crate) async fn processes(&self) -> Vec<u32> {
+        let running = self.running.lock().await;
+        [&running.etcd].into_iter().chain(&running.api).chain(&running.controllers).map(Program::id).collect()
+    }
+
     /// The API's URL.
     fn url(&self) -> String {
         format!("https://{}", self.address())

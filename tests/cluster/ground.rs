@@ -154,7 +154,8 @@ impl Ground {
         let cable = Cable::to(self.cluster.address()).await;
         let token = self.account(host, yaml).await;
         let kubeconfig = self.cluster.kubeconfig_through(host, &token, cable.address);
-        (self.start_through(host, yaml, NAMESPACE, kubeconfig).await, cable)
+        let driver = Dial::unix(self.socket());
+        (Self::start_instance(instance(host, NAMESPACE), yaml, kubeconfig, driver).await, cable)
     }
 
     /// Stops the API server in order and starts it again; `meanwhile` is called when there is none.
@@ -190,12 +191,6 @@ impl Ground {
     pub(crate) async fn start_in(&self, instance: Instance, yaml: &str, token: &str) -> Daemon {
         let kubeconfig = self.cluster.kubeconfig(&instance.host, token);
         Self::start_instance(instance, yaml, kubeconfig, Dial::unix(self.socket())).await
-    }
-
-    /// Starts a daemon that comes with this kubeconfig.
-    async fn start_through(&self, host: &str, yaml: &str, namespace: &str, kubeconfig: PathBuf) -> Daemon {
-        let driver = Dial::unix(self.folder.path().join("csi.sock"));
-        Self::start_instance(instance(host, namespace), yaml, kubeconfig, driver).await
     }
 
     async fn start_instance(instance: Instance, yaml: &str, kubeconfig: PathBuf, driver: Dial) -> Daemon {

@@ -3,8 +3,10 @@
 //! ```text
 //! build.sh        builds etcd, kube-apiserver & co. from the Go module proxy, once
 //! assets          what it builds where there is an etcd and a kube-apiserver already
+//! versions        what runs is what go.mod and the documents name
 //! programs, tls,  a control plane of processes on loopback
 //! control_plane
+//! isolation       that it is reached from nowhere else, not without TLS, and shares nothing with one beside it
 //! accounts        who may do what on it
 //! wire            a wire to the server that counts, and can be cut
 //! conformance     ../conformance on it: the oracle of the sandbox's API
@@ -13,10 +15,10 @@
 //! claim_rights    what needs each of the provisioner's rights
 //! rights          those rights, one by one: each role alone has enough, and each of them is missed
 //! replicas        the binary as two processes: the leader is told to stop, or killed
-//! controllers     with the real controllers: a pod's claim is attached
 //! zones           a StatefulSet across three zones, of which one has no room
 //! sidecar         the Go sidecars as our daemons' neighbours
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
+//! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
 //! parity          the metrics of both Go sidecars, scraped, beside ours
@@ -36,8 +38,8 @@ mod claim_rights;
 mod conformance;
 mod connections;
 mod control_plane;
-mod controllers;
 mod ground;
+mod isolation;
 mod kinds;
 mod kubectl;
 mod migration;
@@ -48,8 +50,10 @@ mod programs;
 mod provisioners;
 mod replicas;
 mod rights;
+mod room;
 mod sidecar;
 mod tls;
+mod versions;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod wire;
 mod zones;
@@ -187,19 +191,3 @@ async fn forgetting() -> Standing {
 }
 
 conformance::conformance_on!(crate::talking, crate::forgetting, crate::protecting);
-
-#[tokio::test]
-async fn an_account_has_the_rights_that_it_was_given_and_no_others() {
-    let control_plane = shared().await;
-    let rights = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: reader\nrules:\n  \
-                  - apiGroups: [storage.k8s.io]\n    resources: [volumeattachments]\n    verbs: [list]\n";
-    let token = accounts::token(&control_plane.client().await, "accounts", "reader", rights).await;
-    let path = control_plane.kubeconfig("reader", &token);
-    let file = kube::config::Kubeconfig::read_from(path).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await.unwrap();
-    let reader = kube::Client::try_from(config).unwrap();
-    let get = |path: &str| ::http::Request::get(path).body(Vec::new()).unwrap();
-    reader.request_text(get("/apis/storage.k8s.io/v1/volumeattachments")).await.unwrap();
-    let refused = reader.request_text(get("/apis/storage.k8s.io/v1/csinodes")).await.unwrap_err();
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
-}

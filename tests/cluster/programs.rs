@@ -96,7 +96,7 @@ impl Program {
         Self { name: name.to_owned(), child, log, pid }
     }
 
-    /// Fails the test if the program has ended.
+    /// That it still runs, or its last words.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait().unwrap() {
             None => Ok(()),

@@ -21,6 +21,11 @@ use crate::world::{World, brief};
 
 /// Starts csi-provisioner beside our daemons, with the Lease timing of the scenarios.
 pub(crate) fn csi_provisioner(world: &World, more: &[&str]) -> Program {
+    csi_provisioner_in(world, "", more)
+}
+
+/// The same in this pod.
+pub(crate) fn csi_provisioner_in(world: &World, pod: &str, more: &[&str]) -> Program {
     let its_own = [
         "--retry-interval-start=50ms",
         "--kube-api-qps=100",
@@ -29,7 +34,8 @@ pub(crate) fn csi_provisioner(world: &World, more: &[&str]) -> Program {
         "--default-fstype=ext4",
     ];
     let its_own = its_own.iter().chain(more).map(|&flag| flag.to_owned());
-    sidecar::start(world, "csi-provisioner", &sidecar::flags(world).into_iter().chain(its_own).collect::<Vec<_>>())
+    let flags: Vec<String> = sidecar::flags(world).into_iter().chain(its_own).collect();
+    sidecar::start_in(world, pod, "csi-provisioner", &flags)
 }
 
 /// The same of ours. Without the attacher, whose finalizer is on our volumes and not on theirs.
@@ -112,8 +118,8 @@ async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
     theirs.stop().await;
 }
 
-/// The topology key of the conversation's nodes.
-fn zone_key(world: &World) -> String {
+/// A topology key that only this world's nodes have.
+pub(crate) fn zone_key(world: &World) -> String {
     format!("{}/zone", world.driver_name())
 }
 

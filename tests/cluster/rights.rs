@@ -81,7 +81,7 @@ fn forbidden(world: &World, verb: &str, resource: &str) -> String {
 
 /// Where a user who looks would read `text`, quoted in whatever way.
 async fn told(world: &World, daemon: &Daemon, log: &Mutex<String>, text: &str) -> Option<&'static str> {
-    let says = |where_: &str| where_.replace('\\', "").contains(text);
+    let says = |page: &str| page.replace('\\', "").contains(text);
     let attachments = world.all::<VolumeAttachment>().list(&kube::api::ListParams::default()).await.unwrap().items;
     if attachments.iter().any(|it| says(&serde_json::to_string(&it.status).unwrap())) {
         return Some("an attachment's status");

@@ -23,10 +23,16 @@ pub(crate) fn flags(world: &World) -> Vec<String> {
 
 /// Starts a sidecar with these flags.
 pub(crate) fn start(world: &World, program: &str, flags: &[String]) -> Program {
+    start_in(world, "", program, flags)
+}
+
+/// The same in this pod.
+pub(crate) fn start_in(world: &World, pod: &str, program: &str, flags: &[String]) -> Program {
     let ground = world.ground();
     let told = [
-        // Where csi-provisioner's capacity objects are.
+        // Where csi-provisioner's capacity objects are, and whose owner is theirs.
         format!("NAMESPACE={NAMESPACE}"),
+        format!("POD_NAME={pod}"),
         find(program).display().to_string(),
         format!("--kubeconfig={}", ground.admin_kubeconfig().display()),
     ];

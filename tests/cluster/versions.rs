@@ -1,0 +1,57 @@
+//! What runs here is what `go.mod` names, of Kubernetes 1.36 or later, and what the documents say is tested.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::programs::find;
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+}
+
+/// The version of a module that a part of the programs is built from.
+fn version(part: &str, module: &str) -> String {
+    let text = read(&format!("tests/cluster/go/{part}/go.mod"));
+    let mut words = text.lines().map(|line| line.trim_start_matches("require ").split_whitespace().collect::<Vec<_>>());
+    let line = words.find(|words| words.len() > 1 && words[0] == module).unwrap();
+    line[1].to_owned()
+}
+
+/// What a sidecar says of itself.
+fn told(program: &str) -> String {
+    let done = Command::new(find(program)).arg("--version").output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    String::from_utf8(done.stdout).unwrap().split_whitespace().last().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_runs_is_what_is_built_and_what_the_documents_name() {
+    let kubernetes = version("kubernetes", "k8s.io/kubernetes");
+    let minor = kubernetes.split('.').nth(1).unwrap();
+    assert!(minor.parse::<u32>().unwrap() >= 36, "{kubernetes}");
+    let staging = kubernetes.replacen("v1.", "v0.", 1);
+    let text = read("tests/cluster/go/kubernetes/go.mod");
+    for line in text.lines().filter(|line| line.contains("=>")) {
+        assert!(line.ends_with(&format!(" {staging}")), "not of {kubernetes}: {line}");
+    }
+
+    let attacher = version("peers", "github.com/kubernetes-csi/external-attacher/v4");
+    let sanity = version("peers", "github.com/kubernetes-csi/csi-test/v5");
+    let provisioner = version("provisioner", "github.com/kubernetes-csi/external-provisioner/v6");
+    assert_eq!([told("csi-attacher"), told("csi-provisioner")], [attacher.clone(), provisioner.clone()]);
+    // Somebody's own server may be of any version.
+    if find("kube-apiserver").parent() == find("kube-scheduler").parent() {
+        let server = crate::shared().await.client().await.apiserver_version().await.unwrap();
+        assert_eq!(server.git_version, kubernetes);
+    }
+
+    let names =
+        |document: &str, what: &str| assert!(read(document).contains(what), "{document} does not tell {what:?}");
+    names("README.md", &format!("tested on {kubernetes}"));
+    names("README.md", &format!("csi-attacher {attacher}, csi-provisioner {provisioner}"));
+    let document = "docs/compatibility.md";
+    names(document, &format!("kube-apiserver, kube-controller-manager and kube-scheduler {kubernetes} "));
+    names(document, &format!("| csi-attacher | {attacher} |"));
+    names(document, &format!("| csi-provisioner | {provisioner} |"));
+    names(document, &format!("csi-sanity {sanity} "));
+}
