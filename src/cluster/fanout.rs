@@ -15,6 +15,7 @@
 //! up. Kubernetes asks for a restart of every controller after a restore, for this very reason.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::names::ObjectName;
@@ -69,8 +70,9 @@ pub struct Fanout<K> {
     round: u64,
 }
 
-/// Value and name, flat: most values have one name, and a set of its own for each would be the most of what is held.
-type Entries = BTreeSet<(Box<str>, ObjectName)>;
+/// Hash of a value, and name, flat: most values have one name, and a set of its own for each would be the most of what is
+/// held. The value itself is in the object, which tells it from another one with the same hash.
+type Entries = BTreeSet<(u64, ObjectName)>;
 
 #[derive(Debug)]
 struct Held<K> {
@@ -170,13 +172,13 @@ impl<K: Cached> Fanout<K> {
         Some(Change { old: Some(held.object), new: None, origin })
     }
 
-    fn enter(&mut self, name: &ObjectName, found: Vec<(IndexName, Box<str>)>) {
+    fn enter(&mut self, name: &ObjectName, found: Vec<(IndexName, u64)>) {
         for (index, value) in found {
             self.index.entry(index).or_default().insert((value, name.clone()));
         }
     }
 
-    fn leave(&mut self, name: &ObjectName, found: Vec<(IndexName, Box<str>)>) {
+    fn leave(&mut self, name: &ObjectName, found: Vec<(IndexName, u64)>) {
         for (index, value) in found {
             if let Some(entries) = self.index.get_mut(&index) {
                 entries.remove(&(value, name.clone()));
@@ -192,10 +194,10 @@ impl<K: Cached> Fanout<K> {
     /// The objects found under `value`, by name.
     pub fn find<'a>(&'a self, index: IndexName, value: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
         // No name sorts before the empty one.
-        let value: Box<str> = value.into();
-        let first = (value.clone(), ObjectName::cluster(""));
-        let entries = self.index.get(&index).map(|entries| entries.range(first..)).into_iter().flatten();
-        entries.take_while(move |(found, _)| *found == value).filter_map(|(_, name)| self.get(name))
+        let (value, hash) = (Box::<str>::from(value), hash(value));
+        let entries = self.index.get(&index).map(|entries| entries.range((hash, ObjectName::cluster(""))..));
+        let found = entries.into_iter().flatten().take_while(move |(found, _)| *found == hash);
+        found.filter_map(|(_, name)| self.get(name)).filter(move |object| is_under(object.as_ref(), index, &value))
     }
 
     /// Every object, by name.
@@ -215,10 +217,22 @@ impl<K: Cached> Fanout<K> {
 }
 
 /// Under what an object can be found.
-fn entries<K: Cached>(object: &K) -> Vec<(IndexName, Box<str>)> {
+fn entries<K: Cached>(object: &K) -> Vec<(IndexName, u64)> {
     let mut found = Vec::new();
-    object.index(&mut |index, value| found.push((index, value.into_boxed_str())));
+    object.index(&mut |index, value| found.push((index, hash(value))));
     found
+}
+
+fn is_under<K: Cached>(object: &K, index: IndexName, value: &str) -> bool {
+    let mut is_so = false;
+    object.index(&mut |of, found| is_so |= of == index && found == value);
+    is_so
+}
+
+fn hash(value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Whether `news` was written after `held`. Should a version be no number, then any difference counts.
@@ -227,5 +241,29 @@ fn is_newer<K: Cached>(news: &K, held: &K) -> bool {
     match (news.version(), held.version()) {
         (Some(news), Some(held)) => news > held,
         _ => news.resource_version != held.resource_version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::{BY_VOLUME, VolumeAttachment};
+
+    #[test]
+    fn a_value_with_the_hash_of_another_finds_its_own_objects_alone() {
+        let mut fanout = Fanout::<VolumeAttachment>::default();
+        for (name, volume) in [("a", "pv-a"), ("b", "pv-b")] {
+            let object = json!({
+                "metadata": { "name": name, "uid": name, "resourceVersion": "1" },
+                "spec": { "attacher": "d", "source": { "persistentVolumeName": volume } },
+            });
+            fanout.apply(News::Applied(serde_json::from_value(object).unwrap()));
+        }
+        let entries = fanout.index.get_mut(&BY_VOLUME).unwrap();
+        assert!(entries.insert((hash("pv-a"), ObjectName::cluster("b"))), "as if both volumes had one hash");
+        let found: Vec<_> = fanout.find(BY_VOLUME, "pv-a").map(|object| object.metadata.name.clone()).collect();
+        assert_eq!(found, [Some("a".into())]);
     }
 }

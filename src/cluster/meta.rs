@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
 use super::texts::Texts;
+use super::word::{Word, well_known};
 
 /// Who an object is, which version of it this is, and what others have written on it.
 ///
@@ -28,13 +29,14 @@ pub struct Meta {
     /// Tells it from others that had its name.
     pub uid: Option<Box<str>>,
     /// Which version of it this is.
-    pub resource_version: Option<Box<str>>,
+    pub resource_version: Option<Word>,
     /// When it was made.
     pub creation_timestamp: Option<Time>,
     /// Since when it is to be deleted.
     pub deletion_timestamp: Option<Time>,
     /// What keeps it from being deleted.
-    pub finalizers: Option<Box<[Box<str>]>>,
+    #[serde(default, deserialize_with = "finalizers")]
+    pub finalizers: Option<Box<[Word]>>,
     /// What is noted on it.
     pub annotations: Option<Texts>,
     /// What it is found by.
@@ -48,6 +50,12 @@ fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>, D::Err
     Option::<Box<str>>::deserialize(from).map(|text| text.map(Arc::from))
 }
 
+/// Most are Kubernetes' own, or a provisioner's.
+fn finalizers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<[Word]>>, D::Error> {
+    let names = Option::<Box<[Word]>>::deserialize(from)?;
+    Ok(names.map(|names| names.into_iter().map(well_known).collect()))
+}
+
 impl Meta {
     /// The text of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
@@ -55,7 +63,7 @@ impl Meta {
     }
 
     /// Its finalizers, in their order.
-    pub fn finalizers(&self) -> &[Box<str>] {
+    pub fn finalizers(&self) -> &[Word] {
         self.finalizers.as_deref().unwrap_or_default()
     }
 
@@ -67,7 +75,7 @@ impl Meta {
 
     /// Whether it has this finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
-        self.finalizers().iter().any(|held| **held == *finalizer)
+        self.finalizers().iter().any(|held| held == finalizer)
     }
 }
 

@@ -36,6 +36,7 @@ mod scope;
 mod tests;
 mod texts;
 mod watch;
+mod word;
 
 pub use api::{Api, ApiOptions, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus, Subscription};
@@ -51,7 +52,7 @@ pub use names::ObjectName;
 pub use objects::{
     BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, ClaimRef, ClaimSpec,
     ClaimStatus, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, GrantFrom, GrantTo,
-    InTree, IndexName, Node, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, ReferenceGrant,
+    InTree, IndexName, Node, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, Reach, ReferenceGrant,
     SecretRef, StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,
     VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeSnapshot,
     VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, source_key,
@@ -59,3 +60,4 @@ pub use objects::{
 pub use patch::Patch;
 pub use scope::{Viewpoint, WatchScope};
 pub use texts::Texts;
+pub use word::Word;

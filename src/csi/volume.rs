@@ -44,10 +44,10 @@ fn list(modes: &BTreeSet<String>) -> String {
 /// The capability of a volume with these access modes: a raw device if `block`, else a file system of this type mounted
 /// with these flags. `multi_writer` says whether the driver knows the finer single-node modes.
 pub fn capability(
-    access_modes: &[String],
+    access_modes: &[impl AsRef<str>],
     block: bool,
     fs_type: &str,
-    mount_flags: &[String],
+    mount_flags: &[impl AsRef<str>],
     multi_writer: bool,
 ) -> Result<VolumeCapability, AccessModeError> {
     let mode = access_mode(access_modes, multi_writer)?;
@@ -56,16 +56,16 @@ pub fn capability(
     } else {
         AccessType::Mount(MountVolume {
             fs_type: fs_type.to_owned(),
-            mount_flags: mount_flags.to_vec(),
+            mount_flags: mount_flags.iter().map(|flag| flag.as_ref().to_owned()).collect(),
             volume_mount_group: String::new(),
         })
     };
     Ok(VolumeCapability { access_mode: Some(AccessMode { mode: mode.into() }), access_type: Some(access_type) })
 }
 
-fn access_mode(access_modes: &[String], multi_writer: bool) -> Result<Mode, AccessModeError> {
-    let modes: BTreeSet<&str> = access_modes.iter().map(String::as_str).collect();
-    let owned = || access_modes.iter().cloned().collect();
+fn access_mode(access_modes: &[impl AsRef<str>], multi_writer: bool) -> Result<Mode, AccessModeError> {
+    let modes: BTreeSet<&str> = access_modes.iter().map(AsRef::as_ref).collect();
+    let owned = || modes.iter().map(|&mode| mode.to_owned()).collect();
     let has = |mode| modes.contains(mode);
     if has("ReadWriteOncePod") {
         return match (modes.len(), multi_writer) {

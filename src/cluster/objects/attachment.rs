@@ -8,6 +8,7 @@ use super::{BY_NODE, BY_VOLUME, Cached, IndexName, VolumeSpec, or_default, trim_
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::texts::Texts;
+use crate::cluster::word::Word;
 
 /// The wish that a volume be attached to a node.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -27,7 +28,7 @@ pub struct VolumeAttachment {
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachmentSpec {
     /// The name of the CSI driver that must act.
-    pub attacher: String,
+    pub attacher: Word,
     /// The Kubernetes node; empty for a foreign attachment.
     #[serde(default, deserialize_with = "or_default")]
     pub node_name: String,
@@ -94,12 +95,12 @@ impl Cached for VolumeAttachment {
         }
     }
 
-    fn index(&self, add: &mut dyn FnMut(IndexName, String)) {
+    fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         if let Some(volume) = &self.spec.source.persistent_volume_name {
-            add(BY_VOLUME, volume.clone());
+            add(BY_VOLUME, volume);
         }
         if !self.spec.node_name.is_empty() {
-            add(BY_NODE, self.spec.node_name.clone());
+            add(BY_NODE, &self.spec.node_name);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster::meta::Meta;
+use crate::cluster::word::Word;
 
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
@@ -20,9 +21,9 @@ pub struct CsiStorageCapacity {
     /// Whether the segment is also given in a way that we never write.
     pub node_topology_odd: bool,
     /// The room that is left, a quantity.
-    pub capacity: Option<String>,
+    pub capacity: Option<Word>,
     /// The largest single volume, a quantity.
-    pub maximum_volume_size: Option<String>,
+    pub maximum_volume_size: Option<Word>,
 }
 
 #[derive(Deserialize)]
@@ -33,9 +34,9 @@ struct Wire {
     storage_class_name: String,
     node_topology: Option<WireSelector>,
     #[serde(default, deserialize_with = "quantity")]
-    capacity: Option<String>,
+    capacity: Option<Word>,
     #[serde(default, deserialize_with = "quantity")]
-    maximum_volume_size: Option<String>,
+    maximum_volume_size: Option<Word>,
 }
 
 #[derive(Deserialize)]
@@ -73,5 +74,5 @@ impl Cached for CsiStorageCapacity {
         (self.metadata.labels, self.metadata.owner_references) = (labels, owners);
     }
 
-    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }

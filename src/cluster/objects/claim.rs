@@ -12,6 +12,7 @@ use super::{
 };
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
+use crate::cluster::word::Word;
 
 /// The wish to have a volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -31,15 +32,15 @@ pub struct PersistentVolumeClaim {
 #[serde(from = "WireSpec")]
 pub struct ClaimSpec {
     /// The class by its field; [`PersistentVolumeClaim::class_name`] also looks at the annotation.
-    pub storage_class_name: Option<String>,
+    pub storage_class_name: Option<Word>,
     /// The PersistentVolume, once there is one.
     pub volume_name: Option<String>,
     /// Access modes as Kubernetes spells them.
-    pub access_modes: Vec<String>,
+    pub access_modes: Box<[Word]>,
     /// `Filesystem`, `Block`, or unset for the former.
-    pub volume_mode: Option<String>,
+    pub volume_mode: Option<Word>,
     /// The size that is asked for, a quantity.
-    pub storage: Option<String>,
+    pub storage: Option<Word>,
     /// Whether volumes are to be selected by their labels, which no provisioner can do.
     pub has_selector: bool,
     /// What the volume is to be made from.
@@ -47,7 +48,7 @@ pub struct ClaimSpec {
     /// The same, by the field that can name any kind and another namespace.
     pub data_source_ref: Option<Box<DataSource>>,
     /// The class of the volume's changeable attributes.
-    pub volume_attributes_class_name: Option<String>,
+    pub volume_attributes_class_name: Option<Word>,
 }
 
 /// What a volume is to be made from.
@@ -72,26 +73,26 @@ pub struct DataSource {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct ClaimStatus {
     /// `Pending`, `Bound` or `Lost`.
-    pub phase: Option<String>,
+    pub phase: Option<Word>,
 }
 
 /// The specification as it is sent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireSpec {
-    storage_class_name: Option<String>,
+    storage_class_name: Option<Word>,
     #[serde(default, deserialize_with = "unless_empty")]
     volume_name: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
-    access_modes: Vec<String>,
-    volume_mode: Option<String>,
+    access_modes: Box<[Word]>,
+    volume_mode: Option<Word>,
     #[serde(default, deserialize_with = "or_default")]
     resources: WireResources,
     selector: Option<serde::de::IgnoredAny>,
     data_source: Option<Box<DataSource>>,
     data_source_ref: Option<Box<DataSource>>,
     #[serde(default, deserialize_with = "unless_empty")]
-    volume_attributes_class_name: Option<String>,
+    volume_attributes_class_name: Option<Word>,
 }
 
 #[derive(Default, Deserialize)]
@@ -103,7 +104,7 @@ struct WireResources {
 #[derive(Default, Deserialize)]
 struct WireRequests {
     #[serde(default, deserialize_with = "quantity")]
-    storage: Option<String>,
+    storage: Option<Word>,
 }
 
 impl From<WireSpec> for ClaimSpec {
@@ -170,17 +171,21 @@ impl Cached for PersistentVolumeClaim {
             trim_unread(&mut self.metadata);
             return;
         }
-        trim_meta(&mut self.metadata, names::CLAIM_ANNOTATIONS);
+        // Who makes the volume is said twice; the old annotation is read only where the new one is absent.
+        let is_said = self.metadata.annotation(names::ANNOTATION_STORAGE_PROVISIONER).is_some();
+        let unread = if is_said { names::ANNOTATION_BETA_STORAGE_PROVISIONER } else { "" };
+        let wanted: Vec<&str> = names::CLAIM_ANNOTATIONS.iter().copied().filter(|key| *key != unread).collect();
+        trim_meta(&mut self.metadata, &wanted);
         self.spec.data_source = None;
         self.spec.data_source_ref = None;
         if !ours {
             self.metadata.creation_timestamp = None;
-            self.spec.access_modes = Vec::new();
+            self.spec.access_modes = Box::default();
             self.spec.volume_attributes_class_name = None;
         }
     }
 
-    fn index(&self, add: &mut dyn FnMut(IndexName, String)) {
+    fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         let own = self.metadata.namespace.as_deref().unwrap_or_default();
         let mut keys: Vec<String> = [&self.spec.data_source, &self.spec.data_source_ref]
             .into_iter()
@@ -190,14 +195,14 @@ impl Cached for PersistentVolumeClaim {
         // Servers mirror one field into the other.
         keys.dedup();
         for key in keys {
-            add(BY_SOURCE, key);
+            add(BY_SOURCE, &key);
         }
         if self.spec.volume_name.is_none() {
             if let Some(class) = self.class_name() {
-                add(BY_CLASS, class.to_owned());
+                add(BY_CLASS, class);
             }
             if let Some(node) = self.selected_node() {
-                add(BY_SELECTED_NODE, node.to_owned());
+                add(BY_SELECTED_NODE, node);
             }
         }
     }

@@ -71,7 +71,7 @@ impl Cached for StorageClass {
         }
     }
 
-    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
 
 /// A volume's attributes that can be changed while it is used. Read when needed, never cached.

@@ -26,6 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::meta::Meta;
+use super::word::Word;
 
 pub use attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeError,
@@ -36,7 +37,7 @@ pub use class::{StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAt
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
 pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotStatus};
-pub use volume::{ClaimRef, CsiSource, InTree, PersistentVolume, SecretRef, VolumeSpec};
+pub use volume::{ClaimRef, CsiSource, InTree, PersistentVolume, Reach, SecretRef, VolumeSpec};
 
 /// A look-up of objects by something that they carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +80,7 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
     fn trim(&mut self, driver: &str);
 
     /// Tells every look-up under which the object can be found.
-    fn index(&self, add: &mut dyn FnMut(IndexName, String));
+    fn index(&self, add: &mut dyn FnMut(IndexName, &str));
 }
 
 /// Drops what no role reads of any kind. Labels and owners that a role does read are put back by the kind.
@@ -102,21 +103,25 @@ fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(from: D)
 }
 
 /// A name that is unset when empty.
-fn unless_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    Option::<String>::deserialize(from).map(|text| text.filter(|text| !text.is_empty()))
+fn unless_empty<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de> + AsRef<str>,
+    D: Deserializer<'de>,
+{
+    Option::<T>::deserialize(from).map(|text| text.filter(|text| !text.as_ref().is_empty()))
 }
 
 /// A quantity as it is written. A server sends text; a number would be understood by it too, so it is here.
-fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Word>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Wire {
-        Text(String),
+        Text(Word),
         Number(serde_json::Number),
     }
     Ok(Option::<Wire>::deserialize(from)?.map(|wire| match wire {
         Wire::Text(text) => text,
-        Wire::Number(number) => number.to_string(),
+        Wire::Number(number) => number.to_string().into(),
     }))
 }
 

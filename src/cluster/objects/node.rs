@@ -60,7 +60,7 @@ impl Cached for CsiNode {
         self.spec.drivers.shrink_to_fit();
     }
 
-    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
 
 /// A node: where it is.
@@ -89,5 +89,5 @@ impl Cached for Node {
         self.metadata.creation_timestamp = None;
     }
 
-    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }

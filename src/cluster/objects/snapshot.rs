@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster::meta::Meta;
+use crate::cluster::word::Word;
 
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
@@ -27,7 +28,7 @@ pub struct VolumeSnapshotStatus {
     pub ready_to_use: Option<bool>,
     /// The least size of such a volume, a quantity.
     #[serde(default, deserialize_with = "quantity")]
-    pub restore_size: Option<String>,
+    pub restore_size: Option<Word>,
 }
 
 impl Cached for VolumeSnapshot {
@@ -39,7 +40,7 @@ impl Cached for VolumeSnapshot {
         self.metadata.creation_timestamp = None;
     }
 
-    fn index(&self, _add: &mut dyn FnMut(IndexName, String)) {}
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
 
 /// A snapshot, as the driver sees it. Read when needed, never cached.

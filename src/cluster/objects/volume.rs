@@ -1,8 +1,6 @@
 //! PersistentVolumes. A foreign driver's keeps its metadata and *whose* it is. `csi` is then `None`, so that a role that
 //! does not ask refuses it instead of publishing it without its attributes.
 
-use std::collections::BTreeMap;
-
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
@@ -10,6 +8,7 @@ use super::{BY_CLAIM, BY_HANDLE, Cached, IndexName, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::texts::Texts;
+use crate::cluster::word::Word;
 
 /// A volume of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -21,13 +20,13 @@ pub struct PersistentVolume {
     pub spec: VolumeSpec,
     /// `Available`, `Bound`, `Released` …; of a foreign volume unset.
     #[serde(default, rename = "status", deserialize_with = "phase")]
-    pub phase: Option<Box<str>>,
+    pub phase: Option<Word>,
 }
 
-fn phase<'de, D: Deserializer<'de>>(status: D) -> Result<Option<Box<str>>, D::Error> {
+fn phase<'de, D: Deserializer<'de>>(status: D) -> Result<Option<Word>, D::Error> {
     #[derive(Deserialize)]
     struct Status {
-        phase: Option<Box<str>>,
+        phase: Option<Word>,
     }
     Ok(Option::<Status>::deserialize(status)?.and_then(|status| status.phase))
 }
@@ -39,39 +38,41 @@ pub struct VolumeSpec {
     /// The CSI volume; `None` for in-tree sources and for the volumes of other drivers.
     pub csi: Option<Box<CsiSource>>,
     /// Access modes as Kubernetes spells them.
-    pub access_modes: Vec<String>,
+    pub access_modes: Box<[Word]>,
     /// Mount options, in their order.
-    pub mount_options: Vec<String>,
+    pub mount_options: Box<[Word]>,
     /// `Filesystem`, `Block`, or unset for the former.
-    pub volume_mode: Option<String>,
+    pub volume_mode: Option<Word>,
     /// The claim that the volume is bound to.
     pub claim_ref: Option<Box<ClaimRef>>,
     /// What becomes of the volume when its claim is gone: `Delete`, `Retain`, `Recycle`.
-    pub reclaim_policy: Option<Box<str>>,
+    pub reclaim_policy: Option<Word>,
     /// The name of its class.
-    pub storage_class_name: Option<String>,
-    /// Where it can be reached: one map per required term, with the values that each key may have. Other operators than
-    /// `In` are left out.
-    pub node_affinity: Vec<BTreeMap<String, Vec<String>>>,
+    pub storage_class_name: Option<Word>,
+    /// Where it can be reached: in each of these places.
+    pub node_affinity: Box<[Reach]>,
     /// The kind of in-tree source that a CSI driver can take over, if it is one.
     pub in_tree: Option<InTree>,
     /// The CSI driver of a volume that is not ours.
-    pub foreign_driver: Option<Box<str>>,
+    pub foreign_driver: Option<Word>,
 }
+
+/// Nodes that a required term admits: labels, each with the values that it may have. Other operators than `In` are left out.
+pub type Reach = Box<[(Word, Box<[Word]>)]>;
 
 /// A CSI volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsiSource {
     /// The driver's name.
-    pub driver: String,
+    pub driver: Word,
     /// The driver's id of the volume.
     pub volume_handle: String,
     /// Whether it may only be read.
     #[serde(default, deserialize_with = "or_default")]
     pub read_only: bool,
     /// The file system; unset for the default one.
-    pub fs_type: Option<String>,
+    pub fs_type: Option<Word>,
     /// What the driver wants to be told with each call.
     #[serde(default, deserialize_with = "or_default")]
     pub volume_attributes: Texts,
@@ -156,14 +157,14 @@ impl InTree {
 struct WireVolumeSpec {
     csi: Option<Box<CsiSource>>,
     #[serde(default, deserialize_with = "or_default")]
-    access_modes: Vec<String>,
+    access_modes: Box<[Word]>,
     #[serde(default, deserialize_with = "or_default")]
-    mount_options: Vec<String>,
-    volume_mode: Option<String>,
+    mount_options: Box<[Word]>,
+    volume_mode: Option<Word>,
     claim_ref: Option<Box<ClaimRef>>,
     #[serde(rename = "persistentVolumeReclaimPolicy")]
-    reclaim_policy: Option<Box<str>>,
-    storage_class_name: Option<String>,
+    reclaim_policy: Option<Word>,
+    storage_class_name: Option<Word>,
     node_affinity: Option<WireAffinity>,
     gce_persistent_disk: Option<IgnoredAny>,
     aws_elastic_block_store: Option<IgnoredAny>,
@@ -195,15 +196,15 @@ struct WireTerm {
 
 #[derive(Deserialize)]
 struct WireExpression {
-    key: String,
-    operator: String,
+    key: Word,
+    operator: Word,
     #[serde(default, deserialize_with = "or_default")]
-    values: Vec<String>,
+    values: Box<[Word]>,
 }
 
 impl WireAffinity {
-    fn terms(self) -> Vec<BTreeMap<String, Vec<String>>> {
-        let of = |term: WireTerm| {
+    fn terms(self) -> Box<[Reach]> {
+        let of = |term: WireTerm| -> Reach {
             let inside = term.match_expressions.into_iter().filter(|expression| expression.operator == "In");
             inside.map(|expression| (expression.key, expression.values)).collect()
         };
@@ -259,16 +260,16 @@ impl Cached for PersistentVolume {
         let foreign = self.spec.csi.as_ref().filter(|csi| csi.driver != driver).map(|csi| csi.driver.clone());
         if let Some(foreign) = foreign {
             self.phase = None;
-            self.spec = VolumeSpec { foreign_driver: Some(foreign.into_boxed_str()), ..VolumeSpec::default() };
+            self.spec = VolumeSpec { foreign_driver: Some(foreign), ..VolumeSpec::default() };
         }
     }
 
-    fn index(&self, add: &mut dyn FnMut(IndexName, String)) {
+    fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         if let Some(uid) = self.spec.claim_ref.as_ref().and_then(|claim| claim.uid.as_ref()) {
-            add(BY_CLAIM, uid.clone());
+            add(BY_CLAIM, uid);
         }
         if let Some(csi) = &self.spec.csi {
-            add(BY_HANDLE, csi.volume_handle.clone());
+            add(BY_HANDLE, &csi.volume_handle);
         }
     }
 }

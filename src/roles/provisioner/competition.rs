@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::topology::Term;
+use crate::cluster::Reach;
 use crate::proto::GetCapacityResponse;
 
 /// How the instances make way for each other.
@@ -203,8 +204,8 @@ pub fn has_room(answers: &[GetCapacityResponse], required_bytes: i64) -> bool {
 /// Whether a volume is ours to delete: it can be reached from our node, or from everywhere.
 ///
 /// `affinity` holds the terms that the PersistentVolume requires of a node.
-pub fn is_within_reach(affinity: &[BTreeMap<String, Vec<String>>], own: &Term) -> bool {
-    let admits = |term: &BTreeMap<String, Vec<String>>| {
+pub fn is_within_reach(affinity: &[Reach], own: &Term) -> bool {
+    let admits = |term: &Reach| {
         term.iter().all(|(key, values)| own.get(key).is_some_and(|own| values.iter().any(|value| value == own)))
     };
     affinity.is_empty() || own.is_empty() || affinity.iter().any(admits)
@@ -336,7 +337,7 @@ mod tests {
     fn a_volume_is_deleted_where_it_can_be_reached() {
         let own = Term::new([("zone", "z1"), ("rack", "A")]);
         let term = |key: &str, values: &[&str]| {
-            BTreeMap::from([(key.to_owned(), values.iter().map(ToString::to_string).collect::<Vec<_>>())])
+            Reach::from([(key.into(), values.iter().map(|&value| value.into()).collect::<Box<_>>())])
         };
         for (affinity, expected) in [
             (vec![], true),

@@ -2,12 +2,11 @@
 //!
 //! People hear of changes: the Go sidecar tells of every attempt, and says the same of each. What is ignored is no failure.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::cluster::{ApiError, EventKind, EventTarget, PersistentVolume};
+use crate::cluster::{ApiError, EventKind, EventTarget, PersistentVolume, Reach};
 use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::Failure as _;
@@ -244,8 +243,8 @@ impl Desk {
         // Its uid stays known until the cache has seen that it is gone: whatever wakes the key before must not delete twice.
         info!("the volume and its persistentvolume are gone");
         // A term with several values for a key was not made by us.
-        let place = |term: &BTreeMap<String, Vec<String>>| {
-            Term::new(term.iter().filter_map(|(key, values)| Some((key.clone(), values.first()?.clone()))))
+        let place = |term: &Reach| {
+            Term::new(term.iter().filter_map(|(key, values)| Some((key.to_string(), values.first()?.to_string()))))
         };
         let places: Vec<Term> = volume.spec.node_affinity.iter().map(place).collect();
         self.hints.deleted((!places.is_empty()).then_some(&places));

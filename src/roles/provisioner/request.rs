@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::cluster::{PersistentVolumeClaim, StorageClass, Texts, VolumeAttributesClass, quantity};
+use crate::cluster::{PersistentVolumeClaim, StorageClass, Texts, VolumeAttributesClass, Word, quantity};
 use crate::csi::capabilities::{Capabilities, ControllerRpc};
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -168,17 +168,17 @@ pub fn attributes_class(claim: &PersistentVolumeClaim) -> Option<&str> {
 }
 
 /// The CSI mode for each access mode, in the claim's order.
-pub fn access_modes(modes: &[String], multi_writer: bool) -> Result<Vec<Mode>, RequestError> {
+pub fn access_modes(modes: &[Word], multi_writer: bool) -> Result<Vec<Mode>, RequestError> {
     if modes.is_empty() {
         return Err(RequestError::NoAccessMode);
     }
-    let mode = |mode: &String| match (mode.as_str(), multi_writer) {
+    let mode = |mode: &Word| match (mode.as_str(), multi_writer) {
         ("ReadWriteMany", _) => Ok(Mode::MultiNodeMultiWriter),
         ("ReadOnlyMany", _) => Ok(Mode::MultiNodeReaderOnly),
         ("ReadWriteOnce" | "ReadWriteOncePod", false) => Ok(Mode::SingleNodeWriter),
         ("ReadWriteOnce", true) => Ok(Mode::SingleNodeMultiWriter),
         ("ReadWriteOncePod", true) => Ok(Mode::SingleNodeSingleWriter),
-        _ => Err(RequestError::AccessMode(mode.clone())),
+        _ => Err(RequestError::AccessMode(mode.to_string())),
     };
     modes.iter().map(mode).collect()
 }

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::Word;
 use crate::cluster::quantity::QuantityError;
 use crate::proto::{
     ControllerGetCapabilitiesResponse, ControllerServiceCapability, GetPluginCapabilitiesResponse, PluginCapability,
@@ -61,14 +62,14 @@ fn each_access_mode_has_its_csi_mode() {
         ("ReadWriteOnce", SingleNodeWriter, SingleNodeMultiWriter),
         ("ReadWriteOncePod", SingleNodeWriter, SingleNodeSingleWriter),
     ] {
-        let modes = [mode.to_owned()];
+        let modes = [Word::from(mode)];
         assert_eq!(access_modes(&modes, false), Ok(vec![without]));
         assert_eq!(access_modes(&modes, true), Ok(vec![with]));
     }
-    let all = ["ReadOnlyMany", "ReadWriteOnce"].map(str::to_owned);
+    let all = ["ReadOnlyMany", "ReadWriteOnce"].map(Word::from);
     assert_eq!(access_modes(&all, false), Ok(vec![MultiNodeReaderOnly, SingleNodeWriter]), "in the claim's order");
     for multi_writer in [false, true] {
-        let odd = ["ReadWriteOnce".to_owned(), "ReadWriteTwice".to_owned()];
+        let odd = ["ReadWriteOnce", "ReadWriteTwice"].map(Word::from);
         assert_eq!(access_modes(&odd, multi_writer), Err(RequestError::AccessMode("ReadWriteTwice".into())));
         assert_eq!(access_modes(&[], multi_writer), Err(RequestError::NoAccessMode));
     }

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-use crate::cluster::{Meta, VolumeSpec};
+use crate::cluster::{Meta, VolumeSpec, Word};
 use crate::roles::provisioner::fixtures::DRIVER;
 
 /// What Go 1.26's `os.Expand` makes of each, with every name in angle brackets.
@@ -284,7 +284,7 @@ fn volume(annotations: &[(&str, &str)], class: Option<&str>, claim: bool) -> Per
     PersistentVolume {
         metadata: Meta { name: Some("pvc-1".into()), annotations: Some(annotations), ..Meta::default() },
         spec: VolumeSpec {
-            storage_class_name: class.map(str::to_owned),
+            storage_class_name: class.map(Word::from),
             claim_ref: claim.then(|| Box::new(of)),
             ..VolumeSpec::default()
         },

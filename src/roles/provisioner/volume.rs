@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::cluster::PersistentVolumeClaim;
 use crate::cluster::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_MODIFY_SECRET_NAME,
     ANNOTATION_MODIFY_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY, ATTRIBUTE_PROVISIONER_IDENTITY,
     FINALIZER_PROVISIONER,
 };
 use crate::cluster::quantity::format_bytes;
+use crate::cluster::{PersistentVolumeClaim, Word};
 use crate::proto::{self, CreateVolumeResponse};
 
 use super::parameters::SecretUse;
@@ -65,9 +65,9 @@ pub struct VolumePlan {
     /// Whom it is for.
     pub claim: ClaimIdentity,
     /// The claim's access modes, as they stand.
-    pub access_modes: Vec<String>,
+    pub access_modes: Box<[Word]>,
     /// The claim's volume mode.
-    pub volume_mode: Option<String>,
+    pub volume_mode: Option<Word>,
     /// `Delete` or `Retain`.
     pub reclaim_policy: String,
     /// The class's mount options.

@@ -10,7 +10,7 @@ use super::{full_meta, keys};
 use crate::cluster::event_book::EventTarget;
 use crate::cluster::objects::{
     BY_CLAIM, BY_CLASS, BY_HANDLE, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource, Node,
-    Object, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, StorageClass, VolumeAttributesClass,
+    Object, PersistentVolume, PersistentVolumeClaim, Reach, ReferenceGrant, StorageClass, VolumeAttributesClass,
     VolumeSnapshot, VolumeSnapshotContent,
 };
 
@@ -72,7 +72,7 @@ fn our_claim_with_a_volume_loses_what_only_making_one_needs() {
         ["volume.kubernetes.io/storage-provisioner"]
     );
     assert_eq!((own.spec.data_source.as_ref(), own.spec.volume_name.as_deref()), (None, Some("pvc-1")));
-    assert_eq!(own.spec.access_modes, ["ReadWriteOnce"]);
+    assert_eq!(*own.spec.access_modes, ["ReadWriteOnce"]);
     assert_eq!(keys(&own), []);
 }
 
@@ -161,7 +161,7 @@ fn our_volume_keeps_what_deleting_needs_and_a_foreign_one_does_not() {
     assert_eq!(own.metadata.annotations.as_ref().unwrap().len(), 3);
     assert_eq!((own.phase.as_deref(), own.spec.reclaim_policy.as_deref()), (Some("Released"), Some("Delete")));
     assert_eq!(own.spec.storage_class_name.as_deref(), Some("fast"));
-    assert_eq!(own.spec.node_affinity, [[("zone".to_owned(), vec!["a".to_owned()])].into()]);
+    assert_eq!(*own.spec.node_affinity, [Reach::from([("zone".into(), ["a".into()].into())])]);
     assert_eq!(keys(&own), [(BY_CLAIM.0, "c1".into()), (BY_HANDLE.0, "v".into())]);
     let foreign = volume("other");
     assert_eq!((foreign.phase.as_ref(), keys(&foreign)), (None, vec![]));

@@ -59,7 +59,7 @@ impl Server {
             Write::Update(object, Patch::Merge(patch)) => {
                 let mut object = object.as_ref().clone();
                 if let Some(capacity) = patch["capacity"].as_str() {
-                    object.capacity = Some(capacity.to_owned());
+                    object.capacity = Some(capacity.into());
                 }
                 book.hold(&Arc::new(object));
             }

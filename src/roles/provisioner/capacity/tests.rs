@@ -140,7 +140,7 @@ impl World {
     fn told(&self) -> Vec<(String, String, String)> {
         let tell = |object: CsiStorageCapacity| {
             let zone = object.node_topology.unwrap_or_default().remove("zone").unwrap_or_default();
-            (object.storage_class_name, zone, object.capacity.unwrap_or_default())
+            (object.storage_class_name, zone, object.capacity.unwrap_or_default().to_string())
         };
         let mut told: Vec<_> = self.objects().into_iter().map(tell).collect();
         told.sort();

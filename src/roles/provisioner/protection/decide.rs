@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim};
+use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, Word};
 
 use super::super::claim::{Owner, is_guarded, owner_of};
 use super::super::source::Source;
@@ -95,8 +95,8 @@ fn is_strange(claim: &PersistentVolumeClaim) -> bool {
 }
 
 /// Whether our finalizer should leave a source now. Users are counted only where there is one.
-pub fn is_releasable(finalizers: &[Box<str>], finalizer: &str, users: impl FnOnce() -> usize) -> bool {
-    finalizers.iter().any(|held| **held == *finalizer) && users() == 0
+pub fn is_releasable(finalizers: &[Word], finalizer: &str, users: impl FnOnce() -> usize) -> bool {
+    finalizers.iter().any(|held| held == finalizer) && users() == 0
 }
 
 #[cfg(test)]
