@@ -87,6 +87,33 @@ async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_
 }
 
 #[tokio::test]
+async fn a_volume_that_another_claim_has_got_is_not_stored_for_the_one_it_was_made_for() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
+    let (name, handle) = (world.volume_name(&claim).await, world.only_volume());
+    let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
+    let other = world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
+    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
+    // The daemon has seen it when it has protected it.
+    let is_protected = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
+    world.until(&rescue, "protected", is_protected).await;
+    world.driver().clear_faults();
+    world.claim_told(&claim, "ProvisioningFailed", &rescue).await;
+    assert!(world.all::<PersistentVolume>().get_opt(&name).await.unwrap().is_none(), "two objects of one volume");
+    assert_ne!(phase(&world.claim_now(&claim).await), "Bound");
+    // Once it is gone, the claim gets a volume of its own.
+    world.delete_claim(&other).await;
+    world.gone::<PersistentVolume>(&rescue).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    let (_, own) = handle_of(&world.supplied_with(&claim).await).unwrap();
+    assert_ne!(own, handle);
+    world.assert_nothing_leaked().await;
+    world.delete_claim(&claim).await;
+    world.assert_all_gone(&[&claim, &other]).await;
+}
+
+#[tokio::test]
 async fn a_claim_whose_name_for_the_driver_is_taken_by_another_does_not_take_its_volume_along() {
     let world = World::supplied(|_| {}).await;
     let class = world.class("class", json!({})).await;

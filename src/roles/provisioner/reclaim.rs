@@ -14,9 +14,9 @@ use crate::cluster::{BY_HANDLE, ObjectName, PersistentVolume};
 use crate::proto::DeleteVolumeRequest;
 
 use super::decide::{Place, is_unwanted};
-use super::desk::Desk;
+use super::desk::{Awaited, Desk};
 use super::perform::read;
-use super::progress::Made;
+use super::progress::{Made, Phase};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
 
@@ -70,28 +70,35 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Before a volume that its claim does not wait for is stored, because its class keeps it or it may be stored already: one
-    /// that somebody else's object tells of is left to that. Two objects of one volume are one too many.
+    /// Before a volume is stored: one that somebody else's object tells of is left to that. Two objects of one volume are one too
+    /// many, and two claims would share its data.
     pub(super) async fn is_left(&mut self, now: &Now, made: &Made) -> Result<bool, Stop> {
+        let (desk, handle) = (self.desk, made.volume.volume_id.as_str());
         let name = self.volume_name(&now.claim).ok();
-        if !is_unwanted(&now.claim, now.present, name.as_deref()) {
-            return Ok(false);
-        }
-        let desk = self.desk;
-        if desk.relisted.get().is_none() {
+        let is_unwanted = is_unwanted(&now.claim, now.present, name.as_deref());
+        // What a claim waits for is most likely new: it is stored on the word of the watch, and no list holds it up.
+        if is_unwanted && desk.relisted.get().is_none() {
             self.ticket.park(desk.term.until_lost(desk.relist())).await?;
         }
-        let other = self.other_owner(now, &made.volume.volume_id).await?;
-        if let Some(other) = &other {
-            self.leave_to(now, &made.volume.volume_id, other);
+        let Some(other) = self.other_owner(now, handle).await? else { return Ok(false) };
+        if is_unwanted || name.as_deref() == Some(other.as_str()) {
+            self.leave_to(now, handle, &other);
+            return Ok(true);
         }
-        Ok(other.is_some())
+        // The claim goes on to want a volume, and the other object may go, with this one or without: then the driver's answer
+        // is another. One that may be stored is looked for first.
+        desk.waits.add(Awaited::Name(ObjectName::cluster(&other)), now.claim.key.clone());
+        if !made.may_be_saved {
+            self.progress.phase = Phase::Outstanding;
+            self.note();
+        }
+        Err(AttemptError::Anothers { handle: handle.to_owned(), other }.into())
     }
 
     /// The name of a volume object other than the claim's own that tells of the volume.
     ///
-    /// Whoever asks has listed volumes in this term. An object that the watch has not brought since is most likely the one that
-    /// the claim was bound to just now, so that one is asked for.
+    /// Whoever is about to delete has listed volumes in this term. An object that the watch has not brought since is most likely
+    /// the one that the claim was bound to just now, so that one is asked for.
     pub(super) async fn other_owner(&self, now: &Now, volume_id: &str) -> Result<Option<String>, Stop> {
         let desk = self.desk;
         let own = self.volume_name(&now.claim).ok();
