@@ -19,6 +19,8 @@ use crate::supplier::{create, figure, rights, supplier, unanswered};
 use crate::supply::{phase, pool, zoned};
 use crate::world::World;
 
+const MADE: &str = "controller_persistentvolumeclaim_provision_total";
+
 #[tokio::test]
 async fn s0_a_claim_that_loses_its_node_in_background_and_is_deleted_leaves_nothing() {
     let world = World::two_zones().await;
@@ -239,6 +241,8 @@ async fn r58_a_volume_that_cannot_be_saved_while_the_api_is_away_is_saved_later_
     world.assert_nothing_leaked().await;
     let saved = |metrics: &str| figure(metrics, "csi_control_plane_unsaved_volumes", &[]) == Some(0.0);
     world.metrics_until(&daemon, "nothing is unsaved", saved).await;
+    world.claim_told(&claim, "ProvisioningSucceeded", &world.volume_name(&claim).await).await;
+    assert_eq!(figure(&world.metrics(&daemon).await, MADE, &[&class]), Some(1.0));
 }
 
 #[tokio::test]
@@ -258,6 +262,8 @@ async fn r58_a_volume_that_the_daemon_may_not_save_is_told_and_kept_until_it_may
     assert!(world.is_marked(&world.claim_now(&claim).await));
     world.ground().grant(&host, &rights(&world, &config, None)).await;
     world.supplied_with(&claim).await;
+    world.claim_told(&claim, "ProvisioningSucceeded", &world.volume_name(&claim).await).await;
+    assert_eq!(figure(&world.metrics(&daemon).await, MADE, &[&class]), Some(2.0), "and the one before");
     assert_eq!(world.asked(&claim, 1).await.len(), 1, "made once");
     assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
     world.assert_nothing_leaked().await;

@@ -16,7 +16,7 @@ use super::desk::Awaited;
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
 use super::perform::{read, save_intent};
-use super::progress::{Made, Phase};
+use super::progress::{Made, Phase, Success};
 use super::provision::{Attempt, Now, Stop};
 use super::refusal::AttemptError;
 use super::request::{ProvisionRules, RequestInput, build};
@@ -167,8 +167,7 @@ impl Attempt<'_> {
                     Ok(())
                 }
                 Ok(volume) => {
-                    self.created = true;
-                    self.affinity.clone_from(&volume.affinity);
+                    self.progress.success = Some(Success { begun: self.begun, affinity: volume.affinity.clone() });
                     self.progress.phase = Phase::Created(Box::new(Made { volume, may_be_saved: false }));
                     self.note();
                     Ok(())

@@ -18,8 +18,11 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::claim::Claim;
 use super::request::Request;
+use super::topology::Term;
 use super::volume::Created;
 
 /// What the term knows of one claim.
@@ -49,8 +52,19 @@ pub struct Progress {
     pub confirmed: bool,
     /// It was found marked: another process, or an earlier term, has begun it.
     pub resumed: bool,
+    /// The driver has made the volume in this term, and the success is still to be told.
+    pub success: Option<Success>,
     /// What people were told.
     pub told: Told,
+}
+
+/// What is to be told of a claim that gets its volume, in whatever attempt that is stored.
+#[derive(Debug, Clone)]
+pub struct Success {
+    /// When the attempt began that made the volume.
+    pub begun: Instant,
+    /// Where the volume can be reached.
+    pub affinity: Option<Vec<Term>>,
 }
 
 /// How far a claim is.
@@ -150,6 +164,7 @@ impl Progress {
             unfit: false,
             untrusted: false,
             confirmed: false,
+            success: None,
             told: Told::default(),
         };
         if guarded {
@@ -170,7 +185,7 @@ impl Progress {
         self.phase = Phase::Idle;
         (self.request, self.written, self.node) = (None, None, None);
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
-        (self.confirmed, self.resumed) = (false, false);
+        (self.confirmed, self.resumed, self.success) = (false, false, None);
     }
 
     /// Whether a volume may exist at the driver that only this entry, or the claim's mark, tells of.
@@ -200,7 +215,7 @@ impl Progress {
     pub fn end(&mut self, reschedule: bool) {
         let marked = self.phase != Phase::Idle;
         self.phase = Phase::Ended { reschedule, marked };
-        (self.request, self.written) = (None, None);
+        (self.request, self.written, self.success) = (None, None, None);
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
     }
 }

@@ -28,7 +28,6 @@ use super::request::{NameRule, RequestError, check_capabilities};
 use super::site::Asked;
 use super::source::{ContentSource, Source, SourceError, Wanted, normalise};
 use super::state::State;
-use super::topology::Term;
 
 /// How often one attempt reads the claim again because a write's precondition failed. More would be a fight with another
 /// writer, which back-off settles better.
@@ -52,13 +51,9 @@ pub(super) struct Attempt<'a> {
     pub(super) seen: Option<PersistentVolume>,
     /// What was asked about whose claim it is.
     pub(super) asked: Asked,
-    /// Where the volume that was made can be reached.
-    pub(super) affinity: Option<Vec<Term>>,
     pub(super) operation: Option<OperationGuard>,
     /// The final answer that is to be told once the claim is released.
     pub(super) failure: Option<AttemptError>,
-    /// Whether the driver made a volume in this attempt.
-    pub(super) created: bool,
     pub(super) begun: Instant,
     /// From when nothing but the driver is missing, until the volume object is stored.
     pub(super) on_its_way: Option<OnItsWay>,
@@ -114,10 +109,8 @@ async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Out
         secrets: None,
         seen: None,
         asked: Asked::default(),
-        affinity: None,
         operation: None,
         failure: None,
-        created: false,
         refreshes: 0,
     };
     let ended = attempt.work().await;
@@ -200,7 +193,7 @@ impl Attempt<'_> {
 
     /// Whether nobody waits for the claim's release: it just got its volume object, and is wanted.
     fn has_time(&self) -> bool {
-        let is_stored = self.progress.phase == Phase::Saved && self.created;
+        let is_stored = self.progress.phase == Phase::Saved && self.progress.success.is_some();
         self.on_its_way.is_some() && is_stored && !self.progress.claim.deleting
     }
 

@@ -152,13 +152,11 @@ impl Attempt<'_> {
         let claim = self.progress.claim.clone();
         desk.sources_may_be_free(&claim);
         // Once, though the claim may still have to be released.
-        if !std::mem::take(&mut self.created) {
-            return;
-        }
+        let Some(success) = self.progress.success.take() else { return };
         info!("provisioned");
         let (class, source) = self.labels();
-        desk.hints.provisioned(&class, self.affinity.as_deref());
-        desk.reporter.provisioned(&class, source, desk.clock.now().saturating_duration_since(self.begun));
+        desk.hints.provisioned(&class, success.affinity.as_deref());
+        desk.reporter.provisioned(&class, source, desk.clock.now().saturating_duration_since(success.begun));
         let told = &self.progress.told;
         let is_news = told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All;
         if is_news && let Ok(name) = self.volume_name(&claim) {
