@@ -4,15 +4,16 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::driver::{Method, Secrets};
+use csi_control_plane::sandbox::driver::{Action, Fault, Method, Secrets};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::logs;
-use crate::supplier::{figure, supplier};
+use crate::supplier::{create, figure, supplier};
 use crate::world::World;
 
 const PASSWORD: &str = "correct-horse-battery";
@@ -189,6 +190,26 @@ async fn a_volume_is_not_deleted_without_its_secret_unless_the_configuration_say
     world.driver().change_profile(|profile| profile.provision_secrets = Secrets::default());
     let _second = world.daemon_on("second", supplier(json!({"deleteWithoutSecret": true}))).await;
     world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_volume_that_nobody_waits_for_is_deleted_without_its_secret_if_the_configuration_says_so() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.password(&secret).await;
+    let _daemon = world.supplier(json!({"deleteWithoutSecret": true})).await;
+    world.driver().inject(create(Action::Hold));
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    // As when its namespace goes: this driver does not need the secret to delete.
+    world.delete_claim(&claim).await;
+    world.drop_secret(&secret).await;
+    world.driver().change_profile(|profile| profile.provision_secrets = Secrets::default());
+    world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Unavailable, "not now")).once());
+    world.driver().release();
+    world.assert_all_gone(&[&claim]).await;
+    let deletes = world.driver().calls_of(Method::DeleteVolume);
+    assert_eq!(deletes.iter().map(|call| call.secrets).collect::<Vec<_>>(), [true, false]);
 }
 
 #[tokio::test]

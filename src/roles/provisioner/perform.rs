@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
+use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
-use crate::roles::attempt::read_again;
+use crate::roles::attempt::{Failure as _, read_again};
 
 use super::claim::Claim;
 use super::decide::SourceStep;
@@ -20,13 +21,6 @@ use super::refusal::AttemptError;
 use super::request::{RequestInput, build};
 use super::secrets::SecretReference;
 use super::source::Source;
-
-/// Reads a secret for the driver. Never cached, never logged.
-pub(super) async fn read_secret(desk: &Desk, reference: &SecretReference) -> Result<HashMap<String, String>, Stop> {
-    let api = desk.api.use_now()?;
-    let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
-    Ok(data.into_texts().map_err(AttemptError::from)?)
-}
 
 /// Puts our mark on the claim, and what is about to be asked: all of it, or nothing if the claim got a volume meanwhile.
 /// A claim that is being deleted takes no new finalizer: then nothing is begun. One that carries the mark already is only
@@ -116,6 +110,23 @@ pub(super) async fn read<K: Object>(
 }
 
 impl Attempt<'_> {
+    /// Reads the secret for the driver. Never cached, never logged. A volume that is to be deleted may go without it.
+    pub(super) async fn read_secret(&mut self, reference: &SecretReference) -> Result<(), Stop> {
+        let desk = self.desk;
+        let api = desk.api.use_now()?;
+        let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret);
+        let may_miss = desk.section.delete_without_secret && self.progress.has_answer();
+        match data.and_then(|data| Ok(data.into_texts()?)).map_err(Stop::from) {
+            Ok(secrets) => self.secrets = Some(secrets),
+            Err(Stop::Failed(error)) if may_miss => {
+                warn!(error = error.message(), "deleting without the secret");
+                self.secrets = Some(HashMap::new());
+            }
+            Err(stop) => return Err(stop),
+        }
+        Ok(())
+    }
+
     /// One request about the content source.
     pub(super) async fn source_step(&mut self, step: SourceStep, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;

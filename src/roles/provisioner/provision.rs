@@ -342,10 +342,7 @@ impl Attempt<'_> {
                 Ok(())
             }
             Step::Plan => self.plan(now).or_else(|error| self.fail_before_asking(error)),
-            Step::ReadSecret(reference) => {
-                self.secrets = Some(perform::read_secret(self.desk, &reference).await?);
-                Ok(())
-            }
+            Step::ReadSecret(reference) => self.read_secret(&reference).await,
             Step::SaveIntent => {
                 let text = self.progress.written.clone().unwrap_or_default();
                 let saved = perform::save_intent(self.desk, &now.claim, &text).await;

@@ -65,6 +65,8 @@ impl Attempt<'_> {
         let handle = volume_id.to_owned();
         answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
         self.tell_reclaimed(volume_id);
+        // What comes next is another volume, which is not made without its secret.
+        self.secrets = None;
         self.progress.end(false);
         self.note();
         Ok(())
