@@ -275,7 +275,7 @@ impl Api {
                 object: call.object.clone(),
                 kind: failure.kind,
                 retry_after: failure.retry_after,
-                cause: Box::new(failure.cause),
+                cause: Arc::new(failure.cause),
             }
         })
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::Status;
@@ -131,14 +132,14 @@ impl ApiErrorKind {
 }
 
 /// A request that failed. Its text says what was asked of which object; its sources say why it failed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ApiError {
     pub(super) verb: Verb,
     pub(super) resource: String,
     pub(super) object: ObjectName,
     pub(super) kind: ApiErrorKind,
     pub(super) retry_after: Option<Duration>,
-    pub(super) cause: Box<Cause>,
+    pub(super) cause: Arc<Cause>,
 }
 
 /// Why a request failed.
@@ -218,7 +219,7 @@ mod tests {
             object: ObjectName::cluster("pv-1"),
             kind,
             retry_after: None,
-            cause: Box::new(cause),
+            cause: Arc::new(cause),
         }
     }
 

@@ -190,8 +190,8 @@ impl Attempt<'_> {
     fn reject(&mut self, volume_id: String, why: AttemptError) {
         self.progress.unfit = true;
         self.progress.phase = Phase::Rejected(volume_id);
+        self.progress.failure = Some(why);
         self.rewrite();
-        self.failure = Some(why);
     }
 
     /// The driver has said that a volume exists, and not which it is: no error is its last word on that any more, in this
@@ -227,8 +227,8 @@ impl Attempt<'_> {
             State::Finished | State::Reschedule => {
                 self.tell_resumed(state.label());
                 self.progress.end(state == State::Reschedule);
+                self.progress.failure = Some(error.into());
                 self.note();
-                self.failure = Some(error.into());
                 Ok(())
             }
             State::InBackground | State::NoChange => Err(AttemptError::from(error).into()),

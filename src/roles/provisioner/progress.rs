@@ -21,6 +21,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::claim::Claim;
+use super::refusal::AttemptError;
 use super::request::Request;
 use super::topology::Term;
 use super::volume::Created;
@@ -52,6 +53,8 @@ pub struct Progress {
     pub confirmed: bool,
     /// It was found marked: another process, or an earlier term, has begun it.
     pub resumed: bool,
+    /// Why what was begun is over, or has to be: told once the claim is released.
+    pub failure: Option<AttemptError>,
     /// The driver has made the volume in this term, and the success is still to be told.
     pub success: Option<Success>,
     /// What people were told.
@@ -164,6 +167,7 @@ impl Progress {
             unfit: false,
             untrusted: false,
             confirmed: false,
+            failure: None,
             success: None,
             told: Told::default(),
         };
@@ -185,7 +189,8 @@ impl Progress {
         self.phase = Phase::Idle;
         (self.request, self.written, self.node) = (None, None, None);
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
-        (self.confirmed, self.resumed, self.success) = (false, false, None);
+        (self.confirmed, self.resumed) = (false, false);
+        (self.failure, self.success) = (None, None);
     }
 
     /// Whether a volume may exist at the driver that only this entry, or the claim's mark, tells of.

@@ -52,8 +52,6 @@ pub(super) struct Attempt<'a> {
     /// What was asked about whose claim it is.
     pub(super) asked: Asked,
     pub(super) operation: Option<OperationGuard>,
-    /// The final answer that is to be told once the claim is released.
-    pub(super) failure: Option<AttemptError>,
     pub(super) begun: Instant,
     /// From when nothing but the driver is missing, until the volume object is stored.
     pub(super) on_its_way: Option<OnItsWay>,
@@ -110,7 +108,6 @@ async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Out
         seen: None,
         asked: Asked::default(),
         operation: None,
-        failure: None,
         refreshes: 0,
     };
     let ended = attempt.work().await;
@@ -314,8 +311,9 @@ impl Attempt<'_> {
             Step::Refuse(refusal) => self.refuse(refusal),
             Step::Conclude => {
                 self.progress.phase = Phase::Idle;
+                let failure = self.progress.failure.take();
                 self.note();
-                self.failure.take().map_or(Ok(()), |failure| Err(failure.into()))
+                failure.map_or(Ok(()), |failure| Err(failure.into()))
             }
             Step::Resume => {
                 debug!("the claim carries a mark that is not of this term: resuming what it stands for");
@@ -371,8 +369,8 @@ impl Attempt<'_> {
             return Err(error.into());
         }
         self.progress.end(state == State::Reschedule);
+        self.progress.failure = Some(error);
         self.note();
-        self.failure = Some(error);
         Ok(())
     }
 

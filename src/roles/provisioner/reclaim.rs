@@ -129,11 +129,11 @@ impl Attempt<'_> {
         let name = self.volume_name(&now.claim).ok();
         self.tell_resumed("left");
         self.progress.end(false);
-        self.note();
         if is_unwanted(&now.claim, now.present, name.as_deref()) {
             self.tell_left(&error);
         } else {
-            self.failure = Some(error);
+            self.progress.failure = Some(error);
         }
+        self.note();
     }
 }

@@ -71,7 +71,7 @@ impl Refusal {
 }
 
 /// Why an attempt to provision a claim failed.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum AttemptError {
     /// Refused before anything was asked of the driver.
     #[error(transparent)]

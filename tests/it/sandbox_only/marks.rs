@@ -2,11 +2,12 @@
 
 use csi_control_plane::sandbox::api::faults::{Action, Fault};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
-use csi_control_plane::sandbox::driver::Method;
-use serde_json::json;
+use csi_control_plane::sandbox::driver::{self, Method};
+use serde_json::{Value, json};
+use tonic::Code;
 
 use super::{api, by_daemon};
-use crate::supplier::figure;
+use crate::supplier::{create, figure};
 use crate::world::World;
 
 const MADE: &str = "controller_persistentvolumeclaim_provision_total";
@@ -28,6 +29,28 @@ async fn a_claim_whose_mark_stays_for_a_while_was_provisioned_all_the_same() {
     assert_eq!(figure(&metrics, MADE, &[&class]), Some(1.0), "{metrics}");
     assert_eq!(figure(&metrics, FAILED, &[&class]), None, "{metrics}");
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn the_drivers_last_word_is_kept_and_heeded_while_the_mark_cannot_be_taken_off() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({ "retry": { "infeasible": "300s" } })).await;
+    let class = world.class("class", json!({})).await;
+    let claims = by_daemon(&world).verb("patch").resource("persistentvolumeclaims").name(world.name("claim"));
+    let fault = api(&world).faults().add(Fault::on(claims, Action::Refuse(Rejection::internal("struck"))).nth(2));
+    world.driver().inject(create(driver::Action::fail(Code::InvalidArgument, "no such colour")));
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.claim_told(&claim, "ProvisioningFailed", "no such colour").await;
+    assert_eq!(api(&world).faults().hits(fault), 1);
+    let wait = |status: &Value| {
+        let work = status["work"].as_array().cloned().unwrap_or_default();
+        work.iter().find(|item| item["key"].as_str().is_some_and(|it| it.ends_with(&claim)))?["nextTrySeconds"].as_f64()
+    };
+    // With the jitter of a fifth.
+    let waits = |status: &Value| wait(status).is_some_and(|wait| wait > 200.0);
+    world.shows(&daemon, "it is not tried again soon", waits).await;
+    assert_eq!(world.asked(&claim, 1).await.len(), 1);
+    assert!(!world.is_marked(&world.claim_now(&claim).await));
 }
 
 #[tokio::test]
