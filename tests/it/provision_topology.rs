@@ -57,6 +57,27 @@ async fn r51_s0_a_second_node_after_a_full_first_one_gets_a_volume_in_its_own_zo
 }
 
 #[tokio::test]
+async fn a_claim_that_lost_its_node_to_a_failure_is_told_of_its_success_however_late_the_next_node_comes() {
+    let world = World::two_zones().await;
+    let daemon = world.supplier(json!({})).await;
+    let (first, second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
+    world.select(&claim, Some(&first)).await;
+    world.claim_told(&claim, "ProvisioningFailed", "full").await;
+    let is_idle = |status: &Value| {
+        let work = status["work"].as_array().unwrap();
+        !work.iter().any(|item| item["key"].as_str().is_some_and(|it| it.ends_with(&claim)))
+    };
+    world.shows(&daemon, "nothing to be done for a claim without a node", is_idle).await;
+    world.select(&claim, Some(&second)).await;
+    world.claim_told(&claim, "ProvisioningSucceeded", &world.volume_name(&claim).await).await;
+    world.supplied_with(&claim).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
 async fn r51_a_pod_goes_to_another_node_when_the_driver_says_that_the_first_is_full() {
     // Zones that nobody else has: on a shared cluster there are nodes without this driver, too.
     let world = World::supplied(zoned([pool("r51-a", 100), pool("r51-b", 100)])).await;

@@ -22,7 +22,7 @@ use super::haste::OnItsWay;
 use super::intent::Intent;
 use super::origin::{Findings, origin};
 use super::perform;
-use super::progress::{Phase, Progress};
+use super::progress::{Phase, Progress, Told};
 use super::refusal::{AttemptError, Refusal};
 use super::request::{NameRule, RequestError, check_capabilities};
 use super::site::Asked;
@@ -127,7 +127,7 @@ async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Out
         }
         Ok(End::Ignored(why)) => {
             attempt.tell_ignored(why);
-            desk.progress.forget(&uid);
+            attempt.drop_entry(why);
             desk.dismiss(&attempt.progress.claim);
             desk.locality.forget(&uid);
             if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
@@ -173,6 +173,16 @@ impl Attempt<'_> {
             }
         }
         Err(AttemptError::Endless(MAX_STEPS).into())
+    }
+
+    /// Nothing is begun, so that nothing needs to be known. But a claim that waits for another node is not over: who was told of
+    /// a failure is told of its end.
+    fn drop_entry(&mut self, why: Ignored) {
+        if why == Ignored::NoNode && self.progress.told != Told::default() {
+            self.let_go();
+        } else {
+            self.desk.progress.forget(&self.progress.claim.key.uid);
+        }
     }
 
     /// The volume object exists. While the cache has not seen it, that is known from the entry alone: another run must not
@@ -418,6 +428,7 @@ impl Attempt<'_> {
         if is_anothers && (self.progress.is_unasked() || self.progress.resumed) {
             return false;
         }
-        ignored(&self.view(&now)).is_none() || self.progress.is_begun()
+        // One without a node may have lost it to this very failure.
+        matches!(ignored(&self.view(&now)), None | Some(Ignored::NoNode)) || self.progress.is_begun()
     }
 }
