@@ -155,7 +155,11 @@ fn restore(wants: Value, snapshot: Value, content: Value) -> Result<ContentSourc
 fn refused_by(result: Result<ContentSource, SourceError>) -> (String, WaitsFor) {
     let error = result.unwrap_err();
     assert_eq!(error.state(), State::NoChange, "{error}");
-    (error.to_string(), error.waits_for().clone())
+    let text = error.to_string();
+    let (source, rest) = text.split_once(": ").unwrap();
+    let is_of = |it: &str| source == format!("error getting handle for DataSource Type {it}");
+    assert!(is_of("VolumeSnapshot by Name s") || is_of("PersistentVolumeClaim by Name c"), "{text}");
+    (rest.to_owned(), error.waits_for().clone())
 }
 
 #[test]

@@ -85,8 +85,13 @@ pub enum SourceFault {
         from: String,
     },
     /// A source, or what it points to, is not as it must be.
-    #[error("{object} {problem}")]
+    // The first words are those of external-provisioner.
+    #[error("error getting handle for DataSource Type {kind} by Name {name}: {object} {problem}")]
     Object {
+        /// The source's kind.
+        kind: &'static str,
+        /// The source's name.
+        name: String,
         /// What, by kind and name.
         object: String,
         /// What is wrong with it.
