@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::logs;
-use crate::supplier::{create, figure, supplier};
+use crate::supplier::{create, figure, says, supplier};
+use crate::supply::handle_of;
 use crate::world::World;
 
 const PASSWORD: &str = "correct-horse-battery";
@@ -41,6 +42,12 @@ impl World {
     async fn drop_secret(&self, name: &str) {
         self.namespaced::<Secret>().delete(name, &DeleteParams::default()).await.unwrap();
     }
+}
+
+/// Where a volume says that its secret is.
+fn noted_at(name: &str, namespace: &str) -> Value {
+    json!({"metadata": {"annotations": {names::ANNOTATION_DELETION_SECRET_NAME: name,
+        names::ANNOTATION_DELETION_SECRET_NAMESPACE: namespace}}})
 }
 
 /// All that is logged, as text.
@@ -230,4 +237,36 @@ async fn a_secret_in_a_namespace_that_is_not_allowed_is_not_read_for_a_deletion(
     let _second = world.daemon_on("second", supplier(json!({"deletionSecretNamespaces": ["default"]}))).await;
     world.assert_all_gone(&[&claim]).await;
     world.drop_secret(&secret).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_secret_of_a_volume_is_no_failure_as_long_as_that_is_attached() {
+    let world = World::two_zones().await;
+    let daemon = world.supplier(json!({"deletionSecretNamespaces": ["elsewhere"]})).await;
+    let node = world.node_in("n1", "z1").await;
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let pod = world.pod("pod", &[&claim], Some(&node)).await;
+    let volume = world.supplied_with(&claim).await;
+    let ((_, handle), name, uid) = (handle_of(&volume).unwrap(), volume.name_any(), volume.uid().unwrap());
+    let id = world.node_id(&node);
+    world.driver_until("attached", |driver| driver.published(&handle).contains(&id)).await;
+    world.merge_patch::<PersistentVolume>(&name, noted_at("secret", "default")).await;
+    world.driver().inject(Fault::on(Method::ControllerUnpublishVolume, Action::Hold).once());
+    world.delete_claim(&claim).await;
+    world.delete_pod(&pod).await;
+    let waits = |status: &Value| {
+        let text = status.to_string();
+        text.contains("wait to be detached") && text.contains(&name)
+    };
+    world.shows(&daemon, "the volume waits to be detached", waits).await;
+    world.events_are_out("fence").await;
+    assert_eq!(world.events_on(&uid).await, Vec::<Event>::new());
+    let failed = "controller_persistentvolume_delete_failed_total";
+    assert_eq!(figure(&world.metrics(&daemon).await, failed, &[&class]), None);
+    world.driver().release();
+    let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", "deletionSecretNamespaces"));
+    world.events_until(&uid, "why it stays", told).await;
+    world.merge_patch::<PersistentVolume>(&name, noted_at("", "")).await;
+    world.assert_all_gone(&[&claim]).await;
 }

@@ -9,7 +9,6 @@
 //! the object's uid, whatever an older view of the object says (spec 3.2: the Go sidecar asks twice).
 
 use crate::cluster::{PersistentVolume, names};
-use crate::roles::provisioner::secrets::SecretReference;
 
 /// What is the same for every volume of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +34,7 @@ pub struct View<'a> {
     pub is_here: bool,
     /// What was done of it in this term.
     pub done: Done,
-    /// Where its secret is, if it has one.
-    pub secret: Option<&'a SecretReference>,
-    /// What this attempt has read.
+    /// Whether this attempt has read its secret, or found that there is none.
     pub has_secret: bool,
     /// The term's rules.
     pub rules: &'a Rules,
@@ -69,8 +66,9 @@ pub enum Step {
     Protect,
     /// List volumes and attachments once.
     Relist,
-    /// Read the secret for the driver.
-    ReadSecret(SecretReference),
+    /// Find and read the secret for the driver: the last thing before it is asked, so that what is wrong with the secret holds up
+    /// no volume that has yet to wait, or that is another node's.
+    ReadSecret,
     /// `DeleteVolume`.
     Delete,
     /// Delete the object.
@@ -122,10 +120,7 @@ pub fn next_step(view: &View<'_>) -> Step {
     if let Some(other) = view.kept_by {
         return Step::Shared(other.to_owned());
     }
-    match view.secret {
-        Some(reference) if !view.has_secret => Step::ReadSecret(reference.clone()),
-        _ => Step::Delete,
-    }
+    if view.has_secret { Step::Delete } else { Step::ReadSecret }
 }
 
 /// Whether the volume is ours to keep house for (spec 3.1): by who provisioned it, else by its source.

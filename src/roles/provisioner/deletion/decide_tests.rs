@@ -20,18 +20,24 @@ fn done() -> Done {
 }
 
 fn step(patch: Value, attachments: usize, done: Done) -> Step {
+    step_of(patch, |view| (view.attachments, view.done) = (attachments, done))
+}
+
+/// The step for a volume that is to be deleted at once, but for `patch` and `change`.
+fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
     let rules = Rules { driver: DRIVER.into(), finalizer: FIN, attaches: true };
     let volume = volume(patch);
-    next_step(&View {
+    let mut view = View {
         volume: &volume,
-        attachments,
+        attachments: 0,
         kept_by: None,
         is_here: true,
-        done,
-        secret: None,
-        has_secret: false,
+        done: done(),
+        has_secret: true,
         rules: &rules,
-    })
+    };
+    change(&mut view);
+    next_step(&view)
 }
 
 fn deleting() -> Value {
@@ -116,20 +122,10 @@ fn r48_what_is_attached_waits_and_is_no_error() {
 
 #[test]
 fn what_another_object_names_is_not_deleted_unless_that_goes_too() {
-    let rules = Rules { driver: DRIVER.into(), finalizer: FIN, attaches: true };
     let next = |patch: Value, attachments, done| {
-        let (volume, kept_by, secret) = (volume(patch), Some("pv-manual"), None);
-        let view = View {
-            volume: &volume,
-            attachments,
-            kept_by,
-            is_here: true,
-            done,
-            secret,
-            has_secret: false,
-            rules: &rules,
-        };
-        next_step(&view)
+        step_of(patch, |view| {
+            (view.attachments, view.done, view.kept_by) = (attachments, done, Some("pv-manual"));
+        })
     };
     assert_eq!(next(json!({}), 0, done()), Step::Shared("pv-manual".into()));
     assert_eq!(next(json!({}), 0, Done { relisted: false, ..done() }), Step::Relist, "it may be gone by now");
@@ -142,6 +138,24 @@ fn what_another_object_names_is_not_deleted_unless_that_goes_too() {
     assert!(!keeps(&volume(json!({}))), "it is deleted itself");
     for other in [phase("Bound"), phase("Available"), phase("Failed"), policy("Retain")] {
         assert!(keeps(&volume(other.clone())), "{other}");
+    }
+}
+
+#[test]
+fn the_secret_is_looked_for_when_nothing_else_is_in_the_way() {
+    let cases: [(&dyn Fn(&mut View<'_>), Step, &str); 5] = [
+        (&|_| {}, Step::ReadSecret, "it is all that is missing"),
+        (&|view| view.is_here = false, Step::Ignore, "another node's to delete, and its secret to read"),
+        (&|view| view.attachments = 1, Step::WaitForDetach(1), "it may take days"),
+        (&|view| view.done.relisted = false, Step::Relist, "it may be attached"),
+        (&|view| view.kept_by = Some("pv-manual"), Step::Shared("pv-manual".into()), "it is kept"),
+    ];
+    for (change, expected, what) in cases {
+        let next = step_of(json!({}), |view| {
+            view.has_secret = false;
+            change(view);
+        });
+        assert_eq!(next, expected, "{what}");
     }
 }
 

@@ -41,6 +41,7 @@ struct Attempt<'a> {
     deleted: bool,
     /// All of it that is ours is done in this attempt. Finalizers of others may keep the object for a while.
     finished: bool,
+    /// What the driver is told: nothing, where the volume has no secret.
     secrets: Option<HashMap<String, String>>,
     /// By the volume's name and by its handle, if that is another.
     operations: Option<Both>,
@@ -123,7 +124,6 @@ impl Attempt<'_> {
             }
             let relisted = desk.relisted.get().is_some();
             let done = Done { relisted, deleted, gone: self.gone };
-            let secret = if self.secrets.is_none() { self.secret_of(&volume, done)? } else { None };
             let kept_by = self.kept_by(&volume);
             let step = next_step(&View {
                 volume: &volume,
@@ -131,7 +131,6 @@ impl Attempt<'_> {
                 attachments: desk.known.attachments.find(BY_VOLUME, self.name.name()).len(),
                 is_here: desk.locality.is_here(&volume),
                 done,
-                secret: secret.as_ref(),
                 has_secret: self.secrets.is_some(),
                 rules: &desk.deletion,
             });
@@ -152,14 +151,9 @@ impl Attempt<'_> {
         Some(ObjectName::of(other.as_ref()).name().to_owned())
     }
 
-    /// Where the secret for the deletion is, once it is time to ask.
-    fn secret_of(&self, volume: &PersistentVolume, done: Done) -> Result<Option<SecretReference>, DeletionError> {
-        use super::decide::{is_delete, is_ours, is_released};
+    /// Where the secret for the deletion is, if there is one.
+    fn secret_of(&self, volume: &PersistentVolume) -> Result<Option<SecretReference>, DeletionError> {
         let desk = self.desk;
-        let is_due = is_ours(volume, &desk.rules.driver) && is_delete(volume) && is_released(volume);
-        if !is_due || done.deleted || done.gone {
-            return Ok(None);
-        }
         let class = volume.spec.storage_class_name.as_deref();
         let class = class.and_then(|class| desk.known.classes.get(&ObjectName::cluster(class)));
         let class = class.as_deref().filter(|class| class.provisioner == desk.rules.driver);
@@ -197,7 +191,7 @@ impl Attempt<'_> {
                 let patch = patch::add_finalizer(&volume.metadata, finalizer, &BTreeMap::new());
                 self.patch(volume, patch, DeletionError::Protect).await
             }
-            Step::ReadSecret(reference) => self.read_secret(&reference).await,
+            Step::ReadSecret => self.read_secret(volume).await,
             Step::Delete => self.delete(volume).await,
             Step::Remove => self.remove(volume).await,
             Step::Release => {
@@ -209,8 +203,12 @@ impl Attempt<'_> {
         }
     }
 
-    async fn read_secret(&mut self, reference: &SecretReference) -> Result<(), Stop> {
+    async fn read_secret(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
         let desk = self.desk;
+        let Some(reference) = self.secret_of(volume)? else {
+            self.secrets = Some(HashMap::new());
+            return Ok(());
+        };
         let api = desk.api.use_now()?;
         let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(DeletionError::Secret);
         match data.and_then(|data| Ok(data.into_texts()?)).map_err(Stop::from) {

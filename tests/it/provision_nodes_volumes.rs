@@ -1,0 +1,40 @@
+//! Whose volumes are whose to keep house for, where each node has a daemon and a driver of its own.
+
+use csi_control_plane::cluster::names;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use super::provision_nodes::Local;
+use crate::supplier::{figure, says};
+use crate::world::World;
+
+#[tokio::test]
+async fn what_is_wrong_with_a_volumes_secret_is_told_by_the_daemon_of_its_node_alone() {
+    let world = World::of_nodes().await;
+    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    let strict = json!({ "deletionSecretNamespaces": ["elsewhere"] });
+    let (daemon, bystander) = (home.daemon(&world, strict.clone()).await, other.daemon(&world, strict).await);
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&home.node)).await;
+    let volume = world.on_node(&claim, &home).await;
+    let secret = |name: &str, namespace: &str| {
+        json!({ "metadata": { "annotations": { names::ANNOTATION_DELETION_SECRET_NAME: name,
+            names::ANNOTATION_DELETION_SECRET_NAMESPACE: namespace } } })
+    };
+    world.merge_patch::<PersistentVolume>(&volume.name_any(), secret("secret", "default")).await;
+    world.delete_claim(&claim).await;
+    let failed = "controller_persistentvolume_delete_failed_total";
+    let has_failed = |metrics: &str| figure(metrics, failed, &[&class]).is_some_and(|count| count >= 1.0);
+    world.metrics_until(&daemon, "it is refused", has_failed).await;
+    // The other daemon has seen it as well when it has made a volume for a claim that came later.
+    let later = world.claim("later", &class, json!({})).await;
+    world.select(&later, Some(&other.node)).await;
+    world.on_node(&later, &other).await;
+    assert_eq!(figure(&world.metrics(&bystander).await, failed, &[]), None);
+    let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", "deletionSecretNamespaces"));
+    assert_eq!(world.events_until(&volume.uid().unwrap(), "why it stays", told).await.len(), 1);
+    world.merge_patch::<PersistentVolume>(&volume.name_any(), secret("", "")).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+}
