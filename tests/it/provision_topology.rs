@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method, Pool};
+use csi_control_plane::sandbox::driver::{Action, Call, Driver, Lie, Method, Pool};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt as _;
@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::supplier::create;
+use crate::supplier::{create, figure};
 use crate::supply::{SELECTED_NODE, ZONE, pool, zoned};
 use crate::world::{World, bounded};
 
@@ -53,6 +53,30 @@ async fn r51_s0_a_second_node_after_a_full_first_one_gets_a_volume_in_its_own_zo
     let asked = world.asked(&claim, 2).await;
     assert_eq!(asked.iter().map(preferred).collect::<Vec<_>>(), ["z1", "z2"]);
     assert_eq!(zone_of(&volume), "z2");
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_given_back_is_told_of_why_and_the_room_is_asked_for_again() {
+    let world = World::two_zones().await;
+    // No poll comes in time.
+    let capacity = json!({ "enabled": true, "pollInterval": "1h", "ownerLevel": -1 });
+    let daemon = world.supplier(json!({ "capacity": capacity })).await;
+    let first = world.node_in("n1", "z1").await;
+    let class = world.waiting_class("class", json!({})).await;
+    let asked = |driver: &Driver| driver.calls_of(Method::GetCapacity).len();
+    world.driver_until("asked for the room", |driver| asked(driver) > 0).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
+    let before = asked(world.driver());
+    world.select(&claim, Some(&first)).await;
+    world.claim_until(&claim, "given back", |it| has_no_node(it) && !world.is_marked(it)).await;
+    world.claim_told(&claim, "ProvisioningFailed", "full").await;
+    world.driver_until("asked for the room again", |driver| asked(driver) > before).await;
+    let failed = "controller_persistentvolumeclaim_provision_failed_total";
+    assert_eq!(figure(&world.metrics(&daemon).await, failed, &[&class]), Some(1.0));
+    world.select(&claim, Some(&first)).await;
+    world.supplied_with(&claim).await;
     world.assert_nothing_leaked().await;
 }
 

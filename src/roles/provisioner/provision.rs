@@ -55,6 +55,8 @@ pub(super) struct Attempt<'a> {
     pub(super) begun: Instant,
     /// From when nothing but the driver is missing, until the volume object is stored.
     pub(super) on_its_way: Option<OnItsWay>,
+    /// Whether the claim was given back to the scheduler.
+    given_back: bool,
     refreshes: u32,
 }
 
@@ -108,6 +110,7 @@ async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Out
         seen: None,
         asked: Asked::default(),
         operation: None,
+        given_back: false,
         refreshes: 0,
     };
     let ended = attempt.work().await;
@@ -320,6 +323,7 @@ impl Attempt<'_> {
             Step::Settled | Step::Ignore(_) => Ok(()),
             Step::Refuse(refusal) => self.refuse(refusal),
             Step::Conclude => {
+                self.given_back = matches!(self.progress.phase, Phase::Ended { reschedule: true, .. });
                 self.progress.phase = Phase::Idle;
                 let failure = self.progress.failure.take();
                 self.note();
@@ -420,7 +424,8 @@ impl Attempt<'_> {
         self.desk.progress.put(self.progress.clone());
     }
 
-    /// Whether the claim still wants what was refused: what only an old view shows is not worth telling.
+    /// Whether the claim still wants what was refused: what only an old view shows is not worth telling. One that the
+    /// failure itself gave back to the scheduler waits for another node because of it.
     pub(super) fn is_wanted(&mut self) -> bool {
         let now = self.look();
         // What another node's daemon works on is that one's to tell: else every node would.
@@ -428,7 +433,11 @@ impl Attempt<'_> {
         if is_anothers && (self.progress.is_unasked() || self.progress.resumed) {
             return false;
         }
-        // One without a node may have lost it to this very failure.
-        matches!(ignored(&self.view(&now)), None | Some(Ignored::NoNode)) || self.progress.is_begun()
+        let is_at_rest = match ignored(&self.view(&now)) {
+            None => false,
+            Some(Ignored::NoNode) => !self.given_back,
+            Some(_) => true,
+        };
+        !is_at_rest || self.progress.is_begun()
     }
 }
