@@ -38,3 +38,21 @@ async fn what_is_wrong_with_a_volumes_secret_is_told_by_the_daemon_of_its_node_a
     world.merge_patch::<PersistentVolume>(&volume.name_any(), secret("", "")).await;
     world.gone::<PersistentVolume>(&volume.name_any()).await;
 }
+
+#[tokio::test]
+async fn a_volume_that_is_kept_is_let_go_of_even_if_its_node_never_comes_back() {
+    let world = World::of_nodes().await;
+    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    let (daemon, _other) = (home.daemon(&world, json!({})).await, other.daemon(&world, json!({})).await);
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&home.node)).await;
+    let volume = world.on_node(&claim, &home).await.name_any();
+    let ours = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
+    world.until(&volume, "protected", ours).await;
+    daemon.stop().await.unwrap();
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    world.merge_patch::<PersistentVolume>(&volume, retain).await;
+    world.until(&volume, "let go of", |it: &PersistentVolume| !ours(it)).await;
+    assert_eq!((home.driver.state().volumes().len(), other.changes().len()), (1, 0), "its volume is untouched");
+}

@@ -82,10 +82,15 @@ pub enum Step {
 /// What to do next for the volume of `view`.
 pub fn next_step(view: &View<'_>) -> Step {
     let volume = view.volume;
-    if !is_ours(volume, &view.rules.driver) || !view.is_here {
+    if !is_ours(volume, &view.rules.driver) {
         return Step::Ignore;
     }
     let is_protected = is_protected(volume, view.rules);
+    if !view.is_here {
+        // What is kept needs no driver to be let go of, and its own node may be gone for good (spec 3.2).
+        let is_kept = is_protected && !is_delete(volume) && !view.done.gone;
+        return if is_kept { Step::Release } else { Step::Ignore };
+    }
     let is_deleting = volume.metadata.deletion_timestamp.is_some();
     if view.done.gone {
         return Step::Settled;

@@ -92,6 +92,23 @@ fn our_finalizer_is_on_bound_volumes_that_go_with_their_claims_and_on_no_others(
 }
 
 #[test]
+fn of_another_nodes_volumes_only_those_that_are_kept_are_let_go_of() {
+    let elsewhere = |patch: Value| step_of(patch, |view| view.is_here = false);
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    let bare = json!({ "metadata": { "finalizers": null }, "status": { "phase": "Bound" } });
+    let cases = [
+        (json!({}), Step::Ignore, "to be deleted there"),
+        (bare.clone(), Step::Ignore, "to be protected there"),
+        (retain.clone(), Step::Release, "kept, and its node may never come back"),
+        (both(retain.clone(), deleting()), Step::Release, "kept, and being deleted"),
+        (both(retain, bare), Step::Ignore, "nothing of ours on it"),
+    ];
+    for (patch, expected, what) in cases {
+        assert_eq!(elsewhere(patch), expected, "{what}");
+    }
+}
+
+#[test]
 fn only_released_volumes_are_deleted() {
     let phase = |phase: Value| json!({ "status": { "phase": phase } });
     let cases = [
