@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::logs;
+use crate::objects::merge;
 use crate::supplier::{create, figure, says, supplier};
 use crate::supply::handle_of;
 use crate::world::World;
@@ -48,6 +49,13 @@ impl World {
 fn noted_at(name: &str, namespace: &str) -> Value {
     json!({"metadata": {"annotations": {names::ANNOTATION_DELETION_SECRET_NAME: name,
         names::ANNOTATION_DELETION_SECRET_NAMESPACE: namespace}}})
+}
+
+/// Back-offs that end after the patience of every test.
+fn slow(change: Value) -> Value {
+    let mut section = json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}});
+    merge(&mut section, change);
+    section
 }
 
 /// All that is logged, as text.
@@ -110,7 +118,7 @@ async fn what_nobody_watches_is_looked_for_again_after_half_a_minute_at_the_late
     world.install_snapshots().await;
     // One that is there, so that there is something to snapshot.
     world.password(&world.name("secret")).await;
-    let daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let daemon = world.supplier(slow(json!({}))).await;
     let source = world.claim("source", &guarded, json!({})).await;
     let volume = world.supplied_with(&source).await.name_any();
     let snapshot = world.snapshot("snapshot", &source).await;
@@ -163,7 +171,7 @@ async fn r19_an_annotation_of_the_claim_may_choose_the_secret() {
     let (world, class) = guarded("ID${pvc.annotations['team']}").await;
     let secret = world.name("blue");
     world.password(&secret).await;
-    let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let _daemon = world.supplier(slow(json!({}))).await;
     let claim = world.claim("claim", &class, json!({})).await;
     world.claim_told(&claim, "ProvisioningFailed", "team").await;
     world.patch_claim(&claim, json!({"metadata": {"annotations": {"team": "blue"}}})).await;
@@ -269,4 +277,44 @@ async fn what_is_wrong_with_the_secret_of_a_volume_is_no_failure_as_long_as_that
     world.events_until(&uid, "why it stays", told).await;
     world.merge_patch::<PersistentVolume>(&name, noted_at("", "")).await;
     world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_volume_whose_annotations_are_corrected_is_deleted_at_once() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.password(&secret).await;
+    let _daemon = world.supplier(slow(json!({"deletionSecretNamespaces": ["default"]}))).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    world.merge_patch::<PersistentVolume>(&volume.name_any(), noted_at(&secret, "elsewhere")).await;
+    world.delete_claim(&claim).await;
+    let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", "deletionSecretNamespaces"));
+    world.events_until(&volume.uid().unwrap(), "why it stays", told).await;
+    world.merge_patch::<PersistentVolume>(&volume.name_any(), noted_at(&secret, "default")).await;
+    world.assert_all_gone(&[&claim]).await;
+    assert!(world.driver().calls_of(Method::DeleteVolume).iter().all(|call| call.secrets));
+    world.drop_secret(&secret).await;
+}
+
+#[tokio::test]
+async fn a_volume_whose_class_comes_back_is_deleted_at_once() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.password(&secret).await;
+    let _daemon = world.supplier(slow(json!({}))).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    // As a provisioner of old has left it.
+    let bare = json!({"metadata": {"annotations": {names::ANNOTATION_DELETION_SECRET_NAME: null,
+        names::ANNOTATION_DELETION_SECRET_NAMESPACE: null}}});
+    world.merge_patch::<PersistentVolume>(&volume.name_any(), bare).await;
+    world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
+    world.delete_claim(&claim).await;
+    let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", "its storage class is gone"));
+    world.events_until(&volume.uid().unwrap(), "why it stays", told).await;
+    world.class("class", secret_at(&secret, "default")).await;
+    world.assert_all_gone(&[&claim]).await;
+    assert!(world.driver().calls_of(Method::DeleteVolume).iter().all(|call| call.secrets));
+    world.drop_secret(&secret).await;
 }

@@ -175,7 +175,9 @@ fn is_in(volume: &PersistentVolume, phase: &str) -> bool {
 #[tokio::test]
 async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
     let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    // What only a back-off would bring comes after the patience of every test.
+    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
+    let _daemon = world.supplier(slow).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     // Retain, and bound to nobody: that is what a rescue looks like.
@@ -194,7 +196,9 @@ async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
 #[tokio::test]
 async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_each_other() {
     let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    // What only a back-off would bring comes after the patience of every test.
+    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
+    let _daemon = world.supplier(slow).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;

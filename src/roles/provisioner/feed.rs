@@ -66,6 +66,7 @@ impl Shift {
                         && let Some(name) = name
                     {
                         shift.wake_claims(BY_CLASS, name);
+                        shift.wake_volumes(name);
                     }
                 }
             }),
@@ -166,6 +167,13 @@ impl Shift {
         if let Some(freed) = interest::name_freed(change) {
             self.wake_waiting(&Awaited::Name(freed));
         }
+        if let Some(handle) = interest::handle_freed(change) {
+            for twin in desk.volumes_of(handle) {
+                if twin.metadata.uid != object.metadata.uid {
+                    self.wake_wanted(&twin);
+                }
+            }
+        }
     }
 
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {
@@ -176,9 +184,24 @@ impl Shift {
     }
 
     fn wake_detached(&self, volume: &str) {
-        let found = self.desk.known.volumes.get(&ObjectName::cluster(volume));
-        if let Some(object) = found.filter(|object| interest::wants_work(object, &self.desk.deletion).is_some()) {
-            self.wake_volume(&object, Cause::Changed);
+        if let Some(object) = self.desk.known.volumes.get(&ObjectName::cluster(volume)) {
+            self.wake_wanted(&object);
+        }
+    }
+
+    /// Wakes the volumes of a class whose deletion has not come to its end: the class may say where their secret is.
+    fn wake_volumes(&self, class: &str) {
+        for item in self.volumes.snapshot() {
+            let found = self.desk.known.volumes.get(&ObjectName::cluster(&item.key));
+            if let Some(object) = found.filter(|it| it.spec.storage_class_name.as_deref() == Some(class)) {
+                self.wake_wanted(&object);
+            }
+        }
+    }
+
+    fn wake_wanted(&self, object: &PersistentVolume) {
+        if interest::wants_work(object, &self.desk.deletion).is_some() {
+            self.wake_volume(object, Cause::Changed);
         }
     }
 

@@ -2,11 +2,12 @@
 //!
 //! As in the attacher, a change wakes a claim only if it is one that *we never make ourselves*: our mark, our annotation
 //! and the node that we take off the claim wake nobody, so that back-off really backs off. A claim that waits for
-//! something is woken by that: its class, its node, its source.
+//! something is woken by that: its class, its node, its source. So is a volume whose deletion has failed: by its class, by what it
+//! says of its secret, and by the other object that had its handle.
 
 use crate::cluster::{
-    Change, CsiNode, Meta, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass, Texts, VolumeAttachment,
-    VolumeSnapshot, names,
+    Change, ClaimRef, CsiNode, Meta, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass, Texts,
+    VolumeAttachment, VolumeSnapshot, names,
 };
 
 use super::claim::{Owner, is_guarded, owner_of};
@@ -69,7 +70,7 @@ fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&
     object.metadata.annotations.iter().flat_map(Texts::iter).filter(|(key, _)| !OURS.contains(key))
 }
 
-/// Whether claims of a class that could not be provisioned should be tried now: it appeared, or says something else.
+/// Whether claims of a class that could not be provisioned, and volumes that could not be deleted, should be tried now: it appeared, or says something else.
 pub fn class_unblocks(change: &Change<StorageClass>) -> bool {
     match (change.old.as_deref(), change.new.as_deref()) {
         (_, None) => false,
@@ -123,10 +124,30 @@ pub fn volume_wake(change: &Change<PersistentVolume>, rules: &deletion::Rules) -
     match (change.old.as_deref(), change.new.as_deref()) {
         (_, None) => Wake::Forget,
         (old, Some(new)) => {
-            let was = old.filter(|old| old.metadata.uid == new.metadata.uid).map(|old| wants_work(old, rules));
-            if wants_work(new, rules).is_some() && was != Some(wants_work(new, rules)) { Wake::Now } else { Wake::No }
+            let old = old.filter(|old| old.metadata.uid == new.metadata.uid);
+            let wants = wants_work(new, rules);
+            let is_news =
+                old.is_none_or(|old| wants_work(old, rules) != wants || secret_clues(old) != secret_clues(new));
+            if wants.is_some() && is_news { Wake::Now } else { Wake::No }
         }
     }
+}
+
+/// What a volume says of the secret that it is deleted with. Written once, when it is made: any change is somebody else's.
+fn secret_clues(volume: &PersistentVolume) -> ([Option<&str>; 3], Option<&ClaimRef>) {
+    const NOTES: [&str; 3] = [
+        names::ANNOTATION_DELETION_SECRET_NAME,
+        names::ANNOTATION_DELETION_SECRET_NAMESPACE,
+        names::ANNOTATION_PROVISIONED_BY,
+    ];
+    (NOTES.map(|key| volume.metadata.annotation(key)), volume.spec.claim_ref.as_deref())
+}
+
+/// The driver's volume that may be deleted for another object's sake now: this one has kept it, and does so no more.
+pub fn handle_freed(change: &Change<PersistentVolume>) -> Option<&str> {
+    let old = change.old.as_deref().filter(|old| deletion::keeps(old))?;
+    let is_kept = change.new.as_deref().is_some_and(deletion::keeps);
+    old.spec.csi.as_ref().filter(|_| !is_kept).map(|csi| csi.volume_handle.as_str())
 }
 
 /// What is to be done about a volume, as far as it alone decides. Removing our finalizer leads to none of these, and the

@@ -97,12 +97,18 @@ fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_i
     let (bound, released) = (volume("Bound", json!({})), volume("Released", json!({})));
     let deleting = volume("Released", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
     let bare = volume("Bound", json!({ "metadata": { "finalizers": null } }));
+    let note = json!({ "metadata": { "annotations": { names::ANNOTATION_DELETION_SECRET_NAMESPACE: "storage" } } });
+    let (noted, bound_and_noted) = (volume("Released", note.clone()), volume("Bound", note));
+    let owned = volume("Released", json!({ "spec": { "claimRef": { "namespace": "shop", "name": "data" } } }));
     let cases = [
         (None, Some(&bound), Wake::No, "as it should be"),
         (None, Some(&bare), Wake::Now, "without our finalizer"),
         (Some(&bare), Some(&bound), Wake::No, "our finalizer was put on"),
         (Some(&bound), Some(&released), Wake::Now, "its claim is gone"),
         (None, Some(&released), Wake::Now, "seen first when released"),
+        (Some(&released), Some(&noted), Wake::Now, "it names another secret"),
+        (Some(&released), Some(&owned), Wake::Now, "it says whose it was"),
+        (Some(&bound), Some(&bound_and_noted), Wake::No, "nobody waits for that secret"),
         (Some(&released), Some(&deleting), Wake::No, "our own deletion"),
         (Some(&released), None, Wake::Forget, "gone"),
     ];
@@ -124,5 +130,28 @@ fn a_node_unblocks_when_our_driver_comes_goes_or_names_other_keys() {
     ];
     for (old, new, expected) in cases {
         assert_eq!(csi_node_unblocks(&change(old.as_ref(), new.as_ref()), DRIVER), expected, "{old:?} -> {new:?}");
+    }
+}
+
+#[test]
+fn a_handle_is_free_when_its_object_is_gone_or_to_be_deleted_itself() {
+    let volume = |phase: &str, policy: &str| {
+        json!({
+            "metadata": { "name": "manual", "uid": "v2" }, "status": { "phase": phase },
+            "spec": { "persistentVolumeReclaimPolicy": policy, "csi": { "driver": DRIVER, "volumeHandle": "h" } },
+        })
+    };
+    let (bound, released) = (volume("Bound", "Delete"), volume("Released", "Delete"));
+    let kept = volume("Released", "Retain");
+    let cases = [
+        (None, Some(&bound), None, "new"),
+        (Some(&bound), Some(&kept), None, "released, and kept"),
+        (Some(&bound), Some(&released), Some("h"), "released, and to be deleted"),
+        (Some(&kept), Some(&released), Some("h"), "kept no more"),
+        (Some(&kept), None, Some("h"), "gone"),
+        (Some(&released), None, None, "it was in nobody's way"),
+    ];
+    for (old, new, expected, what) in cases {
+        assert_eq!(handle_freed(&change(old, new)), expected, "{what}");
     }
 }
