@@ -80,6 +80,7 @@ mod scenarios {
     pub(crate) mod provision_nodes_volumes;
     pub(crate) mod provision_secrets;
     pub(crate) mod provision_sources;
+    pub(crate) mod provision_sources_unseen;
     pub(crate) mod provision_topology;
     pub(crate) mod provision_twins;
     pub(crate) mod reload;

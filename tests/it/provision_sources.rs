@@ -17,10 +17,10 @@ use crate::world::wait::asked;
 use crate::world::{World, until_some};
 
 const CLAIM: &str = "PersistentVolumeClaim";
-const SNAPSHOT: &str = "VolumeSnapshot";
+pub(crate) const SNAPSHOT: &str = "VolumeSnapshot";
 
 /// A world with snapshots, a class, and a claim of it that has its volume once there is a daemon.
-async fn with_source() -> (World, String, String) {
+pub(crate) async fn with_source() -> (World, String, String) {
     let world = World::supplied(|_| {}).await;
     world.install_snapshots().await;
     let class = world.class("class", json!({})).await;
@@ -29,7 +29,7 @@ async fn with_source() -> (World, String, String) {
 }
 
 /// The same with a daemon, its section changed like this, and with the volume.
-async fn with_supplied_source(section: Value) -> (World, Daemon, String, String) {
+pub(crate) async fn with_supplied_source(section: Value) -> (World, Daemon, String, String) {
     let (world, class, source) = with_source().await;
     let daemon = world.supplier(section).await;
     world.supplied_with(&source).await;
@@ -40,12 +40,12 @@ fn is_held(claim: &PersistentVolumeClaim) -> bool {
     claim.finalizers().iter().any(|it| it == names::FINALIZER_CLONING)
 }
 
-fn is_snapshot_held(snapshot: &DynamicObject) -> bool {
+pub(crate) fn is_snapshot_held(snapshot: &DynamicObject) -> bool {
     snapshot.finalizers().iter().any(|it| it == names::FINALIZER_SNAPSHOT_SOURCE)
 }
 
 impl World {
-    async fn snapshot_until(&self, name: &str, what: &str, holds: impl Fn(&DynamicObject) -> bool) {
+    pub(crate) async fn snapshot_until(&self, name: &str, what: &str, holds: impl Fn(&DynamicObject) -> bool) {
         // The daemon's cache looks for the kind now and then only, if it was not there from the start.
         let api = self.installed_kind(SNAPSHOT);
         asked(what, async || api.get_opt(name).await.unwrap().filter(|it| holds(it)).map(drop)).await;

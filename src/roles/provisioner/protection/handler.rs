@@ -6,8 +6,8 @@ use tracing::{info, warn};
 
 use crate::cluster::patch;
 use crate::cluster::{
-    ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, Object, ObjectName, PersistentVolume, VolumeSnapshotContent,
-    names,
+    ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, Object, ObjectName, PersistentVolume, PersistentVolumeClaim,
+    VolumeSnapshot, VolumeSnapshotContent, names,
 };
 use crate::election::TermOver;
 use crate::process::Chain;
@@ -34,21 +34,49 @@ impl From<ApiError> for Stop {
     }
 }
 
+/// A kind of content source.
+trait Held: Cached {
+    /// What protects it.
+    const FINALIZER: &'static str;
+
+    /// Whether the finalizer is ours to remove: other drivers' provisioners use the same one.
+    ///
+    /// What has lost its volume or its content names no driver any more, and can't be made into a volume by any: the finalizer
+    /// keeps nothing but the object, and nobody else would ever take it off.
+    fn is_of_our_driver(&self, desk: &Desk) -> impl Future<Output = Result<bool, Stop>> + Send;
+}
+
+impl Held for PersistentVolumeClaim {
+    const FINALIZER: &'static str = names::FINALIZER_CLONING;
+
+    async fn is_of_our_driver(&self, desk: &Desk) -> Result<bool, Stop> {
+        let Some(name) = self.spec.volume_name.as_deref().filter(|name| !name.is_empty()) else { return Ok(true) };
+        let name = ObjectName::cluster(name);
+        let volume = match desk.known.volumes.get(&name) {
+            Some(volume) => Some(volume),
+            // The watch may be behind.
+            None => fetch::<PersistentVolume>(desk, &name).await?.map(Arc::new),
+        };
+        Ok(volume.is_none_or(|volume| volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == desk.rules.driver)))
+    }
+}
+
+impl Held for VolumeSnapshot {
+    const FINALIZER: &'static str = names::FINALIZER_SNAPSHOT_SOURCE;
+
+    async fn is_of_our_driver(&self, desk: &Desk) -> Result<bool, Stop> {
+        let Some(content) = bound_content(self) else { return Ok(true) };
+        let content = fetch::<VolumeSnapshotContent>(desk, &ObjectName::cluster(content)).await?;
+        Ok(content.is_none_or(|content| content.driver == desk.rules.driver))
+    }
+}
+
 /// Works one ticket of the source queue.
 pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<SourceKey>) -> Outcome {
-    if desk.relisted_claims.get().is_none() && seems_free(&desk, ticket.key()) {
-        tokio::select! {
-            biased;
-            () = desk.term.over() => return Outcome::Retry { cap: None },
-            () = ticket.park(desk.relist_claims()) => {}
-        }
-    }
     let key = ticket.key().clone();
     let result = match key.kind {
-        SourceKind::Claim => release(&desk, &mut ticket, &desk.known.claims, names::FINALIZER_CLONING).await,
-        SourceKind::Snapshot => {
-            release(&desk, &mut ticket, &desk.known.snapshots, names::FINALIZER_SNAPSHOT_SOURCE).await
-        }
+        SourceKind::Claim => release(&desk, &mut ticket, &desk.known.claims).await,
+        SourceKind::Snapshot => release(&desk, &mut ticket, &desk.known.snapshots).await,
     };
     match result {
         Ok(true) => {
@@ -67,24 +95,27 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
 
 /// Takes the finalizer off a source that nobody uses, in the source's turn: whoever begins to use it meanwhile puts the
 /// finalizer on again.
-async fn release<K: Cached>(
-    desk: &Desk,
-    ticket: &mut Ticket<SourceKey>,
-    cache: &Cache<K>,
-    finalizer: &str,
-) -> Result<bool, Stop> {
+async fn release<K: Held>(desk: &Desk, ticket: &mut Ticket<SourceKey>, cache: &Cache<K>) -> Result<bool, Stop> {
     let key = &ticket.key().clone();
-    let Some(seen) = cache.get(&key.name) else { return Ok(false) };
-    if !is_free(desk, key, seen.as_ref(), finalizer) || !is_of_our_driver(desk, key).await? {
+    let Some(seen) = find(desk, key, cache).await? else { return Ok(false) };
+    if desk.relisted_claims.get().is_none() && is_free(desk, key, seen.as_ref()) {
+        tokio::select! {
+            biased;
+            () = desk.term.over() => return Err(Stop::TermOver),
+            () = ticket.park(desk.relist_claims()) => {}
+        }
+    }
+    if !is_free(desk, key, seen.as_ref()) || !seen.is_of_our_driver(desk).await? {
         return Ok(false);
     }
     let _turn = desk.source_turns.take(key, ticket, &desk.term).await?;
-    let Some(mut source) = cache.get(&key.name) else { return Ok(false) };
+    // Should it have changed since it was read, then the patch fails.
+    let mut source = cache.get(&key.name).unwrap_or(seen);
     for is_last in [false, true] {
-        if !is_free(desk, key, source.as_ref(), finalizer) {
+        if !is_free(desk, key, source.as_ref()) {
             return Ok(false);
         }
-        let Some(patch) = patch::remove_finalizer(source.meta(), finalizer) else { return Ok(false) };
+        let Some(patch) = patch::remove_finalizer(source.meta(), K::FINALIZER) else { return Ok(false) };
         let api = desk.api.use_now()?;
         match api.patch::<K>(&key.name, &patch).await {
             Ok(written) => {
@@ -103,21 +134,25 @@ async fn release<K: Cached>(
     Ok(false)
 }
 
-fn is_free<K: Cached>(desk: &Desk, key: &SourceKey, source: &K, finalizer: &str) -> bool {
-    let held = source.meta().finalizers();
-    is_releasable(held, finalizer, || users(desk, key))
+/// The source as the cache has it. What that lacks is read, unless somebody needs it: the watch may be behind, the kind of
+/// snapshots may have come a moment ago, and where we may not watch them the cache never has one.
+async fn find<K: Held>(desk: &Desk, key: &SourceKey, cache: &Cache<K>) -> Result<Option<Arc<K>>, Stop> {
+    if let Some(seen) = cache.get(&key.name) {
+        return Ok(Some(seen));
+    }
+    if users(desk, key) > 0 {
+        return Ok(None);
+    }
+    match fetch::<K>(desk, &key.name).await {
+        // What we may not read, we have not protected.
+        Err(Stop::Failed(error)) if error.kind() == ApiErrorKind::Forbidden => Ok(None),
+        found => Ok(found?.map(Arc::new)),
+    }
 }
 
 /// Whether a source carries our finalizer, and no claim that is known needs it.
-fn seems_free(desk: &Desk, key: &SourceKey) -> bool {
-    let (claims, snapshots) = (&desk.known.claims, &desk.known.snapshots);
-    let is_free = match key.kind {
-        SourceKind::Claim => claims.get(&key.name).map(|it| is_free(desk, key, it.as_ref(), names::FINALIZER_CLONING)),
-        SourceKind::Snapshot => {
-            snapshots.get(&key.name).map(|it| is_free(desk, key, it.as_ref(), names::FINALIZER_SNAPSHOT_SOURCE))
-        }
-    };
-    is_free.unwrap_or(false)
+fn is_free<K: Held>(desk: &Desk, key: &SourceKey, source: &K) -> bool {
+    is_releasable(source.meta().finalizers(), K::FINALIZER, || users(desk, key))
 }
 
 /// How many claims need a source.
@@ -131,33 +166,6 @@ fn users(desk: &Desk, key: &SourceKey) -> usize {
     waiting.count() + desk.progress.users_of(key).len()
 }
 
-/// Whether the finalizer is ours to remove: other drivers' provisioners use the same one.
-///
-/// What has lost its volume or its content names no driver any more, and can't be made into a volume by any: the finalizer
-/// keeps nothing but the object, and nobody else would ever take it off.
-async fn is_of_our_driver(desk: &Desk, key: &SourceKey) -> Result<bool, Stop> {
-    let ours = &desk.rules.driver;
-    match key.kind {
-        SourceKind::Claim => {
-            let Some(claim) = desk.known.claims.get(&key.name) else { return Ok(false) };
-            let Some(name) = claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()) else { return Ok(true) };
-            let name = ObjectName::cluster(name);
-            let volume = match desk.known.volumes.get(&name) {
-                Some(volume) => Some(volume),
-                // The watch may be behind.
-                None => fetch::<PersistentVolume>(desk, &name).await?.map(Arc::new),
-            };
-            Ok(volume.is_none_or(|volume| volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == *ours)))
-        }
-        SourceKind::Snapshot => {
-            let Some(snapshot) = desk.known.snapshots.get(&key.name) else { return Ok(false) };
-            let Some(content) = bound_content(&snapshot) else { return Ok(true) };
-            let content = fetch::<VolumeSnapshotContent>(desk, &ObjectName::cluster(content)).await?;
-            Ok(content.is_none_or(|content| content.driver == *ours))
-        }
-    }
-}
-
 /// Reads what may not be there.
 async fn fetch<K: Object>(desk: &Desk, name: &ObjectName) -> Result<Option<K>, Stop> {
     Ok(desk.api.use_now()?.get_opt(name).await?)
@@ -168,13 +176,13 @@ pub(in crate::roles::provisioner) fn sweep(desk: &Desk) -> Vec<SourceKey> {
     let mut free = Vec::new();
     for claim in desk.known.claims.all() {
         let key = SourceKey { kind: SourceKind::Claim, name: ObjectName::of(claim.as_ref()) };
-        if is_free(desk, &key, claim.as_ref(), names::FINALIZER_CLONING) {
+        if is_free(desk, &key, claim.as_ref()) {
             free.push(key);
         }
     }
     for snapshot in desk.known.snapshots.all() {
         let key = SourceKey { kind: SourceKind::Snapshot, name: ObjectName::of(snapshot.as_ref()) };
-        if is_free(desk, &key, snapshot.as_ref(), names::FINALIZER_SNAPSHOT_SOURCE) {
+        if is_free(desk, &key, snapshot.as_ref()) {
             free.push(key);
         }
     }

@@ -1,0 +1,46 @@
+//! Snapshots that the daemon has not seen, or that only seem to be used: they are let go of like any other.
+
+use serde_json::json;
+
+use super::provision_sources::{SNAPSHOT, is_snapshot_held, with_source, with_supplied_source};
+use crate::objects::config_with;
+use crate::supplier::{rights, supplier, unanswered};
+use crate::world::World;
+
+#[tokio::test]
+async fn a_snapshot_that_the_daemon_does_not_know_yet_is_let_go_of_by_its_restore() {
+    let world = World::supplied(|_| {}).await;
+    // Nobody looks for what was left behind.
+    let _daemon = world.supplier(json!({"snapshotSweepInterval": "0s"})).await;
+    let (class, source, _) = world.supplied_claim().await;
+    // The kind itself comes late, and is looked for now and then only.
+    world.install_snapshots().await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    world.asked(&restored, 1).await;
+    world.snapshot_until(&snapshot, "held", is_snapshot_held).await;
+    world.driver().clear_faults();
+    world.supplied_with(&restored).await;
+    world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_the_daemon_may_not_watch_is_protected_and_let_go_of() {
+    let (world, class, source) = with_source().await;
+    let (host, section) = (world.name("daemon"), json!({"snapshotSweepInterval": "0s"}));
+    let rights = rights(&world, &config_with(supplier(section.clone())), Some(("list", "volumesnapshots")));
+    world.ground().grant(&host, &rights).await;
+    let _daemon = world.supplier(section).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    world.asked(&restored, 1).await;
+    world.snapshot_until(&snapshot, "held", is_snapshot_held).await;
+    world.driver().clear_faults();
+    world.supplied_with(&restored).await;
+    world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
+    world.assert_nothing_leaked().await;
+}
