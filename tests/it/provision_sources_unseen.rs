@@ -44,3 +44,20 @@ async fn a_snapshot_that_the_daemon_may_not_watch_is_protected_and_let_go_of() {
     world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
     world.assert_nothing_leaked().await;
 }
+
+#[tokio::test]
+async fn a_claim_that_names_another_groups_snapshot_holds_none_of_ours() {
+    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    let from = json!({"apiGroup": "example.com", "kind": SNAPSHOT, "name": snapshot});
+    let foreign = world.claim("foreign", &class, json!({"spec": {"dataSourceRef": from}})).await;
+    world.claim_told(&foreign, "Provisioning", "populator").await;
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    world.asked(&restored, 1).await;
+    world.snapshot_until(&snapshot, "held", is_snapshot_held).await;
+    world.driver().clear_faults();
+    world.supplied_with(&restored).await;
+    world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
+    world.assert_nothing_leaked().await;
+}

@@ -10,7 +10,7 @@ use std::fmt;
 use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, Word};
 
 use super::super::claim::{Owner, is_guarded, owner_of};
-use super::super::source::Source;
+use super::super::source::{SNAPSHOT_GROUP, Source};
 
 /// What a volume can be made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +66,10 @@ impl SourceKey {
 
     fn named(source: &DataSource, own: &str) -> Option<Self> {
         let kind = [SourceKind::Claim, SourceKind::Snapshot].into_iter().find(|kind| kind.as_str() == source.kind)?;
+        if kind == SourceKind::Snapshot && source.api_group.as_deref().is_some_and(|group| group != SNAPSHOT_GROUP) {
+            // Another group's kind of the same name, which is a populator's.
+            return None;
+        }
         let namespace = source.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
         Some(Self { kind, name: ObjectName::namespaced(namespace, &source.name) })
     }
@@ -164,6 +168,10 @@ mod tests {
         assert_eq!(of(json!({})), None);
         assert_eq!(of(json!({ "dataSource": source("VolumeSnapshot") })).as_deref(), Some("VolumeSnapshot shop/it"));
         assert_eq!(of(json!({ "dataSource": source("Sample") })), None);
+        let grouped = |group: &str| fixtures::merged(source("VolumeSnapshot"), json!({ "apiGroup": group }));
+        let ours = of(json!({ "dataSourceRef": grouped(SNAPSHOT_GROUP) }));
+        assert_eq!(ours.as_deref(), Some("VolumeSnapshot shop/it"));
+        assert_eq!(of(json!({ "dataSourceRef": grouped("example.com") })), None, "a populator's");
         let elsewhere = json!({ "kind": "PersistentVolumeClaim", "name": "it", "namespace": "other" });
         let found = SourceKey::of(&claim(json!({ "spec": { "dataSourceRef": elsewhere } }))).unwrap();
         assert_eq!(found.index_value(), "other/PersistentVolumeClaim/it");

@@ -159,7 +159,9 @@ fn is_free<K: Held>(desk: &Desk, key: &SourceKey, source: &K) -> bool {
 fn users(desk: &Desk, key: &SourceKey) -> usize {
     let rules = &desk.rules;
     let found = desk.known.claims.find(BY_SOURCE, &key.index_value());
-    let waiting = found.iter().filter(|claim| {
+    // The look-up knows no groups: a populator's kind may have the same name.
+    let naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
+    let waiting = naming.filter(|claim| {
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
         is_user(claim, desk.progress.is_begun(uid), desk.admitted.has(uid), &rules.driver, &rules.mark)
     });
