@@ -70,7 +70,7 @@ pub enum SecretError {
         /// What the annotation says.
         value: String,
     },
-    /// The volume's annotations point into a namespace that the configuration does not allow.
+    /// The volume's annotations, or its class and `claimRef`, point into a namespace that the configuration does not allow.
     #[error(
         "the volume's deletion secret {namespace}/{name} is in a namespace that deletionSecretNamespaces does not allow: \
          allow it, or correct the volume's annotations"
@@ -216,10 +216,7 @@ pub fn for_deletion(
                 return Err(SecretError::InvalidAnnotation { field, value: value.to_owned() });
             }
         }
-        if !namespaces.is_empty() && !namespaces.iter().any(|allowed| allowed == namespace) {
-            return Err(SecretError::ForbiddenNamespace { namespace: namespace.to_owned(), name: name.to_owned() });
-        }
-        return Ok(DeletionSecret::At(SecretReference { name: name.to_owned(), namespace: namespace.to_owned() }));
+        return allowed(SecretReference { name: name.to_owned(), namespace: namespace.to_owned() }, namespaces);
     }
     if volume.spec.storage_class_name.as_deref().is_none_or(str::is_empty) {
         return Ok(DeletionSecret::None);
@@ -235,7 +232,17 @@ pub fn for_deletion(
     };
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let found = resolve(parameters, SecretUse::Provisioner, SecretOwner::of_claim_ref(name, claim))?;
-    Ok(found.map_or(DeletionSecret::None, DeletionSecret::At))
+    found.map_or(Ok(DeletionSecret::None), |reference| allowed(reference, namespaces))
+}
+
+/// A secret in one of these namespaces; none given, in any. Also where a class says where: whoever may edit the volume can take the
+/// annotations off it, and write another namespace into its `claimRef`.
+fn allowed(reference: SecretReference, namespaces: &[String]) -> Result<DeletionSecret, SecretError> {
+    if namespaces.is_empty() || namespaces.contains(&reference.namespace) {
+        return Ok(DeletionSecret::At(reference));
+    }
+    let SecretReference { name, namespace } = reference;
+    Err(SecretError::ForbiddenNamespace { namespace, name })
 }
 
 /// Replaces `${name}` and `$name` as Go's `os.Expand` does, with its answers to what is malformed: the classes that are out

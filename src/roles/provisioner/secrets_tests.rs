@@ -333,6 +333,18 @@ fn only_allowed_namespaces_are_read_from_annotations() {
 }
 
 #[test]
+fn a_class_leads_into_no_other_namespaces_than_annotations_may() {
+    // The claim's namespace is in the volume's own claimRef, which whoever has taken the annotations off can write.
+    let bare = volume(&[(PROVISIONED_BY, DRIVER)], Some("gold"), true);
+    let of_claim = class("s", "${pvc.namespace}");
+    let allowed = ["storage".to_owned(), "shop".to_owned()];
+    assert_eq!(for_deletion(&bare, Some(&of_claim), &allowed, DRIVER), Ok(DeletionSecret::At(at("shop", "s"))));
+    let error = for_deletion(&bare, Some(&of_claim), &allowed[..1], DRIVER).unwrap_err();
+    assert!(matches!(&error, SecretError::ForbiddenNamespace { namespace, .. } if namespace == "shop"), "{error}");
+    assert_eq!(for_deletion(&bare, Some(&BTreeMap::new()), &allowed[..1], DRIVER), Ok(DeletionSecret::None));
+}
+
+#[test]
 fn a_volume_without_annotations_asks_its_class() {
     let old = volume(&[(PROVISIONED_BY, DRIVER)], Some("gold"), true);
     let templates = class("${pvc.name}-${pv.name}", "${pvc.namespace}");
