@@ -77,6 +77,7 @@ mod scenarios {
     pub(crate) mod provision_nodes;
     pub(crate) mod provision_nodes_gone;
     pub(crate) mod provision_nodes_room;
+    pub(crate) mod provision_nodes_told;
     pub(crate) mod provision_nodes_volumes;
     pub(crate) mod provision_secrets;
     pub(crate) mod provision_sources;

@@ -12,7 +12,7 @@
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
-//! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room, who lets go of volumes |
+//! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
@@ -49,6 +49,7 @@ mod provision_leaks;
 mod provision_nodes;
 mod provision_nodes_gone;
 mod provision_nodes_room;
+mod provision_nodes_told;
 mod provision_nodes_volumes;
 mod provision_rows;
 mod provision_secrets;

@@ -1,6 +1,7 @@
 //! A daemon and a driver on each node, which provisions what is on that node (spec 2.14): who makes a claim's volume, who deletes
 //! it. What becomes of the claims of a node that is gone: [`super::provision_nodes_gone`]. Who tells of the room that is left:
-//! [`super::provision_nodes_room`]. Who lets go of a volume: [`super::provision_nodes_volumes`].
+//! [`super::provision_nodes_room`]. Who tells of claims: [`super::provision_nodes_told`]. Who lets go of a volume:
+//! [`super::provision_nodes_volumes`].
 //!
 //! Each node has a backend of its own, so that what the others' drivers were asked is seen apart: nothing, where a claim was not
 //! theirs.
@@ -13,7 +14,7 @@ use csi_control_plane::process::{Clock, Dial};
 use csi_control_plane::sandbox::driver::{
     Action, Call, Driver, Fault, Listen, Method, Node as DriverNode, Profile, Server,
 };
-use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ use tonic::Code;
 
 use crate::ground::Daemon;
 use crate::objects::{config_with, merge};
-use crate::supplier::{figure, says, unanswered};
+use crate::supplier::{figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase, pool};
 use crate::world::{World, bounded};
 
@@ -299,37 +300,6 @@ async fn a_driver_that_fails_on_one_node_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_class_is_missing_is_told_by_the_daemon_of_its_node_alone() {
-    let world = World::of_nodes().await;
-    let locals = [Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await];
-    let _daemons = (locals[0].daemon(&world, json!({})).await, locals[1].daemon(&world, json!({})).await);
-    // As Kubernetes has left it when there still was a class.
-    let ours = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() } } });
-    let missing = world.name("class");
-    let nobodys = world.claim("nobodys", &missing, ours.clone()).await;
-    let mut claims = Vec::new();
-    for local in &locals {
-        let claim = world.claim(&format!("of-{}", claims.len()), &missing, ours.clone()).await;
-        world.select(&claim, Some(&local.node)).await;
-        let told = "failed to provision volume: storageclass";
-        world.claim_told(&claim, "ProvisioningFailed", told).await;
-        claims.push(claim);
-    }
-    // Each daemon writes its Events in their order, so that it would have told of the claims before its own as well.
-    let told = async |claim: &str| {
-        let events = world.events_on(&world.claim_uid(claim).await).await;
-        events.iter().filter(|event: &&Event| says(event, "ProvisioningFailed", "failed to provision volume")).count()
-    };
-    assert_eq!((told(&claims[0]).await, told(&nobodys).await), (1, 0));
-    world.class("class", json!({})).await;
-    world.supplied_with(&nobodys).await;
-    for (claim, local) in claims.iter().zip(&locals) {
-        world.on_node(claim, local).await;
-        assert_eq!(told(claim).await, 1);
-    }
-}
-
-#[tokio::test]
 async fn what_is_in_background_is_counted_by_the_daemon_whose_it_is_alone() {
     let world = World::of_nodes().await;
     let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
@@ -362,14 +332,18 @@ async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driv
     let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
     let daemons = (first.daemon(&world, hasty.clone()).await, second.daemon(&world, hasty).await);
     let class = world.class("class", json!({})).await;
-    // Both fail for want of the source, and remember the claim.
-    let clone = world.claim_from("clone", &class, "PersistentVolumeClaim", &world.name("source")).await;
-    for daemon in [&daemons.0, &daemons.1] {
+    // One after the other fails for want of the source, and remembers the claim.
+    let from = json!({ "kind": "PersistentVolumeClaim", "name": world.name("source") });
+    let of_second = json!({ "metadata": { "annotations": { SELECTED_NODE: second.node } } });
+    let mut clone = of_second.clone();
+    clone["spec"]["dataSource"] = from;
+    let clone = world.claim("clone", &class, clone).await;
+    for (local, daemon) in [(&second, &daemons.1), (&first, &daemons.0)] {
+        world.select(&clone, Some(&local.node)).await;
         let failed = "controller_persistentvolumeclaim_provision_failed_total";
         let has_failed = |metrics: &str| figure(metrics, failed, &[&class]).is_some_and(|count| count >= 1.0);
         world.metrics_until(daemon, "it has failed here", has_failed).await;
     }
-    world.select(&clone, Some(&first.node)).await;
     let name = world.volume_name(&clone).await;
     first.driver.inject(unanswered().volume(&name));
     let of_first = json!({ "metadata": { "annotations": { SELECTED_NODE: first.node } } });

@@ -119,7 +119,8 @@ pub enum Site {
     Free {
         /// The rest of the wait.
         wait: std::time::Duration,
-        /// Whether this node's driver was asked for its capacity, and has enough or did not say.
+        /// Whether this node's driver was asked for its capacity, and has enough or did not say; or could not be asked, because
+        /// something is missing.
         has_room: bool,
     },
 }
@@ -267,19 +268,23 @@ fn unasked_step(view: &View<'_>) -> Step {
     if let Some(why) = ignored(view) {
         return owed(view).unwrap_or(Step::Ignore(why));
     }
-    match view.volume {
-        Place::Free => {}
-        Place::Ours => return owed(view).unwrap_or(Step::Settled),
-        Place::Taken(what) => return Step::Refuse(Refusal::NameTaken(what.clone())),
+    if *view.volume == Place::Ours {
+        return owed(view).unwrap_or(Step::Settled);
     }
     if let Some(step) = turn(view) {
         return step;
     }
-    if let Some(step) = prepare(view) {
-        return step;
-    }
+    let missing = match view.volume {
+        Place::Taken(what) => Some(Step::Refuse(Refusal::NameTaken(what.clone()))),
+        Place::Free | Place::Ours => prepare(view),
+    };
     if let Site::Free { has_room, .. } = view.site {
-        return if has_room { Step::TakeClaim } else { Step::AskCapacity };
+        // Every node would be refused alike: the one that takes the claim is, and tells of it.
+        let is_looked_at = has_room || matches!(missing, Some(Step::Refuse(_)));
+        return if is_looked_at { Step::TakeClaim } else { missing.unwrap_or(Step::AskCapacity) };
+    }
+    if let Some(step) = missing {
+        return step;
     }
     if view.rules.durable && !is_marked(view) {
         return Step::SaveIntent;

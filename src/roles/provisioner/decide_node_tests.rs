@@ -1,6 +1,7 @@
 //! Whose claim it is, where each node has a daemon of its own.
 
 use super::*;
+use crate::roles::provisioner::request::RequestError;
 
 #[test]
 fn a_claim_of_no_node_is_taken_after_its_turn_and_only_where_there_is_room() {
@@ -12,6 +13,32 @@ fn a_claim_of_no_node_is_taken_after_its_turn_and_only_where_there_is_room() {
     assert_eq!(at(Site::Elsewhere { look_again: None }), Step::Ignore(Ignored::Elsewhere));
     let later = Duration::from_secs(9);
     assert_eq!(at(Site::Elsewhere { look_again: Some(later) }), Step::WaitTurn(later));
+}
+
+#[test]
+fn a_claim_of_no_node_that_cannot_be_asked_for_is_taken_and_refused_by_its_node_alone() {
+    let refusal = Refusal::Request(RequestError::Selector);
+    let refused = |w: &mut World| w.source = Origin::Refused(Refusal::Request(RequestError::Selector));
+    let named = |w: &mut World| w.volume = Place::Taken("another's".into());
+    let free = |wait, has_room| Site::Free { wait: Duration::from_secs(wait), has_room };
+    let later = Duration::from_secs(9);
+    for (what, world, refusal) in [
+        ("refused", World::fresh().with(refused), refusal),
+        ("its name is taken", World::fresh().with(named), Refusal::NameTaken("another's".into())),
+    ] {
+        let mut world = world;
+        let mut at = |site| {
+            world.site = site;
+            world.next()
+        };
+        assert_eq!(at(free(5, false)), Step::WaitTurn(Duration::from_secs(5)), "{what}");
+        assert_eq!(at(free(0, false)), Step::TakeClaim, "{what}");
+        assert_eq!(at(Site::Elsewhere { look_again: Some(later) }), Step::WaitTurn(later), "{what}");
+        assert_eq!(at(Site::Here), Step::Refuse(refusal), "{what}");
+    }
+    // What failed when it was looked for is not looked for again before the claim is ours.
+    let unread = World::fresh().with(|w| w.attributes_class = Some("fast"));
+    assert_eq!(unread.with(|w| w.site = free(0, true)).next(), Step::TakeClaim);
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl Attempt<'_> {
             let rules = &desk.asking;
             let input = RequestInput { claim, class, rules, source: None, requirement: None, attributes_class };
             if let Err(error) = build(&input) {
-                return self.fail_before_asking(error.into());
+                return self.fail_before_asking(error.into(), now);
             }
         }
         let Some(source) = now.source.as_ref().ok().and_then(SourceKey::of_source) else {

@@ -71,6 +71,13 @@ pub(super) struct Now {
     site: Site,
 }
 
+impl Now {
+    /// Whether each node has a daemon of its own, and none has the claim.
+    fn is_nobodys(&self) -> bool {
+        matches!(self.site, Site::Free { .. })
+    }
+}
+
 /// How an attempt ended well.
 enum End {
     /// The volume exists.
@@ -172,7 +179,10 @@ impl Attempt<'_> {
                 Step::Settled => return Ok(End::Provisioned),
                 Step::Ignore(why) => return Ok(End::Ignored(why)),
                 Step::Release { .. } if self.has_time() => return Ok(End::Stored),
-                step => self.perform(step, &now).await?,
+                step => {
+                    let done = self.perform(step, &now).await;
+                    self.unless_nobodys(done, &now)?;
+                }
             }
         }
         Err(AttemptError::Endless(MAX_STEPS).into())
@@ -185,6 +195,20 @@ impl Attempt<'_> {
             self.let_go();
         } else {
             self.desk.progress.forget(&self.progress.claim.key.uid);
+        }
+    }
+
+    /// What keeps a claim that is nobody's from being asked for keeps no node from taking it (spec 2.14): else every node would
+    /// fail, and tell of it. Whoever has it finds the same.
+    fn unless_nobodys(&mut self, done: Result<(), Stop>, now: &Now) -> Result<(), Stop> {
+        let is_looking = now.is_nobodys() && self.progress.is_unasked() && self.asked.fits.is_none();
+        match done {
+            Err(Stop::Failed(error)) if is_looking && !matches!(error, AttemptError::Take(_)) => {
+                debug!(error = error.message(), "cannot see how much room is wanted: taking the claim without");
+                self.asked.fits = Some(true);
+                Ok(())
+            }
+            done => done,
         }
     }
 
@@ -321,7 +345,7 @@ impl Attempt<'_> {
         match step {
             // `work` has returned.
             Step::Settled | Step::Ignore(_) => Ok(()),
-            Step::Refuse(refusal) => self.refuse(refusal),
+            Step::Refuse(refusal) => self.refuse(refusal, now),
             Step::Conclude => {
                 self.given_back = matches!(self.progress.phase, Phase::Ended { reschedule: true, .. });
                 self.progress.phase = Phase::Idle;
@@ -353,7 +377,7 @@ impl Attempt<'_> {
                 self.attributes_class = Some(class);
                 Ok(())
             }
-            Step::Plan => self.plan(now).or_else(|error| self.fail_before_asking(error)),
+            Step::Plan => self.plan(now).or_else(|error| self.fail_before_asking(error, now)),
             Step::ReadSecret(reference) => self.read_secret(&reference).await,
             Step::SaveIntent => {
                 let text = self.progress.written.clone().unwrap_or_default();
@@ -377,9 +401,9 @@ impl Attempt<'_> {
 
     /// Nothing was asked of the driver in this attempt. Where it owes no answer either, an error that is final ends what
     /// was begun.
-    pub(super) fn fail_before_asking(&mut self, error: AttemptError) -> Result<(), Stop> {
+    pub(super) fn fail_before_asking(&mut self, error: AttemptError, now: &Now) -> Result<(), Stop> {
         let state = error.state();
-        if !self.progress.is_unasked() || !state.is_final() {
+        if now.is_nobodys() || !self.progress.is_unasked() || !state.is_final() {
             return Err(error.into());
         }
         self.progress.end(state == State::Reschedule);
@@ -388,11 +412,11 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Result<(), Stop> {
+    fn refuse(&mut self, refusal: Refusal, now: &Now) -> Result<(), Stop> {
         if matches!(refusal, Refusal::NameTaken(_)) {
             self.wait_for_name();
         }
-        self.fail_before_asking(refusal.into())
+        self.fail_before_asking(refusal.into(), now)
     }
 
     /// Whatever has the name of the claim's volume: its going wakes the claim.

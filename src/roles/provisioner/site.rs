@@ -31,7 +31,7 @@ pub enum Locality {
 pub struct Asked {
     /// Whether the API has the node of this name, for which the claim was.
     pub holder: Option<(String, Holder)>,
-    /// Whether our driver has room.
+    /// Whether our driver has room, as far as that could be found out.
     pub fits: Option<bool>,
 }
 
