@@ -93,3 +93,30 @@ async fn a_claim_without_a_node_that_nobody_can_ask_for_is_taken_and_told_of_by_
     world.claim("source", class, of_taker).await;
     world.on_node(clone, locals.iter().find(|local| local.node == *taker).unwrap()).await;
 }
+
+#[tokio::test]
+async fn a_claim_that_a_populator_serves_is_told_so_by_one_node() {
+    let world = World::of_nodes().await;
+    let locals = [Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await];
+    let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
+    let _daemons = [locals[0].daemon(&world, hasty.clone()).await, locals[1].daemon(&world, hasty).await];
+    let (now, later) = (world.class("now", json!({})).await, world.waiting_class("later", json!({})).await);
+    let dump = json!({ "spec": { "dataSourceRef": { "apiGroup": "example.com", "kind": "Dump", "name": "monday" } } });
+    let mut on_node = dump.clone();
+    on_node["metadata"] = json!({ "annotations": { SELECTED_NODE: locals[0].node } });
+    let claims = [
+        world.claim("waiting", &later, on_node.clone()).await,
+        world.claim("immediate", &now, on_node).await,
+        world.claim("free", &now, dump).await,
+    ];
+    for claim in &claims {
+        world.claim_told(claim, "Provisioning", "populator").await;
+    }
+    world.nodes_have_told(&locals).await;
+    for claim in &claims {
+        assert_eq!(world.times_told(claim, "Provisioning", "populator").await, 1, "{claim}");
+    }
+    for local in &locals {
+        local.assert_left_alone();
+    }
+}

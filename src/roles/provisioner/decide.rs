@@ -155,6 +155,13 @@ pub enum Ignored {
     Populator,
 }
 
+impl Ignored {
+    /// Whether people are told of it.
+    fn is_told(self) -> bool {
+        matches!(self, Self::InTree | Self::Populator)
+    }
+}
+
 /// The next thing to do for a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -266,7 +273,7 @@ fn begun_elsewhere(view: &View<'_>) -> Step {
 /// The driver was not asked, or nothing came of it: only a claim that wants a volume gets further.
 fn unasked_step(view: &View<'_>) -> Step {
     if let Some(why) = ignored(view) {
-        return owed(view).unwrap_or(Step::Ignore(why));
+        return owed(view).unwrap_or_else(|| if why.is_told() { told_by_one(view, why) } else { Step::Ignore(why) });
     }
     if *view.volume == Place::Ours {
         return owed(view).unwrap_or(Step::Settled);
@@ -290,6 +297,16 @@ fn unasked_step(view: &View<'_>) -> Step {
         return Step::SaveIntent;
     }
     Step::Create
+}
+
+/// What people are told of a claim that is ignored is told by the daemon of its node; of nobody's, by the one that takes it.
+fn told_by_one(view: &View<'_>, why: Ignored) -> Step {
+    match view.site {
+        Site::Here => Step::Ignore(why),
+        Site::Free { wait, .. } if wait.is_zero() => Step::TakeClaim,
+        Site::Free { wait, .. } => Step::WaitTurn(wait),
+        Site::Elsewhere { .. } | Site::Held | Site::Abandoned => Step::Ignore(Ignored::Elsewhere),
+    }
 }
 
 /// What comes before a claim is ours, where each node has a daemon of its own.

@@ -42,6 +42,32 @@ fn a_claim_of_no_node_that_cannot_be_asked_for_is_taken_and_refused_by_its_node_
 }
 
 #[test]
+fn what_is_told_of_a_claim_that_is_ignored_is_told_by_one_node() {
+    let in_tree = json!({ "metadata": { "annotations": {
+        names::ANNOTATION_STORAGE_PROVISIONER: "kubernetes.io/aws-ebs", names::ANNOTATION_MIGRATED_TO: DRIVER } } });
+    let populated = World::fresh().with(|w| w.source = Origin::Populator("Sample \"x\"".into()));
+    let later = Duration::from_secs(9);
+    for (mut world, why) in [(World::of(claim(in_tree)), Ignored::InTree), (populated, Ignored::Populator)] {
+        let mut at = |site| {
+            world.site = site;
+            world.next()
+        };
+        assert_eq!(at(Site::Here), Step::Ignore(why));
+        assert_eq!(at(Site::Free { wait: later, has_room: false }), Step::WaitTurn(later), "{why:?}");
+        assert_eq!(at(Site::Free { wait: Duration::ZERO, has_room: false }), Step::TakeClaim, "{why:?}");
+        for look_again in [None, Some(later)] {
+            assert_eq!(at(Site::Elsewhere { look_again }), Step::Ignore(Ignored::Elsewhere), "{why:?}");
+        }
+        for site in [Site::Held, Site::Abandoned] {
+            assert_eq!(at(site), Step::Ignore(Ignored::Elsewhere), "{why:?}: nothing of it is ours to free");
+        }
+    }
+    let foreign = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: "other.csi" } } });
+    let foreign = World::of(claim(foreign)).with(|w| w.site = Site::Free { wait: Duration::ZERO, has_room: false });
+    assert_eq!(foreign.next(), Step::Ignore(Ignored::Foreign), "nobody is told, and nothing is written");
+}
+
+#[test]
 fn what_another_node_has_begun_is_left_to_it_and_taken_off_the_claim_only_where_the_node_is_gone() {
     let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-2" } } });
     let (later, free) = (Duration::from_secs(9), Site::Free { wait: Duration::ZERO, has_room: false });
