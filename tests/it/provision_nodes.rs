@@ -365,7 +365,7 @@ async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driv
 }
 
 /// The claims, by uid, that a daemon remembers because it may take them.
-fn remembered(status: &Value) -> Option<BTreeSet<String>> {
+pub(crate) fn remembered(status: &Value) -> Option<BTreeSet<String>> {
     let tables = status["tables"].as_array()?;
     let table = tables.iter().find(|it| it["title"] == "Claims that this node may take")?;
     table["rows"].as_array()?.iter().map(|row| Some(row[0].as_str()?.to_owned())).collect()

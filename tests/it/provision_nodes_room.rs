@@ -1,5 +1,5 @@
 //! What a daemon on each node tells of the room that is left there (spec 5): its own objects, under its own label, which go with
-//! whoever owns them.
+//! whoever owns them. And who looks for room for a claim when a node has none after all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::provision_nodes::Local;
+use super::provision_nodes::{Local, remembered};
 use crate::supplier::figure;
-use crate::supply::{ZONE, pool};
+use crate::supply::{SELECTED_NODE, ZONE, pool};
 use crate::world::World;
 use crate::world::wait::asked;
 
@@ -62,6 +62,24 @@ async fn a_node_asks_for_the_room_of_a_claim_with_all_that_the_claim_wants() {
     assert_eq!(question.parameters, [("kind".to_owned(), "fast".to_owned())].into());
     let place = question.accessible_topology.unwrap();
     assert_eq!(place.segments, [(ZONE.to_owned(), local.node.clone())].into());
+}
+
+#[tokio::test]
+async fn r38_a_claim_that_a_full_node_gives_back_is_taken_by_another_at_once() {
+    let world = World::of_nodes().await;
+    let (full, other) = (Local::set(&world, "full", 0).await, Local::set(&world, "other", 10).await);
+    // Its look at whether the other node is still there never comes.
+    let patient = json!({ "nodeDeployment": { "baseDelay": "300ms", "maxDelay": "1000h" } });
+    let bystander = other.daemon(&world, patient.clone()).await;
+    let class = world.class("class", json!({})).await;
+    let of_full = json!({ "metadata": { "annotations": { SELECTED_NODE: full.node } } });
+    let claim = world.claim("claim", &class, of_full).await;
+    let uid = world.claim_uid(&claim).await;
+    let sees = |status: &Value| remembered(status) == Some(BTreeSet::from([uid.clone()]));
+    world.shows(&bystander, "it has seen the claim", sees).await;
+    let _full = full.daemon(&world, patient).await;
+    world.on_node(&claim, &other).await;
+    assert_eq!(full.driver.calls_of(Method::CreateVolume).len(), 1);
 }
 
 #[tokio::test]

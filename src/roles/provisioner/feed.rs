@@ -116,7 +116,7 @@ impl Shift {
             self.claim_gone(ClaimKey::of(old));
         }
         let key = ClaimKey::of(object);
-        match interest::claim_wake(change, &desk.rules.driver, &desk.rules.mark) {
+        match interest::claim_wake(change, &desk.rules.driver, &desk.rules.mark, desk.locality.node()) {
             Wake::Now => {
                 if is_guarded(object, &desk.rules.mark) {
                     // Before anything is decided about sources: who uses them must be known.

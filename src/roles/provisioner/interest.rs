@@ -2,15 +2,18 @@
 //!
 //! As in the attacher, a change wakes a claim only if it is one that *we never make ourselves*: our mark, our annotation
 //! and the node that we take off the claim wake nobody, so that back-off really backs off. A claim that waits for
-//! something is woken by that: its class, its node, its source. So is a volume whose deletion has failed: by its class, by what it
-//! says of its secret, and by the other object that had its handle.
+//! something is woken by that: its class, its node, its source. So is a volume whose deletion has failed: by its class, by
+//! what it says of its secret, and by the other object that had its handle. Where each node has a daemon of its own, what
+//! another's writes is not ours: a claim that it gives back wakes us.
+
+use std::sync::Arc;
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass, Texts,
     VolumeAttachment, VolumeSnapshot, names,
 };
 
-use super::claim::{Owner, is_guarded, owner_of};
+use super::claim::{Claim, Owner, is_guarded, owner_of};
 use super::deletion::decide as deletion;
 
 /// What a change means for a key.
@@ -24,10 +27,14 @@ pub enum Wake {
     No,
 }
 
-/// What a change of a claim means for its key.
-pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, mark: &str) -> Wake {
+/// What a change of a claim means for its key. `home` is our node, where each has a daemon of its own.
+pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, mark: &str, home: Option<&str>) -> Wake {
     let is_wanted = |object: &PersistentVolumeClaim| is_wanted(object, driver, mark);
-    match (change.old.as_deref(), change.new.as_deref()) {
+    let is_given_back = |old: &Arc<PersistentVolumeClaim>, new: &Arc<PersistentVolumeClaim>| {
+        let holder = |object: &Arc<_>| Claim::parse(Arc::clone(object), driver, mark).holder();
+        home.is_some_and(|home| holder(new).is_none() && holder(old).is_some_and(|node| node != home))
+    };
+    match (&change.old, &change.new) {
         (_, None) => Wake::Forget,
         (None, Some(new)) => {
             if is_wanted(new) {
@@ -43,7 +50,7 @@ pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, mark: &s
                 Wake::No
             }
         }
-        (Some(old), Some(new)) if !is_wanted(old) || is_turned(old, new) => Wake::Now,
+        (Some(old), Some(new)) if !is_wanted(old) || is_turned(old, new) || is_given_back(old, new) => Wake::Now,
         (Some(_), Some(_)) => Wake::No,
     }
 }
@@ -70,7 +77,8 @@ fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&
     object.metadata.annotations.iter().flat_map(Texts::iter).filter(|(key, _)| !OURS.contains(key))
 }
 
-/// Whether claims of a class that could not be provisioned, and volumes that could not be deleted, should be tried now: it appeared, or says something else.
+/// Whether claims of a class that could not be provisioned, and volumes that could not be deleted, should be tried now: it
+/// appeared, or says something else.
 pub fn class_unblocks(change: &Change<StorageClass>) -> bool {
     match (change.old.as_deref(), change.new.as_deref()) {
         (_, None) => false,

@@ -58,7 +58,30 @@ fn only_changes_that_we_never_make_wake_a_claim() {
         (Some(&plain), None, Wake::Forget, "26: gone"),
     ];
     for (old, new, expected, what) in cases {
-        assert_eq!(claim_wake(&change(old, new), DRIVER, MARK), expected, "{what}");
+        assert_eq!(claim_wake(&change(old, new), DRIVER, MARK, None), expected, "{what}");
+    }
+}
+
+#[test]
+fn r38_a_claim_that_another_node_has_had_wakes_when_it_is_nobodys() {
+    let plain = claim(json!({}));
+    let on = |node: &str| json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: node } } });
+    let intent =
+        json!({ "v": 1, "driver": DRIVER, "class": { "name": "gold", "uid": "1" }, "node": "n2", "digest": "0" });
+    let asked = json!({ "metadata": { "finalizers": [MARK],
+        "annotations": { names::ANNOTATION_PROVISIONING: intent.to_string() } } });
+    let left = claim(asked.clone());
+    let cases = [
+        (claim(on("n2")), &plain, Wake::Now, "its node was full, or is down and somebody has taken it off"),
+        (claim(on("n1")), &plain, Wake::No, "our own reschedule"),
+        (left.clone(), &plain, Wake::Now, "it had lost its node before its driver's last word"),
+        (claim(merged(asked.clone(), on("n1"))), &plain, Wake::No, "ours by then"),
+        (claim(merged(asked, on("n2"))), &left, Wake::No, "its node's driver still owes an answer"),
+    ];
+    for (old, new, expected, what) in cases {
+        let change = change(Some(&old), Some(new));
+        assert_eq!(claim_wake(&change, DRIVER, MARK, Some("n1")), expected, "{what}");
+        assert_eq!(claim_wake(&change, DRIVER, MARK, None), Wake::No, "{what}: where one daemon has all");
     }
 }
 
