@@ -1,7 +1,7 @@
 //! What a daemon on each node tells of the room that is left there (spec 5): its own objects, under its own label, which go with
-//! whoever owns them. And who looks for room for a claim when a node has none after all.
+//! whoever owns them. And the room for a claim: where it is looked for, and who looks when a node has none after all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Driver, Method};
@@ -62,6 +62,28 @@ async fn a_node_asks_for_the_room_of_a_claim_with_all_that_the_claim_wants() {
     assert_eq!(question.parameters, [("kind".to_owned(), "fast".to_owned())].into());
     let place = question.accessible_topology.unwrap();
     assert_eq!(place.segments, [(ZONE.to_owned(), local.node.clone())].into());
+}
+
+#[tokio::test]
+async fn the_room_of_a_claim_is_looked_for_where_its_volume_would_be() {
+    for (section, allows) in [(json!({ "strictTopology": true }), true), (json!({ "immediateTopology": false }), false)]
+    {
+        let world = World::of_nodes().await;
+        let local = Local::set(&world, "n1", 10).await;
+        let _daemon = local.daemon(&world, section.clone()).await;
+        let values = [world.name("n0"), local.node.clone()];
+        let allowed = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": values }] }]);
+        let change = if allows { json!({ "allowedTopologies": allowed }) } else { json!({}) };
+        let class = world.class("class", change).await;
+        let claim = world.claim("claim", &class, json!({})).await;
+        world.on_node(&claim, &local).await;
+        let mut places = Vec::new();
+        for call in local.driver.calls_of(Method::GetCapacity) {
+            places.push(call.capacity.unwrap().accessible_topology.map(|place| place.segments));
+        }
+        let here: HashMap<String, String> = [(ZONE.to_owned(), local.node.clone())].into();
+        assert_eq!(places, [Some(here)], "{section}");
+    }
 }
 
 #[tokio::test]

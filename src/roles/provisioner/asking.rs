@@ -113,10 +113,12 @@ impl Attempt<'_> {
         if !desk.asking.topology {
             return Ok((None, false));
         }
+        // Room for a claim that is nobody's is looked for where the volume would be, were it ours (spec 2.14).
+        let selected = now.claim.selected_node.as_deref().or_else(|| desk.locality.node().filter(|_| now.is_nobodys()));
         let planned = desk.locality.with_cluster(desk, |cluster| {
             plan_requirement(&TopologyInput {
                 driver: &desk.rules.driver,
-                selected_node: now.claim.selected_node.as_deref(),
+                selected_node: selected,
                 allowed: &class.allowed_topologies,
                 strict: desk.section.strict_topology,
                 immediate: desk.section.immediate_topology,
@@ -124,7 +126,7 @@ impl Attempt<'_> {
                 cluster,
             })
         });
-        if planned.is_err() && now.claim.selected_node.is_none() {
+        if planned.is_err() && selected.is_none() {
             desk.waits.add(Awaited::AnyNode, now.claim.key.clone());
         }
         let others = 1024 + desk.rules.driver.len() + now.claim.class.as_ref().map_or(0, String::len);

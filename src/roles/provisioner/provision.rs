@@ -73,7 +73,7 @@ pub(super) struct Now {
 
 impl Now {
     /// Whether each node has a daemon of its own, and none has the claim.
-    fn is_nobodys(&self) -> bool {
+    pub(super) fn is_nobodys(&self) -> bool {
         matches!(self.site, Site::Free { .. })
     }
 }
