@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
+use super::provision_nodes_room::capacities;
 use crate::ground::Daemon;
 use crate::objects::{self, merge};
 use crate::supply::{ZONE, handle_of, pool, zoned};
@@ -275,4 +276,33 @@ async fn the_room_is_asked_for_again_after_answers_that_cannot_be_used() {
         world.provisioned(&claim).await;
     }
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn the_room_of_a_place_is_asked_for_again_when_a_volume_comes_there_and_when_it_goes() {
+    // With topology off, the volume can be reached from everywhere, and may have taken its room anywhere.
+    for topology in [true, false] {
+        let world = World::two_zones().await;
+        let (first, _second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
+        let class = world.waiting_class("class", json!({})).await;
+        // No poll comes in time.
+        let capacity = json!({ "enabled": true, "pollInterval": "1h", "ownerLevel": -1 });
+        let _daemon = world.provisioner(json!({ "capacity": capacity, "topology": topology })).await;
+        let told = async |rooms: [&str; 2]| {
+            let look = async || {
+                let found = capacities(&world).await;
+                let room = |zone: &str| Some(found.get(zone)?.capacity.as_ref()?.0.clone());
+                (["z1", "z2"].map(room) == rooms.map(|room| Some(room.to_owned()))).then_some(())
+            };
+            asked(&format!("{rooms:?}, topology: {topology}"), look).await;
+        };
+        told(["100Gi", "100Gi"]).await;
+        let claim = world.claim("claim", &class, json!({})).await;
+        world.select(&claim, Some(&first)).await;
+        world.provisioned(&claim).await;
+        told(["99Gi", "100Gi"]).await;
+        world.delete_claim(&claim).await;
+        told(["100Gi", "100Gi"]).await;
+        world.assert_nothing_leaked().await;
+    }
 }

@@ -22,8 +22,8 @@ const NAMESPACE: &str = "kube-system";
 /// Of the pods' owner, which nobody looks up.
 const OWNER_UID: &str = "11111111-2222-3333-4444-555555555555";
 
-/// The capacity objects of this world, by node.
-async fn capacities(world: &World) -> BTreeMap<String, CSIStorageCapacity> {
+/// The capacity objects of this world, by node or zone.
+pub(crate) async fn capacities(world: &World) -> BTreeMap<String, CSIStorageCapacity> {
     let api: Api<CSIStorageCapacity> = Api::namespaced(world.client(), NAMESPACE);
     let labels = format!("{}={}", names::LABEL_DRIVER_NAME, world.driver_name());
     let found = api.list(&ListParams::default().labels(&labels)).await.unwrap().items;
@@ -32,7 +32,7 @@ async fn capacities(world: &World) -> BTreeMap<String, CSIStorageCapacity> {
         .into_iter()
         .map(|it| (it.node_topology.as_ref().unwrap().match_labels.as_ref().unwrap()[ZONE].clone(), it))
         .collect();
-    assert_eq!(by_node.len(), count, "one object for each node");
+    assert_eq!(by_node.len(), count, "one object for each");
     by_node
 }
 
