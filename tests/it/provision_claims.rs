@@ -1,7 +1,7 @@
 //! Claims and what becomes of them: what is asked, what is made of the answer, what people are told, and what is left alone.
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::driver::{Action, Lie, Method};
+use csi_control_plane::sandbox::driver::{Action, Driver, Lie, Method};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
 use kube::ResourceExt as _;
@@ -400,12 +400,19 @@ async fn only_what_is_for_readers_alone_is_published_to_be_read_and_only_on_requ
 #[tokio::test]
 async fn r34_r49_a_raw_claim_has_no_file_system_and_no_class_gets_one_that_it_does_not_name() {
     let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    world.place("n1", &[]).await;
+    // Row 34 is of a daemon that keeps capacity objects, too: each volume has it ask for the room once more.
+    let capacity = json!({"enabled": true, "immediateBinding": true, "pollInterval": "1h", "ownerLevel": -1});
+    let _daemon = world.supplier(json!({"capacity": capacity})).await;
     let class = world.class("class", json!({})).await;
+    let rooms = |driver: &Driver| driver.calls_of(Method::GetCapacity).len();
+    world.driver_until("asked for the room", |driver| rooms(driver) > 0).await;
     for mode in ["Block", "Filesystem"] {
+        let before = rooms(world.driver());
         let claim = world.claim(&mode.to_lowercase(), &class, json!({"spec": {"volumeMode": mode}})).await;
         let spec = world.supplied_with(&claim).await.spec.unwrap();
         assert_eq!((spec.volume_mode.as_deref(), spec.csi.unwrap().fs_type), (Some(mode), None));
+        world.driver_until("asked for the room again", |driver| rooms(driver) > before).await;
     }
     world.assert_nothing_leaked().await;
 }
