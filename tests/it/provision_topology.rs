@@ -199,6 +199,37 @@ async fn r53_r40_allowed_topologies_choose_the_place_with_and_without_a_node() {
 }
 
 #[tokio::test]
+async fn more_places_than_a_claim_has_room_for_are_cut_and_told_of_once_and_all_asked_for_without_a_durable_intent() {
+    const PLACES: usize = 5_000;
+    let said = "a claim has no room for all places: the most preferred are asked for";
+    let (counted, _guard) = crate::logs::count(said);
+    let world = World::two_zones().await;
+    // As long as the names of a cloud's nodes.
+    let places: Vec<String> = (0..PLACES).map(|at| format!("node-{at:035}")).collect();
+    let allowed = json!([{"matchLabelExpressions": [{"key": ZONE, "values": places}]}]);
+    let class = world.class("class", json!({"allowedTopologies": allowed})).await;
+    let mut claims = Vec::new();
+    for (durable, expected) in [(true, 2_200..=2_700), (false, PLACES..=PLACES)] {
+        let daemon = world.supplier(json!({"durableIntent": durable})).await;
+        for short in ["first", "second"] {
+            let claim = world.claim(&format!("{short}-{durable}"), &class, json!({})).await;
+            let asked = world.asked(&claim, 1).await.remove(0).create.unwrap().accessibility_requirements.unwrap();
+            let (requisite, preferred) = (asked.requisite.len(), asked.preferred.len());
+            assert!(expected.contains(&requisite), "{durable}: {requisite}");
+            assert_eq!(preferred, requisite);
+            claims.push(claim);
+        }
+        assert_eq!(*counted.borrow(), 1, "for two claims, and for those alone that are written on");
+        daemon.stop().await.unwrap();
+    }
+    for claim in &claims {
+        world.delete_claim(claim).await;
+    }
+    let _daemon = world.supplier(json!({})).await;
+    world.assert_all_gone(&claims.iter().map(String::as_str).collect::<Vec<_>>()).await;
+}
+
+#[tokio::test]
 async fn without_topology_in_the_configuration_nothing_is_asked_and_nothing_said_of_places() {
     let world = World::two_zones().await;
     let _daemon = world.supplier(json!({"topology": false})).await;

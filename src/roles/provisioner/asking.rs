@@ -12,7 +12,7 @@ use crate::telemetry::TraceContext;
 
 use super::claim::Claim;
 use super::decide::Place;
-use super::desk::Awaited;
+use super::desk::{Awaited, Desk};
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
 use super::perform::{read, save_intent};
@@ -28,6 +28,21 @@ use super::volume::{check_response, persistent_volume};
 const LONG: Duration = Duration::from_secs(1);
 /// When to look again for a claim that is gone, and not yet for the watch. Its event comes first, as a rule.
 const BEHIND: Duration = Duration::from_secs(1);
+
+impl Desk {
+    /// What [`fit`]s on a claim. That it is not all is said once: it is so for each claim of a class.
+    fn fitted(&self, requirement: Requirement, others: usize) -> Requirement {
+        let places = requirement.requisite.len();
+        let fitted = fit(requirement, others);
+        let written = fitted.requisite.len();
+        if written < places {
+            self.cut.call_once(|| {
+                warn!(places, written, "a claim has no room for all places: the most preferred are asked for");
+            });
+        }
+        fitted
+    }
+}
 
 impl Attempt<'_> {
     /// Works out what to ask, and pins it: while an answer is outstanding the driver is asked the same, byte by byte.
@@ -129,8 +144,13 @@ impl Attempt<'_> {
         if planned.is_err() && selected.is_none() {
             desk.waits.add(Awaited::AnyNode, now.claim.key.clone());
         }
+        let planned = planned?;
+        // What is not written down needs no room on the claim.
+        if !desk.rules.durable {
+            return Ok((planned, false));
+        }
         let others = 1024 + desk.rules.driver.len() + now.claim.class.as_ref().map_or(0, String::len);
-        Ok((planned?.map(|requirement| fit(requirement, others)), false))
+        Ok((planned.map(|requirement| desk.fitted(requirement, others)), false))
     }
 
     /// Asks the driver for the volume.

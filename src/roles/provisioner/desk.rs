@@ -1,7 +1,7 @@
 //! What every ticket of a term shares, and the view of one claim as read from the caches.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use crate::cluster::{
     Api, Cache, CsiNode, CsiStorageCapacity, EventRecorder, Node, ObjectName, PersistentVolume, PersistentVolumeClaim,
@@ -91,6 +91,8 @@ pub struct Desk {
     pub waits: Waits,
     /// Which topology keys the nodes tell.
     pub topology_keys: Mutex<KeyBook>,
+    /// Whether people have heard that there are more places than a claim has room for.
+    pub cut: Once,
     /// Which volumes wait until they are detached.
     pub detaching: Detaching,
     /// The uids of the volumes that the driver has deleted in this term.

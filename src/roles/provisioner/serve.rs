@@ -1,6 +1,6 @@
 //! One term of the provisioner: its queues and the workers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -324,6 +324,7 @@ impl Provisioner {
             haste: Arc::default(),
             waits: Waits::default(),
             topology_keys: Mutex::default(),
+            cut: Once::new(),
             detaching: Detaching::default(),
             deleted: Uids::default(),
             relisted: tokio::sync::OnceCell::new(),
