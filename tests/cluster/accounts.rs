@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// What the rights of daemons are about.
-const RESOURCES: [(&str, &str); 19] = [
+const RESOURCES: [(&str, &str); 21] = [
     ("", "events"),
     ("", "nodes"),
     ("", "persistentvolumeclaims"),
@@ -22,7 +22,9 @@ const RESOURCES: [(&str, &str); 19] = [
     ("", "persistentvolumes/status"),
     ("", "pods"),
     ("", "secrets"),
+    ("apps", "daemonsets"),
     ("apps", "replicasets"),
+    ("apps", "statefulsets"),
     ("coordination.k8s.io", "leases"),
     ("gateway.networking.k8s.io", "referencegrants"),
     ("snapshot.storage.k8s.io", "volumesnapshotcontents"),

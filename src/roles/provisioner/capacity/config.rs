@@ -20,7 +20,8 @@ pub struct CapacitySection {
     #[schemars(with = "duration::Text")]
     pub poll_interval: Duration,
     /// Who owns the objects, so that they go when it goes: -1 nobody, 0 our pod, 1 its controller (a `DaemonSet`, a
-    /// `ReplicaSet`), 2 that one's controller (a Deployment).
+    /// `ReplicaSet`), 2 that one's controller (a Deployment; an operator's object), where 1 is a `ReplicaSet`, a `StatefulSet`
+    /// or a `DaemonSet`.
     #[schemars(range(min = -1, max = 2))]
     pub owner_level: i8,
     /// How many `GetCapacity` calls run at once.

@@ -48,8 +48,8 @@ pub fn rules(section: &CapacitySection) -> Vec<Rule> {
         &["get", "create", "patch", "delete"],
         "tell the scheduler how much room there is",
     );
-    let pods = Rule::namespaced("", "pods", &["get"], "find the owner of the capacity objects");
-    let sets = Rule::namespaced("apps", "replicasets", &["get"], "find the owner of the capacity objects");
-    let steps = usize::try_from(section.owner_level).map_or(0, |level| if level < 2 { 1 } else { 2 });
-    [objects].into_iter().chain([pods, sets].into_iter().take(steps)).collect()
+    let read = |group, resource| Rule::namespaced(group, resource, &["get"], "find the owner of the capacity objects");
+    let pods = (section.owner_level >= 0).then(|| read("", "pods"));
+    let workloads = owner::WORKLOADS.into_iter().filter(|_| section.owner_level >= 2).map(|it| read("apps", it));
+    [objects].into_iter().chain(pods).chain(workloads).collect()
 }

@@ -3,40 +3,36 @@
 //! The owner is looked up, not configured: `ownerLevel` counts the steps from the pod upwards. What is missing is said,
 //! and looked for again: the Go sidecar ends the process.
 
+use std::marker::PhantomData;
+
 use k8s_openapi::api::{apps, core};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::cluster::{Api, ApiError, Meta, Object, ObjectName};
 
-/// A pod, of which only its metadata is read.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-struct Pod {
+/// An object of which only its metadata is read: a pod, or what makes pods.
+#[derive(Deserialize)]
+#[serde(bound = "")]
+struct Controlled<K> {
     metadata: Meta,
+    #[serde(skip)]
+    of: PhantomData<K>,
 }
 
-impl Object for Pod {
-    type Kind = core::v1::Pod;
+impl<K: Resource<DynamicType = ()> + 'static> Object for Controlled<K> {
+    type Kind = K;
 
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 }
 
-/// What makes a Deployment's pods.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-struct ReplicaSet {
-    metadata: Meta,
-}
-
-impl Object for ReplicaSet {
-    type Kind = apps::v1::ReplicaSet;
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
+/// What Kubernetes makes pods of that run for good, and what may be controlled in its turn: a `ReplicaSet` by a Deployment, any
+/// of them by an operator's object. The rights to read them are [`super::rules`]'.
+pub(super) const WORKLOADS: [&str; 3] = ["replicasets", "statefulsets", "daemonsets"];
 
 /// Why no owner is known.
 #[derive(Debug, Error)]
@@ -72,7 +68,7 @@ pub(super) enum OwnerError {
         /// The uid that it has.
         found: String,
     },
-    /// Only a `ReplicaSet` stands between a pod and something else.
+    /// Not one of the [`WORKLOADS`]: there is no right to read it.
     #[error("our pod is controlled by {kind} {name}, whose own controller cannot be looked up: use ownerLevel: 1")]
     UnknownKind {
         /// The kind.
@@ -94,7 +90,7 @@ pub(super) async fn find(
     }
     let (Some(namespace), Some(pod)) = (namespace, pod) else { return Err(OwnerError::NoPod { level }) };
     let name = ObjectName::namespaced(namespace, pod);
-    let pod: Pod = api.get(&name).await?;
+    let pod: Controlled<core::v1::Pod> = api.get(&name).await?;
     if level == 0 {
         return Ok(Some(owner("v1", "Pod", &pod.metadata)));
     }
@@ -103,15 +99,18 @@ pub(super) async fn find(
         return Ok(Some(parent));
     }
     let name = ObjectName::namespaced(namespace, &parent.name);
-    if (parent.kind.as_str(), parent.api_version.as_str()) != ("ReplicaSet", "apps/v1") {
-        return Err(OwnerError::UnknownKind { kind: parent.kind, name });
+    let found = match (parent.api_version.as_str(), parent.kind.as_str()) {
+        ("apps/v1", "ReplicaSet") => api.get::<Controlled<apps::v1::ReplicaSet>>(&name).await?.metadata,
+        ("apps/v1", "StatefulSet") => api.get::<Controlled<apps::v1::StatefulSet>>(&name).await?.metadata,
+        ("apps/v1", "DaemonSet") => api.get::<Controlled<apps::v1::DaemonSet>>(&name).await?.metadata,
+        _ => return Err(OwnerError::UnknownKind { kind: parent.kind, name }),
+    };
+    let uid = found.uid.as_deref().unwrap_or_default();
+    if uid != parent.uid {
+        let uid = uid.to_owned();
+        return Err(OwnerError::Replaced { kind: parent.kind, name, expected: parent.uid, found: uid });
     }
-    let set: ReplicaSet = api.get(&name).await?;
-    let found = set.metadata.uid.as_deref().unwrap_or_default().to_owned();
-    if found != parent.uid {
-        return Err(OwnerError::Replaced { kind: parent.kind, name, expected: parent.uid, found });
-    }
-    controller(&set.metadata).map(Some).ok_or(OwnerError::NoController { kind: parent.kind, name })
+    controller(&found).map(Some).ok_or(OwnerError::NoController { kind: parent.kind, name })
 }
 
 fn controller(meta: &Meta) -> Option<OwnerReference> {

@@ -48,10 +48,28 @@ fn class(name: &str, parameters: &Value) -> Value {
 }
 
 fn pod(name: &str, controller: Option<&str>) -> Value {
-    let owner = |name: &str| json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": "uid-of-set", "controller": true }]);
+    pod_of(name, controller.map(|name| controlled_by("apps/v1", "DaemonSet", name, "uid-of-set")).as_ref())
+}
+
+fn pod_of(name: &str, owners: Option<&Value>) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": name, "namespace": SPACE, "ownerReferences": controller.map(owner) },
+        "metadata": { "name": name, "namespace": SPACE, "ownerReferences": owners },
         "spec": { "containers": [{ "name": "main", "image": "none" }] } })
+}
+
+fn controlled_by(version: &str, kind: &str, name: &str, uid: &str) -> Value {
+    json!([{ "apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true }])
+}
+
+/// What makes pods, called `set`, and is itself an operator's.
+fn workload(kind: &str) -> Value {
+    let labels = json!({ "app": "me" });
+    let template = json!({ "metadata": { "labels": labels },
+        "spec": { "containers": [{ "name": "main", "image": "none" }] } });
+    json!({ "apiVersion": "apps/v1", "kind": kind,
+        "metadata": { "name": "set", "namespace": SPACE,
+            "ownerReferences": controlled_by("example.com/v1", "Storage", "main", "uid-of-main") },
+        "spec": { "selector": { "matchLabels": labels }, "template": template } })
 }
 
 /// A cluster, a driver, and one term of the loop.
@@ -399,7 +417,7 @@ async fn the_owner_is_looked_for_until_it_is_there() {
         (0, None, None),
         (-1, None, None),
         (1, None, Some("Pod kube-system/me has no controller")),
-        (2, Some("set"), Some("controlled by DaemonSet kube-system/set, whose own controller cannot be looked up")),
+        (2, Some("set"), Some("daemonsets.apps \"set\" not found")),
     ] {
         let (section, classes) = objects(level);
         let world = World::of(zoned(), section, &classes).await;
@@ -420,6 +438,42 @@ async fn the_owner_is_looked_for_until_it_is_there() {
             let kinds: Vec<_> = owners.iter().map(|owner| owner.kind.as_str()).collect();
             assert_eq!(kinds, if level < 0 { &[][..] } else { &["Pod"] });
         }
+        world.strike().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_level_two_is_the_controller_of_whatever_workload_the_pod_is_of() {
+    let level_two = async || {
+        let section = CapacitySection { enabled: true, owner_level: 2, ..CapacitySection::default() };
+        let world = World::of(zoned(), section, &[class("fast", &json!({}))]).await;
+        world.add_node("n1", Some("z1"));
+        world
+    };
+    for kind in ["ReplicaSet", "StatefulSet", "DaemonSet"] {
+        let world = level_two().await;
+        let set = world.stage.api.create_value(workload(kind)).unwrap();
+        let uid = set.pointer("/metadata/uid").and_then(Value::as_str).unwrap();
+        let owner = controlled_by("apps/v1", kind, "set", uid);
+        world.stage.api.create_value(pod_of("me", Some(&owner))).unwrap();
+        world.until(kind, |world| world.told().len() == 1).await;
+        let owners = world.objects()[0].metadata.owner_references.clone().unwrap();
+        let owners: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.uid.as_str())).collect();
+        assert_eq!(owners, [("Storage", "uid-of-main")], "{kind}");
+        world.strike().await;
+    }
+    for (version, kind, reason) in [
+        ("apps/v1", "DaemonSet", "is not the one that controls our pod"),
+        // Of these there is no right to read any.
+        ("example.com/v1", "StatefulSet", "controlled by StatefulSet kube-system/set, whose own controller cannot be"),
+        ("apps/v1", "Storage", "controlled by Storage kube-system/set, whose own controller cannot be looked up"),
+    ] {
+        let world = level_two().await;
+        world.stage.api.create_value(workload("DaemonSet")).unwrap();
+        let owner = controlled_by(version, kind, "set", "uid-of-another");
+        world.stage.api.create_value(pod_of("me", Some(&owner))).unwrap();
+        world.until(reason, |world| world.rows().iter().any(|row| row[5].contains(reason))).await;
+        assert_eq!(world.objects().len(), 0);
         world.strike().await;
     }
 }
