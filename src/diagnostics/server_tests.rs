@@ -1,32 +1,13 @@
 use super::*;
-use std::io;
 use std::pin::Pin;
 
 use crate::diagnostics::report::tests::demo;
 use crate::process::Clock;
+use crate::process::plugs::plugs;
 use crate::telemetry::names;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-
-/// A listener of in-memory connections.
-struct Plugs(mpsc::UnboundedReceiver<DuplexStream>);
-
-impl Listener for Plugs {
-    type Io = DuplexStream;
-    type Addr = ();
-
-    async fn accept(&mut self) -> (DuplexStream, ()) {
-        match self.0.recv().await {
-            Some(stream) => (stream, ()),
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 struct House {
     plugs: mpsc::UnboundedSender<DuplexStream>,
@@ -37,9 +18,9 @@ struct House {
 }
 
 fn house() -> House {
-    let (plugs, receiver) = mpsc::unbounded_channel();
+    let (plugs, listener) = plugs();
     let (board, meter, stop) = (Board::new("0.1.0", Clock::system()), Meter::new(), CancellationToken::new());
-    let serving = Box::pin(serve(Plugs(receiver), board.clone(), meter.clone(), stop.clone()));
+    let serving = Box::pin(serve(listener, board.clone(), meter.clone(), stop.clone()));
     House { plugs, board, meter, stop, serving }
 }
 

@@ -6,12 +6,10 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::process::watch;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::{Method, Request, Response, StatusCode};
-use axum::serve::Listener;
 use futures::{StreamExt as _, stream};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -19,7 +17,8 @@ use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-use crate::process::{Entropy, Tasks};
+use crate::process::plugs::plugs;
+use crate::process::{Entropy, Tasks, watch};
 
 #[derive(Default)]
 struct Store {
@@ -54,33 +53,15 @@ pub(super) struct Faults {
     pub(super) lose: f64,
 }
 
-struct Accept(mpsc::UnboundedReceiver<DuplexStream>);
-
-impl Listener for Accept {
-    type Io = DuplexStream;
-    type Addr = ();
-
-    async fn accept(&mut self) -> (DuplexStream, ()) {
-        match self.0.recv().await {
-            Some(stream) => (stream, ()),
-            None => futures::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl FakeApi {
     pub(super) fn start() -> Self {
         let (tasks, _ends) = Tasks::new("fake-api");
-        let (dial, accept) = mpsc::unbounded_channel();
+        let (dial, listener) = plugs();
         let api = Self { store: Arc::default(), changed: watch::Sender::new(0), tasks, dial };
         let shared = (Arc::clone(&api.store), api.changed.clone());
         let router = Router::new().fallback(answer).with_state(shared);
         api.tasks.spawn("serve", async move {
-            let _ = axum::serve(Accept(accept), router).await;
+            let _ = axum::serve(listener, router).await;
         });
         api
     }

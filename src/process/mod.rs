@@ -8,6 +8,8 @@ mod clock;
 pub mod duration;
 mod entropy;
 mod permit;
+#[cfg(test)]
+pub(crate) mod plugs;
 mod section;
 mod tasks;
 mod transport;

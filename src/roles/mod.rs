@@ -7,6 +7,8 @@
 
 pub mod attacher;
 pub mod attempt;
+#[cfg(test)]
+mod fixtures;
 pub mod provisioner;
 pub mod queues;
 pub mod reconciler;

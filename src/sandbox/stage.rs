@@ -1,6 +1,10 @@
 //! The stage: an API, a driver and any number of daemons, on real sockets or on a simulated network.
 //!
-//! The story, the integration tests and the simulation all play here, with exactly the daemon that `run` starts.
+//! The story, the integration tests and the simulation all play here, with exactly the daemon that `run` starts. What is tested
+//! of a role without that daemon has a rehearsal here.
+
+#[cfg(test)]
+pub(crate) mod rehearsal;
 
 use std::io;
 use std::net::SocketAddr;

@@ -18,12 +18,12 @@ use axum::extract::Request;
 use axum::response::Response;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::clients::{ClientOptions, Clients, ClusterAccess};
 use super::objects::VolumeAttachment;
+use crate::process::plugs::{Plugs, plugs};
 use crate::process::{Dial, TaskEnds, Tasks};
 
 /// One request as the server saw it.
@@ -64,7 +64,7 @@ struct Server {
 impl Server {
     /// A server that asks `script` for each answer.
     fn new(script: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, listener) = plugs();
         let (tasks, ends) = Tasks::new("server");
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
         let script: Script = Arc::new(script);
@@ -73,7 +73,7 @@ impl Server {
             .fallback(move |request: Request| answer(Arc::clone(&script), Arc::clone(&log), request));
         let service = app.into_make_service_with_connect_info::<Connected>();
         tasks.spawn("serve", async move {
-            let _ = axum::serve(Listener { receiver, accepted: 0 }, service).await;
+            let _ = axum::serve(listener, service).await;
         });
         let dial = Dial::new(move || {
             let sender = sender.clone();
@@ -99,32 +99,8 @@ impl Server {
 #[derive(Clone)]
 struct Connected(usize);
 
-struct Listener {
-    receiver: mpsc::UnboundedReceiver<DuplexStream>,
-    accepted: usize,
-}
-
-impl axum::serve::Listener for Listener {
-    type Io = DuplexStream;
-    type Addr = usize;
-
-    async fn accept(&mut self) -> (DuplexStream, usize) {
-        match self.receiver.recv().await {
-            Some(stream) => {
-                self.accepted += 1;
-                (stream, self.accepted)
-            }
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<usize> {
-        Ok(0)
-    }
-}
-
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, Listener>> for Connected {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, Listener>) -> Self {
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, Plugs>> for Connected {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, Plugs>) -> Self {
         Self(*stream.remote_addr())
     }
 }

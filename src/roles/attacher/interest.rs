@@ -87,40 +87,20 @@ pub fn node_unblocks(change: &Change<CsiNode>, driver: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::Origin;
+    use crate::roles::fixtures::{change, merged};
 
     const DRIVER: &str = "demo.csi.example.com";
     const FINALIZER: &str = "external-attacher/demo-csi-example-com";
 
-    fn change<K: DeserializeOwned>(old: Option<Value>, new: Option<Value>) -> Change<K> {
-        let parse = |value: Value| Arc::new(serde_json::from_value(value).unwrap());
-        Change { old: old.map(parse), new: new.map(parse), origin: Origin::Watch }
-    }
-
     fn attachment(extra: Value) -> Value {
-        let mut object = json!({
+        let object = json!({
             "metadata": { "name": "csi-1", "uid": "u1", "resourceVersion": "1" },
             "spec": { "attacher": DRIVER, "nodeName": "node-1", "source": { "persistentVolumeName": "pv-1" } },
         });
-        json_merge(&mut object, extra);
-        object
-    }
-
-    fn json_merge(into: &mut Value, from: Value) {
-        match (into, from) {
-            (Value::Object(into), Value::Object(from)) => {
-                for (key, value) in from {
-                    json_merge(into.entry(key).or_insert(Value::Null), value);
-                }
-            }
-            (into, from) => *into = from,
-        }
+        merged(object, extra)
     }
 
     #[test]
@@ -146,16 +126,16 @@ mod tests {
             (Some(&attached), Some(&failed), Wake::No, "we admit that it could not be attached again"),
         ];
         for (old, new, expected, what) in cases {
-            let change = change(old.cloned().map(attachment), new.cloned().map(attachment));
-            assert_eq!(attachment_wake(&change, DRIVER), expected, "{what}");
+            let [old, new] = [old, new].map(|extra| extra.cloned().map(attachment));
+            assert_eq!(attachment_wake(&change(old.as_ref(), new.as_ref()), DRIVER), expected, "{what}");
         }
     }
 
     #[test]
     fn r23_foreign_attachments_are_ignored_but_their_deletion_frees_volumes() {
         let foreign = attachment(json!({ "spec": { "attacher": "other.csi" } }));
-        assert_eq!(attachment_wake(&change(None, Some(foreign.clone())), DRIVER), Wake::No);
-        let gone = change(Some(foreign), None);
+        assert_eq!(attachment_wake(&change(None, Some(&foreign)), DRIVER), Wake::No);
+        let gone = change(Some(&foreign), None);
         assert_eq!(volume_to_release(&gone), Some("pv-1"));
     }
 
@@ -169,8 +149,7 @@ mod tests {
             default_fs_type: String::new(),
         };
         let kept = json!({ "metadata": { "name": "pv-1", "uid": "v", "finalizers": [FINALIZER] }, "spec": {} });
-        let mut going = kept.clone();
-        json_merge(&mut going, json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
+        let going = merged(kept.clone(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
         let cases = [
             (None, Some(&kept), Wake::No),
             (Some(&kept), Some(&going), Wake::Now),
@@ -179,7 +158,7 @@ mod tests {
             (Some(&going), None, Wake::Forget),
         ];
         for (old, new, expected) in cases {
-            assert_eq!(volume_wake(&change(old.cloned(), new.cloned()), &rules), expected, "{old:?} -> {new:?}");
+            assert_eq!(volume_wake(&change(old, new), &rules), expected, "{old:?} -> {new:?}");
         }
     }
 
@@ -197,7 +176,7 @@ mod tests {
             (Some(with("a")), Some(without), false),
         ];
         for (old, new, expected) in cases {
-            assert_eq!(node_unblocks(&change(old.clone(), new.clone()), DRIVER), expected, "{old:?} -> {new:?}");
+            assert_eq!(node_unblocks(&change(old.as_ref(), new.as_ref()), DRIVER), expected, "{old:?} -> {new:?}");
         }
     }
 }

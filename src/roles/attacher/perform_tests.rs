@@ -7,22 +7,18 @@ use serde_json::json;
 use tonic::Code;
 
 use super::*;
-use crate::cluster::{Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, EventRecorder, EventSource};
-use crate::csi::{Csi, CsiOptions};
+use crate::cluster::Api;
+use crate::csi::CsiOptions;
 use crate::election::Term;
-use crate::process::{Clock, Entropy, Tasks};
+use crate::process::{Clock, Tasks};
 use crate::proto::VolumeCapability;
-use crate::roles::Uids;
 use crate::roles::attacher::AttacherSection;
 use crate::roles::attacher::attachment::Attachment;
-use crate::roles::attacher::decide::Rules;
 use crate::roles::attacher::desk::Known;
-use crate::roles::attacher::outset::Outset;
-use crate::roles::attacher::report::Reporter;
+use crate::roles::attacher::serve::Attacher;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
-use crate::sandbox::network::Network;
-use crate::sandbox::stage::{ADMIN_TOKEN, Ground, Stage};
-use crate::telemetry::Meter;
+use crate::sandbox::stage::Stage;
+use crate::sandbox::stage::rehearsal::Rehearsal;
 
 /// A desk over a sandbox.
 struct Office {
@@ -34,43 +30,10 @@ struct Office {
 
 impl Office {
     async fn new(term: impl FnOnce(Clock) -> Term) -> Self {
-        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
-        let stage =
-            Stage::set(Ground::Network(Network::new()), Profile::default(), clock, entropy.clone()).await.unwrap();
-        let csi = Csi::new(stage.driver_dial("me"), CsiOptions::default(), meter.clone(), clock, entropy.clone());
-        let (tasks, _ends) = Tasks::new("test");
-        tasks.spawn("csi", csi.clone().run());
-        let driver = csi.state().wait_for(|state| state.ready().is_some()).await.unwrap().ready().unwrap().clone();
-        let token = Some(ADMIN_TOKEN.to_owned());
-        let access = ClusterAccess::Endpoint { dial: stage.api_dial("me"), token };
-        let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
-        let api = Api::new(clients.work, &ApiOptions::default(), meter.clone());
-        let source = EventSource { component: driver.name.clone(), instance: "me".into() };
-        let (caches, term) = (Caches::new(), term(clock));
-        let rules = Rules {
-            driver: driver.name.clone(),
-            finalizer: names::finalizer(&driver.name),
-            publish_readonly: true,
-            multi_writer: true,
-            default_fs_type: String::new(),
-        };
-        let desk = Desk {
-            rules,
-            section: AttacherSection::default(),
-            known: Known { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() },
-            term: term.clone(),
-            api: term.fence(api.clone()),
-            driver: term.fence(driver.client.clone()),
-            operations: driver.operations.clone(),
-            events: EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy),
-            reporter: Reporter::new(meter, driver.name.clone()),
-            clock,
-            relisted: tokio::sync::OnceCell::new(),
-            confirmed: Uids::default(),
-            outset: Outset::default(),
-            lost: Uids::default(),
-        };
-        Self { stage, api, desk, _tasks: tasks }
+        let Rehearsal { stage, context: cx, caches, tasks, .. } = Rehearsal::with(Profile::default()).await;
+        let known = Known { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() };
+        let desk = Attacher { section: AttacherSection::default(), known }.desk(&cx, &term(cx.clock));
+        Self { stage, api: cx.api, desk, _tasks: tasks }
     }
 
     async fn of_permanent_term() -> Self {

@@ -116,30 +116,7 @@ impl Attacher {
     }
 
     fn shift(&self, cx: &RoleContext, term: &Term) -> Shift {
-        let capabilities = &cx.driver.capabilities;
-        let rules = Rules {
-            driver: cx.driver.name.clone(),
-            finalizer: names::finalizer(&cx.driver.name),
-            publish_readonly: capabilities.publish_readonly(),
-            multi_writer: capabilities.single_node_multi_writer(),
-            default_fs_type: self.section.default_fs_type.clone(),
-        };
-        let desk = Arc::new(Desk {
-            rules,
-            section: self.section.clone(),
-            known: self.known.clone(),
-            term: term.clone(),
-            api: term.fence(cx.api.clone()),
-            driver: term.fence(cx.driver.client.clone()),
-            operations: cx.driver.operations.clone(),
-            events: cx.events.clone(),
-            reporter: Reporter::new(cx.meter.clone(), cx.driver.name.clone()),
-            clock: cx.clock,
-            relisted: tokio::sync::OnceCell::new(),
-            confirmed: Uids::default(),
-            outset: Outset::default(),
-            lost: Uids::default(),
-        });
+        let desk = Arc::new(self.desk(cx, term));
         let (section, backoff) = (&self.section, self.section.retry.backoff());
         let lanes = [("attach", section.workers), ("detach", section.detach_workers())];
         let attachments = queues::make(
@@ -158,6 +135,33 @@ impl Attacher {
             |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
         );
         Shift { desk, attachments, volumes }
+    }
+
+    pub(super) fn desk(&self, cx: &RoleContext, term: &Term) -> Desk {
+        let capabilities = &cx.driver.capabilities;
+        let rules = Rules {
+            driver: cx.driver.name.clone(),
+            finalizer: names::finalizer(&cx.driver.name),
+            publish_readonly: capabilities.publish_readonly(),
+            multi_writer: capabilities.single_node_multi_writer(),
+            default_fs_type: self.section.default_fs_type.clone(),
+        };
+        Desk {
+            rules,
+            section: self.section.clone(),
+            known: self.known.clone(),
+            term: term.clone(),
+            api: term.fence(cx.api.clone()),
+            driver: term.fence(cx.driver.client.clone()),
+            operations: cx.driver.operations.clone(),
+            events: cx.events.clone(),
+            reporter: Reporter::new(cx.meter.clone(), cx.driver.name.clone()),
+            clock: cx.clock,
+            relisted: tokio::sync::OnceCell::new(),
+            confirmed: Uids::default(),
+            outset: Outset::default(),
+            lost: Uids::default(),
+        }
     }
 }
 

@@ -6,27 +6,11 @@ use serde_json::{Value, json};
 
 use crate::cluster::{PersistentVolumeClaim, StorageClass};
 
+pub(super) use crate::roles::fixtures::merged;
+
 use super::request::{NameRule, ProvisionRules, Request, RequestInput, build};
 
 pub(super) const DRIVER: &str = "disk.example.com";
-
-/// `base` with what `patch` says laid over it; null takes away.
-pub(super) fn merged(mut base: Value, patch: Value) -> Value {
-    match (&mut base, patch) {
-        (Value::Object(held), Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    held.remove(&key);
-                } else {
-                    let below = held.remove(&key).unwrap_or(Value::Null);
-                    held.insert(key, merged(below, value));
-                }
-            }
-            base
-        }
-        (_, patch) => patch,
-    }
-}
 
 pub(super) fn claim(patch: Value) -> PersistentVolumeClaim {
     serde_json::from_value(merged(claim_value(), patch)).unwrap()

@@ -1,18 +1,10 @@
-use std::sync::Arc;
-
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::Origin;
+use crate::roles::fixtures::change;
 use crate::roles::provisioner::fixtures::{DRIVER, merged};
 
 const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
-
-fn change<K: DeserializeOwned>(old: Option<&Value>, new: Option<&Value>) -> Change<K> {
-    let parse = |value: &Value| Arc::new(serde_json::from_value(value.clone()).unwrap());
-    Change { old: old.map(parse), new: new.map(parse), origin: Origin::Watch }
-}
 
 fn claim(patch: Value) -> Value {
     let base = json!({

@@ -7,18 +7,13 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
-use crate::cluster::{
-    Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, EventRecorder, EventSource, Viewpoint,
-};
-use crate::csi::{Csi, CsiOptions};
+use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
-use crate::process::{Clock, Entropy};
 use crate::roles::Wiring;
 use crate::roles::provisioner::REGISTRATION;
-use crate::roles::role::Instance;
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
-use crate::sandbox::network::Network;
-use crate::sandbox::stage::{ADMIN_TOKEN, Ground, Stage};
+use crate::sandbox::stage::Stage;
+use crate::sandbox::stage::rehearsal::Rehearsal;
 use crate::telemetry::Meter;
 
 /// The namespace and the name of the claim.
@@ -34,28 +29,19 @@ struct World {
 
 impl World {
     async fn with(faults: impl IntoIterator<Item = Fault>) -> Self {
-        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
-        let ground = Ground::Network(Network::new());
-        let stage = Stage::set(ground, Profile::default(), clock, entropy.clone()).await.unwrap();
-        stage.start_actors();
-        faults.into_iter().for_each(|fault| stage.driver.inject(fault));
-        let csi = Csi::new(stage.driver_dial("me"), CsiOptions::default(), meter.clone(), clock, entropy.clone());
-        let (tasks, _) = Tasks::new("test");
-        tasks.spawn("csi", csi.clone().run());
-        let driver = csi.state().wait_for(|state| state.ready().is_some()).await.unwrap().ready().unwrap().clone();
-        let access = ClusterAccess::Endpoint { dial: stage.api_dial("me"), token: Some(ADMIN_TOKEN.into()) };
-        let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
-        let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
-        let (caches, board) = (Caches::new(), Board::new("test", clock));
-        let mut wiring = Wiring::new(&caches);
+        let rehearsal = Rehearsal::with(Profile::default()).await;
+        let mut wiring = Wiring::new(&rehearsal.caches);
         let role = (REGISTRATION.load)(&json!({}), &mut wiring).unwrap();
         let wired = wiring.into_wired();
-        caches.start(&clients, &Viewpoint::of(&driver.name), &tasks, &meter, clock, entropy.clone());
+        rehearsal.watch();
+        let Rehearsal { stage, context: cx, tasks, .. } = rehearsal;
+        stage.start_actors();
+        faults.into_iter().for_each(|fault| stage.driver.inject(fault));
         stage
             .api
             .create_value(json!({
                 "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "gold" },
-                "provisioner": driver.name,
+                "provisioner": cx.driver.name,
             }))
             .unwrap();
         stage
@@ -67,19 +53,8 @@ impl World {
                     "resources": { "requests": { "storage": "1Gi" } } },
             }))
             .unwrap();
-        let source = EventSource { component: driver.name.clone(), instance: "me".into() };
-        let cx = RoleContext {
-            events: EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone()),
-            driver,
-            csi,
-            api,
-            board: board.clone(),
-            meter: meter.clone(),
-            clock,
-            entropy,
-            instance: Instance::default(),
-        };
-        let term = Term::unattended(clock, CsiOptions::default().timeout / 2);
+        let (board, meter) = (cx.board.clone(), cx.meter.clone());
+        let term = Term::unattended(cx.clock, CsiOptions::default().timeout / 2);
         tasks.spawn("role", async move {
             let _wired = wired;
             role.serve(&cx, term).await.unwrap();

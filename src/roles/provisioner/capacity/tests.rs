@@ -7,22 +7,20 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::cluster::{
-    Api, ApiOptions, Cache, Caches, ClientOptions, Clients, ClusterAccess, CsiNode, CsiStorageCapacity, Node, Viewpoint,
-};
-use crate::csi::{Csi, CsiOptions};
+use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node};
+use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
 use crate::election::Term;
-use crate::process::{Clock, Entropy, Tasks};
+use crate::process::{Clock, Tasks};
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
 use crate::proto::plugin_capability::service;
 use crate::queue::Backoff;
+use crate::roles::RoleContext;
 use crate::roles::provisioner::topology::Term as Place;
-use crate::roles::role::Instance;
 use crate::sandbox::api::faults::Matching;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
-use crate::sandbox::network::Network;
-use crate::sandbox::stage::{ADMIN_TOKEN, Ground, Stage};
+use crate::sandbox::stage::Stage;
+use crate::sandbox::stage::rehearsal::Rehearsal;
 use crate::telemetry::Meter;
 
 mod faults;
@@ -103,42 +101,33 @@ impl World {
         section: CapacitySection,
         objects: &[Value],
     ) -> Self {
-        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
-        let stage = Stage::set(Ground::Network(Network::new()), profile, clock, entropy.clone()).await.unwrap();
+        let rehearsal = Rehearsal::with(profile).await;
         for object in objects {
-            stage.api.create_value(object.clone()).unwrap();
+            rehearsal.stage.api.create_value(object.clone()).unwrap();
         }
-        let csi = Csi::new(stage.driver_dial("me"), CsiOptions::default(), meter.clone(), clock, entropy.clone());
-        let (tasks, _) = Tasks::new("test");
-        tasks.spawn("csi", csi.clone().run());
-        let driver = csi.state().wait_for(|state| state.ready().is_some()).await.unwrap().ready().unwrap().clone();
-        let access = ClusterAccess::Endpoint { dial: stage.api_dial("me"), token: Some(ADMIN_TOKEN.into()) };
-        let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
-        let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
-        let (caches, stop) = (Caches::new(), CancellationToken::new());
-        let term = term(&stop, clock);
-        let board = Board::new("test", clock);
+        let (cx, caches, stop) = (&rehearsal.context, &rehearsal.caches, CancellationToken::new());
+        let term = term(&stop, cx.clock);
         let (nodes, csi_nodes) = (caches.want(), caches.want());
         let desk = CapacityDesk {
             role: "provisioner",
             driver: DRIVER.to_owned(),
-            has_get_capacity: driver.capabilities.get_capacity(),
+            has_get_capacity: cx.driver.capabilities.get_capacity(),
             section,
             backoff: Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(300) },
             known: CapacityKnown { classes: caches.want(), capacities: caches.want_in(scope(false)) },
             places: Places::Cluster { nodes: Cache::clone(&nodes), csi_nodes: Cache::clone(&csi_nodes) },
-            api: term.fence(api),
-            client: term.fence(driver.client.clone()),
-            instance: Instance { namespace: Some(SPACE.into()), pod: Some("me".into()), ..Instance::default() },
-            board: board.clone(),
-            meter: meter.clone(),
-            clock,
-            entropy: entropy.clone(),
+            api: term.fence(cx.api.clone()),
+            client: term.fence(cx.driver.client.clone()),
+            instance: cx.instance.clone(),
+            board: cx.board.clone(),
+            meter: cx.meter.clone(),
+            clock: cx.clock,
+            entropy: cx.entropy.clone(),
         };
-        let view = Viewpoint { namespace: Some(SPACE), ..Viewpoint::of(DRIVER) };
-        caches.start(&clients, &view, &tasks, &meter, clock, entropy);
+        rehearsal.watch();
         let (hints, receiver) = CapacityHints::new();
-        tasks.spawn("capacity", run(desk, receiver, stop.clone()));
+        rehearsal.tasks.spawn("capacity", run(desk, receiver, stop.clone()));
+        let Rehearsal { stage, context: RoleContext { board, meter, .. }, tasks, .. } = rehearsal;
         Self { stage, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
     }
 
@@ -381,29 +370,6 @@ async fn what_was_made_is_known_before_the_watch_shows_it() {
     faults.remove(held);
     world.pass_polls(2).await;
     assert_eq!((world.writes(), world.told().len()), ([2, 0, 0], 1));
-    world.strike().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_class_with_an_unknown_reserved_parameter_is_said_so_and_not_asked_for() {
-    let odd = class("odd", &json!({ "csi.storage.k8s.io/unheard-of": "x" }));
-    let secret = json!({ "csi.storage.k8s.io/provisioner-secret-name": "s",
-        "csi.storage.k8s.io/provisioner-secret-namespace": "n", "type": "ssd" });
-    let world = World::with(zoned(), &[odd, class("sound", &secret)]).await;
-    world.add_node("n1", Some("z1"));
-    world.until("the sound one", |world| world.told() == [at("sound", "z1", "10Ti")]).await;
-    world.until("why not the odd one", |world| world.rows()[0][5].contains("unheard-of")).await;
-    assert_eq!(world.asked(), 1);
-    world.strike().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_driver_that_cannot_tell_is_not_asked_and_the_page_says_so() {
-    let world = World::with(zoned().without(Rpc::GetCapacity), &[class("fast", &json!({}))]).await;
-    world.add_node("n1", Some("z1"));
-    world.until("the reason", |world| world.rows().iter().any(|row| row[5].contains("GET_CAPACITY"))).await;
-    world.pass_polls(2).await;
-    assert_eq!((world.asked(), world.objects().len()), (0, 0));
     world.strike().await;
 }
 

@@ -36,6 +36,29 @@ async fn r17_the_driver_is_asked_with_its_own_parameters_without_capabilities_an
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_class_with_an_unknown_reserved_parameter_is_said_so_and_not_asked_for() {
+    let odd = class("odd", &json!({ "csi.storage.k8s.io/unheard-of": "x" }));
+    let secret = json!({ "csi.storage.k8s.io/provisioner-secret-name": "s",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "n", "type": "ssd" });
+    let world = World::with(zoned(), &[odd, class("sound", &secret)]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("the sound one", |world| world.told() == [at("sound", "z1", "10Ti")]).await;
+    world.until("why not the odd one", |world| world.rows()[0][5].contains("unheard-of")).await;
+    assert_eq!(world.asked(), 1);
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_cannot_tell_is_not_asked_and_the_page_says_so() {
+    let world = World::with(zoned().without(Rpc::GetCapacity), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("the reason", |world| world.rows().iter().any(|row| row[5].contains("GET_CAPACITY"))).await;
+    world.pass_polls(2).await;
+    assert_eq!((world.asked(), world.objects().len()), (0, 0));
+    world.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_driver_told_that_cannot_tell_any_more_stays_and_the_page_says_how_much() {
     let left = |name: &str, zone: &str, driver: &str| {
         json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",

@@ -1,0 +1,78 @@
+//! What a role works with, without the daemon around it: for the tests of what the whole daemon would hide, such as a step of
+//! an attempt, a loop alone, or a term that ends when its elector would not have let it.
+
+use std::time::Duration;
+
+use crate::cluster::{
+    Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, EventRecorder, EventSource, Viewpoint,
+};
+use crate::csi::{Csi, CsiOptions};
+use crate::diagnostics::Board;
+use crate::process::{Clock, Entropy, Tasks};
+use crate::roles::RoleContext;
+use crate::sandbox::driver::Profile;
+use crate::sandbox::network::Network;
+use crate::telemetry::Meter;
+
+use super::{ADMIN_TOKEN, Ground, Stage, instance};
+
+/// The host and the pod that the role would run in.
+const NAME: &str = "me";
+
+/// How long our own driver may take to answer for the first time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A stage on a simulated network, and what the app would give a role there.
+pub(crate) struct Rehearsal {
+    /// The API and the driver.
+    pub(crate) stage: Stage,
+    /// What a role is given, with a driver that is ready. Events are only noted: nobody writes them.
+    pub(crate) context: RoleContext,
+    /// To be asked for what the role wants to know before [`Rehearsal::watch`].
+    pub(crate) caches: Caches,
+    /// The connection to the driver, the watches, and what the test adds. They run for as long as somebody has this.
+    pub(crate) tasks: Tasks,
+    clients: Clients,
+}
+
+impl Rehearsal {
+    /// Sets the stage, and waits until the driver is ready.
+    pub(crate) async fn with(profile: Profile) -> Self {
+        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
+        let ground = Ground::Network(Network::new());
+        let stage = Stage::set(ground, profile, clock, entropy.clone()).await.unwrap();
+        let csi = Csi::new(stage.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, entropy.clone());
+        let (tasks, _) = Tasks::new("rehearsal");
+        tasks.spawn("csi", csi.clone().run());
+        let mut states = csi.state();
+        let ready = tokio::time::timeout(PATIENCE, states.wait_for(|state| state.ready().is_some())).await;
+        let driver = ready.expect("the driver is not ready").unwrap().ready().unwrap().clone();
+        let access = ClusterAccess::Endpoint { dial: stage.api_dial(NAME), token: Some(ADMIN_TOKEN.into()) };
+        let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
+        let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
+        let source = EventSource { component: driver.name.clone(), instance: NAME.into() };
+        let context = RoleContext {
+            events: EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone()),
+            driver,
+            csi,
+            api,
+            board: Board::new("test", clock),
+            meter,
+            clock,
+            entropy,
+            instance: instance(NAME),
+        };
+        Self { stage, context, caches: Caches::new(), tasks, clients }
+    }
+
+    /// Starts the caches that were asked for.
+    pub(crate) fn watch(&self) {
+        let RoleContext { driver, instance, meter, clock, entropy, .. } = &self.context;
+        let view = Viewpoint {
+            driver: &driver.name,
+            namespace: instance.namespace.as_deref(),
+            node: instance.node.as_deref(),
+        };
+        self.caches.start(&self.clients, &view, &self.tasks, meter, *clock, entropy.clone());
+    }
+}
