@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde_json::{Value as Json, json};
 use serde_yaml::Value;
 
 use crate::app::Plan;
+use crate::config::Loaded;
 use crate::process::duration;
 
 use super::document::Workload;
@@ -63,8 +65,32 @@ pub(super) fn replicas(workload: &Workload, notes: &mut Vec<String>) {
     }
 }
 
-/// What to do with the files, in order, and how to go back.
-pub(super) fn next(folder: Option<&str>, workload: &Workload, namespace: Option<&str>, driver: &str) -> Vec<String> {
+/// Whether the capacity objects belong to the workload's `ReplicaSet`, of which each roll-out brings another.
+pub(super) fn is_capacity_of_a_replica_set(loaded: &Loaded, workload: &Workload) -> bool {
+    let capacity = loaded.roles.get("provisioner").and_then(|section| section.get("capacity"));
+    let says = |key: &str, value: Json| capacity.and_then(|capacity| capacity.get(key)) == Some(&value);
+    workload.kind == "Deployment" && says("enabled", json!(true)) && says("ownerLevel", json!(1))
+}
+
+/// csi-provisioner enters its owner beside the one that it finds, which the API refuses each time.
+pub(super) fn capacity(notes: &mut Vec<String>) {
+    notes.push(
+        "--capacity-ownerref-level is 1, and the workload a Deployment: the CSIStorageCapacity objects belong to a ReplicaSet, and \
+         each roll-out brings another. The daemon puts itself in its place; csi-provisioner can't, so that what it tells grows old \
+         after a roll-out of its own and after the way back: use level 2 before the move, or delete the objects after the way back, \
+         and it makes new ones"
+            .to_owned(),
+    );
+}
+
+/// What to do with the files, in order, and how to go back. `renews`: the capacity objects have to be made anew then.
+pub(super) fn next(
+    folder: Option<&str>,
+    workload: &Workload,
+    namespace: Option<&str>,
+    driver: &str,
+    renews: bool,
+) -> Vec<String> {
     let Some(folder) = folder else {
         return vec![
             "apply the documents with `kubectl apply -f -` only where `kubectl apply` has put the workload there, too: else the old"
@@ -77,7 +103,7 @@ pub(super) fn next(folder: Option<&str>, workload: &Workload, namespace: Option<
     let place = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     // A file that names no namespace is put into that of whoever puts it there.
     let own = if workload.namespace.is_none() { &*place } else { "" };
-    vec![
+    let mut steps = vec![
         format!("1. diff {folder}/original.yaml {folder}/workload.yaml"),
         format!("   csi-control-plane check --config {folder}/config.yaml --driver-name {driver}"),
         format!("2. kubectl apply -f {folder}/configmap.yaml -f {folder}/rbac.yaml -f {folder}/bindings.yaml"),
@@ -87,5 +113,55 @@ pub(super) fn next(folder: Option<&str>, workload: &Workload, namespace: Option<
         "and back, whenever you like".to_owned(),
         format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"),
         format!("   kubectl delete -f {folder}/configmap.yaml -f {folder}/bindings.yaml -f {folder}/rbac.yaml"),
-    ]
+    ];
+    if renews {
+        let label = format!("csi.storage.k8s.io/drivername={driver}");
+        steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
+        steps.push(format!("   kubectl delete csistoragecapacities{place} -l {label}"));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Wanted, migrate};
+
+    /// A workload of this kind with a csi-provisioner that has these arguments besides.
+    fn report(kind: &str, arguments: &str) -> super::super::Report {
+        let text = format!(
+            "kind: {kind}\nmetadata: {{name: d, namespace: n}}\nspec:\n  replicas: 1\n  template:\n    spec:\n      containers:\n      \
+             - name: csi-provisioner\n        image: x/csi-provisioner:v6\n        args: [--csi-address=/csi/s{arguments}]\n"
+        );
+        let wanted = Wanted { text, driver: Some("disk.example.com".to_owned()), ..Wanted::default() };
+        let (printed, told) = (migrate(&wanted), migrate(&Wanted { folder: Some("m".to_owned()), ..wanted }));
+        assert!(told.files.is_some(), "{}", told.report.faults_text());
+        assert_eq!(printed.report.notes, told.report.notes, "with files and without");
+        told.report
+    }
+
+    #[test]
+    fn capacity_objects_that_csi_provisioner_would_not_get_back_are_told_of() {
+        let level = |level: &str| format!(", --enable-capacity, --capacity-ownerref-level={level}");
+        let [nobody, pod, one, two] = ["-1", "0", "1", "2"].map(level);
+        for (kind, arguments, expected) in [
+            ("Deployment", ", --enable-capacity", true),
+            ("Deployment", one.as_str(), true),
+            ("Deployment", two.as_str(), false),
+            ("Deployment", pod.as_str(), false),
+            ("Deployment", nobody.as_str(), false),
+            ("Deployment", ", --capacity-ownerref-level=1", false),
+            ("Deployment", "", false),
+            ("StatefulSet", one.as_str(), false),
+            ("DaemonSet", one.as_str(), false),
+        ] {
+            let report = report(kind, arguments);
+            let notes = report.notes.iter().filter(|note| note.contains("--capacity-ownerref-level")).count();
+            assert_eq!(notes, usize::from(expected), "{kind}{arguments}: {:#?}", report.notes);
+            let delete =
+                "   kubectl delete csistoragecapacities -n n -l csi.storage.k8s.io/drivername=disk.example.com";
+            let (last, before) = report.next.split_last().unwrap();
+            assert_eq!(last == delete, expected, "{kind}{arguments}: {:#?}", report.next);
+            assert!(!before.iter().any(|step| step.contains("csistoragecapacities")), "only at the very end");
+        }
+    }
 }

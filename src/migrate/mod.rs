@@ -236,6 +236,10 @@ fn files(
     let text = file::configuration(&chosen, &found.roles, &found.workload.title());
     let loaded = load(&text, &chosen, report)?;
     advice::grace(loaded.config.csi.timeout, &found.workload, &mut report.notes);
+    let renews = advice::is_capacity_of_a_replica_set(&loaded, &found.workload);
+    if renews {
+        advice::capacity(&mut report.notes);
+    }
 
     let is_known = driver.name != UNKNOWN_DRIVER;
     let plan = if is_known { Plan::of(&loaded, &driver.name) } else { Plan::of_some_driver(&loaded) };
@@ -270,7 +274,8 @@ fn files(
         report.notes.push(REWRITTEN.to_owned());
     }
     advice::replicas(&found.workload, &mut report.notes);
-    report.next = advice::next(wanted.folder.as_deref(), &found.workload, namespace.as_deref(), &driver.name);
+    let folder = wanted.folder.as_deref();
+    report.next = advice::next(folder, &found.workload, namespace.as_deref(), &driver.name, renews);
     Some(Files {
         config_map: file::config_map(&config_map, namespace.as_deref(), &text),
         bindings: rights::bindings(&rbac, &found.workload.pod, namespace.as_deref()),

@@ -2,14 +2,14 @@
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::proto::volume_content_source::Type as Source;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::ground::Ground;
-use crate::supplier::figure;
+use crate::supplier::{figure, says};
 use crate::supply::{handle_of, phase};
 use crate::world::wait::asked;
 use crate::world::{World, until_some};
@@ -161,5 +161,42 @@ async fn a_source_of_another_namespace_is_not_followed_while_that_is_off_and_the
     let on = crate::supplier::supplier(json!({ "crossNamespaceSources": true }));
     let _second = world.daemon_on("second", on).await;
     world.supplied_with(&clone).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn what_only_a_populator_knows_in_another_namespace_is_left_to_it_once_that_has_agreed() {
+    let (world, class) = world().await;
+    let first = world.daemon_on("first", crate::supplier::supplier(json!({}))).await;
+    let from = json!({ "apiGroup": "example.com", "kind": "Dump", "name": "monday", "namespace": OTHER });
+    let claim = world.claim("claim", &class, json!({ "spec": { "dataSourceRef": from } })).await;
+    let assert_refused = |events: &[Event]| {
+        assert!(!events.iter().any(|event| says(event, "Provisioning", "")), "left to a populator: {events:#?}");
+    };
+    assert_refused(&world.claim_told(&claim, "ProvisioningFailed", "data sources of other namespaces are off").await);
+    let failures = |metrics: &str| figure(metrics, FAILED, &[&class, "populator"]).unwrap_or_default();
+    world.metrics_until(&first, "a failure", |metrics| failures(metrics) >= 1.0).await;
+    first.stop().await.unwrap();
+
+    let on = crate::supplier::supplier(json!({ "crossNamespaceSources": true }));
+    let second = world.daemon_on("second", on).await;
+    assert_refused(&world.claim_told(&claim, "ProvisioningFailed", DENIED).await);
+    // Grants of what the driver itself would take, and of the same kind of another group.
+    for (short, group, kind) in [("claims", "", "PersistentVolumeClaim"), ("dumps", "example.org", "Dump")] {
+        grant(&world, short, OTHER, "default", json!({ "group": group, "kind": kind })).await;
+    }
+    let before = failures(&world.metrics(&second).await);
+    // The first of these may have begun before the last grant was there.
+    world.metrics_until(&second, "two more attempts", |metrics| failures(metrics) >= before + 2.0).await;
+    assert_refused(&world.claim_told(&claim, "ProvisioningFailed", DENIED).await);
+
+    grant(&world, "grant", OTHER, "default", json!({ "group": "example.com", "kind": "Dump" })).await;
+    world.claim_told(&claim, "Provisioning", "populator").await;
+    let waiting = world.claim_now(&claim).await;
+    assert_eq!((phase(&waiting), world.is_marked(&waiting)), ("Pending", false));
+    let name = world.volume_name(&claim).await;
+    assert_eq!(world.driver().creates_of(&name).len(), 0, "whoever fills it makes it, too");
+    world.delete_claim(&claim).await;
+    world.claim_gone(&claim).await;
     world.assert_nothing_leaked().await;
 }

@@ -401,14 +401,13 @@ async fn only_what_is_for_readers_alone_is_published_to_be_read_and_only_on_requ
 async fn r34_r49_a_raw_claim_has_no_file_system_and_no_class_gets_one_that_it_does_not_name() {
     let world = World::supplied(|_| {}).await;
     world.place("n1", &[]).await;
-    // Row 34 is of a daemon that keeps capacity objects, too: each volume has it ask for the room once more.
-    let capacity = json!({"enabled": true, "immediateBinding": true, "pollInterval": "1h", "ownerLevel": -1});
-    let _daemon = world.supplier(json!({"capacity": capacity})).await;
+    // Row 34 is with capacity on: each volume has the daemon ask for the room once more.
+    let section = json!({"enabled": true, "immediateBinding": true, "pollInterval": "1h", "ownerLevel": -1});
+    let _daemon = world.supplier(json!({"capacity": section})).await;
     let class = world.class("class", json!({})).await;
     let rooms = |driver: &Driver| driver.calls_of(Method::GetCapacity).len();
     world.driver_until("asked for the room", |driver| rooms(driver) > 0).await;
-    for mode in ["Block", "Filesystem"] {
-        let before = rooms(world.driver());
+    for (before, mode) in [(1, "Block"), (2, "Filesystem")] {
         let claim = world.claim(&mode.to_lowercase(), &class, json!({"spec": {"volumeMode": mode}})).await;
         let spec = world.supplied_with(&claim).await.spec.unwrap();
         assert_eq!((spec.volume_mode.as_deref(), spec.csi.unwrap().fs_type), (Some(mode), None));

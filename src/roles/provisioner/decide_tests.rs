@@ -7,6 +7,7 @@ use super::*;
 use crate::cluster::names;
 use crate::roles::provisioner::fixtures::{self, DRIVER};
 use crate::roles::provisioner::progress::Made;
+use crate::roles::provisioner::progress::Progress;
 use crate::roles::provisioner::refusal::Refusal;
 use crate::roles::provisioner::volume::Created;
 
@@ -191,6 +192,9 @@ fn everything_is_found_out_before_anything_is_written() {
     assert_eq!(world.next(), Step::Source(step));
     let world = world.with(|w| w.attributes_class = Some("fast"));
     assert_eq!(world.next(), Step::GetAttributesClass("fast".into()), "before the source is protected");
+    let grants = SourceStep::ListGrants("far".into());
+    let world = world.with(|w| w.source = Origin::Step(grants.clone()));
+    assert_eq!(world.next(), Step::Source(grants), "before the class: once it is granted, a populator may serve it");
     let refusal = Refusal::NoClass;
     let refused = World::fresh().with(|w| w.source = Origin::Refused(refusal.clone()));
     assert_eq!(refused.next(), Step::Refuse(refusal));

@@ -45,11 +45,13 @@ pub mod request;
 mod rules;
 pub mod secrets;
 mod serve;
+mod sight;
 pub mod site;
 pub mod source;
 pub mod state;
 mod taking;
 pub mod topology;
+pub mod view;
 pub mod volume;
 
 use serde_json::Value;

@@ -8,7 +8,7 @@ use crate::cluster::{PersistentVolume, PersistentVolumeClaim, ReferenceGrant, Vo
 use super::decide::{Origin, SourceStep};
 use super::refusal::Refusal;
 use super::source::{
-    ContentSource, Source, SourceError, Wanted, bound_content, check_clone, check_grants, check_snapshot,
+    ContentSource, Source, SourceError, Wanted, bound_content, check_clone, check_grants, check_snapshot, kind_of_group,
 };
 
 /// What one attempt has read of a source. An inner `None`: it was looked for, and is not there.
@@ -51,9 +51,8 @@ fn next(
     }
     match source {
         Source::None => return Ok(Origin::Known),
-        Source::Populator { group, kind, name } => {
-            let group = if group.is_empty() { String::new() } else { format!(".{group}") };
-            return Ok(Origin::Populator(format!("{kind}{group} \"{name}\"")));
+        Source::Populator { group, kind, name, .. } => {
+            return Ok(Origin::Populator(format!("{} \"{name}\"", kind_of_group(kind, group))));
         }
         Source::Snapshot { .. } => {
             let Some(snapshot) = &found.snapshot else { return Ok(Origin::Step(SourceStep::GetSnapshot)) };
@@ -87,6 +86,41 @@ pub fn content(source: &Source, wanted: &Wanted<'_>, found: &Findings) -> Result
             let claim = found.claim.as_ref().and_then(Option::as_ref);
             let volume = found.volume.as_ref().and_then(Option::as_ref);
             check_clone(wanted, (namespace, name), claim, volume).map(Some)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::roles::provisioner::fixtures::{DRIVER, claim};
+
+    #[test]
+    fn what_a_populator_serves_in_another_namespace_is_left_to_it_once_that_has_agreed() {
+        let (claim, claims) = (claim(json!({})), json!({"group": "", "kind": "PersistentVolumeClaim"}));
+        let wanted = Wanted { claim: &claim, driver: DRIVER, prevent_mode_conversion: true };
+        let dump = |namespace: &str| {
+            let (group, kind, name) = ("x.io".to_owned(), "Dump".to_owned(), "monday".to_owned());
+            Ok(Source::Populator { group, kind, namespace: namespace.to_owned(), name })
+        };
+        let granting = |to: serde_json::Value| Findings {
+            grants: Some(vec![
+                serde_json::from_value(json!({"metadata": {"namespace": "far"}, "spec": {
+                    "from": [{"group": "", "kind": "PersistentVolumeClaim", "namespace": "shop"}], "to": [to]}}))
+                .unwrap(),
+            ]),
+            ..Findings::default()
+        };
+        let left = Origin::Populator("Dump.x.io \"monday\"".to_owned());
+        let look = |source, found: &Findings| origin(&source, "shop", &wanted, found);
+        assert_eq!(look(dump("shop"), &Findings::default()), left, "its own namespace needs no grant");
+        assert_eq!(look(dump("far"), &Findings::default()), Origin::Step(SourceStep::ListGrants("far".to_owned())));
+        assert_eq!(look(dump("far"), &granting(json!({"group": "x.io", "kind": "Dump"}))), left);
+        for found in [granting(claims), Findings { grants: Some(Vec::new()), ..Findings::default() }] {
+            let Origin::Refused(Refusal::Source(error)) = look(dump("far"), &found) else { panic!("not refused") };
+            assert!(error.to_string().contains("no ReferenceGrant in namespace far"), "{error}");
         }
     }
 }

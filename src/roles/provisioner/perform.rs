@@ -16,10 +16,11 @@ use super::claim::Claim;
 use super::decide::SourceStep;
 use super::desk::Desk;
 use super::protection::decide::{SourceKey, SourceKind};
-use super::provision::{Attempt, Now, Stop};
+use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
 use super::request::{RequestInput, build};
 use super::secrets::SecretReference;
+use super::sight::Now;
 use super::source::Source;
 
 /// Puts our mark on the claim, and what is about to be asked: all of it, or nothing if the claim got a volume meanwhile.

@@ -17,8 +17,9 @@ use super::decide::{Place, is_unwanted};
 use super::desk::{Awaited, Desk};
 use super::perform::read;
 use super::progress::{Made, Phase};
-use super::provision::{Attempt, Now, Stop};
+use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
+use super::sight::Now;
 
 impl Desk {
     /// The volume objects that name this volume of our driver, as the cache has them. Where each node has a driver of its own,

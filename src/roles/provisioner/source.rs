@@ -7,6 +7,9 @@
 //! | `PersistentVolumeClaim` | any | a clone |
 //! | anything else | any | a populator's work: no volume of ours |
 //!
+//! One of another namespace has to be allowed by the configuration, and by a grant there, whatever it is: a claim that only
+//! a populator can serve is not left to one before.
+//!
 //! Whatever is named and cannot be had keeps the claim waiting, never makes an empty volume. Each error says what it waits
 //! for: a change there wakes the claim, or, where nobody watches, the claim soon looks again.
 //!
@@ -57,6 +60,8 @@ pub enum Source {
         group: String,
         /// Its kind.
         kind: String,
+        /// Its namespace.
+        namespace: String,
         /// Its name.
         name: String,
     },
@@ -76,10 +81,17 @@ impl Source {
     /// Where the source is, if it is in another namespace than the claim: then it needs a grant.
     pub fn foreign_namespace(&self, own: &str) -> Option<&str> {
         match self {
-            Self::Snapshot { namespace, .. } | Self::Claim { namespace, .. } if namespace != own => Some(namespace),
-            _ => None,
+            Self::None => None,
+            Self::Snapshot { namespace, .. } | Self::Claim { namespace, .. } | Self::Populator { namespace, .. } => {
+                (namespace != own).then_some(namespace)
+            }
         }
     }
+}
+
+/// A kind that a populator serves, as people write it: with its group, for it may be any.
+pub fn kind_of_group(kind: &str, group: &str) -> String {
+    if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
 /// The source's volume or snapshot in the driver's words.
@@ -120,14 +132,15 @@ pub fn normalise(spec: &ClaimSpec, namespace: &str, cross_namespace: bool) -> Re
     if kind == SNAPSHOT && group.is_empty() {
         return Err(fail(SourceFault::WrongGroup(name)));
     }
-    if !is_snapshot && kind != CLAIM {
-        return Ok(Source::Populator { group: group.to_owned(), kind: kind.clone(), name });
-    }
     if let Some(elsewhere) = elsewhere.filter(|_| !cross_namespace) {
         return Err(fail(SourceFault::CrossNamespaceOff(elsewhere.to_owned())));
     }
     let namespace = elsewhere.unwrap_or(namespace).to_owned();
-    Ok(if is_snapshot { Source::Snapshot { namespace, name } } else { Source::Claim { namespace, name } })
+    Ok(match kind.as_str() {
+        _ if is_snapshot => Source::Snapshot { namespace, name },
+        CLAIM => Source::Claim { namespace, name },
+        _ => Source::Populator { group: group.to_owned(), kind: kind.clone(), namespace, name },
+    })
 }
 
 /// Whether the namespace of a source lets claims of `from` use it. `grants`: those of the source's namespace; others don't
@@ -136,11 +149,16 @@ pub fn check_grants(grants: &[ReferenceGrant], from: &str, source: &Source) -> R
     let (group, kind, namespace, name) = match source {
         Source::Snapshot { namespace, name } => (SNAPSHOT_GROUP, SNAPSHOT, namespace, name),
         Source::Claim { namespace, name } => ("", CLAIM, namespace, name),
-        Source::None | Source::Populator { .. } => return Ok(()),
+        Source::Populator { group, kind, namespace, name } => (group.as_str(), kind.as_str(), namespace, name),
+        Source::None => return Ok(()),
     };
     if namespace == from || grants.iter().any(|grant| grants_use(grant, from, (group, kind, namespace, name))) {
         return Ok(());
     }
+    let kind = match source {
+        Source::Populator { .. } => kind_of_group(kind, group),
+        _ => kind.to_owned(),
+    };
     let (namespace, name) = (namespace.clone(), name.clone());
     let waits_for = WaitsFor::Grant(namespace.clone());
     Err(SourceError {

@@ -17,8 +17,8 @@ fn clone_source(namespace: &str) -> Source {
     Source::Claim { namespace: namespace.into(), name: "c".into() }
 }
 
-fn populator(group: &str, kind: &str) -> Source {
-    Source::Populator { group: group.into(), kind: kind.into(), name: "x".into() }
+fn populator(group: &str, kind: &str, namespace: &str) -> Source {
+    Source::Populator { group: group.into(), kind: kind.into(), namespace: namespace.into(), name: "x".into() }
 }
 
 #[test]
@@ -44,10 +44,10 @@ fn rows_46_and_47_no_unknown_source_makes_an_empty_volume() {
         normalise(&spec(json!({"apiGroup": group, "kind": kind, "name": "x"}), json!(null)), "shop", false)
     };
     for (group, kind, expected) in [
-        (json!("cache.example.com"), "Dataset", populator("cache.example.com", "Dataset")),
-        (json!(null), "ConfigMap", populator("", "ConfigMap")),
-        (json!("x.io"), "VolumeSnapshot", populator("x.io", "VolumeSnapshot")),
-        (json!("x.io"), "", populator("x.io", "")),
+        (json!("cache.example.com"), "Dataset", populator("cache.example.com", "Dataset", "shop")),
+        (json!(null), "ConfigMap", populator("", "ConfigMap", "shop")),
+        (json!("x.io"), "VolumeSnapshot", populator("x.io", "VolumeSnapshot", "shop")),
+        (json!("x.io"), "", populator("x.io", "", "shop")),
     ] {
         assert_eq!(of(group, kind), Ok(expected));
     }
@@ -67,8 +67,8 @@ fn rows_46_and_47_no_unknown_source_makes_an_empty_volume() {
 
 #[test]
 fn another_namespace_must_be_allowed_by_the_configuration() {
-    let reference = |namespace: Value| {
-        spec(json!(null), json!({"apiGroup": SNAPSHOT_GROUP, "kind": SNAPSHOT, "name": "s", "namespace": namespace}))
+    let reference = |group: &str, kind: &str, name: &str, namespace: &Value| {
+        spec(json!(null), json!({"apiGroup": group, "kind": kind, "name": name, "namespace": namespace}))
     };
     for (namespace, allowed, expected) in [
         (json!(null), false, Some("shop")),
@@ -79,14 +79,30 @@ fn another_namespace_must_be_allowed_by_the_configuration() {
         (json!("shop"), false, None),
         (json!("shop"), true, Some("shop")),
     ] {
-        let result = normalise(&reference(namespace.clone()), "shop", allowed);
-        match expected {
-            Some(expected) => assert_eq!(result, Ok(snapshot_source(expected)), "{namespace}"),
-            None => assert_eq!(result.unwrap_err().state(), State::Finished, "{namespace}"),
+        for (group, kind, name, source) in [
+            (SNAPSHOT_GROUP, SNAPSHOT, "s", expected.map(snapshot_source)),
+            ("", CLAIM, "c", expected.map(clone_source)),
+            // Also what only a populator knows (spec 2.7: the namespace comes before the kind).
+            ("x.io", "Dump", "x", expected.map(|expected| populator("x.io", "Dump", expected))),
+            ("", "ConfigMap", "x", expected.map(|expected| populator("", "ConfigMap", expected))),
+            ("x.io", SNAPSHOT, "x", expected.map(|expected| populator("x.io", SNAPSHOT, expected))),
+        ] {
+            let result = normalise(&reference(group, kind, name, &namespace), "shop", allowed);
+            let what = format!("{kind} of group {group:?} in {namespace}, {allowed}");
+            let Some(source) = source else {
+                let error = result.expect_err(&what);
+                let other = namespace.as_str().unwrap_or_default();
+                assert_eq!(error.fault(), &SourceFault::CrossNamespaceOff(other.into()), "{what}");
+                assert_eq!((error.state(), error.waits_for()), (State::Finished, &WaitsFor::Claim), "{what}");
+                continue;
+            };
+            assert_eq!(result, Ok(source), "{what}");
         }
     }
-    assert_eq!(snapshot_source("far").foreign_namespace("shop"), Some("far"));
-    assert_eq!(clone_source("shop").foreign_namespace("shop"), None);
+    for source in [snapshot_source("far"), clone_source("far"), populator("x.io", "Dump", "far")] {
+        assert_eq!((source.foreign_namespace("shop"), source.foreign_namespace("far")), (Some("far"), None));
+    }
+    assert_eq!(Source::None.foreign_namespace("shop"), None);
 }
 
 fn grant(namespace: &str, from: &[(&str, &str, &str)], to: &[(&str, &str, Option<&str>)]) -> ReferenceGrant {
@@ -124,9 +140,31 @@ fn a_grant_must_name_who_and_what() {
         }
     }
     assert!(check_grants(&[grant("far", &ours, &[("", CLAIM, None)])], "shop", &clone_source("far")).is_ok());
-    for own in [snapshot_source("shop"), clone_source("shop"), Source::None, populator("x", "y")] {
+    for own in [snapshot_source("shop"), clone_source("shop"), Source::None, populator("x", "y", "shop")] {
         assert!(check_grants(&[], "shop", &own).is_ok(), "{own:?}");
     }
+}
+
+#[test]
+fn what_a_populator_serves_needs_a_grant_of_its_own_kind_and_group() {
+    let to = |group, kind, name| vec![grant("far", &[("", CLAIM, "shop")], &[(group, kind, name)])];
+    let (dump, core) = (populator("x.io", "Dump", "far"), populator("", "ConfigMap", "far"));
+    for (source, grants, expected, why) in [
+        (&dump, vec![], false, "none"),
+        (&dump, to("x.io", "Dump", None), true, "any dump"),
+        (&dump, to("x.io", "Dump", Some("x")), true, "this one"),
+        (&dump, to("x.io", "Dump", Some("y")), false, "another"),
+        (&dump, to("", "Dump", None), false, "another group"),
+        (&dump, to("x.io", "Sample", None), false, "another kind"),
+        (&dump, to("", CLAIM, None), false, "claims"),
+        (&core, to("", "ConfigMap", None), true, "of the core group"),
+        (&core, to("x.io", "ConfigMap", None), false, "not of the core group"),
+    ] {
+        assert_eq!(check_grants(&grants, "shop", source).is_ok(), expected, "{why}");
+    }
+    let error = check_grants(&[], "shop", &dump).unwrap_err();
+    assert_eq!((error.state(), error.waits_for()), (State::NoChange, &WaitsFor::Grant("far".into())));
+    assert!(error.to_string().starts_with("access to Dump.x.io far/x is denied: "), "{error}");
 }
 
 fn wanted(claim: &PersistentVolumeClaim) -> Wanted<'_> {

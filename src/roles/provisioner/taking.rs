@@ -7,8 +7,9 @@ use crate::proto::GetCapacityRequest;
 
 use super::competition::{Holder, has_room};
 use super::perform::{free_claim, take_claim};
-use super::provision::{Attempt, Now, Stop};
+use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
+use super::sight::Now;
 use super::topology::Term;
 
 impl Attempt<'_> {

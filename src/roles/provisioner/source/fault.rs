@@ -76,7 +76,7 @@ pub enum SourceFault {
     )]
     NotGranted {
         /// What is referred to.
-        kind: &'static str,
+        kind: String,
         /// Where it is.
         namespace: String,
         /// Its name.

@@ -2,14 +2,17 @@
 //! in the other. (The Go sidecar's two syncs of its topology made two segments of one place.)
 
 use std::sync::Barrier;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{DRIVER, World, class, zoned};
+use super::{CapacitySection, DRIVER, World, class, pod, zoned};
 use crate::cluster::{CsiNode, Node};
 
 /// A race that is lost in one round of a hundred shows.
 const ROUNDS: u32 = 1000;
+/// Longer than the test may take.
+const NEVER: Duration = Duration::from_secs(3600);
 const NODES: [&str; 2] = ["n1", "n2"];
 
 /// The node as both its objects tell of it in a round: another zone each time, and a rack in every other.
@@ -50,7 +53,9 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_a_node_and_its_csi_node_that_change_at_once_make_one_segment_of_the_place_that_both_tell() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    // No poll: it would put right what nobody was told of.
+    let section = CapacitySection { enabled: true, poll_interval: NEVER, ..CapacitySection::default() };
+    let world = World::of(zoned(), section, &[class("fast", &json!({})), pod("me", Some("set"))]).await;
     for name in NODES {
         world.add_node(name, Some("z1"));
     }
