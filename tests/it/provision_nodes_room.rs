@@ -178,7 +178,7 @@ async fn a_nodes_capacity_objects_go_with_its_pod_where_that_owns_them() {
 
 #[tokio::test]
 async fn a_driver_that_comes_back_at_another_place_is_asked_where_that_is() {
-    let (moves, _guard) = crate::logs::count("the driver is back with this node at another place: serving anew");
+    let (returns, _guard) = crate::logs::count("the driver is back with this node at another place: serving anew");
     let world = World::of_nodes().await;
     let local = Local::set(&world, "n1", 10).await;
     let section = json!({ "capacity": { "enabled": true, "ownerLevel": -1, "immediateBinding": true } });
@@ -216,5 +216,5 @@ async fn a_driver_that_comes_back_at_another_place_is_asked_where_that_is() {
     let metrics = world.metrics(&daemon).await;
     let restarts = figure(&metrics, "csi_control_plane_role_restarts_total", &[]);
     assert!(restarts.is_none_or(|count| count < 1.0), "the role was restarted: {restarts:?}");
-    assert_eq!(*moves.borrow(), 1, "the driver came back twice, and at another place once");
+    assert_eq!(*returns.borrow(), 1, "the driver came back twice, and at another place once");
 }

@@ -217,8 +217,8 @@ fn is_true(text: &str) -> bool {
 }
 
 /// What is wrong with an object that a source of this kind and name leads to.
-fn at_object(kind: &'static str, name: &str, object: String, problem: Problem) -> Box<SourceFault> {
-    Box::new(SourceFault::Object { kind, name: name.to_owned(), object, problem })
+fn at_object(kind: &'static str, name: &str, object: String, problem: Problem) -> SourceFault {
+    SourceFault::Object { kind, name: name.to_owned(), object, problem }
 }
 
 /// The snapshot's handle, if it can be restored. Both objects are to be read from the API: a deletion that the cache has not
@@ -230,7 +230,7 @@ pub fn check_snapshot(
     content: Option<&VolumeSnapshotContent>,
 ) -> Result<ContentSource, SourceError> {
     let at_snapshot = |problem| SourceError {
-        fault: at_object(SNAPSHOT, name, format!("{SNAPSHOT} {namespace}/{name}"), problem),
+        fault: Box::new(at_object(SNAPSHOT, name, format!("{SNAPSHOT} {namespace}/{name}"), problem)),
         waits_for: WaitsFor::Snapshot { namespace: namespace.to_owned(), name: name.to_owned() },
     };
     let snapshot = snapshot.ok_or_else(|| at_snapshot(Problem::Missing))?;
@@ -241,7 +241,7 @@ pub fn check_snapshot(
     let bound =
         bound_content(snapshot).ok_or_else(|| at_snapshot(Problem::Lacks("status.boundVolumeSnapshotContentName")))?;
     let at_content = |problem| SourceError {
-        fault: at_object(SNAPSHOT, name, format!("VolumeSnapshotContent {bound}"), problem),
+        fault: Box::new(at_object(SNAPSHOT, name, format!("VolumeSnapshotContent {bound}"), problem)),
         waits_for: WaitsFor::Content(bound.to_owned()),
     };
     let content = content.ok_or_else(|| at_content(Problem::Missing))?;
@@ -284,7 +284,7 @@ pub fn check_clone(
     volume: Option<&PersistentVolume>,
 ) -> Result<ContentSource, SourceError> {
     let at_source = |problem| SourceError {
-        fault: at_object(CLAIM, name, format!("{CLAIM} {namespace}/{name}"), problem),
+        fault: Box::new(at_object(CLAIM, name, format!("{CLAIM} {namespace}/{name}"), problem)),
         waits_for: WaitsFor::Source { namespace: namespace.to_owned(), name: name.to_owned() },
     };
     let source = source.ok_or_else(|| at_source(Problem::Missing))?;
@@ -300,7 +300,7 @@ pub fn check_clone(
     let held = spec.volume_name.as_deref().filter(|held| !held.is_empty());
     let held = held.ok_or_else(|| at_source(Problem::Lacks("spec.volumeName")))?;
     let at_volume = |problem| SourceError {
-        fault: at_object(CLAIM, name, format!("PersistentVolume {held}"), problem),
+        fault: Box::new(at_object(CLAIM, name, format!("PersistentVolume {held}"), problem)),
         waits_for: WaitsFor::Volume(held.to_owned()),
     };
     let volume = volume.ok_or_else(|| at_volume(Problem::Missing))?;

@@ -158,14 +158,17 @@ fn what_another_object_names_is_not_deleted_unless_that_goes_too() {
     }
 }
 
+/// Puts something in a deletion's way.
+type Obstacle = fn(&mut View<'_>);
+
 #[test]
 fn the_secret_is_looked_for_when_nothing_else_is_in_the_way() {
-    let cases: [(&dyn Fn(&mut View<'_>), Step, &str); 5] = [
-        (&|_| {}, Step::ReadSecret, "it is all that is missing"),
-        (&|view| view.is_here = false, Step::Ignore, "another node's to delete, and its secret to read"),
-        (&|view| view.attachments = 1, Step::WaitForDetach(1), "it may take days"),
-        (&|view| view.done.relisted = false, Step::Relist, "it may be attached"),
-        (&|view| view.kept_by = Some("pv-manual"), Step::Shared("pv-manual".into()), "it is kept"),
+    let cases: [(Obstacle, Step, &str); 5] = [
+        (|_| {}, Step::ReadSecret, "it is all that is missing"),
+        (|view| view.is_here = false, Step::Ignore, "another node's to delete, and its secret to read"),
+        (|view| view.attachments = 1, Step::WaitForDetach(1), "it may take days"),
+        (|view| view.done.relisted = false, Step::Relist, "it may be attached"),
+        (|view| view.kept_by = Some("pv-manual"), Step::Shared("pv-manual".into()), "it is kept"),
     ];
     for (change, expected, what) in cases {
         let next = step_of(json!({}), |view| {
