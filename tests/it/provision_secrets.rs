@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::driver::{Action, Fault, Method, Secrets};
+use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Method, Secrets};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams};
@@ -221,6 +221,7 @@ async fn a_volume_that_nobody_waits_for_is_deleted_without_its_secret_if_the_con
     world.drop_secret(&secret).await;
     world.driver().change_profile(|profile| profile.provision_secrets = Secrets::default());
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Unavailable, "not now")).once());
+    world.daemon_has_seen("later").await;
     world.driver().release();
     world.assert_all_gone(&[&claim]).await;
     let deletes = world.driver().calls_of(Method::DeleteVolume);
@@ -272,6 +273,8 @@ async fn what_is_wrong_with_the_secret_of_a_volume_is_no_failure_as_long_as_that
     assert_eq!(world.events_on(&uid).await, Vec::<Event>::new());
     let failed = "controller_persistentvolume_delete_failed_total";
     assert_eq!(figure(&world.metrics(&daemon).await, failed, &[&class]), None);
+    let is_held = |driver: &Driver| !driver.calls_of(Method::ControllerUnpublishVolume).is_empty();
+    world.driver_until("asked to unpublish", is_held).await;
     world.driver().release();
     let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", "deletionSecretNamespaces"));
     world.events_until(&uid, "why it stays", told).await;
