@@ -152,8 +152,9 @@ pub(super) async fn before(bout: &Bout<'_>) -> Before {
     Before { requests, cpu: bout.cpu(), start: Clock::system().now() }
 }
 
-/// What a phase has come to. The rate counts from the first object's beginning to the last one's end, a throttle's from where it is
-/// steady.
+/// What a phase has come to. The rate counts from the first object's beginning to the last one's end. Of a throttle's that was cut it
+/// is the steady part's: one that went to its end must not be cut short, since every object's last request may come after the first
+/// one of all.
 pub(super) async fn tell(
     bout: &Bout<'_>,
     verb: &str,
@@ -176,7 +177,7 @@ pub(super) async fn tell(
     let since = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
     let latencies = sorted(spans.iter().map(|(from, to)| since(*from, *to) * 1000.0));
     let ends = sorted(spans.iter().map(|(_, to)| since(before.start, *to)));
-    let steady = if bout.is_throttled { steady_rate(&ends) } else { None };
+    let steady = if bout.is_throttled && !is_whole { steady_rate(&ends) } else { None };
     let mut put = |name: &str, value: f64| figures.insert(format!("{verb}.{name}"), value);
     put("wanted", wanted as f64);
     put("done", done);
