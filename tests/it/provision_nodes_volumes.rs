@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::provision_nodes::Local;
 use crate::supplier::{figure, says};
+use crate::supply::handle_of;
 use crate::world::World;
 
 #[tokio::test]
@@ -55,4 +56,26 @@ async fn a_volume_that_is_kept_is_let_go_of_even_if_its_node_never_comes_back() 
     world.merge_patch::<PersistentVolume>(&volume, retain).await;
     world.until(&volume, "let go of", |it: &PersistentVolume| !ours(it)).await;
     assert_eq!((home.driver.state().volumes().len(), other.changes().len()), (1, 0), "its volume is untouched");
+}
+
+#[tokio::test]
+async fn a_volume_is_kept_for_whoever_names_it_by_a_key_that_no_driver_has_told() {
+    let world = World::of_nodes().await;
+    let home = Local::set(&world, "home", 10).await;
+    let _daemon = home.daemon(&world, json!({})).await;
+    let class = world.waiting_class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&home.node)).await;
+    let volume = world.on_node(&claim, &home).await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    let places =
+        json!([{ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": [home.node] }] }]);
+    let spec = json!({ "nodeAffinity": { "required": { "nodeSelectorTerms": places } } });
+    let rescue = world.rescue("manual", &handle, spec).await;
+    world.delete_claim(&claim).await;
+    let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", &rescue));
+    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+    assert!(home.driver.state().volumes().contains_key(&handle), "it was deleted under its user");
+    world.drop_volume(&rescue).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
 }

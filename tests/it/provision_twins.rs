@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ impl World {
     }
 
     /// A PersistentVolume that people make for a volume of the driver that is there already. Returns its name.
-    async fn rescue(&self, short: &str, handle: &str, spec: Value) -> String {
+    pub(crate) async fn rescue(&self, short: &str, handle: &str, spec: Value) -> String {
         let name = self.name(short);
         let mut object = objects::volume(&name, self.driver_name(), handle);
         objects::merge(&mut object, json!({ "spec": spec }));
@@ -301,4 +302,31 @@ async fn a_claim_whose_volume_was_handed_to_another_is_let_go_of_by_a_daemon_tha
     world.assert_untouched(&handle);
     assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 1);
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_attached_under_another_objects_name_is_not_deleted() {
+    let world = World::supplied(|_| {}).await;
+    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
+    let daemon = world.supplier(slow).await;
+    let (class, claim, volume) = world.supplied_claim().await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;
+    let other = world.claim("other", &class, json!({ "spec": { "volumeName": twin } })).await;
+    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
+    // Nobody attaches it: no daemon has the role. The object alone says that it is, or may be.
+    let attachment = world.name("attachment");
+    let object = objects::attachment(&attachment, world.driver_name(), &twin, &world.name("node"));
+    world.create::<VolumeAttachment>(object).await;
+    world.delete_claim(&claim).await;
+    world.delete_claim(&other).await;
+    let name = volume.name_any();
+    let waits = |status: &Value| {
+        let text = status.to_string();
+        text.contains("wait to be detached") && text.contains(&twin) && text.contains(&name)
+    };
+    world.shows(&daemon, "both wait", waits).await;
+    world.assert_untouched(&handle);
+    world.all::<VolumeAttachment>().delete(&attachment, &DeleteParams::default()).await.unwrap();
+    world.assert_all_gone(&[&claim, &other]).await;
 }

@@ -211,6 +211,15 @@ pub fn is_within_reach(affinity: &[Reach], own: &Term) -> bool {
     affinity.is_empty() || own.is_empty() || affinity.iter().any(admits)
 }
 
+/// Whether a volume may be one of our driver's: only a place that is another than ours says that it is not. People also write
+/// keys there that no driver has told (`kubernetes.io/hostname`).
+pub fn may_be_within_reach(affinity: &[Reach], own: &Term) -> bool {
+    let admits = |term: &Reach| {
+        term.iter().all(|(key, values)| own.get(key).is_none_or(|own| values.iter().any(|value| value == own)))
+    };
+    affinity.is_empty() || affinity.iter().any(admits)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,6 +357,8 @@ mod tests {
         ] {
             assert_eq!(is_within_reach(&affinity, &own), expected, "{affinity:?}");
             assert!(is_within_reach(&affinity, &Term::default()), "a driver without topology reaches all");
+            // Whatever can be reached may be ours.
+            assert!(!expected || may_be_within_reach(&affinity, &own), "{affinity:?}");
         }
     }
 }

@@ -166,6 +166,7 @@ impl Shift {
         }
         if let Some(freed) = interest::name_freed(change) {
             self.wake_waiting(&Awaited::Name(freed));
+            self.wake_owner(object);
         }
         if let Some(handle) = interest::handle_freed(change) {
             for twin in desk.volumes_of(handle) {
@@ -173,6 +174,17 @@ impl Shift {
                     self.wake_wanted(&twin);
                 }
             }
+        }
+    }
+
+    /// A claim whose volume object goes before it was bound wants another one.
+    fn wake_owner(&self, object: &PersistentVolume) {
+        let Some(owner) = object.spec.claim_ref.as_deref() else { return };
+        let name = ObjectName::namespaced(&owner.namespace, &owner.name);
+        let claim =
+            self.desk.known.claims.get(&name).filter(|claim| claim.metadata.uid.as_deref() == owner.uid.as_deref());
+        if let Some(claim) = claim.filter(|claim| claim.spec.volume_name.is_none()) {
+            self.claims.add(ClaimKey::of(claim.as_ref()), activation(Cause::Changed));
         }
     }
 
@@ -184,8 +196,14 @@ impl Shift {
     }
 
     fn wake_detached(&self, volume: &str) {
-        if let Some(object) = self.desk.known.volumes.get(&ObjectName::cluster(volume)) {
-            self.wake_wanted(&object);
+        let Some(object) = self.desk.known.volumes.get(&ObjectName::cluster(volume)) else { return };
+        self.wake_wanted(&object);
+        // Another object of the same volume may have waited for that, too.
+        let handle = object.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
+        for twin in handle.map(|handle| self.desk.volumes_of(handle)).unwrap_or_default() {
+            if twin.metadata.uid != object.metadata.uid {
+                self.wake_wanted(&twin);
+            }
         }
     }
 

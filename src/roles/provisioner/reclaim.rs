@@ -23,17 +23,17 @@ use super::sight::Now;
 
 impl Desk {
     /// The volume objects that name this volume of our driver, as the cache has them. Where each node has a driver of its own,
-    /// those of other nodes name other volumes.
+    /// those that are certain to be other nodes' name other volumes.
     pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
         let mut found = self.known.volumes.find(BY_HANDLE, handle);
-        found.retain(|volume| self.locality.is_here(volume));
+        found.retain(|volume| self.locality.may_be_here(volume));
         found
     }
 
     /// Whether this volume object, which may not have come through the cache, names this volume of our driver.
     pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
         let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.rules.driver);
-        csi.is_some_and(|csi| csi.volume_handle == handle) && self.locality.is_here(volume)
+        csi.is_some_and(|csi| csi.volume_handle == handle) && self.locality.may_be_here(volume)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::process::Entropy;
 
 use super::capacity::Places;
 use super::claim::Claim;
-use super::competition::{Holder, Manners, Races, Sight, Verdict, is_within_reach};
+use super::competition::{Holder, Manners, Races, Sight, Verdict, is_within_reach, may_be_within_reach};
 use super::config::ProvisionerSection;
 use super::decide::{Site, waits_for_consumer};
 use super::desk::Desk;
@@ -181,6 +181,14 @@ impl Locality {
         match self {
             Self::Cluster => true,
             Self::Node(home) => is_within_reach(&volume.spec.node_affinity, &home.place),
+        }
+    }
+
+    /// Whether a volume may be one that this daemon's driver has: nothing says that it is elsewhere.
+    pub fn may_be_here(&self, volume: &PersistentVolume) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Node(home) => may_be_within_reach(&volume.spec.node_affinity, &home.place),
         }
     }
 

@@ -128,7 +128,7 @@ impl Attempt<'_> {
             let step = next_step(&View {
                 volume: &volume,
                 kept_by: kept_by.as_deref(),
-                attachments: desk.known.attachments.find(BY_VOLUME, self.name.name()).len(),
+                attachments: self.attachments(&volume),
                 is_here: desk.locality.is_here(&volume),
                 done,
                 has_secret: self.secrets.is_some(),
@@ -141,6 +141,16 @@ impl Attempt<'_> {
             }
         }
         Err(DeletionError::Endless(MAX_STEPS).into())
+    }
+
+    /// How many attachments hold the driver's volume, under whatever object's name.
+    fn attachments(&self, volume: &PersistentVolume) -> usize {
+        let desk = self.desk;
+        let of = |name: &str| desk.known.attachments.find(BY_VOLUME, name).len();
+        let handle = volume.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
+        let twins = handle.map(|handle| desk.volumes_of(handle)).unwrap_or_default();
+        let others = twins.iter().filter(|twin| twin.metadata.uid != volume.metadata.uid);
+        of(self.name.name()) + others.map(|twin| of(ObjectName::of(twin.as_ref()).name())).sum::<usize>()
     }
 
     /// Another object of the same volume that is not to be deleted, by name.
