@@ -79,6 +79,7 @@ mod scenarios {
     pub(crate) mod provision_nodes_room;
     pub(crate) mod provision_nodes_told;
     pub(crate) mod provision_nodes_volumes;
+    pub(crate) mod provision_owed;
     pub(crate) mod provision_secrets;
     pub(crate) mod provision_sources;
     pub(crate) mod provision_sources_unseen;

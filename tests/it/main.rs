@@ -10,7 +10,7 @@
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
-//! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
+//! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_owed`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
 //! | [`reload`] | another configuration while the daemon works |
@@ -51,6 +51,7 @@ mod provision_nodes_gone;
 mod provision_nodes_room;
 mod provision_nodes_told;
 mod provision_nodes_volumes;
+mod provision_owed;
 mod provision_rows;
 mod provision_secrets;
 mod provision_seen;

@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::logs;
 use crate::objects::merge;
-use crate::supplier::{create, figure, says, supplier};
+use crate::supplier::{create, figure, says, supplier, unanswered};
 use crate::supply::handle_of;
 use crate::world::World;
 
@@ -208,24 +208,64 @@ async fn a_volume_is_not_deleted_without_its_secret_unless_the_configuration_say
 }
 
 #[tokio::test]
-async fn a_volume_that_nobody_waits_for_is_deleted_without_its_secret_if_the_configuration_says_so() {
+async fn a_volume_that_nobody_waits_for_is_deleted_with_the_secret_that_it_was_made_with_although_that_is_gone() {
     let (world, class) = guarded("IDsecret").await;
     let secret = world.name("secret");
     world.password(&secret).await;
-    let _daemon = world.supplier(json!({"deleteWithoutSecret": true})).await;
+    let _daemon = world.supplier(json!({})).await;
     world.driver().inject(create(Action::Hold));
     let claim = world.claim("claim", &class, json!({})).await;
     world.asked(&claim, 1).await;
-    // As when its namespace goes: this driver does not need the secret to delete.
+    // As when its namespace goes.
     world.delete_claim(&claim).await;
     world.drop_secret(&secret).await;
-    world.driver().change_profile(|profile| profile.provision_secrets = Secrets::default());
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Unavailable, "not now")).once());
     world.daemon_has_seen("later").await;
     world.driver().release();
     world.assert_all_gone(&[&claim]).await;
     let deletes = world.driver().calls_of(Method::DeleteVolume);
-    assert_eq!(deletes.iter().map(|call| call.secrets).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(deletes.iter().map(|call| call.secrets).collect::<Vec<_>>(), [true, true]);
+}
+
+#[tokio::test]
+async fn a_secret_that_goes_while_the_driver_owes_an_answer_is_used_to_the_end() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.password(&secret).await;
+    let _daemon = world.supplier(json!({})).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    let before = world.asked(&claim, 1).await.len();
+    // As when its namespace goes.
+    world.delete_claim(&claim).await;
+    world.drop_secret(&secret).await;
+    world.asked(&claim, before + 2).await;
+    world.driver().clear_faults();
+    world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn what_was_begun_with_a_secret_that_is_gone_is_ended_without_it_if_the_configuration_says_so() {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.password(&secret).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    first.stop().await.unwrap();
+    world.delete_claim(&claim).await;
+    world.drop_secret(&secret).await;
+    world.driver().clear_faults();
+    // A no of the driver is no last word of what it has made with the secret.
+    let _second = world.daemon_on("second", supplier(json!({"deleteWithoutSecret": true}))).await;
+    let asked = world.driver().calls_of(Method::CreateVolume).len();
+    world.asked(&claim, asked + 1).await;
+    world.daemon_has_seen("later").await;
+    assert!(world.is_marked(&world.claim_now(&claim).await));
+    // This driver does not need it.
+    world.driver().change_profile(|profile| profile.provision_secrets = Secrets::default());
+    world.assert_all_gone(&[&claim]).await;
 }
 
 #[tokio::test]

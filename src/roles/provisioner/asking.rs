@@ -16,11 +16,11 @@ use super::desk::{Awaited, Desk};
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
 use super::perform::{read, save_intent};
-use super::progress::{Made, Phase, Success};
+use super::progress::{Kept, Made, Phase, Success};
 use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
 use super::request::{ProvisionRules, RequestInput, build};
-use super::sight::Now;
+use super::sight::{Now, another_handle, made_from};
 use super::state::{self, State};
 use super::topology::{Requirement, TopologyInput, plan_requirement};
 use super::volume::{check_response, persistent_volume};
@@ -77,7 +77,8 @@ impl Attempt<'_> {
         let (requirement, is_as_written) = self.requirement(now, intent)?;
         let request = build(&RequestInput { requirement, ..input })?;
         let is_begun = self.progress.phase == Phase::Outstanding;
-        let is_other = is_begun && !(is_as_written && digest == Some(request.digest()));
+        let asked = request.digest();
+        let is_other = is_begun && !(is_as_written && digest.as_ref() == Some(&asked));
         self.progress.doubtful = is_other || is_begun && doubted;
         if is_other {
             warn!("what is derived from claim and class is not what was written down before the driver was asked");
@@ -90,11 +91,13 @@ impl Attempt<'_> {
             node,
             source: request.content_source.clone(),
             requirement: request.requirement.clone(),
-            digest: request.digest(),
+            // What was asked first: a class that comes back is held against it.
+            digest: digest.filter(|_| is_begun).unwrap_or(asked),
             doubtful: self.progress.doubtful,
             unfit: self.progress.unfit,
         };
         self.progress.written = Some(written.encode().into());
+        self.progress.made_from = Some(made_from(&now.claim, class));
         self.progress.request = Some(request.into());
         self.note();
         Ok(())
@@ -164,6 +167,9 @@ impl Attempt<'_> {
         let client = desk.driver.use_now()?;
         // Before the call: whatever becomes of this run, the driver may have begun.
         (self.progress.phase, self.progress.confirmed) = (Phase::Outstanding, true);
+        if request.secret.is_some() {
+            self.progress.kept = self.secrets.clone().map(|secrets| Kept(secrets.into()));
+        }
         self.note();
         let asked = request.to_proto(self.secrets.clone().unwrap_or_default());
         self.tell_begins();
@@ -232,7 +238,7 @@ impl Attempt<'_> {
     }
 
     /// Puts what was learnt of the volume into what is to stand on the claim.
-    fn rewrite(&mut self) {
+    pub(super) fn rewrite(&mut self) {
         if let Some(Ok(intent)) = self.progress.written.as_deref().map(Intent::parse) {
             let (doubtful, unfit) = (self.progress.doubtful, self.progress.unfit);
             self.progress.written = Some(Intent { doubtful, unfit, ..intent }.encode().into());
@@ -268,12 +274,13 @@ impl Attempt<'_> {
             return self.confirm_mark(now).await;
         }
         match self.whose(&now.claim, self.seen.as_ref()) {
+            Place::Taken(_) if self.is_over(&now.claim, now.present) => self.confirm_mark(now).await,
             Place::Taken(what) => {
                 self.wait_for_name();
                 Err(AttemptError::from(super::refusal::Refusal::NameTaken(what)).into())
             }
             // The next look sees it.
-            Place::Ours | Place::Free => Ok(()),
+            Place::Ours | Place::Anothers | Place::Free => Ok(()),
         }
     }
 
@@ -348,14 +355,14 @@ impl Attempt<'_> {
         refused: crate::cluster::ApiError,
     ) -> Result<(), Stop> {
         let Some(found) = found else { return Err(AttemptError::Save(refused).into()) };
-        let handle = found.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
         let place = self.desk.place(&self.progress.claim, Some(&found));
         let volume_id = made.volume.volume_id.as_str();
-        if place == Place::Ours && handle == Some(volume_id) {
+        let is_of_it = self.desk.names(&found, volume_id);
+        if place == Place::Ours && is_of_it {
             self.saved();
             return Ok(());
         }
-        if self.desk.names(&found, volume_id) {
+        if is_of_it {
             // Two claims whose volumes have one name, and the driver has answered both with the same: it is the other's.
             self.wait_for_name();
             self.leave_to(now, volume_id, found.metadata.name.as_deref().unwrap_or_default());
@@ -365,7 +372,7 @@ impl Attempt<'_> {
         self.note_made(Made { may_be_saved: false, ..made.clone() });
         let other = match place {
             Place::Taken(what) => what,
-            Place::Ours | Place::Free => format!("it has the handle {}", handle.unwrap_or_default()),
+            Place::Ours | Place::Anothers | Place::Free => another_handle(&found),
         };
         self.wait_for_name();
         let handle = made.volume.volume_id.clone();

@@ -11,6 +11,9 @@
 //! only after a volume object exists, or after the driver has said for good that nothing does, or, unasked, by whoever has just
 //! put it there. What is asked while an answer is outstanding is the same, byte by byte, whatever the claim says by then.
 //!
+//! Where each node has a driver of its own, a claim may come to another node while ours still owes an answer. What that answer
+//! brings is deleted, and the claim's mark and place are the other's ([`View::given_away`]).
+//!
 //! One thing ends the second rule: where each node has a driver of its own, a node that is gone has taken its driver along, and
 //! with it all that the driver was asked. Nobody else's driver can answer for it ([`Step::FreeClaim`]).
 //!
@@ -116,19 +119,23 @@ pub fn next_step(view: &View<'_>) -> Step {
             Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
         },
         // Whoever comes after us must not store what is being deleted.
-        Phase::Rejected(_) if owes_word(view) => Step::SaveIntent,
+        Phase::Rejected(_) if owes_word(view) || lacks_mark(view) => Step::SaveIntent,
         Phase::Rejected(volume_id) => secret_then(view, Step::DeleteCreated(volume_id.clone())),
         Phase::Ended { reschedule, marked } => given_back(view, *reschedule, *marked).unwrap_or(Step::Conclude),
         Phase::Outstanding | Phase::Saved if progress.resumed && view.site != Site::Here => begun_elsewhere(view),
+        // The mark that it carries by now is that node's.
+        Phase::Saved if view.site != Site::Here => Step::Settled,
         Phase::Saved => owed(view).unwrap_or(Step::Settled),
         Phase::Idle | Phase::Marked => unasked_step(view),
         Phase::Outstanding if *view.volume == Place::Ours => owed(view).unwrap_or(Step::Settled),
         Phase::Outstanding if !progress.confirmed => Step::ConfirmVolume,
         Phase::Outstanding => match view.volume {
             Place::Taken(what) => Step::Refuse(Refusal::NameTaken(what.clone())),
-            // Whoever comes after us must not take an error for the driver's last word either.
-            Place::Free | Place::Ours => prepare(view)
-                .unwrap_or_else(|| if progress.doubtful && owes_word(view) { Step::SaveIntent } else { Step::Create }),
+            Place::Free | Place::Ours | Place::Anothers => prepare(view).unwrap_or_else(|| {
+                // Whoever comes after us must not take an error for the driver's last word either.
+                let is_unsaid = progress.doubtful && owes_word(view);
+                if is_unsaid || lacks_mark(view) { Step::SaveIntent } else { Step::Create }
+            }),
         },
     }
 }
@@ -176,7 +183,7 @@ fn unasked_step(view: &View<'_>) -> Step {
     }
     let missing = match view.volume {
         Place::Taken(what) => Some(Step::Refuse(Refusal::NameTaken(what.clone()))),
-        Place::Free | Place::Ours => prepare(view),
+        Place::Free | Place::Ours | Place::Anothers => prepare(view),
     };
     if let Site::Free { has_room, .. } = view.site {
         // Every node would be refused alike: the one that takes the claim is, and tells of it.
@@ -221,7 +228,15 @@ fn is_marked(view: &View<'_>) -> bool {
 
 /// Whether something was learnt since that is still to be written on the claim that carries our mark.
 fn owes_word(view: &View<'_>) -> bool {
-    view.rules.durable && view.present && view.claim.guarded && !is_marked(view)
+    view.rules.durable && view.present && view.claim.guarded && !is_marked(view) && !view.given_away
+}
+
+/// Whether the mark is gone that has to be there before the driver is asked: somebody has taken it off. A claim that is being
+/// deleted, or has a volume, takes none any more.
+fn lacks_mark(view: &View<'_>) -> bool {
+    let claim = view.claim;
+    let takes_one = view.present && !claim.deleting && claim.volume_name.is_none() && view.site == Site::Here;
+    view.rules.durable && !claim.guarded && takes_one && !view.given_away
 }
 
 /// What must be known before the driver is asked. `None`: all of it is.
@@ -322,6 +337,10 @@ enum Fate {
 /// is released and then deleted would take three writes and the patience of two controllers.
 fn fate_of(view: &View<'_>, may_be_saved: bool) -> Fate {
     let claim = view.claim;
+    // The claim's name is another volume's, and so is whatever the class says of keeping.
+    if view.given_away && !may_be_saved {
+        return Fate::Delete;
+    }
     let name = view.progress.request.as_ref().map(|request| request.volume_name.as_str());
     let is_unwanted = is_unwanted(claim, view.present, name);
     let is_kept = view.progress.request.as_ref().is_some_and(|request| request.plan.is_retained());

@@ -117,3 +117,41 @@ fn the_mark_on_a_claim_with_a_volume_is_taken_off_by_its_own_node_while_there_is
     let released = released.with(|w| (w.site, w.volume) = (Site::Elsewhere { look_again: Some(later) }, Place::Ours));
     assert_eq!(released.next(), Step::LetGo);
 }
+
+#[test]
+fn what_our_driver_makes_for_a_claim_that_is_another_nodes_by_now_is_deleted_and_nothing_else_of_it_touched() {
+    let elsewhere = Site::Elsewhere { look_again: Some(Duration::from_secs(9)) };
+    let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-2" } } });
+    for site in [elsewhere, Site::Held, Site::Abandoned, Site::Free { wait: Duration::ZERO, has_room: false }] {
+        let given_away = |class: Value, claim: Value, phase: Phase| {
+            let world = World::fresh().planned_for(class).claimed(claim).in_phase(phase);
+            world.with(|w| (w.site, w.given_away) = (site, true))
+        };
+        let at = |phase: Phase| given_away(json!({}), both(marked(), on_node.clone()), phase);
+        assert_eq!(at(Phase::Outstanding).next(), Step::Create, "{site:?}");
+        let doubtful = at(Phase::Outstanding).with(|w| w.progress.doubtful = true);
+        assert_eq!(doubtful.with(|w| w.progress.written = Some("news".into())).next(), Step::Create, "{site:?}");
+        let deletion = Step::DeleteCreated("vol-1".into());
+        assert_eq!(at(created(false)).next(), deletion, "{site:?}");
+        let retained = json!({ "reclaimPolicy": "Retain" });
+        assert_eq!(
+            given_away(retained, on_node.clone(), created(false)).next(),
+            deletion,
+            "{site:?}: nobody's to keep"
+        );
+        assert_eq!(
+            at(created(true)).next(),
+            Step::SaveVolume,
+            "{site:?}: it may be stored, and then it is the claim's"
+        );
+        assert_eq!(at(Phase::Rejected("vol-1".into())).next(), deletion, "{site:?}");
+        assert_eq!(at(Phase::Ended { reschedule: true, marked: true }).next(), Step::Conclude, "{site:?}");
+        let saved = World::fresh().claimed(both(marked(), on_node.clone())).in_phase(Phase::Saved);
+        assert_eq!(saved.with(|w| w.site = site).next(), Step::Settled, "{site:?}: the mark is not ours");
+    }
+    // The object that stands for the claim is of the other node.
+    let at = |phase: Phase| World::fresh().planned().claimed(marked()).in_phase(phase);
+    let anothers = |phase: Phase| at(phase).with(|w| (w.volume, w.given_away) = (Place::Anothers, true));
+    assert_eq!(anothers(Phase::Outstanding).next(), Step::Create);
+    assert_eq!(anothers(created(false)).next(), Step::DeleteCreated("vol-1".into()));
+}

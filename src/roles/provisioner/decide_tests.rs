@@ -23,6 +23,7 @@ struct World {
     source: Origin,
     attributes_class: Option<&'static str>,
     site: Site,
+    given_away: bool,
     progress: Progress,
     attempt: Attempt,
     rules: Rules,
@@ -71,6 +72,7 @@ impl World {
             source: Origin::Known,
             attributes_class: None,
             site: Site::Here,
+            given_away: false,
             attempt: Attempt::default(),
             rules: Rules { driver: DRIVER.into(), mark: MARK.into(), durable: true },
         }
@@ -112,6 +114,7 @@ impl World {
             source: &self.source,
             attributes_class: self.attributes_class,
             site: self.site,
+            given_away: self.given_away,
             progress: &self.progress,
             attempt: self.attempt,
             rules: &self.rules,
@@ -248,6 +251,24 @@ fn an_answer_is_outstanding_until_it_is_final() {
     assert_eq!(gone.next(), Step::Create, "6 and 56: the claim was deleted by force");
     let classless = World::fresh().claimed(marked()).in_phase(Phase::Outstanding).with(|w| w.class = None);
     assert_eq!(classless.next(), Step::Refuse(Refusal::ClassMissing("gold".into())), "kept, and told");
+}
+
+#[test]
+fn a_mark_that_was_taken_off_is_put_back_before_the_driver_is_asked_again() {
+    let stripped = || World::fresh().planned().in_phase(Phase::Outstanding);
+    let rejected = || World::fresh().planned().in_phase(Phase::Rejected("vol-1".into()));
+    assert_eq!(stripped().next(), Step::SaveIntent);
+    assert_eq!(rejected().next(), Step::SaveIntent);
+    let bound = json!({ "spec": { "volumeName": "pv-9" } });
+    for (what, takes_none) in [
+        ("deleted", stripped().claimed(deleting())),
+        ("bound", stripped().claimed(bound)),
+        ("gone", stripped().with(|w| w.present = false)),
+        ("nothing is written", stripped().with(|w| w.rules.durable = false)),
+        ("another node's", stripped().with(|w| (w.site, w.given_away) = (Site::Held, true))),
+    ] {
+        assert_eq!(takes_none.next(), Step::Create, "{what}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::roles::attempt::{Failure as _, read_again};
 use super::claim::Claim;
 use super::decide::SourceStep;
 use super::desk::Desk;
+use super::progress::Kept;
 use super::protection::decide::{SourceKey, SourceKind};
 use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
@@ -111,20 +112,39 @@ pub(super) async fn read<K: Object>(
 }
 
 impl Attempt<'_> {
-    /// Reads the secret for the driver. Never cached, never logged. A volume that is to be deleted may go without it.
-    pub(super) async fn read_secret(&mut self, reference: &SecretReference) -> Result<(), Stop> {
+    /// Reads the secret for the driver. Never logged, and kept only while the driver owes an answer to a request that it was sent
+    /// with: where the secret goes meanwhile, as with its namespace, the same is asked with the same. A volume that is to be
+    /// deleted may go without it.
+    pub(super) async fn read_secret(&mut self, reference: &SecretReference, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;
         let api = desk.api.use_now()?;
         let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret);
-        let may_miss = desk.section.delete_without_secret && self.progress.has_answer();
-        match data.and_then(|data| Ok(data.into_texts()?)).map_err(Stop::from) {
-            Ok(secrets) => self.secrets = Some(secrets),
-            Err(Stop::Failed(error)) if may_miss => {
-                warn!(error = error.message(), "deleting without the secret");
-                self.secrets = Some(HashMap::new());
+        let error = match data.and_then(|data| Ok(data.into_texts()?)) {
+            Ok(secrets) => {
+                self.secrets = Some(secrets);
+                return Ok(());
             }
-            Err(stop) => return Err(stop),
+            Err(error) => error,
+        };
+        if !error.is_secret_withheld() {
+            return Err(error.into());
         }
+        if let Some(Kept(secrets)) = &self.progress.kept {
+            warn!(error = error.message(), "the secret is gone: going on with the one that the driver was asked with");
+            self.secrets = Some(HashMap::clone(secrets));
+            return Ok(());
+        }
+        let is_over = self.is_over(&now.claim, now.present);
+        if !desk.section.delete_without_secret || !(self.progress.has_answer() || is_over) {
+            return Err(error.into());
+        }
+        warn!(error = error.message(), "deleting without the secret");
+        if is_over {
+            // Without it the driver says no to what it may have made with it.
+            self.progress.doubtful = true;
+            self.rewrite();
+        }
+        self.secrets = Some(HashMap::new());
         Ok(())
     }
 

@@ -16,6 +16,8 @@
 //! A phase is left on a final answer only. What happens to the claim meanwhile (its node is taken away, it is bound to
 //! something else, deleted, or gone by force) never clears it: that is how the Go sidecar leaks (spec 2.4).
 
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -38,6 +40,10 @@ pub struct Progress {
     pub request: Option<Arc<Request>>,
     /// What is to stand on the claim while the driver is asked.
     pub written: Option<Arc<str>>,
+    /// What the request was made from, as far as it may change under it.
+    pub made_from: Option<MadeFrom>,
+    /// The secret that the driver was asked with: its namespace may go before the driver has answered.
+    pub kept: Option<Kept>,
     /// The node that the scheduler had chosen when the request was made.
     pub node: Option<String>,
     /// A volume may exist whatever error the driver answers: what we ask now is not what was written down before it was
@@ -59,6 +65,25 @@ pub struct Progress {
     pub success: Option<Success>,
     /// What people were told.
     pub told: Told,
+}
+
+/// What tells whether a request would be another if it were worked out again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadeFrom {
+    /// The uid of the class: another one of its name may have other parameters.
+    pub class: String,
+    /// The class of changeable attributes that the claim names.
+    pub attributes_class: Option<String>,
+}
+
+/// A secret's texts. What is in it is shown nowhere.
+#[derive(Clone)]
+pub struct Kept(pub Arc<HashMap<String, String>>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept(…)")
+    }
 }
 
 /// What is to be told of a claim that gets its volume, in whatever attempt that is stored.
@@ -162,6 +187,8 @@ impl Progress {
             phase: Phase::Idle,
             request: None,
             written: None,
+            made_from: None,
+            kept: None,
             node: None,
             doubtful: false,
             unfit: false,
@@ -187,7 +214,8 @@ impl Progress {
     /// What another node's daemon had begun is over.
     pub fn let_go(&mut self) {
         self.phase = Phase::Idle;
-        (self.request, self.written, self.node) = (None, None, None);
+        (self.request, self.written, self.node, self.made_from) = (None, None, None, None);
+        self.kept = None;
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
         (self.confirmed, self.resumed) = (false, false);
         (self.failure, self.success) = (None, None);
@@ -211,6 +239,17 @@ impl Progress {
         }
     }
 
+    /// What is asked is known to be other than what was asked first, and its class has changed since: what was asked first may
+    /// have come back with it, and is worked out again.
+    pub fn reconsider(&mut self, made_from: &MadeFrom) -> bool {
+        let is_pinned = self.phase == Phase::Outstanding && self.doubtful && self.request.is_some();
+        let is_other = is_pinned && self.made_from.as_ref() != Some(made_from);
+        if is_other {
+            (self.request, self.written, self.made_from) = (None, None, None);
+        }
+        is_other
+    }
+
     /// Whether the driver owes no answer and has given none that is still to be acted on.
     pub fn is_unasked(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::Marked)
@@ -220,7 +259,8 @@ impl Progress {
     pub fn end(&mut self, reschedule: bool) {
         let marked = self.phase != Phase::Idle;
         self.phase = Phase::Ended { reschedule, marked };
-        (self.request, self.written, self.success) = (None, None, None);
+        (self.request, self.written, self.success, self.made_from) = (None, None, None, None);
+        self.kept = None;
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
     }
 }

@@ -251,7 +251,7 @@ impl Attempt<'_> {
                 Ok(())
             }
             Step::Plan => self.plan(now).or_else(|error| self.fail_before_asking(error, now)),
-            Step::ReadSecret(reference) => self.read_secret(&reference).await,
+            Step::ReadSecret(reference) => self.read_secret(&reference, now).await,
             Step::SaveIntent => {
                 let text = self.progress.written.clone().unwrap_or_default();
                 let saved = perform::save_intent(self.desk, &now.claim, &text).await;

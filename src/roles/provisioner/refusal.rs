@@ -183,6 +183,15 @@ impl AttemptError {
         }
     }
 
+    /// Whether the secret is not there, not for us, or none that can be sent: not that it could not be read just now.
+    pub fn is_secret_withheld(&self) -> bool {
+        match self {
+            Self::Secret(error) => is_withheld(error),
+            Self::SecretNotText(_) => true,
+            _ => false,
+        }
+    }
+
     /// A word for metrics and events.
     pub fn label(&self) -> &'static str {
         match self {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{ObjectName, PersistentVolume, StorageClass};
+use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, StorageClass};
 
 use super::claim::Claim;
 use super::decide::{Attempt as Known, Ignored, Origin, Place, Site, View, ignored, is_unwanted};
 use super::desk::was_handed_on;
 use super::intent::Intent;
 use super::origin::origin;
-use super::progress::Phase;
+use super::progress::{MadeFrom, Phase};
 use super::provision::Attempt;
 use super::refusal::Refusal;
 use super::request::{NameRule, RequestError, check_capabilities};
@@ -24,6 +24,7 @@ pub(super) struct Now {
     origin: Origin,
     place: Place,
     site: Site,
+    given_away: bool,
 }
 
 impl Now {
@@ -44,7 +45,16 @@ impl Attempt<'_> {
         }
         let claim = self.progress.claim.clone();
         let class = desk.class_of(&claim);
-        let place = self.place(&claim);
+        if class.as_deref().is_some_and(|class| self.progress.reconsider(&made_from(&claim, class))) {
+            // Of the request that is no more.
+            (self.secrets, self.attributes_class) = (None, None);
+            self.note();
+        }
+        let place = match self.place(&claim) {
+            // Whatever has the name: what is still owed for a claim that wants no volume is brought to its end, and goes.
+            Place::Taken(_) if self.is_over(&claim, present) => Place::Free,
+            place => place,
+        };
         if place == Place::Ours && !matches!(self.progress.phase, Phase::Ended { .. } | Phase::Saved) {
             self.progress.phase = Phase::Saved;
             self.note();
@@ -57,7 +67,20 @@ impl Attempt<'_> {
             origin => origin,
         };
         let site = desk.locality.site(desk, &claim, class.as_deref(), &self.asked);
-        Now { claim, present, class, source, origin, place, site }
+        let is_elsewhere = place == Place::Anothers || present && site != Site::Here;
+        let given_away = self.is_owed_here() && is_elsewhere;
+        Now { claim, present, class, source, origin, place, site, given_away }
+    }
+
+    /// Whether our own driver was asked in this term, and what has come of it is still to be dealt with.
+    fn is_owed_here(&self) -> bool {
+        self.progress.is_begun() && !self.progress.resumed
+    }
+
+    /// Whether a driver owes an answer for a claim that wants no volume any more.
+    pub(super) fn is_over(&self, claim: &Claim, present: bool) -> bool {
+        let name = self.volume_name(claim).ok();
+        self.progress.phase == Phase::Outstanding && is_unwanted(claim, present, name.as_deref())
     }
 
     /// How far the source is known; refused at once where the driver can't do what the claim asks for.
@@ -76,8 +99,7 @@ impl Attempt<'_> {
 
     /// What the volume of a claim that wants none any more was made from, as far as the claim's annotation says so.
     pub(super) fn recorded_source(&self, claim: &Claim, present: bool) -> Option<ContentSource> {
-        let name = self.volume_name(claim).ok();
-        if self.progress.phase != Phase::Outstanding || !is_unwanted(claim, present, name.as_deref()) {
+        if !self.is_over(claim, present) {
             return None;
         }
         Intent::parse(claim.intent.as_deref()?).ok()?.source
@@ -87,7 +109,15 @@ impl Attempt<'_> {
         let desk = self.desk;
         let Ok(name) = self.volume_name(claim) else { return Place::Free };
         let held = desk.known.volumes.get(&ObjectName::cluster(name));
-        self.whose(claim, held.as_deref().or(self.seen.as_ref()))
+        let place = self.whose(claim, held.as_deref().or(self.seen.as_ref()));
+        let is_stored = || desk.known.volumes.find(BY_CLAIM, &claim.key.uid).iter().any(|it| self.is_of(claim, it));
+        // Under the name that another configuration has made, and not bound yet.
+        let is_settled = self.progress.is_unasked() || self.progress.phase == Phase::Saved;
+        if place == Place::Free && is_settled && is_stored() { Place::Ours } else { place }
+    }
+
+    fn is_of(&self, claim: &Claim, volume: &PersistentVolume) -> bool {
+        self.desk.place(claim, Some(volume)) == Place::Ours
     }
 
     /// Whose the volume object is that has the name of the claim's volume.
@@ -95,10 +125,25 @@ impl Attempt<'_> {
         let desk = self.desk;
         // What somebody else has begun is answered by one that was handed on, too.
         let is_begun = self.progress.phase == Phase::Outstanding;
-        if is_begun && found.is_some_and(|volume| was_handed_on(volume, claim, &desk.rules.driver)) {
-            return Place::Ours;
+        let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &desk.rules.driver);
+        let place = if is_begun && found.is_some_and(is_handed_on) { Place::Ours } else { desk.place(claim, found) };
+        match found {
+            Some(found) if place == Place::Ours && self.is_owed_here() => self.answer(found),
+            _ => place,
         }
-        desk.place(claim, found)
+    }
+
+    /// Whether the claim's own volume object can be what comes of our driver's answer.
+    fn answer(&self, found: &PersistentVolume) -> Place {
+        if !self.desk.locality.may_be_here(found) {
+            return Place::Anothers;
+        }
+        match &self.progress.phase {
+            Phase::Created(made) if !self.desk.names(found, &made.volume.volume_id) => {
+                Place::Taken(another_handle(found))
+            }
+            _ => Place::Ours,
+        }
     }
 
     /// The name of the claim's volume: as it was asked for, or is to be.
@@ -135,6 +180,7 @@ impl Attempt<'_> {
             source: &now.origin,
             attributes_class: wants.filter(|_| self.attributes_class.is_none()),
             site: now.site,
+            given_away: now.given_away,
             progress: &self.progress,
             attempt: Known { has_secret: self.secrets.is_some() },
             rules: &self.desk.rules,
@@ -156,5 +202,20 @@ impl Attempt<'_> {
             Some(_) => true,
         };
         !is_at_rest || self.progress.is_begun()
+    }
+}
+
+/// What a volume object is that has the claim's name and claim, and is not of the volume that the driver has made.
+pub(super) fn another_handle(found: &PersistentVolume) -> String {
+    let handle = found.spec.csi.as_ref().map_or("none", |csi| csi.volume_handle.as_str());
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    format!("persistentvolume \"{name}\" has the handle {handle}")
+}
+
+/// What a request for the claim is made from, as far as that may change while the driver owes an answer.
+pub(super) fn made_from(claim: &Claim, class: &StorageClass) -> MadeFrom {
+    MadeFrom {
+        class: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
+        attributes_class: claim.object.spec.volume_attributes_class_name.as_deref().map(str::to_owned),
     }
 }

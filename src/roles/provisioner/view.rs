@@ -34,6 +34,9 @@ pub struct View<'a> {
     pub attributes_class: Option<&'a str>,
     /// Whose claim it is where each node has a daemon of its own.
     pub site: Site,
+    /// Another node's daemon makes the claim's volume, or has made it, while our driver still owes an answer: of what that is,
+    /// nothing is kept.
+    pub given_away: bool,
     /// What the term knows of it.
     pub progress: &'a Progress,
     /// What this attempt has done so far.
@@ -49,6 +52,8 @@ pub enum Place {
     Free,
     /// The claim's own volume.
     Ours,
+    /// The claim's own volume, which another node's driver has made.
+    Anothers,
     /// Something else, in words.
     Taken(String),
 }

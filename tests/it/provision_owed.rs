@@ -1,0 +1,142 @@
+//! An answer that the driver still owes while what was asked for changes under it: its class goes and comes back, its mark is
+//! taken off, its volume's name is given to another's, the name is made in another way.
+
+use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::driver::Method;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::objects::{self, merge};
+use crate::supplier::supplier;
+use crate::supply::{handle_of, phase};
+use crate::world::World;
+
+impl World {
+    /// The class goes, and another one of its name comes.
+    async fn replace_class(&self, class: &str, kind: &str) {
+        self.all::<StorageClass>().delete(class, &DeleteParams::default()).await.unwrap();
+        self.gone::<StorageClass>(class).await;
+        assert_eq!(self.class("class", of_kind(kind)).await, class);
+    }
+}
+
+fn of_kind(kind: &str) -> Value {
+    json!({ "parameters": { "kind": kind } })
+}
+
+#[tokio::test]
+async fn a_class_that_comes_back_as_it_was_ends_what_was_begun_with_it() {
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (class, claim) = world.unanswered_claim(of_kind("fast")).await;
+    first.stop().await.unwrap();
+    world.replace_class(&class, "slow").await;
+    world.driver().clear_faults();
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    world.claim_told(&claim, "ProvisioningFailed", "AlreadyExists").await;
+    world.replace_class(&class, "fast").await;
+    let volume = world.supplied_with(&claim).await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    assert_eq!(world.driver().state().volumes().keys().collect::<Vec<_>>(), [&handle]);
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_third_daemon_still_knows_what_was_asked_first() {
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (class, claim) = world.unanswered_claim(of_kind("fast")).await;
+    let written = world.claim_now(&claim).await.annotations()[names::ANNOTATION_PROVISIONING].clone();
+    let digest = |text: &str| serde_json::from_str::<Value>(text).unwrap()["digest"].clone();
+    first.stop().await.unwrap();
+    world.replace_class(&class, "slow").await;
+    world.driver().clear_faults();
+    let second = world.daemon_on("second", supplier(json!({}))).await;
+    let told = world
+        .claim_until(&claim, "doubted", |it| it.annotations()[names::ANNOTATION_PROVISIONING].contains("doubtful"))
+        .await;
+    assert_eq!(digest(&told.annotations()[names::ANNOTATION_PROVISIONING]), digest(&written));
+    second.stop().await.unwrap();
+    world.replace_class(&class, "fast").await;
+    let _third = world.daemon_on("third", supplier(json!({}))).await;
+    world.supplied_with(&claim).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_mark_that_somebody_takes_off_is_put_back_before_the_driver_is_asked_again() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let (_, claim) = world.unanswered_claim(json!({})).await;
+    let mark = names::provisioning_finalizer(world.driver_name());
+    let unwritten = json!({ "finalizers": null, "annotations": { (names::ANNOTATION_PROVISIONING): null } });
+    for strip in [json!({ "finalizers": null }), unwritten] {
+        world.patch_claim(&claim, json!({ "metadata": strip })).await;
+        let is_back = |it: &PersistentVolumeClaim| {
+            it.finalizers().contains(&mark) && it.annotations().contains_key(names::ANNOTATION_PROVISIONING)
+        };
+        world.claim_until(&claim, "marked again", is_back).await;
+    }
+    // So that whoever comes next finds it.
+    daemon.kill();
+    world.delete_claim(&claim).await;
+    world.driver().clear_faults();
+    let _next = world.supplier(json!({})).await;
+    world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_volume_has_gone_to_another_under_its_own_name_ends_when_it_is_deleted() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
+    let name = world.volume_name(&claim).await;
+    let handle = world.driver().state().volumes().keys().next().unwrap().clone();
+    // Somebody finds it in the storage, and gives it to another claim under the name that it would have had.
+    let other = world.claim("other", &class, json!({ "spec": { "volumeName": name } })).await;
+    let mut object = objects::volume(&name, world.driver_name(), &handle);
+    let owner = json!({ "namespace": "default", "name": other, "uid": world.claim_uid(&other).await });
+    let spec = json!({ "persistentVolumeReclaimPolicy": "Delete", "storageClassName": class, "claimRef": owner });
+    merge(&mut object, json!({ "spec": spec }));
+    world.create::<PersistentVolume>(object).await;
+    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
+    world.claim_told(&claim, "ProvisioningFailed", &name).await;
+    world.delete_claim(&claim).await;
+    world.daemon_has_seen("later").await;
+    world.driver().clear_faults();
+    world.claim_gone(&claim).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
+    assert!(world.driver().state().volumes().contains_key(&handle), "it is in use");
+    world.assert_nothing_leaked().await;
+    world.delete_claim(&other).await;
+    world.assert_all_gone(&[&other]).await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_stored_under_a_name_of_another_configuration_is_not_made_a_second_time() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let (uid, name) = (world.claim_uid(&claim).await, world.volume_name(&claim).await);
+    world.driver().seed(["already"]);
+    // Of another class than the claim's, so that nobody binds it.
+    let mut object = objects::volume(&name, world.driver_name(), "already");
+    let owner = json!({ "namespace": "default", "name": claim, "uid": uid });
+    let spec = json!({ "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "another", "claimRef": owner });
+    let made_by = json!({ (names::ANNOTATION_PROVISIONED_BY): world.driver_name() });
+    merge(&mut object, json!({ "metadata": { "annotations": made_by }, "spec": spec }));
+    world.create::<PersistentVolume>(object).await;
+    let _daemon = world.supplier(json!({ "volumeNamePrefix": "vol" })).await;
+    // The next claim is made by the daemon, so it has seen this one.
+    let next = world.claim("next", &class, json!({})).await;
+    let made = world.supplied_with(&next).await;
+    assert!(made.name_any().starts_with("vol-"), "{}", made.name_any());
+    assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 1, "for the next one");
+    assert!(!world.is_marked(&world.claim_now(&claim).await));
+    // Once it is gone, the claim gets one of its own.
+    world.drop_volume(&name).await;
+    assert_eq!(world.supplied_with(&claim).await.name_any(), format!("vol-{uid}"));
+}
