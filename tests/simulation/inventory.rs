@@ -32,7 +32,7 @@ fn volumes(model: &Model, faults: &mut Vec<String>) {
     for (handle, volume) in &supply.alive {
         // The driver was made to say that it does not exist, or people have thrown its object away.
         let denied = supply.asked.get(&volume.name).is_some_and(|asked| asked.denied);
-        let excused = supply.kept.contains(handle) || (denied && !model.is_wanted(&volume.name));
+        let excused = supply.kept.contains(handle) || (denied && !model.is_due(&volume.name));
         if model.object_of(handle).is_none() && !excused {
             faults.push(format!("{handle} ({}) exists, and nothing tells of it", volume.name));
         }

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::invariants::Invariant;
 use crate::model::{CALM, Model};
-use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, uid_of};
+use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, SELECTED, uid_of};
 use crate::world::{finalizers, is_deleting, text};
 
 /// Attachments this old are known to every daemon in calm times.
@@ -122,6 +122,17 @@ impl Model {
             let bound = text(claim, "/spec/volumeName");
             !is_deleting(claim) && (bound.is_empty() || bound == volume)
         })
+    }
+
+    /// Whether the volume of this name is asked for again, whatever the driver has said of it: its claim wants it, and waits for no
+    /// consumer.
+    pub(crate) fn is_due(&self, volume: &str) -> bool {
+        let waits = |claim: &Value| {
+            let class = self.supply.classes.get(text(claim, "/spec/storageClassName"));
+            class.is_some_and(|class| text(class, "/volumeBindingMode") == "WaitForFirstConsumer")
+                && annotation(claim, SELECTED).is_none()
+        };
+        self.is_wanted(volume) && !self.supply.claims.get(uid_of(volume)).is_some_and(waits)
     }
 }
 
