@@ -122,10 +122,11 @@ async fn a_volume_that_is_stored_under_a_name_of_another_configuration_is_not_ma
     let claim = world.claim("claim", &class, json!({})).await;
     let (uid, name) = (world.claim_uid(&claim).await, world.volume_name(&claim).await);
     world.driver().seed(["already"]);
-    // Of another class than the claim's, so that nobody binds it.
+    // Smaller than the claim wants, so that nobody binds it.
     let mut object = objects::volume(&name, world.driver_name(), "already");
     let owner = json!({ "namespace": "default", "name": claim, "uid": uid });
-    let spec = json!({ "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "another", "claimRef": owner });
+    let mut spec = json!({ "persistentVolumeReclaimPolicy": "Retain", "storageClassName": class, "claimRef": owner });
+    spec["capacity"] = json!({ "storage": "512Mi" });
     let made_by = json!({ (names::ANNOTATION_PROVISIONED_BY): world.driver_name() });
     merge(&mut object, json!({ "metadata": { "annotations": made_by }, "spec": spec }));
     world.create::<PersistentVolume>(object).await;

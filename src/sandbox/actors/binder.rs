@@ -1,8 +1,10 @@
 //! The PV controller: who provisions a claim, which claim and volume belong together, and their phases.
 //!
-//! For claims that are provisioned, and for claims and volumes that name each other. Nobody is matched by size here.
+//! For claims that are provisioned, and for claims and volumes that name each other. Nobody else is matched.
 
 use serde_json::{Value, json};
+
+use crate::cluster::quantity;
 
 use super::{CLAIMS, CLASSES, Cluster, VOLUMES, annotation, class_of, text, uid};
 
@@ -88,9 +90,14 @@ fn refers_to(volume: &Value, claim: &Value) -> bool {
         && (wanted.is_empty() || wanted == uid(claim))
 }
 
-/// The volume that waits for a claim.
+/// The volume that waits for a claim: one that names it and is large enough, whatever class either is of.
 fn waiting_volume(cluster: &Cluster, claim: &Value) -> Option<std::sync::Arc<Value>> {
-    let fits = |volume: &Value| refers_to(volume, claim) && text(volume, "/spec/storageClassName") == class_of(claim);
+    let size = |object: &Value, at: &str| quantity::bytes(text(object, at)).unwrap_or_default();
+    let wanted = size(claim, "/spec/resources/requests/storage");
+    let fits = |volume: &Value| {
+        let is_going = !text(volume, "/metadata/deletionTimestamp").is_empty();
+        refers_to(volume, claim) && !is_going && size(volume, "/spec/capacity/storage") >= wanted
+    };
     cluster.all(VOLUMES).into_iter().find(|volume| fits(volume))
 }
 
