@@ -1,5 +1,10 @@
-//! Snapshots that the daemon has not seen, or that only seem to be used: they are let go of like any other.
+//! Snapshots that the daemon has not seen, or that only seem to be used: they are let go of like any other. And one whose content
+//! is away for a while.
 
+use csi_control_plane::sandbox::driver::Method;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use super::provision_sources::{SNAPSHOT, is_snapshot_held, with_source, with_supplied_source};
@@ -59,5 +64,41 @@ async fn a_claim_that_names_another_groups_snapshot_holds_none_of_ours() {
     world.driver().clear_faults();
     world.supplied_with(&restored).await;
     world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn what_was_restored_for_nobody_is_kept_as_its_class_says_once_its_snapshot_can_be_read_again() {
+    let (world, _, source) = with_source().await;
+    let kept = json!({"reclaimPolicy": "Retain"});
+    let class = world.class("kept", kept.clone()).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    world.supplied_with(&source).await;
+    let snapshot = world.snapshot("snapshot", &source).await;
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
+    world.asked(&restored, 1).await;
+    first.stop().await.unwrap();
+    world.driver().clear_faults();
+    let name = world.volume_name(&restored).await;
+    world.delete_claim(&restored).await;
+    // Its content is away, and nothing can be asked with the class as it is.
+    let contents = world.installed_kind("VolumeSnapshotContent");
+    let content = contents.get(&snapshot).await.unwrap().data;
+    contents.delete(&snapshot, &DeleteParams::default()).await.unwrap();
+    let classes = world.all::<StorageClass>();
+    classes.delete(&class, &DeleteParams::default()).await.unwrap();
+    world.class("kept", json!({"reclaimPolicy": "Retain", "parameters": {"csi.storage.k8s.io/odd": "x"}})).await;
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    world.claim_told(&restored, "ProvisioningFailed", "csi.storage.k8s.io/odd").await;
+    let back = json!({"metadata": {"name": snapshot}, "spec": content["spec"]});
+    world.installed("VolumeSnapshotContent", back).await;
+    world.installed_status("VolumeSnapshotContent", &snapshot, content["status"].clone()).await;
+    classes.delete(&class, &DeleteParams::default()).await.unwrap();
+    world.class("kept", kept).await;
+    world.claim_gone(&restored).await;
+    let volume = world.all::<PersistentVolume>().get_opt(&name).await.unwrap();
+    assert!(volume.is_some(), "kept, and told of");
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
     world.assert_nothing_leaked().await;
 }

@@ -53,13 +53,11 @@ impl Attempt<'_> {
         let Some(class) = &now.class else { return Ok(()) };
         let claim = &now.claim.object;
         let found = now.source.clone().and_then(|source| content(&source, &self.wanted(&now.claim), &self.found));
-        let source = match self.recorded_source(&now.claim, now.present) {
-            Some(recorded) if found.as_ref().ok().and_then(Option::as_ref) != Some(&recorded) => {
-                self.progress.untrusted = true;
-                Some(recorded)
-            }
-            _ => found?,
-        };
+        let recorded = self.recorded_source(&now.claim, now.present);
+        // Each time anew: a plan that fails is made again, and what could not be read then may be there by now.
+        self.progress.untrusted =
+            recorded.is_some() && recorded.as_ref() != found.as_ref().ok().and_then(Option::as_ref);
+        let source = if self.progress.untrusted { recorded } else { found? };
         let intent = self.written_intent(now);
         let (node, digest) = match &intent {
             Some(intent) => (intent.node.clone(), Some(intent.digest.clone())),
