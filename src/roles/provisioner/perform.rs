@@ -126,7 +126,7 @@ impl Attempt<'_> {
             }
             Err(error) => error,
         };
-        if !error.is_secret_withheld() {
+        if !error.is_of_missing_secret() {
             return Err(error.into());
         }
         if let Some(Kept(secrets)) = &self.progress.kept {

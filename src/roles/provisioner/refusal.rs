@@ -177,14 +177,13 @@ impl AttemptError {
         match self {
             Self::Refused(Refusal::Source(error)) => !error.waits_for().wakes(),
             Self::Refused(Refusal::Request(error)) => error.is_of_attributes_class(),
-            Self::Secret(error) | Self::AttributesClass(error) | Self::Source(error) => is_withheld(error),
-            Self::SecretNotText(_) => true,
-            _ => false,
+            Self::AttributesClass(error) | Self::Source(error) => is_withheld(error),
+            _ => self.is_of_missing_secret(),
         }
     }
 
-    /// Whether the secret is not there, not for us, or none that can be sent: not that it could not be read just now.
-    pub fn is_secret_withheld(&self) -> bool {
+    /// Whether there is no secret until people change that: it is not there, not for us to read, or no text.
+    pub(super) fn is_of_missing_secret(&self) -> bool {
         match self {
             Self::Secret(error) => is_withheld(error),
             Self::SecretNotText(_) => true,

@@ -1,13 +1,15 @@
 //! Claims and volumes, as far as only a sandbox shows it: what is written, to the request.
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::driver::{Action, Method};
+use csi_control_plane::sandbox::api::faults;
+use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::{api, written};
+use super::{api, by_daemon, written};
 use crate::supplier::create;
 use crate::world::World;
 
@@ -93,4 +95,28 @@ async fn without_durable_intent_a_claim_costs_one_write_and_a_deletion_mid_way_s
     world.driver_until("asked to the end", |driver| driver.volume_named(&name).is_none()).await;
     world.delete_claim(&claim).await;
     world.assert_all_gone(&[&claim, &other]).await;
+}
+
+#[tokio::test]
+async fn a_secret_that_the_api_does_not_hand_out_just_now_is_waited_for_where_a_missing_one_is_not() {
+    let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "${pvc.name}",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}" } });
+    let (world, class) = shop(secret).await;
+    world.secret(&world.name("data"), &[("password", b"swordfish")]).await;
+    let _daemon = world.supplier(json!({ "deleteWithoutSecret": true })).await;
+    world.driver().inject(create(Action::Hold));
+    let claim = world.claim("data", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    world.delete_claim(&claim).await;
+    // The next attempt has to read the secret again.
+    world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Unavailable, "not now")).once());
+    world.daemon_has_seen("later").await;
+    let busy = faults::Action::Refuse(Rejection::too_many_requests(1));
+    let reads = by_daemon(&world).verb("get").resource("secrets");
+    let fault = api(&world).faults().add(faults::Fault::on(reads, busy).nth(1));
+    world.driver().release();
+    world.assert_all_gone(&[&claim]).await;
+    assert_eq!(api(&world).faults().hits(fault), 1);
+    let deletes = world.driver().calls_of(Method::DeleteVolume);
+    assert_eq!(deletes.iter().map(|call| call.secrets).collect::<Vec<_>>(), [true, true]);
 }
