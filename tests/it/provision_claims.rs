@@ -216,7 +216,7 @@ async fn r11_a_class_of_attributes_goes_into_the_request_and_one_of_another_driv
     assert_eq!(world.driver().creates_of(&world.volume_name(&other).await).len(), 0);
     // One that does not exist yet is waited for.
     let early = world.claim("early", &class, spec("late")).await;
-    world.claim_told(&early, "ProvisioningFailed", &world.name("late")).await;
+    world.claim_told(&early, "ProvisioningFailed", &format!("\"{}\" not found: create it", world.name("late"))).await;
     world.create::<VolumeAttributesClass>(attributes("late", world.driver_name())).await;
     world.supplied_with(&early).await;
     world.delete_claim(&other).await;

@@ -15,7 +15,7 @@ use tonic::Code;
 
 use crate::cable::Line;
 use crate::objects;
-use crate::supplier::{create, figure, rights, supplier, unanswered};
+use crate::supplier::{create, figure, rights, says, supplier, unanswered};
 use crate::supply::{phase, pool, zoned};
 use crate::world::World;
 
@@ -144,6 +144,9 @@ async fn a_final_error_makes_no_volume_disappear_that_was_found_unfit() {
     let name = world.volume_name(&claim).await;
     let refuses = |driver: &Driver| !driver.calls_of(Method::DeleteVolume).is_empty();
     world.driver_until("asked to delete what is too small", refuses).await;
+    let why = "which cannot be used (the driver created volume";
+    let told = world.claim_told(&claim, "ProvisioningFailed", why).await;
+    assert!(told.iter().any(|it| says(it, "ProvisioningFailed", "could not be deleted: ")), "{told:#?}");
     first.stop().await.unwrap();
     world.delete_claim(&claim).await;
     world.driver().clear_faults();

@@ -41,7 +41,7 @@ async fn a_claim_whose_class_is_missing_is_told_by_the_daemon_of_its_node_alone(
     for local in &locals {
         let claim = world.claim(&format!("of-{}", claims.len()), &missing, ours.clone()).await;
         world.select(&claim, Some(&local.node)).await;
-        let told = "failed to provision volume: storageclass";
+        let told = "failed to provision volume: StorageClass";
         world.claim_told(&claim, "ProvisioningFailed", told).await;
         claims.push(claim);
     }

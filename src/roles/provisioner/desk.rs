@@ -309,7 +309,7 @@ pub fn place_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> Plac
                 }
                 (None, _) => "no claim".to_owned(),
             };
-            Place::Taken(format!("persistentvolume \"{name}\" is of {driver} and belongs to {owner}"))
+            Place::Taken(format!("PersistentVolume \"{name}\" is of {driver} and belongs to {owner}"))
         }
     }
 }

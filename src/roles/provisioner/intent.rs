@@ -80,7 +80,7 @@ pub enum IntentError {
         expected: String,
     },
     /// A place that the class does not allow.
-    #[error("the annotation names the topology {place}, which storage class \"{class}\" does not allow")]
+    #[error("the annotation names the topology {place}, which StorageClass \"{class}\" does not allow")]
     NotAllowed {
         /// The place.
         place: String,
@@ -88,7 +88,7 @@ pub enum IntentError {
         class: String,
     },
     /// No place, where the class allows only some.
-    #[error("the annotation names no topology, and storage class \"{0}\" allows only some")]
+    #[error("the annotation names no topology, and StorageClass \"{0}\" allows only some")]
     Anywhere(String),
 }
 

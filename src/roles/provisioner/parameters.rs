@@ -35,11 +35,11 @@ pub const VOLUME_NAME: &str = "csi.storage.k8s.io/pv/name";
 pub enum ParameterError {
     /// A key under the prefix that nobody knows.
     #[error(
-        "storage class parameter \"{0}\" is unknown, and csi.storage.k8s.io/ is reserved: correct the key, or remove it from the class"
+        "StorageClass parameter \"{0}\" is unknown, and csi.storage.k8s.io/ is reserved: correct the key, or remove it from the class"
     )]
     UnknownKey(String),
     /// The file system twice.
-    #[error("storage class parameters \"{first}\" and \"{second}\" both name a file system: keep {FS_TYPE} alone")]
+    #[error("StorageClass parameters \"{first}\" and \"{second}\" both name a file system: keep {FS_TYPE} alone")]
     TwoFileSystems {
         /// A key.
         first: String,
@@ -48,7 +48,7 @@ pub enum ParameterError {
     },
     /// A secret's name or namespace twice.
     #[error(
-        "storage class parameters \"{deprecated}\" and \"{key}\" both name the {secret} secret: keep \"{key}\" alone"
+        "StorageClass parameters \"{deprecated}\" and \"{key}\" both name the {secret} secret: keep \"{key}\" alone"
     )]
     TwoKeys {
         /// Whose secret.
@@ -59,7 +59,7 @@ pub enum ParameterError {
         key: &'static str,
     },
     /// Half of a pair.
-    #[error("the {secret} secret needs both a name and a namespace: storage class parameter \"{missing}\" is missing")]
+    #[error("the {secret} secret needs both a name and a namespace: StorageClass parameter \"{missing}\" is missing")]
     Half {
         /// Whose secret.
         secret: &'static str,
@@ -67,7 +67,7 @@ pub enum ParameterError {
         missing: &'static str,
     },
     /// A key without a value.
-    #[error("storage class parameter \"{0}\" is empty: set it, or remove the keys of this secret")]
+    #[error("StorageClass parameter \"{0}\" is empty: set it, or remove the keys of this secret")]
     Empty(&'static str),
 }
 

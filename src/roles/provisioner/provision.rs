@@ -23,6 +23,7 @@ use super::origin::Findings;
 use super::perform;
 use super::progress::{Phase, Progress, Told};
 use super::refusal::{AttemptError, Refusal};
+use super::request::RequestError;
 use super::sight::Now;
 use super::site::Asked;
 use super::state::State;
@@ -245,9 +246,11 @@ impl Attempt<'_> {
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now).await,
             Step::GetAttributesClass(name) => {
-                let api = self.desk.api.use_now()?;
-                let class = api.get(&ObjectName::cluster(name)).await.map_err(AttemptError::AttributesClass)?;
-                self.attributes_class = Some(class);
+                let at = ObjectName::cluster(&name);
+                self.attributes_class = perform::read(self.desk, &at, AttemptError::AttributesClass).await?;
+                if self.attributes_class.is_none() {
+                    return Err(AttemptError::from(RequestError::AttributesClassMissing(name)).into());
+                }
                 Ok(())
             }
             Step::Plan => self.plan(now).or_else(|error| self.fail_before_asking(error, now)),

@@ -63,8 +63,11 @@ impl Attempt<'_> {
         let secrets = self.secrets.clone().unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
         let answer = desk.term.during(client.delete_volume(asked)).await?;
+        let name = self.volume_name(&now.claim).ok();
+        let is_wanted = !is_unwanted(&now.claim, now.present, name.as_deref());
+        let unfit = self.progress.failure.as_ref().filter(|_| is_wanted).cloned().map(Box::new);
         let handle = volume_id.to_owned();
-        answer.map_err(|source| AttemptError::Reclaim { handle, source })?;
+        answer.map_err(|source| AttemptError::Reclaim { handle, unfit, source })?;
         self.tell_reclaimed(volume_id);
         // What comes next is another volume, which is not made without its secret.
         self.secrets = None;

@@ -28,10 +28,10 @@ pub(super) fn is_withheld(error: &ApiError) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The claim has no class.
-    #[error("the claim names no storage class")]
+    #[error("the claim names no StorageClass: name one in spec.storageClassName, or make one the default")]
     NoClass,
     /// Its class does not exist.
-    #[error("storageclass \"{0}\" not found")]
+    #[error("StorageClass \"{0}\" not found: create it, or make the claim anew with another")]
     ClassMissing(String),
     /// Another volume object has the name that its volume must have.
     #[error("the name of the claim's volume is taken: {0}")]
@@ -101,7 +101,7 @@ pub enum AttemptError {
     #[error("cannot protect the data source")]
     Protect(#[source] ApiError),
     /// The class of attributes could not be read.
-    #[error("cannot read the volumeattributesclass")]
+    #[error("cannot read the VolumeAttributesClass")]
     AttributesClass(#[source] ApiError),
     /// The secret could not be read.
     #[error("cannot load the provisioner's secret")]
@@ -122,10 +122,10 @@ pub enum AttemptError {
     #[error("cannot take off the claim what a node that is gone has left there")]
     Free(#[source] ApiError),
     /// The volume exists, but no volume object tells of it.
-    #[error("the volume is created, but its persistentvolume could not be stored")]
+    #[error("the volume is created, but its PersistentVolume could not be stored")]
     Save(#[source] ApiError),
     /// The volume exists, and another volume object has its name.
-    #[error("the volume {handle} is created, but the name of its persistentvolume is taken: {other}")]
+    #[error("the volume {handle} is created, but the name of its PersistentVolume is taken: {other}")]
     SaveTaken {
         /// The driver's id of our volume.
         handle: String,
@@ -134,7 +134,7 @@ pub enum AttemptError {
     },
     /// The volume exists, and it is somebody else's.
     #[error(
-        "volume {handle}, which the driver has made for this claim, is the one of persistentvolume \"{other}\" by now: it is \
+        "volume {handle}, which the driver has made for this claim, is the one of PersistentVolume \"{other}\" by now: it is \
          neither deleted nor stored for the claim"
     )]
     Anothers {
@@ -143,11 +143,13 @@ pub enum AttemptError {
         /// The object that tells of it.
         other: String,
     },
-    /// The volume that nobody wants could not be deleted.
-    #[error("volume {handle}, which nobody wants any more, could not be deleted")]
+    /// The volume that nobody wants, or nobody can use, could not be deleted.
+    #[error("volume {handle}, which {}, could not be deleted", fault(.unfit.as_deref()))]
     Reclaim {
         /// The driver's id of the volume.
         handle: String,
+        /// Why a claim that still waits can't have it. `None`: nobody wants it any more.
+        unfit: Option<Box<Self>>,
         /// What the driver said.
         #[source]
         source: RpcError,
@@ -161,6 +163,11 @@ pub enum AttemptError {
     /// The API takes each write and shows none of them.
     #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
     Endless(u32),
+}
+
+/// What is wrong with a volume that has to go.
+fn fault(unfit: Option<&AttemptError>) -> String {
+    unfit.map_or_else(|| "nobody wants any more".to_owned(), |why| format!("cannot be used ({})", why.message()))
 }
 
 impl AttemptError {
@@ -303,6 +310,36 @@ mod tests {
         SecretNotText { secret: ObjectName::namespaced("shop", "s"), key: "k".into() }.into()
     }
 
+    fn reclaim(unfit: Option<AttemptError>) -> AttemptError {
+        AttemptError::Reclaim { handle: "v".into(), unfit: unfit.map(Box::new), source: answered(Code::Internal) }
+    }
+
+    #[test]
+    fn a_class_that_is_missing_is_told_with_what_to_do() {
+        for (refusal, expected) in [
+            (Refusal::NoClass, "the claim names no StorageClass: name one"),
+            (Refusal::ClassMissing("gold".into()), "StorageClass \"gold\" not found: create it"),
+        ] {
+            assert!(refusal.to_string().starts_with(expected), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_not_deleted_is_told_with_what_is_wrong_with_it() {
+        let small = ResponseError::TooSmall { id: "v".into(), created: 5, requested: 10 };
+        for (error, expected) in [
+            (reclaim(None), "volume v, which nobody wants any more, could not be deleted: "),
+            (
+                reclaim(Some(small.into())),
+                "volume v, which cannot be used (the driver created volume v with 5 bytes: at least 10 were \
+                 requested), could not be deleted: ",
+            ),
+        ] {
+            let text = error.message();
+            assert_eq!(text, format!("{expected}{}", answered(Code::Internal)));
+        }
+    }
+
     #[test]
     fn whoever_brings_what_nobody_watches_waits_half_a_minute_at_the_most() {
         let unwatched = Some(UNWATCHED);
@@ -341,7 +378,7 @@ mod tests {
             (ResponseError::NoVolume.into(), true),
             (AttemptError::Unfit("v".into()), true),
             (AttemptError::Sourceless("v".into()), true),
-            (AttemptError::Reclaim { handle: "v".into(), source: answered(Code::Internal) }, true),
+            (reclaim(None), true),
             (Refusal::NoClass.into(), false),
             (RequestError::Selector.into(), false),
             (secret(), false),

@@ -179,7 +179,7 @@ impl Attempt<'_> {
             Ignored::InTree => {
                 let class = claim.class.as_deref().unwrap_or_default();
                 let note = format!(
-                    "storage class \"{class}\" is of an in-tree plugin, whose migration to {} is not supported: \
+                    "StorageClass \"{class}\" is of an in-tree plugin, whose migration to {} is not supported: \
                      use a class whose provisioner is {}",
                     desk.rules.driver, desk.rules.driver
                 );

@@ -26,7 +26,7 @@ pub enum RequestError {
         name: String,
     },
     /// Another driver's class.
-    #[error("storage class \"{class}\" belongs to provisioner {provisioner}, and not to {driver}")]
+    #[error("StorageClass \"{class}\" belongs to provisioner {provisioner}, and not to {driver}")]
     ForeignClass {
         /// The class.
         class: String,

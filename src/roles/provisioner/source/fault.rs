@@ -72,7 +72,7 @@ pub enum SourceFault {
     /// Another namespace, which has not agreed.
     #[error(
         "access to {kind} {namespace}/{name} is denied: no ReferenceGrant in namespace {namespace} allows \
-         persistentvolumeclaims of namespace {from} to refer to it"
+         PersistentVolumeClaims of namespace {from} to refer to it"
     )]
     NotGranted {
         /// What is referred to.
