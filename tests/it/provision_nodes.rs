@@ -313,8 +313,8 @@ async fn what_is_in_background_is_counted_by_the_daemon_whose_it_is_alone() {
     let background = |metrics: &str| figure(metrics, "csi_control_plane_claims_in_background", &[world.driver_name()]);
     world.metrics_until(&daemon, "it counts its own", |metrics| background(metrics) == Some(1.0)).await;
     let bystander = other.daemon(&world, patient).await;
-    let uid = world.claim_uid(&claim).await;
-    let sees = |status: &Value| remembered(status) == Some(BTreeSet::from([uid.clone()]));
+    let there = BTreeMap::from([(claim.clone(), home.node.clone())]);
+    let sees = |status: &Value| remembered(status).as_ref() == Some(&there);
     world.shows(&bystander, "it has seen the claim", sees).await;
     // Both figures are brought up to date at once.
     let oldest = "csi_control_plane_claims_oldest_pending_age_seconds";
@@ -364,11 +364,12 @@ async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driv
     first.driver_until("its volume is deleted", is_gone).await;
 }
 
-/// The claims, by uid, that a daemon remembers because it may take them.
-pub(crate) fn remembered(status: &Value) -> Option<BTreeSet<String>> {
+/// The claims that a daemon remembers because it may take them, by name, each with the other node that has it.
+pub(crate) fn remembered(status: &Value) -> Option<BTreeMap<String, String>> {
     let tables = status["tables"].as_array()?;
-    let table = tables.iter().find(|it| it["title"] == "Claims that this node may take")?;
-    table["rows"].as_array()?.iter().map(|row| Some(row[0].as_str()?.to_owned())).collect()
+    let table = tables.iter().find(|it| it["title"] == "Claims of no node, or of another")?;
+    let row = |row: &Value| Some((row[0].as_str()?.strip_prefix("default/")?.to_owned(), row[1].as_str()?.to_owned()));
+    table["rows"].as_array()?.iter().map(row).collect()
 }
 
 #[tokio::test]
@@ -383,8 +384,8 @@ async fn claims_that_others_have_taken_or_that_are_gone_are_forgotten() {
     // Too large for any node, so that both keep it in mind.
     let huge = json!({ "spec": { "resources": { "requests": { "storage": "500Gi" } } } });
     let huge = world.claim("huge", &class, huge).await;
-    let uid = world.claim_uid(&huge).await;
-    let only_that = |status: &Value| remembered(status) == Some(BTreeSet::from([uid.clone()]));
+    let nobodys = BTreeMap::from([(huge.clone(), String::new())]);
+    let only_that = |status: &Value| remembered(status).as_ref() == Some(&nobodys);
     for daemon in &daemons {
         world.shows(daemon, "the claim that nobody has room for", only_that).await;
     }
@@ -403,6 +404,6 @@ async fn claims_that_others_have_taken_or_that_are_gone_are_forgotten() {
     world.delete_claim(&huge).await;
     world.claim_gone(&huge).await;
     for daemon in &daemons {
-        world.shows(daemon, "no claim at all", |status| remembered(status) == Some(BTreeSet::new())).await;
+        world.shows(daemon, "no claim at all", |status| remembered(status) == Some(BTreeMap::new())).await;
     }
 }

@@ -96,8 +96,8 @@ async fn r38_a_claim_that_a_full_node_gives_back_is_taken_by_another_at_once() {
     let class = world.class("class", json!({})).await;
     let of_full = json!({ "metadata": { "annotations": { SELECTED_NODE: full.node } } });
     let claim = world.claim("claim", &class, of_full).await;
-    let uid = world.claim_uid(&claim).await;
-    let sees = |status: &Value| remembered(status) == Some(BTreeSet::from([uid.clone()]));
+    let there = BTreeMap::from([(claim.clone(), full.node.clone())]);
+    let sees = |status: &Value| remembered(status).as_ref() == Some(&there);
     world.shows(&bystander, "it has seen the claim", sees).await;
     let _full = full.daemon(&world, patient).await;
     world.on_node(&claim, &other).await;

@@ -12,7 +12,7 @@ use crate::telemetry::TraceContext;
 
 use super::claim::Claim;
 use super::decide::Place;
-use super::desk::{Awaited, Desk};
+use super::desk::Desk;
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
 use super::perform::{read, save_intent};
@@ -24,6 +24,7 @@ use super::sight::{Now, another_handle, made_from};
 use super::state::{self, State};
 use super::topology::{Requirement, TopologyInput, plan_requirement};
 use super::volume::{check_response, persistent_volume};
+use super::waits::Awaited;
 
 /// An attempt that takes longer is worth an Event that says that it is under way.
 const LONG: Duration = Duration::from_secs(1);

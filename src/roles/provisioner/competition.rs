@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::claim::ClaimKey;
 use super::topology::Term;
 use crate::cluster::Reach;
 use crate::proto::GetCapacityResponse;
@@ -85,9 +86,10 @@ pub enum Verdict {
     Ignore,
 }
 
-/// The races that are being run, by the claim's uid. Memory only: an instance that starts again begins them anew.
+/// The races that are being run, and the claims of other nodes that are watched. Memory only: an instance that starts again
+/// begins them anew.
 #[derive(Debug, Default)]
-pub struct Races(BTreeMap<String, Race>);
+pub struct Races(BTreeMap<ClaimKey, Race>);
 
 #[derive(Debug, Clone, Default)]
 struct Race {
@@ -101,17 +103,24 @@ struct Race {
 
 impl Races {
     /// What to do about the claim. `jitter` is in `[0, 1)`; `now` counts from any fixed moment.
-    pub fn verdict(&mut self, uid: &str, sight: &Sight<'_>, manners: &Manners, now: Duration, jitter: f64) -> Verdict {
+    pub fn verdict(
+        &mut self,
+        claim: &ClaimKey,
+        sight: &Sight<'_>,
+        manners: &Manners,
+        now: Duration,
+        jitter: f64,
+    ) -> Verdict {
         let may_compete = sight.immediate && sight.competes && sight.in_reach;
         match sight.selected {
             Some(node) if node == sight.own => {
-                self.forget(uid);
+                self.forget(claim);
                 Verdict::Mine
             }
-            Some(node) => self.watch(uid, node, sight.holder, manners, now, jitter),
-            None if may_compete => self.run(uid, manners, now, jitter),
+            Some(node) => self.watch(claim, node, sight.holder, manners, now, jitter),
+            None if may_compete => self.run(claim, manners, now, jitter),
             None => {
-                self.forget(uid);
+                self.forget(claim);
                 Verdict::Ignore
             }
         }
@@ -120,14 +129,14 @@ impl Races {
     /// Somebody else's node: a grace, then a look whether it still is one.
     fn watch(
         &mut self,
-        uid: &str,
+        claim: &ClaimKey,
         node: &str,
         holder: Option<Holder>,
         manners: &Manners,
         now: Duration,
         jitter: f64,
     ) -> Verdict {
-        let race = self.0.entry(uid.to_owned()).or_default();
+        let race = self.0.entry(claim.clone()).or_default();
         let begins = race.against.as_deref() != Some(node) || holder == Some(Holder::There) || race.due.is_none();
         if begins {
             // Twice the longest delay at most: every instance of the cluster will look.
@@ -143,8 +152,8 @@ impl Races {
     }
 
     /// Nobody's: a delay, then our turn.
-    fn run(&mut self, uid: &str, manners: &Manners, now: Duration, jitter: f64) -> Verdict {
-        let race = self.0.entry(uid.to_owned()).or_default();
+    fn run(&mut self, claim: &ClaimKey, manners: &Manners, now: Duration, jitter: f64) -> Verdict {
+        let race = self.0.entry(claim.clone()).or_default();
         if race.against.is_some() {
             *race = Race::default();
         }
@@ -153,36 +162,27 @@ impl Races {
     }
 
     /// The write that selects our node met another one: wait longer next time.
-    pub fn lost(&mut self, uid: &str) {
-        let race = self.0.entry(uid.to_owned()).or_default();
+    pub fn lost(&mut self, claim: &ClaimKey) {
+        let race = self.0.entry(claim.clone()).or_default();
         *race = Race { lost: race.lost.saturating_add(1), ..Race::default() };
     }
 
     /// It is our turn and there is no room here: look again once capacity may have changed.
-    pub fn no_room(&mut self, uid: &str, manners: &Manners, now: Duration) -> Verdict {
-        self.0.entry(uid.to_owned()).or_default().due = Some(now + manners.poll);
+    pub fn no_room(&mut self, claim: &ClaimKey, manners: &Manners, now: Duration) -> Verdict {
+        self.0.entry(claim.clone()).or_default().due = Some(now + manners.poll);
         Verdict::Compete { delay: manners.poll }
     }
 
     /// The claim is provisioned, gone, or none of ours.
-    pub fn forget(&mut self, uid: &str) {
-        self.0.remove(uid);
+    pub fn forget(&mut self, claim: &ClaimKey) {
+        self.0.remove(claim);
     }
 
-    /// The claims, by uid, and how long from `now` until we look again. `None`: at the next attempt.
-    pub fn all(&self, now: Duration) -> impl Iterator<Item = (&str, Option<Duration>)> {
+    /// The claims, each with the other node that has it, if one does, and how long from `now` until we look again. `None`: at
+    /// the next attempt.
+    pub fn all(&self, now: Duration) -> impl Iterator<Item = (&ClaimKey, Option<&str>, Option<Duration>)> {
         let waits = move |race: &Race| race.due.map(|due| due.saturating_sub(now));
-        self.0.iter().map(move |(uid, race)| (uid.as_str(), waits(race)))
-    }
-
-    /// How many races are being run.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().map(move |(claim, race)| (claim, race.against.as_deref(), waits(race)))
     }
 }
 
@@ -223,6 +223,7 @@ pub fn may_be_within_reach(affinity: &[Reach], own: &Term) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::ObjectName;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -232,8 +233,12 @@ mod tests {
     const FREE: Sight<'_> =
         Sight { own: "n1", selected: None, immediate: true, competes: true, in_reach: true, holder: None };
 
+    fn claim() -> ClaimKey {
+        ClaimKey { uid: "u1".into(), name: ObjectName::namespaced("shop", "data") }
+    }
+
     fn at(races: &mut Races, sight: &Sight<'_>, now: u64) -> Verdict {
-        races.verdict("u1", sight, &MANNERS, seconds(now), 0.5)
+        races.verdict(&claim(), sight, &MANNERS, seconds(now), 0.5)
     }
 
     fn compete(delay: u64) -> Verdict {
@@ -251,7 +256,7 @@ mod tests {
             (Sight { in_reach: false, ..FREE }, Verdict::Ignore),
         ] {
             assert_eq!(at(&mut races, &sight, 0), expected, "{sight:?}");
-            assert!(races.is_empty(), "nothing is remembered of {sight:?}");
+            assert!(races.0.is_empty(), "nothing is remembered of {sight:?}");
         }
     }
 
@@ -263,7 +268,7 @@ mod tests {
         assert_eq!(at(&mut races, &FREE, 110), Verdict::Claim);
         assert_eq!(at(&mut races, &FREE, 111), Verdict::Claim, "an attempt that failed is simply repeated");
         assert_eq!(at(&mut races, &Sight { selected: Some("n1"), ..FREE }, 112), Verdict::Mine);
-        assert!(races.is_empty());
+        assert!(races.0.is_empty());
     }
 
     #[test]
@@ -273,7 +278,7 @@ mod tests {
         for _ in 0..4 {
             let Verdict::Compete { delay } = at(&mut races, &FREE, 0) else { panic!() };
             delays.push(delay.as_secs());
-            races.lost("u1");
+            races.lost(&claim());
         }
         assert_eq!(delays, [10, 30, 50, 50]);
         assert_eq!(delay(u32::MAX, &MANNERS, 0.0), MANNERS.max);
@@ -285,9 +290,18 @@ mod tests {
         let mut races = Races::default();
         at(&mut races, &FREE, 0);
         assert_eq!(at(&mut races, &FREE, 10), Verdict::Claim);
-        assert_eq!(races.no_room("u1", &MANNERS, seconds(10)), compete(45));
+        assert_eq!(races.no_room(&claim(), &MANNERS, seconds(10)), compete(45));
         assert_eq!(at(&mut races, &FREE, 50), compete(5));
         assert_eq!(at(&mut races, &FREE, 55), Verdict::Claim);
+    }
+
+    #[test]
+    fn a_claim_is_shown_with_the_other_node_that_has_it() {
+        let mut races = Races::default();
+        at(&mut races, &FREE, 0);
+        assert_eq!(races.all(seconds(4)).collect::<Vec<_>>(), [(&claim(), None, Some(seconds(6)))]);
+        at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 0);
+        assert_eq!(races.all(seconds(4)).collect::<Vec<_>>(), [(&claim(), Some("n2"), Some(seconds(86)))]);
     }
 
     fn other(look_again: u64) -> Verdict {
@@ -325,7 +339,7 @@ mod tests {
         assert_eq!(at(&mut races, &FREE, 89), compete(10));
         assert_eq!(at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 90), other(90));
         assert_eq!(at(&mut races, &Sight { immediate: false, ..FREE }, 91), Verdict::Ignore);
-        assert!(races.is_empty(), "its node is the scheduler's to choose");
+        assert!(races.0.is_empty(), "its node is the scheduler's to choose");
     }
 
     #[test]

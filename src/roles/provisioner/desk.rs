@@ -1,6 +1,6 @@
 //! What every ticket of a term shares, and the view of one claim as read from the caches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use crate::cluster::{
@@ -26,6 +26,7 @@ use super::report::Reporter;
 use super::request::ProvisionRules;
 use super::site::Locality;
 use super::topology::KeyBook;
+use super::waits::Waits;
 
 /// The caches that the provisioner reads.
 #[derive(Debug, Clone)]
@@ -166,31 +167,6 @@ impl ProgressBook {
     }
 }
 
-/// Something that claims wait for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Awaited {
-    /// Any change of the driver's nodes.
-    AnyNode,
-    /// That a volume object of this name goes.
-    Name(ObjectName),
-}
-
-/// Which claims wait for what no look-up of the caches finds them by.
-#[derive(Debug, Default)]
-pub struct Waits(Mutex<BTreeMap<Awaited, BTreeSet<ClaimKey>>>);
-
-impl Waits {
-    /// A claim waits.
-    pub fn add(&self, what: Awaited, key: ClaimKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default().insert(key);
-    }
-
-    /// The claims that have waited.
-    pub fn take(&self, what: &Awaited) -> BTreeSet<ClaimKey> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(what).unwrap_or_default()
-    }
-}
-
 /// Which volumes wait until they are detached, and by how many attachments they are held.
 #[derive(Debug, Default)]
 pub struct Detaching(Mutex<BTreeMap<String, usize>>);
@@ -251,6 +227,12 @@ impl Desk {
         if let Some(source) = SourceKey::of(&claim.object) {
             self.free_sources.add(source, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
         }
+    }
+
+    /// The claim is settled, or gone: nothing that it waits for matters any more.
+    pub fn forget(&self, key: &ClaimKey) {
+        self.waits.forget(key);
+        self.locality.forget(key);
     }
 
     /// A claim of another namespace than its source's needs it no longer, or may not use it.

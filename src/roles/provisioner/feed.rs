@@ -15,10 +15,11 @@ use crate::queue::{Activation, Cause, WorkItem, WorkQueue};
 
 use super::claim::{ClaimKey, is_guarded};
 use super::decide::waits_for_consumer;
-use super::desk::{Awaited, Desk};
+use super::desk::Desk;
 use super::interest::{self, Wake};
 use super::protection;
 use super::protection::decide::{SourceKey, is_user};
+use super::waits::Awaited;
 
 /// How often the figures of what waits are brought up to date, and what is odd about nodes is told: not while they are listed.
 const FIGURES: Duration = Duration::from_secs(1);
@@ -147,21 +148,19 @@ impl Shift {
             self.claims.add(key, activation(Cause::Changed));
         } else {
             self.claims.forget(&key);
-            self.desk.locality.forget(&key.uid);
+            self.desk.forget(&key);
         }
     }
 
-    fn volume_changed(&self, change: &Change<PersistentVolume>) {
+    pub(super) fn volume_changed(&self, change: &Change<PersistentVolume>) {
         let desk = &self.desk;
         let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
-        let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
+        if let Some(old) = change.old.as_deref().filter(|old| old.metadata.uid != object.metadata.uid) {
+            self.volume_gone(old);
+        }
         match interest::volume_wake(change, &desk.deletion) {
             Wake::Now => self.wake_volume(object, Cause::Changed),
-            Wake::Forget => {
-                self.volumes.forget(&name);
-                desk.detaching.forget(&name);
-                desk.deleted.forget(object.metadata.uid.as_deref().unwrap_or_default());
-            }
+            Wake::Forget => self.volume_gone(object),
             Wake::No => {}
         }
         if let Some(freed) = interest::name_freed(change) {
@@ -186,6 +185,14 @@ impl Shift {
         if let Some(claim) = claim.filter(|claim| claim.spec.volume_name.is_none()) {
             self.claims.add(ClaimKey::of(claim.as_ref()), activation(Cause::Changed));
         }
+    }
+
+    /// A volume object is gone. Another may have its name by now.
+    fn volume_gone(&self, object: &PersistentVolume) {
+        let (desk, name) = (&self.desk, object.metadata.name.as_deref().unwrap_or_default());
+        self.volumes.forget(&name.to_owned());
+        desk.detaching.forget(name);
+        desk.deleted.forget(object.metadata.uid.as_deref().unwrap_or_default());
     }
 
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {

@@ -53,6 +53,7 @@ mod taking;
 pub mod topology;
 pub mod view;
 pub mod volume;
+pub mod waits;
 
 use serde_json::Value;
 
@@ -76,6 +77,10 @@ fn lease(section: &Value) -> LeasePolicy {
 }
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    Ok(Box::new(provisioner(section, wiring)?))
+}
+
+fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provisioner, serde_json::Error> {
     let section: ProvisionerSection = RoleSection::read(section)?;
     let watches_nodes = (section.topology || section.capacity.enabled) && !section.node_deployment.enabled;
     let per_node = section.node_deployment.enabled;
@@ -92,5 +97,5 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
         wiring.needs(rule);
     }
     let beside_attacher = wiring.hosts("attacher");
-    Ok(Box::new(serve::Provisioner { section, known, beside_attacher }))
+    Ok(serve::Provisioner { section, known, beside_attacher })
 }

@@ -17,7 +17,7 @@ use crate::roles::attempt::{self, Failure as _, hold};
 
 use super::claim::ClaimKey;
 use super::decide::{Ignored, Place, Step, next_step};
-use super::desk::{Awaited, Desk};
+use super::desk::Desk;
 use super::haste::OnItsWay;
 use super::origin::Findings;
 use super::perform;
@@ -27,6 +27,7 @@ use super::request::RequestError;
 use super::sight::Now;
 use super::site::Asked;
 use super::state::State;
+use super::waits::Awaited;
 
 /// How often one attempt reads the claim again because a write's precondition failed. More would be a fight with another
 /// writer, which back-off settles better.
@@ -82,8 +83,8 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<ClaimKey>) -> Out
 
 /// Works the ticket until there is an outcome, or until what is left can wait.
 async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Outcome> {
-    let uid = ticket.key().uid.clone();
-    let known = desk.progress.get(&uid).or_else(|| desk.find(ticket.key()).map(Progress::at_first_sight));
+    let key = ticket.key().clone();
+    let known = desk.progress.get(&key.uid).or_else(|| desk.find(&key).map(Progress::at_first_sight));
     let Some(mut progress) = known else { return ControlFlow::Break(Outcome::Forget) };
     progress.begin();
     let mut attempt = Attempt {
@@ -113,14 +114,14 @@ async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Out
             attempt.tell_success();
             attempt.settle();
             desk.dismiss(&attempt.progress.claim);
-            desk.locality.forget(&uid);
+            desk.forget(&key);
             Outcome::Settled
         }
         Ok(End::Ignored(why)) => {
             attempt.tell_ignored(why);
             attempt.drop_entry(why);
             desk.dismiss(&attempt.progress.claim);
-            desk.locality.forget(&uid);
+            desk.forget(&key);
             if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
         }
         Err(Stop::Failed(error)) => {

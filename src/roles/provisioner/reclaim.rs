@@ -14,12 +14,13 @@ use crate::cluster::{BY_HANDLE, ObjectName, PersistentVolume};
 use crate::proto::DeleteVolumeRequest;
 
 use super::decide::{Place, is_unwanted};
-use super::desk::{Awaited, Desk};
+use super::desk::Desk;
 use super::perform::read;
 use super::progress::{Made, Phase};
 use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
 use super::sight::Now;
+use super::waits::Awaited;
 
 impl Desk {
     /// The volume objects that name this volume of our driver, as the cache has them. Where each node has a driver of its own,

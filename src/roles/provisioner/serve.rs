@@ -20,7 +20,7 @@ use super::capacity::{CapacityDesk, CapacityHintReceiver, CapacityHints, Capacit
 use super::claim::ClaimKey;
 use super::config::ProvisionerSection;
 use super::decide::Rules;
-use super::desk::{Desk, Detaching, Known, ProgressBook, Waits};
+use super::desk::{Desk, Detaching, Known, ProgressBook};
 use super::feed::Shift;
 use super::protection::decide::SourceKey;
 use super::protection::turns::SourceTurns;
@@ -28,6 +28,7 @@ use super::report::Reporter;
 use super::request::{NameRule, ProvisionRules};
 use super::site::{Home, Locality};
 use super::topology::LocalNode;
+use super::waits::Waits;
 use super::{NAME, capacity, deletion, protection, provision};
 
 /// The name of the queue of content sources.
@@ -125,8 +126,8 @@ impl Provisioner {
                 let desk = shift.desk.clone();
                 cx.board.table(
                     NAME,
-                    "Claims that this node may take",
-                    &["uid", "#looks again in, seconds"],
+                    "Claims of no node, or of another",
+                    &["claim", "node", "#looks again in, seconds"],
                     move || desk.locality.races(desk.clock.now()),
                 )
             }),

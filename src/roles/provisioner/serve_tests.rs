@@ -1,5 +1,5 @@
 //! A term whose deadline passes while the driver is asked, before its elector has run: what comes of the call is told as nobody's
-//! failure, and what was written down before it stays.
+//! failure, and what was written down before it stays. And what a term forgets once it matters no more.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use serde_json::json;
 use super::*;
 use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
-use crate::roles::Wiring;
-use crate::roles::provisioner::REGISTRATION;
-use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
+use crate::roles::fixtures::change;
+use crate::roles::provisioner::{REGISTRATION, provisioner};
+use crate::roles::{Wired, Wiring};
+use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};
 use crate::sandbox::stage::Stage;
 use crate::sandbox::stage::rehearsal::Rehearsal;
 use crate::telemetry::Meter;
@@ -27,6 +28,19 @@ struct World {
     _tasks: Tasks,
 }
 
+/// Makes the claim, and its class.
+fn claim(stage: &Stage, driver: &str) {
+    let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "gold" },
+        "provisioner": driver });
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "namespace": CLAIM.0, "name": CLAIM.1 },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "gold",
+            "resources": { "requests": { "storage": "1Gi" } } } });
+    for object in [class, claim] {
+        stage.api.create_value(object).unwrap();
+    }
+}
+
 impl World {
     async fn with(faults: impl IntoIterator<Item = Fault>) -> Self {
         let rehearsal = Rehearsal::with(Profile::default()).await;
@@ -37,22 +51,7 @@ impl World {
         let Rehearsal { stage, context: cx, tasks, .. } = rehearsal;
         stage.start_actors();
         faults.into_iter().for_each(|fault| stage.driver.inject(fault));
-        stage
-            .api
-            .create_value(json!({
-                "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "gold" },
-                "provisioner": cx.driver.name,
-            }))
-            .unwrap();
-        stage
-            .api
-            .create_value(json!({
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                "metadata": { "namespace": CLAIM.0, "name": CLAIM.1 },
-                "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "gold",
-                    "resources": { "requests": { "storage": "1Gi" } } },
-            }))
-            .unwrap();
+        claim(&stage, &cx.driver.name);
         let (board, meter) = (cx.board.clone(), cx.meter.clone());
         let term = Term::unattended(cx.clock, CsiOptions::default().timeout / 2);
         tasks.spawn("role", async move {
@@ -63,13 +62,7 @@ impl World {
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        for _ in 0..1000 {
-            if holds(self) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("never: {what}; {:#?}", self.stage.driver.calls());
+        until(what, &self.stage, || holds(self)).await;
     }
 
     /// Waits until a call was made, and given up, which is when the term is over.
@@ -99,6 +92,60 @@ impl World {
         let objects: Vec<PersistentVolume> = self.stage.api.list("").unwrap();
         (self.stage.driver.state().volumes().len(), objects.len())
     }
+}
+
+async fn until(what: &str, stage: &Stage, holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}; {:#?}", stage.driver.calls());
+}
+
+/// What one term works with, and what has to be held for it: claims are worked on, volumes are not.
+async fn shift(profile: Profile) -> (Rehearsal, Shift, (Wired, Vec<crate::cluster::Subscription>)) {
+    let rehearsal = Rehearsal::with(profile).await;
+    let mut wiring = Wiring::new(&rehearsal.caches);
+    let role = provisioner(&json!({}), &mut wiring).unwrap();
+    let wired = wiring.into_wired();
+    rehearsal.watch();
+    role.known.synced().await;
+    let cx = &rehearsal.context;
+    let term = Term::unattended(cx.clock, Duration::from_secs(3600));
+    let shift = role.shift(cx, &term, Locality::Cluster, CapacityHints::off());
+    let (claims, desk) = (shift.claims.clone(), shift.desk.clone());
+    rehearsal.tasks.spawn("claims", async move {
+        claims.run(term.stopping(), move |ticket| provision::handle(desk.clone(), ticket).boxed()).await;
+    });
+    let subscriptions = shift.subscribe();
+    (rehearsal, shift, (wired, subscriptions))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() {
+    let (rehearsal, shift, _held) = shift(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
+    let (stage, waits) = (&rehearsal.stage, &shift.desk.waits);
+    stage.start_actors();
+    claim(stage, &rehearsal.context.driver.name);
+    until("it waits", stage, || !waits.is_empty()).await;
+    stage.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
+    until("nobody waits", stage, || waits.is_empty()).await;
+    rehearsal.stage.strike().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_object_whose_name_another_has_taken_is_forgotten() {
+    let (rehearsal, shift, _held) = shift(Profile::default()).await;
+    let desk = &shift.desk;
+    desk.deleted.note("u1");
+    desk.detaching.note("pv-1", 1);
+    let [old, new] = ["u1", "u2"].map(|uid| json!({ "metadata": { "name": "pv-1", "uid": uid } }));
+    shift.volume_changed(&change(Some(&old), Some(&new)));
+    assert!(!desk.deleted.has("u1"));
+    assert_eq!(desk.detaching.all(), []);
+    rehearsal.stage.strike().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, Storage
 use crate::process::Entropy;
 
 use super::capacity::Places;
-use super::claim::Claim;
+use super::claim::{Claim, ClaimKey};
 use super::competition::{Holder, Manners, Races, Sight, Verdict, is_within_reach, may_be_within_reach};
 use super::config::ProvisionerSection;
 use super::decide::{Site, waits_for_consumer};
@@ -107,7 +107,7 @@ impl Home {
             holder: holder.map(|(_, found)| *found),
         };
         let now = self.since(desk.clock.now());
-        let verdict = self.races().verdict(&claim.key.uid, &sight, &self.manners, now, self.entropy.fraction());
+        let verdict = self.races().verdict(&claim.key, &sight, &self.manners, now, self.entropy.fraction());
         match verdict {
             Verdict::Mine => Site::Here,
             Verdict::Other { look_again } => Site::Elsewhere { look_again: Some(look_again) },
@@ -149,31 +149,35 @@ impl Locality {
     }
 
     /// There is no room for a claim here: how long to wait until it is looked for again.
-    pub fn no_room(&self, uid: &str, now: Instant) -> Duration {
+    pub fn no_room(&self, claim: &ClaimKey, now: Instant) -> Duration {
         let Self::Node(home) = self else { return Duration::ZERO };
-        let verdict = home.races().no_room(uid, &home.manners, home.since(now));
+        let verdict = home.races().no_room(claim, &home.manners, home.since(now));
         if let Verdict::Compete { delay } = verdict { delay } else { home.manners.poll }
     }
 
     /// Another node was quicker.
-    pub fn lost(&self, uid: &str) {
+    pub fn lost(&self, claim: &ClaimKey) {
         if let Self::Node(home) = self {
-            home.races().lost(uid);
+            home.races().lost(claim);
         }
     }
 
     /// The claim is settled, or gone.
-    pub fn forget(&self, uid: &str) {
+    pub fn forget(&self, claim: &ClaimKey) {
         if let Self::Node(home) = self {
-            home.races().forget(uid);
+            home.races().forget(claim);
         }
     }
 
-    /// The claims, by uid, that this node may take unless another does, and in how many seconds it looks again.
+    /// The claims that this node may take unless another does, and those that another has: each with that node, and in how
+    /// many seconds it is looked at again.
     pub fn races(&self, now: Instant) -> Vec<Vec<String>> {
         let Self::Node(home) = self else { return Vec::new() };
-        let seconds = |wait: Option<Duration>| wait.unwrap_or_default().as_secs().to_string();
-        home.races().all(home.since(now)).map(|(uid, wait)| vec![uid.to_owned(), seconds(wait)]).collect()
+        let row = |(claim, node, wait): (&ClaimKey, Option<&str>, Option<Duration>)| {
+            let seconds = wait.unwrap_or_default().as_secs();
+            vec![claim.to_string(), node.unwrap_or_default().to_owned(), seconds.to_string()]
+        };
+        home.races().all(home.since(now)).map(row).collect()
     }
 
     /// Whether a volume is where this daemon's driver can delete it.

@@ -39,7 +39,7 @@ impl Attempt<'_> {
         let fits = has_room(&answers, request.required_bytes);
         self.asked.fits = Some(fits);
         if !fits {
-            return Err(Stop::Later(desk.locality.no_room(&self.progress.claim.key.uid, desk.clock.now())));
+            return Err(Stop::Later(desk.locality.no_room(&self.progress.claim.key, desk.clock.now())));
         }
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Attempt<'_> {
         if let Err(Stop::Failed(error)) = &taken
             && error.is_stale()
         {
-            self.desk.locality.lost(&now.claim.key.uid);
+            self.desk.locality.lost(&now.claim.key);
         }
         self.refresh_after(taken, now).await
     }
