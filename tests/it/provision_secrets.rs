@@ -100,6 +100,9 @@ async fn r44_a_secret_is_used_and_shown_nowhere() {
     assert!(world.driver().calls_of(Method::DeleteVolume).iter().all(|call| call.secrets));
     let events = Api::<Event>::all(world.client()).list(&ListParams::default()).await.unwrap();
     let log = String::from_utf8_lossy(&paper.0.lock().unwrap()).into_owned();
+    let (name, (_, handle)) = (volume.name_any(), handle_of(&volume).unwrap());
+    let line = format!("provisioned persistent_volume={name:?} volume={handle:?} storage_class={class:?} seconds=");
+    assert!(log.contains(&line), "what was provisioned is told with all its names");
     assert!(log.contains("CreateVolume") && log.contains(&claim), "the log is heard");
     for (what, text) in [
         ("log", log),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
 use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
@@ -110,7 +110,7 @@ impl Attempt<'_> {
         match Intent::parse(now.claim.intent.as_deref()?) {
             Ok(intent) => Some(intent),
             Err(error) => {
-                warn!(error = %error, "cannot use what is written on the claim");
+                warn!(error = %error, "cannot read what is written on the claim: working out anew what to ask");
                 None
             }
         }
@@ -125,7 +125,9 @@ impl Attempt<'_> {
             let verified: Result<_, IntentError> = intent.verify(&desk.rules.driver, class, desk.asking.topology);
             match verified {
                 Ok(requirement) => return Ok((requirement, true)),
-                Err(error) => warn!(error = %error, "cannot use what is written on the claim"),
+                Err(error) => {
+                    warn!(error = %error, "cannot go by the topology that is written on the claim: working it out anew");
+                }
             }
         }
         if !desk.asking.topology {
@@ -195,7 +197,8 @@ impl Attempt<'_> {
                     Ok(())
                 }
                 Ok(volume) => {
-                    self.progress.success = Some(Success { begun: self.begun, affinity: volume.affinity.clone() });
+                    let (handle, affinity) = (volume.volume_id.clone(), volume.affinity.clone());
+                    self.progress.success = Some(Success { begun: self.begun, handle, affinity });
                     self.progress.phase = Phase::Created(Box::new(Made { volume, may_be_saved: false }));
                     self.note();
                     Ok(())
@@ -375,7 +378,6 @@ impl Attempt<'_> {
         };
         self.wait_for_name();
         let handle = made.volume.volume_id.clone();
-        error!(volume = handle, other, "a volume without a volume object: its name is taken");
         Err(AttemptError::SaveTaken { handle, other }.into())
     }
 

@@ -91,6 +91,8 @@ impl fmt::Debug for Kept {
 pub struct Success {
     /// When the attempt began that made the volume.
     pub begun: Instant,
+    /// The driver's id of the volume.
+    pub handle: String,
     /// Where the volume can be reached.
     pub affinity: Option<Vec<Term>>,
 }

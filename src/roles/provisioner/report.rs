@@ -153,13 +153,21 @@ impl Attempt<'_> {
         desk.sources_may_be_free(&claim);
         // Once, though the claim may still have to be released.
         let Some(success) = self.progress.success.take() else { return };
-        info!("provisioned");
         let (class, source) = self.labels();
+        let took = desk.clock.now().saturating_duration_since(success.begun);
+        // What was asked for has a name.
+        let name = self.volume_name(&claim).unwrap_or_default();
+        info!(
+            persistent_volume = name,
+            volume = success.handle,
+            storage_class = class,
+            seconds = took.as_secs_f64(),
+            "provisioned"
+        );
         desk.hints.provisioned(&class, success.affinity.as_deref());
-        desk.reporter.provisioned(&class, source, desk.clock.now().saturating_duration_since(success.begun));
+        desk.reporter.provisioned(&class, source, took);
         let told = &self.progress.told;
-        let is_news = told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All;
-        if is_news && let Ok(name) = self.volume_name(&claim) {
+        if told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All {
             let note = format!("Successfully provisioned volume {name}");
             desk.tell_claim(&claim, EventKind::Normal, "ProvisioningSucceeded", &note);
         }
