@@ -92,13 +92,6 @@ pub enum IntentError {
     Anywhere(String),
 }
 
-impl IntentError {
-    /// A word for metrics.
-    pub fn label(&self) -> &'static str {
-        "Intent"
-    }
-}
-
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {

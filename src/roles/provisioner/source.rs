@@ -160,10 +160,9 @@ pub fn check_grants(grants: &[ReferenceGrant], from: &str, source: &Source) -> R
         _ => kind.to_owned(),
     };
     let (namespace, name) = (namespace.clone(), name.clone());
-    let waits_for = WaitsFor::Grant(namespace.clone());
     Err(SourceError {
         fault: Box::new(SourceFault::NotGranted { kind, namespace, name, from: from.to_owned() }),
-        waits_for,
+        waits_for: WaitsFor::Grant,
     })
 }
 
@@ -231,7 +230,7 @@ pub fn check_snapshot(
 ) -> Result<ContentSource, SourceError> {
     let at_snapshot = |problem| SourceError {
         fault: Box::new(at_object(SNAPSHOT, name, format!("{SNAPSHOT} {namespace}/{name}"), problem)),
-        waits_for: WaitsFor::Snapshot { namespace: namespace.to_owned(), name: name.to_owned() },
+        waits_for: WaitsFor::Snapshot,
     };
     let snapshot = snapshot.ok_or_else(|| at_snapshot(Problem::Missing))?;
     let (meta, status) = (&snapshot.metadata, &snapshot.status);
@@ -242,7 +241,7 @@ pub fn check_snapshot(
         bound_content(snapshot).ok_or_else(|| at_snapshot(Problem::Lacks("status.boundVolumeSnapshotContentName")))?;
     let at_content = |problem| SourceError {
         fault: Box::new(at_object(SNAPSHOT, name, format!("VolumeSnapshotContent {bound}"), problem)),
-        waits_for: WaitsFor::Content(bound.to_owned()),
+        waits_for: WaitsFor::Content,
     };
     let content = content.ok_or_else(|| at_content(Problem::Missing))?;
     let back = &content.snapshot_ref;
@@ -285,7 +284,7 @@ pub fn check_clone(
 ) -> Result<ContentSource, SourceError> {
     let at_source = |problem| SourceError {
         fault: Box::new(at_object(CLAIM, name, format!("{CLAIM} {namespace}/{name}"), problem)),
-        waits_for: WaitsFor::Source { namespace: namespace.to_owned(), name: name.to_owned() },
+        waits_for: WaitsFor::Source,
     };
     let source = source.ok_or_else(|| at_source(Problem::Missing))?;
     let (meta, spec) = (&source.metadata, &source.spec);
@@ -301,7 +300,7 @@ pub fn check_clone(
     let held = held.ok_or_else(|| at_source(Problem::Lacks("spec.volumeName")))?;
     let at_volume = |problem| SourceError {
         fault: Box::new(at_object(CLAIM, name, format!("PersistentVolume {held}"), problem)),
-        waits_for: WaitsFor::Volume(held.to_owned()),
+        waits_for: WaitsFor::Volume,
     };
     let volume = volume.ok_or_else(|| at_volume(Problem::Missing))?;
     let csi = match (&volume.spec.csi, &volume.spec.foreign_driver) {

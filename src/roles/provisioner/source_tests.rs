@@ -56,12 +56,12 @@ fn rows_46_and_47_no_unknown_source_makes_an_empty_volume() {
     }
     for group in [json!(null), json!("")] {
         let error = of(group, SNAPSHOT).unwrap_err();
-        assert_eq!(error.fault(), &SourceFault::WrongGroup("x".into()));
-        assert_eq!((error.state(), error.waits_for()), (State::Finished, &WaitsFor::Claim));
+        assert_eq!(*error.fault, SourceFault::WrongGroup("x".into()));
+        assert_eq!((error.state(), error.waits_for()), (State::Finished, WaitsFor::Claim));
     }
     for kind in [SNAPSHOT, CLAIM, "Dataset"] {
         let error = normalise(&spec(json!({"kind": kind, "name": ""}), json!(null)), "shop", false).unwrap_err();
-        assert_eq!((error.fault(), error.state()), (&SourceFault::NoName(kind.into()), State::Finished));
+        assert_eq!((&*error.fault, error.state()), (&SourceFault::NoName(kind.into()), State::Finished));
     }
 }
 
@@ -92,8 +92,8 @@ fn another_namespace_must_be_allowed_by_the_configuration() {
             let Some(source) = source else {
                 let error = result.expect_err(&what);
                 let other = namespace.as_str().unwrap_or_default();
-                assert_eq!(error.fault(), &SourceFault::CrossNamespaceOff(other.into()), "{what}");
-                assert_eq!((error.state(), error.waits_for()), (State::Finished, &WaitsFor::Claim), "{what}");
+                assert_eq!(*error.fault, SourceFault::CrossNamespaceOff(other.into()), "{what}");
+                assert_eq!((error.state(), error.waits_for()), (State::Finished, WaitsFor::Claim), "{what}");
                 continue;
             };
             assert_eq!(result, Ok(source), "{what}");
@@ -135,7 +135,7 @@ fn a_grant_must_name_who_and_what() {
         let result = check_grants(&grants, "shop", &snapshot_source("far"));
         assert_eq!(result.is_ok(), expected, "{why}");
         if let Err(error) = result {
-            assert_eq!((error.state(), error.waits_for()), (State::NoChange, &WaitsFor::Grant("far".into())));
+            assert_eq!((error.state(), error.waits_for()), (State::NoChange, WaitsFor::Grant));
             assert!(error.to_string().contains("far/s") && error.to_string().contains("shop"), "{error}");
         }
     }
@@ -163,7 +163,7 @@ fn what_a_populator_serves_needs_a_grant_of_its_own_kind_and_group() {
         assert_eq!(check_grants(&grants, "shop", source).is_ok(), expected, "{why}");
     }
     let error = check_grants(&[], "shop", &dump).unwrap_err();
-    assert_eq!((error.state(), error.waits_for()), (State::NoChange, &WaitsFor::Grant("far".into())));
+    assert_eq!((error.state(), error.waits_for()), (State::NoChange, WaitsFor::Grant));
     assert!(error.to_string().starts_with("access to Dump.x.io far/x is denied: "), "{error}");
 }
 
@@ -197,7 +197,7 @@ fn refused_by(result: Result<ContentSource, SourceError>) -> (String, WaitsFor) 
     let (source, rest) = text.split_once(": ").unwrap();
     let is_of = |it: &str| source == format!("error getting handle for DataSource Type {it}");
     assert!(is_of("VolumeSnapshot by Name s") || is_of("PersistentVolumeClaim by Name c"), "{text}");
-    (rest.to_owned(), error.waits_for().clone())
+    (rest.to_owned(), error.waits_for())
 }
 
 #[test]
@@ -211,37 +211,37 @@ fn a_ready_snapshot_gives_its_handle() {
 
 #[test]
 fn each_thing_that_a_snapshot_lacks_is_named_and_waited_for() {
-    let snapshot = WaitsFor::Snapshot { namespace: "shop".into(), name: "s".into() };
-    let content = WaitsFor::Content("content-1".into());
+    let snapshot = WaitsFor::Snapshot;
+    let content = WaitsFor::Content;
     let reference = |field: &str| json!({"spec": {"volumeSnapshotRef": {field: "other"}}});
     for (of_snapshot, of_content, text, waits_for) in [
         (
             json!({"status": {"boundVolumeSnapshotContentName": null}}),
             json!({}),
             "boundVolumeSnapshotContentName",
-            &snapshot,
+            snapshot,
         ),
         (
             json!({"status": {"boundVolumeSnapshotContentName": ""}}),
             json!({}),
             "boundVolumeSnapshotContentName",
-            &snapshot,
+            snapshot,
         ),
-        (json!({"status": null}), json!({}), "boundVolumeSnapshotContentName", &snapshot),
-        (json!({"status": {"readyToUse": false}}), json!({}), "readyToUse false", &snapshot),
-        (json!({"status": {"readyToUse": null}}), json!({}), "readyToUse unset", &snapshot),
-        (json!({"status": {"restoreSize": "10737418241"}}), json!({}), "10737418241 bytes", &snapshot),
-        (json!({"status": {"restoreSize": "much"}}), json!({}), "\"much\" is not a quantity", &snapshot),
-        (json!({}), reference("uid"), "volumeSnapshotRef.uid other: expected u1", &content),
-        (json!({}), reference("namespace"), "volumeSnapshotRef.namespace other", &content),
-        (json!({}), reference("name"), "volumeSnapshotRef.name other", &content),
-        (json!({}), json!({"spec": {"driver": "other"}}), "driver other: expected disk.example.com", &content),
-        (json!({}), json!({"status": null}), "snapshotHandle", &content),
-        (json!({}), json!({"status": {"snapshotHandle": ""}}), "snapshotHandle", &content),
+        (json!({"status": null}), json!({}), "boundVolumeSnapshotContentName", snapshot),
+        (json!({"status": {"readyToUse": false}}), json!({}), "readyToUse false", snapshot),
+        (json!({"status": {"readyToUse": null}}), json!({}), "readyToUse unset", snapshot),
+        (json!({"status": {"restoreSize": "10737418241"}}), json!({}), "10737418241 bytes", snapshot),
+        (json!({"status": {"restoreSize": "much"}}), json!({}), "\"much\" is not a quantity", snapshot),
+        (json!({}), reference("uid"), "volumeSnapshotRef.uid other: expected u1", content),
+        (json!({}), reference("namespace"), "volumeSnapshotRef.namespace other", content),
+        (json!({}), reference("name"), "volumeSnapshotRef.name other", content),
+        (json!({}), json!({"spec": {"driver": "other"}}), "driver other: expected disk.example.com", content),
+        (json!({}), json!({"status": null}), "snapshotHandle", content),
+        (json!({}), json!({"status": {"snapshotHandle": ""}}), "snapshotHandle", content),
     ] {
         let (told, waited) = refused_by(restore(json!({}), of_snapshot, of_content));
         assert!(told.contains(text), "{told}");
-        assert_eq!(&waited, waits_for, "{told}");
+        assert_eq!(waited, waits_for, "{told}");
     }
     let asks = claim(json!({}));
     let (told, waited) = refused_by(check_snapshot(&wanted(&asks), ("shop", "s"), None, None));
@@ -270,7 +270,7 @@ fn row_21_another_mode_than_the_snapshots_needs_leave() {
     let block = json!({"spec": {"volumeMode": "Block"}});
     let (told, waited) = refused_by(restore(block.clone(), json!({}), json!({})));
     assert!(told.contains(ANNOTATION_ALLOW_MODE_CHANGE) && told.contains("Block"), "{told}");
-    assert_eq!(waited, WaitsFor::Content("content-1".into()));
+    assert_eq!(waited, WaitsFor::Content);
     for (text, expected) in [("true", true), ("1", true), ("T", true), ("false", false), ("yes", false), ("", false)] {
         assert_eq!(restore(block.clone(), json!({}), allow(text)).is_ok(), expected, "{text}");
     }
@@ -325,31 +325,31 @@ fn row_30_a_bound_claim_of_any_class_of_the_driver_gives_its_handle() {
 
 #[test]
 fn each_thing_that_a_clones_source_lacks_is_named_and_waited_for() {
-    let source = WaitsFor::Source { namespace: "shop".into(), name: "c".into() };
-    let volume = WaitsFor::Volume("pv-2".into());
+    let source = WaitsFor::Source;
+    let volume = WaitsFor::Volume;
     let larger = json!({"spec": {"resources": {"requests": {"storage": "11Gi"}}}});
     let reference = |field: &str| json!({"spec": {"claimRef": {field: "other"}}});
     for (of_source, of_volume, text, waits_for) in [
-        (json!({"status": {"phase": "Pending"}}), json!({}), "phase Pending: expected Bound", &source),
-        (json!({"status": {"phase": "Lost"}}), json!({}), "phase Lost", &source),
-        (json!({"status": null}), json!({}), "phase unset", &source),
-        (json!({"spec": {"storageClassName": null}}), json!({}), "storageClassName", &source),
-        (larger, json!({}), "11811160064 bytes", &source),
-        (json!({"spec": {"volumeName": null}}), json!({}), "volumeName", &source),
-        (json!({"spec": {"volumeName": ""}}), json!({}), "volumeName", &source),
-        (json!({"spec": {"volumeMode": "Block"}}), json!({}), "volumeMode Block: expected Filesystem", &source),
-        (json!({}), json!({"spec": {"csi": null}}), "not CSI", &volume),
-        (json!({}), json!({"spec": {"csi": {"driver": "other"}}}), "driver other: expected disk.example.com", &volume),
-        (json!({}), json!({"spec": {"claimRef": null}}), "claimRef", &volume),
-        (json!({}), reference("uid"), "claimRef.uid other", &volume),
-        (json!({}), reference("namespace"), "claimRef.namespace other", &volume),
-        (json!({}), reference("name"), "claimRef.name other", &volume),
-        (json!({}), json!({"spec": {"claimRef": {"uid": null}}}), "claimRef.uid unset", &volume),
-        (json!({}), json!({"status": {"phase": "Released"}}), "phase Released: expected Bound", &volume),
+        (json!({"status": {"phase": "Pending"}}), json!({}), "phase Pending: expected Bound", source),
+        (json!({"status": {"phase": "Lost"}}), json!({}), "phase Lost", source),
+        (json!({"status": null}), json!({}), "phase unset", source),
+        (json!({"spec": {"storageClassName": null}}), json!({}), "storageClassName", source),
+        (larger, json!({}), "11811160064 bytes", source),
+        (json!({"spec": {"volumeName": null}}), json!({}), "volumeName", source),
+        (json!({"spec": {"volumeName": ""}}), json!({}), "volumeName", source),
+        (json!({"spec": {"volumeMode": "Block"}}), json!({}), "volumeMode Block: expected Filesystem", source),
+        (json!({}), json!({"spec": {"csi": null}}), "not CSI", volume),
+        (json!({}), json!({"spec": {"csi": {"driver": "other"}}}), "driver other: expected disk.example.com", volume),
+        (json!({}), json!({"spec": {"claimRef": null}}), "claimRef", volume),
+        (json!({}), reference("uid"), "claimRef.uid other", volume),
+        (json!({}), reference("namespace"), "claimRef.namespace other", volume),
+        (json!({}), reference("name"), "claimRef.name other", volume),
+        (json!({}), json!({"spec": {"claimRef": {"uid": null}}}), "claimRef.uid unset", volume),
+        (json!({}), json!({"status": {"phase": "Released"}}), "phase Released: expected Bound", volume),
     ] {
         let (told, waited) = refused_by(copy(json!({}), of_source, of_volume));
         assert!(told.contains(text), "{told}");
-        assert_eq!(&waited, waits_for, "{told}");
+        assert_eq!(waited, waits_for, "{told}");
     }
     let asks = claim(json!({}));
     let (told, waited) = refused_by(check_clone(&wanted(&asks), ("shop", "c"), None, None));

@@ -21,7 +21,6 @@ use crate::proto::{self, CreateVolumeResponse};
 use super::parameters::SecretUse;
 use super::request::Request;
 use super::secrets::SecretReference;
-use super::state::State;
 use super::topology::{AffinityError, Requirement, Term, affinity};
 
 /// More than this in a volume's id, attributes and places, and the API refuses the PersistentVolume for its size, on every
@@ -161,11 +160,6 @@ impl ResponseError {
     /// Whether there is a volume that must be deleted again, by the answer's id.
     pub fn must_delete(&self) -> bool {
         !matches!(self, Self::NoVolume | Self::NoId)
-    }
-
-    /// How the claim stands: something was made, so the request goes on until a final answer.
-    pub fn state(&self) -> State {
-        State::InBackground
     }
 
     /// A word for metrics.

@@ -9,38 +9,28 @@ use super::super::state::State;
 use super::SNAPSHOT_GROUP;
 
 /// What a change to would let the claim go on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
     /// The claim itself, or its class.
     Claim,
-    /// A snapshot.
-    Snapshot {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-    /// A snapshot's content: it is not watched.
-    Content(String),
+    /// The snapshot.
+    Snapshot,
+    /// The snapshot's content: it is not watched.
+    Content,
     /// The claim that is cloned.
-    Source {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
+    Source,
     /// The source's volume: its changes are not looked through for claims that are made from it.
-    Volume(String),
-    /// A grant in this namespace: they are not watched.
-    Grant(String),
+    Volume,
+    /// A grant in the source's namespace: they are not watched.
+    Grant,
 }
 
 impl WaitsFor {
     /// Whether a change there wakes the claim. Where it does not, the claim has to look again by itself.
-    pub fn wakes(&self) -> bool {
+    pub fn wakes(self) -> bool {
         match self {
-            Self::Claim | Self::Snapshot { .. } | Self::Source { .. } => true,
-            Self::Content(_) | Self::Volume(_) | Self::Grant(_) => false,
+            Self::Claim | Self::Snapshot | Self::Source => true,
+            Self::Content | Self::Volume | Self::Grant => false,
         }
     }
 }
@@ -162,13 +152,8 @@ impl SourceError {
     }
 
     /// What a change to would let the claim go on.
-    pub fn waits_for(&self) -> &WaitsFor {
-        &self.waits_for
-    }
-
-    /// What is wrong.
-    pub fn fault(&self) -> &SourceFault {
-        &self.fault
+    pub fn waits_for(&self) -> WaitsFor {
+        self.waits_for
     }
 
     /// A word for metrics.
