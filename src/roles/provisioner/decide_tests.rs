@@ -310,7 +310,7 @@ fn a_volume_that_cannot_be_used_is_deleted_with_its_secret() {
     assert_eq!(world.with(|w| w.rules.durable = false).next(), Step::DeleteCreated("vol-1".into()));
     let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
         "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
-    let world = World::fresh().planned_for(secret).in_phase(Phase::Rejected("vol-1".into()));
+    let world = World::fresh().planned_for(secret).claimed(marked()).in_phase(Phase::Rejected("vol-1".into()));
     assert!(matches!(world.next(), Step::ReadSecret(_)));
 }
 
