@@ -104,17 +104,20 @@ async fn a_claim_that_lost_its_node_to_a_failure_is_told_of_its_success_however_
 #[tokio::test]
 async fn r51_a_pod_goes_to_another_node_when_the_driver_says_that_the_first_is_full() {
     // Zones that nobody else has: on a shared cluster there are nodes without this driver, too.
-    let world = World::supplied(zoned([pool("r51-a", 100), pool("r51-b", 100)])).await;
+    let world = World::supplied(zoned([pool("r51-a", 0), pool("r51-b", 100)])).await;
     let _daemon = world.supplier(json!({"strictTopology": true})).await;
-    let (_first, _second) = (world.node_in("n1", "r51-a").await, world.node_in("n2", "r51-b").await);
+    world.node_in("n1", "r51-a").await;
     let allowed = json!([{"matchLabelExpressions": [{"key": ZONE, "values": ["r51-a", "r51-b"]}]}]);
     let class = world.waiting_class("class", json!({"allowedTopologies": allowed})).await;
     let claim = world.claim("claim", &class, json!({})).await;
-    world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
     let pod = world.pod("pod", &[&claim], None).await;
-    world.supplied_with(&claim).await;
-    world.scheduled(&pod).await;
-    assert!(world.asked(&claim, 2).await.len() >= 2);
+    assert_eq!(preferred(&world.asked(&claim, 1).await[0]), "r51-a");
+    // Only now, so that the scheduler has had no choice.
+    let second = world.node_in("n2", "r51-b").await;
+    let volume = world.supplied_with(&claim).await;
+    assert_eq!(zone_of(&volume), "r51-b");
+    assert_eq!(world.claim_now(&claim).await.annotations()[SELECTED_NODE], second);
+    assert_eq!(world.scheduled(&pod).await, second);
     world.delete_pod(&pod).await;
     world.all_detached().await;
     world.assert_nothing_leaked().await;
