@@ -128,6 +128,15 @@ impl Term {
         }
     }
 
+    /// Waits for others, unless the term is over before they are done: nothing is to be begun then that was waited for.
+    pub async fn unless_over<F: Future>(&self, others: F) -> Result<F::Output, TermOver> {
+        tokio::select! {
+            biased;
+            () = self.over() => Err(TermOver),
+            output = others => Ok(output),
+        }
+    }
+
     /// The answer to a call that is made for an object, unless the term is lost meanwhile. A failure that comes when nothing may be
     /// written any more is not the object's, and nobody's to tell: the call may never have been sent, or its connection was cut by
     /// what ended the term. An answer that says that it is done counts even then.
@@ -313,6 +322,22 @@ mod tests {
         assert_eq!(term.during(call(Ok("done"), TEN)).await, Ok(Ok("done")), "what is done is done");
         term.lose();
         assert_eq!(term.during(call(Ok("done"), TEN)).await, Err(TermOver), "a lost term waits for nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_others_is_sent_home_when_the_term_is_to_be_wound_down() {
+        let stop = CancellationToken::new();
+        let term = Term::permanent(&stop, Clock::system());
+        assert_eq!(term.unless_over(async { "done" }).await, Ok("done"));
+        let ends = async {
+            tokio::time::sleep(TEN).await;
+            stop.cancel();
+        };
+        let wait = tokio::time::timeout(2 * TEN, term.unless_over(std::future::pending::<()>()));
+        let (waited, ()) = futures::future::join(wait, ends).await;
+        assert_eq!(waited.unwrap(), Err(TermOver));
+        assert!(term.may_write(), "what is in flight goes on");
+        assert_eq!(term.unless_over(async { "done" }).await, Err(TermOver), "nothing is begun");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Why a key is in the queue, and how its run ended. Pure.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 /// Why a key was added. A cause only widens what the handler checks; the state is read again in any case.
@@ -76,8 +77,15 @@ pub struct Activation {
     pub cause: Cause,
     /// The lane whose workers run it, as an index into the settings' lanes. One past the end means the last.
     pub lane: usize,
-    /// A hash of the object's uid and direction: another epoch than the pending one starts afresh.
+    /// [`epoch_of`] the object: another epoch than the pending one starts afresh.
     pub epoch: u64,
+}
+
+/// The epoch of what tells one life of a key from the next: its object's uid, as names come back, and whatever turns it round.
+pub fn epoch_of(life: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    life.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// How a run ended.

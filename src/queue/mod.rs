@@ -36,7 +36,7 @@ mod work_queue;
 mod worker;
 
 pub use backoff::Backoff;
-pub use cause::{Activation, Cause, Causes, Outcome};
+pub use cause::{Activation, Cause, Causes, Outcome, epoch_of};
 pub use config::RetrySection;
 pub use ticket::Ticket;
 pub use work_queue::{Key, LaneSettings, MakeSpan, QueueSettings, WorkItem, WorkQueue};

@@ -1,9 +1,8 @@
 //! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use crate::cluster::names;
 use crate::cluster::{SecretRef, Texts, VolumeAttachment, VolumeError, VolumeSpec};
+use crate::queue;
 
 use super::refusal::Refusal;
 
@@ -144,8 +143,5 @@ pub fn direction_of(object: &VolumeAttachment) -> Direction {
 
 /// What a key's failures belong to: another uid or the other direction starts afresh (spec 7; R44).
 pub fn epoch_of(object: &VolumeAttachment) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    object.metadata.uid.hash(&mut hasher);
-    direction_of(object).hash(&mut hasher);
-    hasher.finish()
+    queue::epoch_of((&object.metadata.uid, direction_of(object)))
 }

@@ -67,10 +67,8 @@ impl Attacher {
             self.known.volumes.synced().await;
             self.known.nodes.synced().await;
         };
-        tokio::select! {
-            biased;
-            () = term.over() => return Ok(()),
-            () = synced => {}
+        if term.unless_over(synced).await.is_err() {
+            return Ok(());
         }
         let (tasks, mut ends) = Tasks::new(NAME);
         let shift = self.shift(cx, &term);

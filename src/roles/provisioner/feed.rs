@@ -1,7 +1,6 @@
 //! What feeds the provisioner's queues: changes of the cluster, and a look at everything now and then.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::cluster::{
     BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, CsiNode, IndexName, ObjectName, PersistentVolume,
     PersistentVolumeClaim, Subscription, source_key,
 };
-use crate::queue::{Activation, Cause, WorkItem, WorkQueue};
+use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
 
 use super::claim::{ClaimKey, is_guarded};
 use super::decide::waits_for_consumer;
@@ -196,10 +195,8 @@ impl Shift {
     }
 
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {
-        let mut hasher = DefaultHasher::new();
-        object.metadata.uid.hash(&mut hasher);
         let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
-        self.volumes.add(name, Activation { cause, lane: 0, epoch: hasher.finish() });
+        self.volumes.add(name, Activation { cause, lane: 0, epoch: epoch_of(&object.metadata.uid) });
     }
 
     fn wake_detached(&self, volume: &str) {

@@ -1,6 +1,5 @@
 //! One term of the capacity loop: what feeds the queue, and the queue.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::{labels, owner, refresh};
 use crate::cluster::{Change, Object, Subscription, names};
 use crate::diagnostics::Registered;
 use crate::process::chain;
-use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue};
+use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue, epoch_of};
 use crate::roles::queues;
 use crate::telemetry::names as metric;
 
@@ -231,10 +230,7 @@ impl Shift {
 
     /// Another class of the same name has nothing to do with the failures of the one before.
     fn epoch_of(&self, item: &Item) -> u64 {
-        let uid = self.shared.book().desired.wants(item).and_then(|class| class.metadata.uid.clone());
-        let mut hasher = DefaultHasher::new();
-        uid.hash(&mut hasher);
-        hasher.finish()
+        epoch_of(self.shared.book().desired.wants(item).and_then(|class| class.metadata.uid.as_deref()))
     }
 
     /// Looks at everything now and then: capacity changes without anybody telling.

@@ -32,14 +32,7 @@ impl SourceTurns {
         if let Some(turn) = self.0.try_acquire(&name) {
             return Ok(turn);
         }
-        let turn = async {
-            tokio::select! {
-                biased;
-                () = term.over() => Err(TermOver),
-                turn = self.0.acquire(&name) => Ok(turn),
-            }
-        };
-        ticket.park(turn).await
+        ticket.park(term.unless_over(self.0.acquire(&name))).await
     }
 }
 
