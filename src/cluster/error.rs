@@ -106,6 +106,11 @@ impl ApiErrorKind {
         matches!(self, Self::Conflict | Self::PreconditionFailed | Self::Invalid)
     }
 
+    /// Whether what was to be read is not there, or not for us: only people can change that.
+    pub fn is_withheld(self) -> bool {
+        matches!(self, Self::NotFound | Self::Forbidden)
+    }
+
     /// The class of a refusal.
     ///
     /// The server reports a failed `test` of a JSON Patch as a bare 422, without causes and without naming the object;

@@ -13,6 +13,10 @@ pub mod provisioner;
 pub mod queues;
 pub mod reconciler;
 pub mod role;
+pub mod secret;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+mod served;
 pub mod term;
 pub mod uids;
 pub mod wiring;

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use crate::cluster::{CsiSource, PersistentVolume, SecretRef, VolumeSpec};
 use crate::csi::volume;
 use crate::proto::VolumeCapability;
+use crate::roles::secret::Secret;
 
 use super::attachment::{Attachment, Direction, Source};
 use super::migration;
@@ -74,16 +75,6 @@ pub struct Progress {
     pub unpublished: bool,
     /// The API says that the attachment, unpublished, is gone: our finalizer was the last one, or it was not found.
     pub gone: bool,
-}
-
-/// The data of a publish secret. Prints nothing of it.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(pub BTreeMap<String, String>);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***stripped***")
-    }
 }
 
 /// The next thing to do for an attachment.

@@ -12,9 +12,10 @@ use crate::cluster::{ApiError, ObjectName, names, patch};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use crate::roles::attempt::read_again;
+use crate::roles::secret::{self, Secret};
 
 use super::csi::{CATCH_UP, Stop};
-use super::decide::{Intent, Preparation, Publish, Secret, Unpublish};
+use super::decide::{Intent, Preparation, Publish, Unpublish};
 use super::desk::{Desk, Objects};
 use super::refusal::{AttemptError, Refusal};
 
@@ -33,9 +34,8 @@ pub(super) async fn prepare(desk: &Desk, now: &Objects, preparation: Preparation
         Preparation::ProtectVolume => protect_volume(desk, now).await.map(|()| Performed::Written),
         Preparation::SaveIntent(intent) => save_intent(desk, now, &intent).await.map(|()| Performed::Written),
         Preparation::ReadSecret(reference) => {
-            let api = desk.api.use_now()?;
-            let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret)?;
-            Ok(Performed::Secret(Secret(data.into_texts().map_err(AttemptError::from)?)))
+            let found = secret::read(desk.api.use_now()?, &reference).await;
+            Ok(Performed::Secret(found.map_err(AttemptError::from)?))
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) async fn publish(
         node_id: publish.node_id,
         volume_capability: Some(publish.capability),
         readonly: publish.readonly,
-        secrets: secret_text(secret),
+        secrets: secret.map(Secret::texts).unwrap_or_default(),
         volume_context: publish.volume_context.into_iter().collect(),
     };
     let client = desk.driver.use_now()?;
@@ -103,15 +103,11 @@ pub(super) async fn unpublish(desk: &Desk, unpublish: Unpublish, secret: Option<
     let request = ControllerUnpublishVolumeRequest {
         volume_id: unpublish.volume_id,
         node_id: unpublish.node_id,
-        secrets: secret_text(secret),
+        secrets: secret.map(Secret::texts).unwrap_or_default(),
     };
     let client = desk.driver.use_now()?;
     desk.term.during(client.controller_unpublish_volume(request)).await?.map_err(AttemptError::from)?;
     Ok(())
-}
-
-fn secret_text(secret: Option<&Secret>) -> std::collections::HashMap<String, String> {
-    secret.map(|secret| secret.0.clone().into_iter().collect()).unwrap_or_default()
 }
 
 /// Records that the volume is attached. Clears the attach error in any case: the cache may not have seen it yet (R48).

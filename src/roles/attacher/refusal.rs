@@ -7,6 +7,7 @@ use crate::cluster::{ApiError, ApiErrorKind, InTree, SecretNotText};
 use crate::csi::volume::AccessModeError;
 use crate::csi::{Client, RpcError};
 use crate::roles::attempt::Failure;
+use crate::roles::secret::SecretFailure;
 
 /// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -93,7 +94,7 @@ pub enum AttemptError {
     Secret(#[source] ApiError),
     /// The publish secret holds bytes that no CSI request can carry.
     #[error(transparent)]
-    SecretNotText(#[from] SecretNotText),
+    SecretNotText(SecretNotText),
     /// The driver published, but the result could not be recorded.
     #[error("the volume is published, but that could not be recorded")]
     RecordAttached(#[source] ApiError),
@@ -136,6 +137,15 @@ pub fn is_final(code: Code) -> bool {
         | Code::Internal
         | Code::DataLoss
         | Code::Unauthenticated => true,
+    }
+}
+
+impl From<SecretFailure> for AttemptError {
+    fn from(failure: SecretFailure) -> Self {
+        match failure {
+            SecretFailure::Api(error) => Self::Secret(error),
+            SecretFailure::NotText(error) => Self::SecretNotText(error),
+        }
     }
 }
 

@@ -57,7 +57,7 @@ pub struct ProvisionerSection {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub snapshot_sweep_interval: Duration,
-    /// Whether a volume whose deletion secret can't be read is deleted without it.
+    /// Whether a volume whose deletion secret is not there, may not be read or is no text is deleted without it.
     pub delete_without_secret: bool,
     /// The namespaces that deletion secrets may be in. Empty: any.
     pub deletion_secret_namespaces: Vec<String>,

@@ -2,13 +2,23 @@
 //!
 //! ```text
 //!   Bound ──> Protect (our finalizer)
-//!   Released ──> detached? ─> secret ─> Delete (driver) ─> Remove (the object) ─> Release (our finalizer)
+//!   Released ──> detached? ─> hold ─> confirm ─> secret ─> Delete (driver) ─> Remove (the object) ─> Release (our finalizer)
 //! ```
+//!
+//! What is waited for comes first, then a look at the object where what is known of it may be old, and the secret last: it is
+//! the one that the object names by then.
 //!
 //! The driver is asked to delete only what no attachment names any more, and once in a term: that it has is remembered by
 //! the object's uid, whatever an older view of the object says (spec 3.2: the Go sidecar asks twice).
 
+use std::time::Duration;
+
 use crate::cluster::{PersistentVolume, names};
+
+/// A run that had to wait this long for a worker reads the volume before the driver is asked to delete it. Where many volumes go
+/// at once, the watch is as likely to be behind as the workers, and somebody who sees what is coming says `Retain` in that time.
+/// Shorter waits are as old as any view of a watch, and must not cost a request each.
+pub const LONG_IN_QUEUE: Duration = Duration::from_secs(1);
 
 /// What is the same for every volume of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +33,7 @@ pub struct Rules {
 
 /// Everything that a decision depends on.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 pub struct View<'a> {
     /// The volume.
     pub volume: &'a PersistentVolume,
@@ -34,10 +45,34 @@ pub struct View<'a> {
     pub is_here: bool,
     /// What was done of it in this term.
     pub done: Done,
-    /// Whether this attempt has read its secret, or found that there is none.
+    /// Whether nobody else works on the volume until this attempt is over.
+    pub held: bool,
+    /// Whether the driver may be asked on the word of the cache: the API has shown the object since this attempt has last
+    /// waited, or [`Past::is_fresh`] and it has not.
+    pub fresh: bool,
+    /// Whether this attempt has read the secret that the volume names now, or found that there is none.
     pub has_secret: bool,
     /// The term's rules.
     pub rules: &'a Rules,
+}
+
+/// What a volume has behind it when an attempt begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Past {
+    /// It had to wait until it was detached.
+    pub detached: bool,
+    /// So many attempts have failed.
+    pub failures: u32,
+    /// So long it has waited for a worker.
+    pub queued: Duration,
+}
+
+impl Past {
+    /// Whether what the cache shows was just heard. Else somebody may have taken the volume back meanwhile, and the watch be late
+    /// to tell.
+    pub fn is_fresh(self) -> bool {
+        !self.detached && self.failures == 0 && self.queued < LONG_IN_QUEUE
+    }
 }
 
 /// What was done of a volume in this term.
@@ -66,6 +101,12 @@ pub enum Step {
     Protect,
     /// List volumes and attachments once.
     Relist,
+    /// Wait until nobody else works on the volume: by its name and by its handle, as a `CreateVolume` knows the one, the attacher
+    /// the other. What is known of it is old after a wait.
+    Hold,
+    /// Read the object itself, while nobody else works on the volume: a watch that is behind may have hidden that somebody keeps
+    /// it, has it bound, has made another of its name, or has corrected where its secret is.
+    Confirm,
     /// Find and read the secret for the driver: the last thing before it is asked, so that what is wrong with the secret holds up
     /// no volume that has yet to wait, or that is another node's.
     ReadSecret,
@@ -124,6 +165,12 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
     if let Some(other) = view.kept_by {
         return Step::Shared(other.to_owned());
+    }
+    if !view.held {
+        return Step::Hold;
+    }
+    if !view.fresh {
+        return Step::Confirm;
     }
     if view.has_secret { Step::Delete } else { Step::ReadSecret }
 }

@@ -33,6 +33,8 @@ fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
         kept_by: None,
         is_here: true,
         done: done(),
+        held: true,
+        fresh: true,
         has_secret: true,
         rules: &rules,
     };
@@ -163,12 +165,14 @@ type Obstacle = fn(&mut View<'_>);
 
 #[test]
 fn the_secret_is_looked_for_when_nothing_else_is_in_the_way() {
-    let cases: [(Obstacle, Step, &str); 5] = [
+    let cases: [(Obstacle, Step, &str); 7] = [
         (|_| {}, Step::ReadSecret, "it is all that is missing"),
         (|view| view.is_here = false, Step::Ignore, "another node's to delete, and its secret to read"),
         (|view| view.attachments = 1, Step::WaitForDetach(1), "it may take days"),
         (|view| view.done.relisted = false, Step::Relist, "it may be attached"),
         (|view| view.kept_by = Some("pv-manual"), Step::Shared("pv-manual".into()), "it is kept"),
+        (|view| view.held = false, Step::Hold, "it may name another secret once it is its turn"),
+        (|view| view.fresh = false, Step::Confirm, "it may name another secret already"),
     ];
     for (change, expected, what) in cases {
         let next = step_of(json!({}), |view| {
@@ -176,6 +180,45 @@ fn the_secret_is_looked_for_when_nothing_else_is_in_the_way() {
             change(view);
         });
         assert_eq!(next, expected, "{what}");
+    }
+}
+
+#[test]
+fn an_old_view_is_confirmed_while_the_volume_is_held_and_by_nothing_else() {
+    let cases: [(Obstacle, Step, &str); 8] = [
+        (|_| {}, Step::Confirm, "it is held"),
+        (|view| view.held = false, Step::Hold, "whoever has it may change what would be confirmed"),
+        (|view| (view.held, view.fresh) = (false, true), Step::Hold, "the view may be old once it is its turn"),
+        (|view| view.done.relisted = false, Step::Relist, "attachments are not among what is confirmed"),
+        (|view| view.kept_by = Some("pv-manual"), Step::Shared("pv-manual".into()), "nothing is to be deleted"),
+        (|view| view.attachments = 1, Step::WaitForDetach(1), "not yet"),
+        (|view| view.done.deleted = true, Step::Remove, "too late to ask"),
+        (|view| view.fresh = true, Step::Delete, "it is confirmed"),
+    ];
+    for (change, expected, what) in cases {
+        let next = step_of(json!({}), |view| {
+            view.fresh = false;
+            change(view);
+        });
+        assert_eq!(next, expected, "{what}");
+    }
+    let stale = |patch: Value| step_of(patch, |view| (view.held, view.fresh) = (false, false));
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    assert_eq!(stale(retain), Step::Release, "only the driver's part cannot be taken back");
+    assert_eq!(stale(json!({ "status": { "phase": "Bound" } })), Step::Settled);
+}
+
+#[test]
+fn the_cache_is_trusted_only_with_what_was_just_heard() {
+    let cases = [
+        (Past::default(), true, "just woken"),
+        (Past { queued: LONG_IN_QUEUE / 2, ..Past::default() }, true, "as old as any view of a watch"),
+        (Past { queued: LONG_IN_QUEUE, ..Past::default() }, false, "many go at once"),
+        (Past { failures: 1, ..Past::default() }, false, "it has waited for its back-off"),
+        (Past { detached: true, ..Past::default() }, false, "it has waited, maybe for days"),
+    ];
+    for (past, expected, what) in cases {
+        assert_eq!(past.is_fresh(), expected, "{what}");
     }
 }
 

@@ -1,8 +1,7 @@
 //! The handler of volumes: works one volume object until it is as it should be, or an attempt fails.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
@@ -15,23 +14,21 @@ use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _};
 use crate::roles::provisioner::desk::Desk;
-use crate::roles::provisioner::secrets::{DeletionSecret, SecretReference, for_deletion};
+use crate::roles::provisioner::secrets::{DeletionSecret, SecretError, SecretReference, for_deletion};
+use crate::roles::secret::{self, Secret};
 
-use super::decide::{Done, Step, View, keeps, next_step};
+use super::decide::{Done, Past, Step, View, keeps, next_step};
 use super::refusal::DeletionError;
 
 /// More steps than any attempt needs.
 const MAX_STEPS: u32 = 20;
-/// A run that had to wait this long for a worker reads the volume before the driver is asked to delete it. Where many volumes go
-/// at once, the watch is as likely to be behind as the workers, and somebody who sees what is coming says `Retain` in that time.
-/// Shorter waits are as old as any view of a watch, and must not cost a request each.
-const LONG_IN_QUEUE: Duration = Duration::from_secs(1);
 /// How often one attempt reads the volume again because a write's precondition failed.
 const MAX_REFRESHES: u32 = 3;
 
 /// Why an attempt ended without its volume being settled.
 type Stop = attempt::Stop<DeletionError>;
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 struct Attempt<'a> {
     desk: &'a Desk,
     ticket: &'a mut Ticket<String>,
@@ -41,21 +38,13 @@ struct Attempt<'a> {
     deleted: bool,
     /// All of it that is ours is done in this attempt. Finalizers of others may keep the object for a while.
     finished: bool,
-    /// What the driver is told: nothing, where the volume has no secret.
-    secrets: Option<HashMap<String, String>>,
+    /// What the driver is told, and where the volume said that it is when it was read: nothing, where it has no secret.
+    secret: Option<(DeletionSecret, Secret)>,
     /// By the volume's name and by its handle, if that is another.
     operations: Option<Both>,
     refreshes: u32,
-    view: Trust,
-}
-
-/// How far the driver may be asked to delete on the word of the cache.
-#[derive(PartialEq, Eq)]
-enum Trust {
-    /// What it shows was just heard, or just read.
-    Fresh,
-    /// The volume had to wait, for its turn or for a worker, or has failed before: it is read again first.
-    Old,
+    /// Whether the driver may be asked to delete on the word of the cache.
+    fresh: bool,
 }
 
 /// How an attempt ended well.
@@ -69,6 +58,8 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
     let name = ObjectName::cluster(ticket.key());
     let Some(first) = desk.known.volumes.get(&name) else { return Outcome::Forget };
     let begun = desk.clock.now();
+    let past =
+        Past { detached: desk.detaching.forget(ticket.key()), failures: ticket.attempt(), queued: ticket.waited() };
     let mut attempt = Attempt {
         desk: &desk,
         ticket: &mut ticket,
@@ -76,15 +67,11 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
         gone: false,
         deleted: false,
         finished: false,
-        secrets: None,
+        secret: None,
         operations: None,
         refreshes: 0,
-        view: Trust::Fresh,
+        fresh: past.is_fresh(),
     };
-    let waited = attempt.ticket.waited() >= LONG_IN_QUEUE;
-    if desk.detaching.forget(attempt.ticket.key()) || attempt.ticket.attempt() > 0 || waited {
-        attempt.view = Trust::Old;
-    }
     let ended = attempt.work(&first).await;
     let finished = attempt.deleted && (attempt.finished || attempt.gone);
     drop(attempt);
@@ -131,7 +118,9 @@ impl Attempt<'_> {
                 attachments: self.attachments(&volume),
                 is_here: desk.locality.is_here(&volume),
                 done,
-                has_secret: self.secrets.is_some(),
+                held: self.holds(&volume),
+                fresh: self.fresh,
+                has_secret: self.has_secret(&volume),
                 rules: &desk.deletion,
             });
             match step {
@@ -161,22 +150,20 @@ impl Attempt<'_> {
         Some(ObjectName::of(other.as_ref()).name().to_owned())
     }
 
-    /// Where the secret for the deletion is, if there is one.
-    fn secret_of(&self, volume: &PersistentVolume) -> Result<Option<SecretReference>, DeletionError> {
+    /// Where the secret for the deletion is.
+    fn secret_of(&self, volume: &PersistentVolume) -> Result<DeletionSecret, SecretError> {
         let desk = self.desk;
         let class = volume.spec.storage_class_name.as_deref();
         let class = class.and_then(|class| desk.known.classes.get(&ObjectName::cluster(class)));
         let class = class.as_deref().filter(|class| class.provisioner == desk.rules.driver);
         let (parameters, allowed) = (class.map(|class| &class.parameters), &desk.section.deletion_secret_namespaces);
-        match for_deletion(volume, parameters, allowed, &desk.rules.driver)? {
-            DeletionSecret::At(reference) => Ok(Some(reference)),
-            DeletionSecret::None => Ok(None),
-            DeletionSecret::Unknown(why) if desk.section.delete_without_secret => {
-                debug!(why, "deleting without a secret");
-                Ok(None)
-            }
-            DeletionSecret::Unknown(why) => Err(DeletionError::SecretUnknown(why)),
-        }
+        for_deletion(volume, parameters, allowed, &desk.rules.driver)
+    }
+
+    /// Whether what was read is the secret that the volume names now.
+    fn has_secret(&self, volume: &PersistentVolume) -> bool {
+        let Some((place, _)) = &self.secret else { return false };
+        self.secret_of(volume).is_ok_and(|now| now == *place)
     }
 
     async fn perform(&mut self, step: Step, volume: &PersistentVolume) -> Result<(), Stop> {
@@ -189,17 +176,17 @@ impl Attempt<'_> {
                 let handle = volume.spec.csi.as_ref().map_or_else(String::new, |csi| csi.volume_handle.clone());
                 Err(DeletionError::Shared { handle, other }.into())
             }
-            Step::Relist => {
-                tokio::select! {
-                    biased;
-                    () = desk.term.over() => Err(Stop::TermOver),
-                    () = self.ticket.park(desk.relist()) => Ok(()),
-                }
-            }
+            Step::Relist => Ok(self.ticket.park(desk.term.unless_over(desk.relist())).await?),
             Step::Protect => {
                 let finalizer = desk.deletion.finalizer;
                 let patch = patch::add_finalizer(&volume.metadata, finalizer, &BTreeMap::new());
                 self.patch(volume, patch, DeletionError::Protect).await
+            }
+            Step::Hold => self.hold(volume).await,
+            Step::Confirm => {
+                self.read_again(volume, DeletionError::Confirm).await?;
+                self.fresh = true;
+                Ok(())
             }
             Step::ReadSecret => self.read_secret(volume).await,
             Step::Delete => self.delete(volume).await,
@@ -214,47 +201,55 @@ impl Attempt<'_> {
     }
 
     async fn read_secret(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
-        let desk = self.desk;
-        let Some(reference) = self.secret_of(volume)? else {
-            self.secrets = Some(HashMap::new());
-            return Ok(());
-        };
-        let api = desk.api.use_now()?;
-        let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(DeletionError::Secret);
-        match data.and_then(|data| Ok(data.into_texts()?)).map_err(Stop::from) {
-            Ok(secrets) => self.secrets = Some(secrets),
-            Err(Stop::Failed(error)) if desk.section.delete_without_secret => {
-                warn!(error = %Chain(&error), "deleting without the secret");
-                self.secrets = Some(HashMap::new());
+        let may_miss = self.desk.section.delete_without_secret;
+        let place = self.secret_of(volume).map_err(DeletionError::from)?;
+        let secret = match &place {
+            DeletionSecret::At(reference) => self.load(reference).await?,
+            DeletionSecret::None => Secret::default(),
+            DeletionSecret::Unknown(why) if may_miss => {
+                debug!(why, "deleting without a secret");
+                Secret::default()
             }
-            Err(stop) => return Err(stop),
-        }
+            DeletionSecret::Unknown(why) => return Err(DeletionError::SecretUnknown(why).into()),
+        };
+        self.secret = Some((place, secret));
         Ok(())
     }
 
-    /// Takes the volume for this attempt, by its name and by its handle: a `CreateVolume` knows the one, the attacher the
-    /// other. `false`: it had to wait, so what it knows may be old; look again.
-    async fn holds(&mut self, handle: &str) -> Result<bool, Stop> {
+    /// Reads the secret. Only what nobody but people can bring may be done without: a volume must not lose its secret to an API
+    /// that is slow for a moment.
+    async fn load(&self, reference: &SecretReference) -> Result<Secret, Stop> {
         let desk = self.desk;
-        let names = |guard: &OperationGuard| guard.volume_id() == handle;
-        if self.operations.as_ref().is_some_and(|(one, other)| names(one) || other.as_ref().is_some_and(names)) {
-            return Ok(true);
-        }
-        self.operations = None;
-        if let Some(both) = desk.operations.try_acquire_both(self.name.name(), handle) {
-            self.operations = Some(both);
-            return Ok(true);
-        }
-        let name = self.name.name().to_owned();
-        let both = async {
-            tokio::select! {
-                biased;
-                () = desk.term.over() => Err(Stop::TermOver),
-                both = desk.operations.acquire_both(&name, handle) => Ok(both),
+        match secret::read(desk.api.use_now()?, reference).await {
+            Err(failure) if desk.section.delete_without_secret && failure.is_withheld() => {
+                warn!(error = %Chain(&failure), "deleting without the secret");
+                Ok(Secret::default())
             }
-        };
+            read => Ok(read.map_err(DeletionError::from)?),
+        }
+    }
+
+    /// Whether this attempt has the volume for itself.
+    fn holds(&self, volume: &PersistentVolume) -> bool {
+        let handle = volume.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
+        let names = |guard: &OperationGuard| Some(guard.volume_id()) == handle;
+        self.operations.as_ref().is_some_and(|(one, other)| names(one) || other.as_ref().is_some_and(names))
+    }
+
+    /// Takes the volume for this attempt. Where it had to wait, what it knows may be old.
+    async fn hold(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
+        let desk = self.desk;
+        let Some(csi) = &volume.spec.csi else { return Err(DeletionError::NotCsi.into()) };
+        self.operations = None;
+        let (name, handle) = (self.name.name(), csi.volume_handle.as_str());
+        if let Some(both) = desk.operations.try_acquire_both(name, handle) {
+            self.operations = Some(both);
+            return Ok(());
+        }
+        let both = desk.term.unless_over(desk.operations.acquire_both(name, handle));
         self.operations = Some(self.ticket.park(both).await?);
-        Ok(false)
+        self.fresh = false;
+        Ok(())
     }
 
     async fn delete(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
@@ -268,28 +263,13 @@ impl Attempt<'_> {
         if let Some(capability) = capability {
             return Err(DeletionError::Capability { driver: desk.rules.driver.clone(), capability }.into());
         }
-        if !self.holds(&csi.volume_handle).await? {
-            self.view = Trust::Old;
-            return Ok(());
-        }
-        if self.view == Trust::Old {
-            return self.confirm(volume).await;
-        }
         let client = desk.driver.use_now()?;
-        let secrets = self.secrets.clone().unwrap_or_default();
+        let secrets = self.secret.as_ref().map(|(_, secret)| secret.texts()).unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: csi.volume_handle.clone(), secrets };
         desk.term.during(client.delete_volume(asked)).await?.map_err(DeletionError::from)?;
         self.operations = None;
         desk.deleted.note(volume.metadata.uid.as_deref().unwrap_or_default());
         info!(volume = csi.volume_handle, "deleted the volume");
-        Ok(())
-    }
-
-    /// Reads the object itself, while nobody else works on the volume: a watch that is behind may have hidden that somebody
-    /// keeps it, has it bound, or has made another of its name. The next look decides.
-    async fn confirm(&mut self, volume: &PersistentVolume) -> Result<(), Stop> {
-        self.read_again(volume, DeletionError::Confirm).await?;
-        self.view = Trust::Fresh;
         Ok(())
     }
 
@@ -366,3 +346,8 @@ impl Attempt<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "handler_tests.rs"]
+mod tests;

@@ -7,8 +7,9 @@ use thiserror::Error;
 use crate::cluster::{ApiError, InTree, SecretNotText};
 use crate::csi::RpcError;
 use crate::roles::attempt::Failure;
-use crate::roles::provisioner::refusal::{UNWATCHED, is_withheld};
+use crate::roles::provisioner::refusal::UNWATCHED;
 use crate::roles::provisioner::secrets::SecretError;
+use crate::roles::secret::SecretFailure;
 
 /// Why an attempt at a volume failed.
 #[derive(Debug, Error)]
@@ -50,11 +51,11 @@ pub enum DeletionError {
     )]
     SecretUnknown(&'static str),
     /// The secret could not be read.
-    #[error("cannot load the deletion secret; set deleteWithoutSecret to go on without")]
+    #[error("cannot load the deletion secret{}", way_out(.0))]
     Secret(#[source] ApiError),
     /// The secret holds bytes that no CSI request can carry.
     #[error("the deletion secret cannot be used")]
-    SecretNotText(#[from] SecretNotText),
+    SecretNotText(#[source] SecretNotText),
     /// Whether it is still to be deleted could not be read.
     #[error("cannot see whether the volume is still to be deleted")]
     Confirm(#[source] ApiError),
@@ -76,6 +77,20 @@ pub enum DeletionError {
     /// The API takes each write and shows none of them.
     #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
     Endless(u32),
+}
+
+/// What people can do about a secret that is not to be had. One that could not be read just now needs nothing but another try.
+fn way_out(error: &ApiError) -> &'static str {
+    if error.kind().is_withheld() { "; set deleteWithoutSecret to go on without" } else { "" }
+}
+
+impl From<SecretFailure> for DeletionError {
+    fn from(failure: SecretFailure) -> Self {
+        match failure {
+            SecretFailure::Api(error) => Self::Secret(error),
+            SecretFailure::NotText(error) => Self::SecretNotText(error),
+        }
+    }
 }
 
 impl DeletionError {
@@ -121,7 +136,7 @@ impl Failure for DeletionError {
     fn retry_cap(&self) -> Option<Duration> {
         match self {
             Self::Driver(error) => error.retry_cap(),
-            Self::Secret(error) => is_withheld(error).then_some(UNWATCHED),
+            Self::Secret(error) => error.kind().is_withheld().then_some(UNWATCHED),
             Self::SecretNotText(_) => Some(UNWATCHED),
             _ => None,
         }
@@ -136,7 +151,7 @@ mod tests {
     #[test]
     fn a_secret_that_is_no_text_is_told_with_its_place() {
         let cause = SecretNotText { secret: ObjectName::namespaced("ns", "keys"), key: "token".into() };
-        let error = DeletionError::from(cause);
+        let error = DeletionError::from(SecretFailure::NotText(cause));
         assert_eq!(error.label(), "SecretNotText");
         assert_eq!(
             error.message(),

@@ -1,0 +1,105 @@
+//! Secrets for calls to the driver: read when they are needed, never cached, never shown.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::cluster::{Api, ApiError, SecretNotText, SecretRef};
+
+/// What a Secret holds, as a CSI request carries it. Prints nothing of it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(HashMap<String, String>);
+
+impl Secret {
+    /// The values by key, for one request.
+    pub fn texts(&self) -> HashMap<String, String> {
+        self.0.clone()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***stripped***")
+    }
+}
+
+/// Why a secret could not be read.
+#[derive(Debug, Error)]
+pub enum SecretFailure {
+    /// The API did not show it.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// It holds bytes that no CSI request can carry.
+    #[error(transparent)]
+    NotText(#[from] SecretNotText),
+}
+
+impl SecretFailure {
+    /// Whether there is no secret to be had: it is not there, not ours to read, or no text, and only people can change that.
+    /// After any other failure the next try may bring it.
+    pub fn is_withheld(&self) -> bool {
+        match self {
+            Self::Api(error) => error.kind().is_withheld(),
+            Self::NotText(_) => true,
+        }
+    }
+}
+
+/// Reads a secret as it is now.
+pub async fn read(api: &Api, place: &SecretRef) -> Result<Secret, SecretFailure> {
+    let data = api.get_secret(&place.namespace, &place.name).await?;
+    Ok(Secret(data.into_texts()?))
+}
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sandbox::api::faults::{Action, Fault, Matching};
+    use crate::sandbox::api::pure::rejection::Rejection;
+    use crate::sandbox::driver::Profile;
+    use crate::sandbox::stage::rehearsal::Rehearsal;
+
+    #[test]
+    fn a_secret_never_prints() {
+        let secret = Secret([("password".to_owned(), "hunter2".to_owned())].into());
+        assert_eq!(format!("{secret:?}"), "***stripped***");
+        assert_eq!(secret.texts()["password"], "hunter2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_people_can_bring_a_secret_that_is_withheld_and_any_other_failure_may_pass() {
+        let Rehearsal { stage, context, tasks: _tasks, .. } = Rehearsal::with(Profile::default()).await;
+        // "hunter2", and a byte that no text has.
+        for (name, data) in [("text", json!({ "password": "aHVudGVyMg==" })), ("bytes", json!({ "password": "/w==" }))]
+        {
+            let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": data });
+            stage.api.create_value(secret).unwrap();
+        }
+        let look = async |name: &str| {
+            let place = SecretRef { name: name.to_owned(), namespace: "default".to_owned() };
+            read(&context.api, &place).await
+        };
+        assert_eq!(look("text").await.unwrap().texts()["password"], "hunter2");
+        assert!(look("bytes").await.unwrap_err().is_withheld());
+        assert!(look("nothing").await.unwrap_err().is_withheld());
+        for (action, expected) in [
+            (Action::Refuse(Rejection::forbidden("", "secrets", "text", "no")), true),
+            (Action::Refuse(Rejection::unauthorized()), false),
+            (Action::Refuse(Rejection::too_many_requests(1)), false),
+            (Action::Refuse(Rejection::internal("no")), false),
+            (Action::Refuse(Rejection::service_unavailable("no")), false),
+            (Action::CutBefore, false),
+            (Action::Hold, false),
+        ] {
+            let fault = stage.api.faults().add(Fault::on(Matching::any().resource("secrets"), action.clone()));
+            let failure = look("text").await.unwrap_err();
+            assert_eq!(failure.is_withheld(), expected, "{action:?}: {failure:?}");
+            stage.api.faults().remove(fault);
+        }
+        stage.strike().await;
+    }
+}

@@ -1,0 +1,81 @@
+//! A role that serves a term on a sandbox, with nothing of the daemon around it: for the tests of what its handlers do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Registration, Role, RoleContext, Wired, Wiring};
+use crate::cluster::{ApiOptions, CsiNode, ObjectName};
+use crate::diagnostics::WorkReport;
+use crate::election::Term;
+use crate::process::Tasks;
+use crate::sandbox::api::faults::{Action, Fault, Matching};
+use crate::sandbox::driver::Profile;
+use crate::sandbox::stage::Stage;
+use crate::sandbox::stage::rehearsal::Rehearsal;
+
+/// Longer than anything that is waited for.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A stage, a role, and what the role works with.
+pub(super) struct Served {
+    pub(super) stage: Stage,
+    pub(super) context: RoleContext,
+    role: Arc<dyn Role>,
+    tasks: Tasks,
+    _wired: Wired,
+}
+
+impl Served {
+    /// Sets the stage. The caches are warm when the role is served.
+    pub(super) async fn new(registration: &Registration, section: &Value, profile: Profile) -> Self {
+        let rehearsal = Rehearsal::with(profile).await;
+        let mut wiring = Wiring::new(&rehearsal.caches);
+        let role = (registration.load)(section, &mut wiring).unwrap().into();
+        let wired = wiring.into_wired();
+        rehearsal.watch();
+        let Rehearsal { stage, context, tasks, .. } = rehearsal;
+        Self { stage, context, role, tasks, _wired: wired }
+    }
+
+    /// Begins to serve a term.
+    pub(super) fn serve(&self, term: Term) {
+        let (role, cx) = (Arc::clone(&self.role), self.context.clone());
+        self.tasks.spawn("role", async move {
+            role.serve(&cx, term).await.unwrap();
+        });
+    }
+
+    /// What is in the role's queues.
+    pub(super) fn work(&self) -> Vec<WorkReport> {
+        self.context.board.report().work
+    }
+
+    /// Waits for something.
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let look = async {
+            while !holds(self) {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        let seen = tokio::time::timeout(PATIENCE, look).await;
+        assert!(seen.is_ok(), "never: {what}; {:#?}, {:#?}", self.work(), self.stage.driver.calls());
+    }
+
+    /// Fills the work path to the API with requests that nobody answers: what is asked next waits for its turn until these have
+    /// timed out.
+    pub(super) async fn jam(&self) {
+        let faults = self.stage.api.faults();
+        let held = faults.add(Fault::on(Matching::any().verb("get").resource("csinodes"), Action::Hold));
+        let places = ApiOptions::default().max_in_flight;
+        for number in 0..places {
+            let api = self.context.api.clone();
+            let request = async move { drop(api.get::<CsiNode>(&ObjectName::cluster("none")).await) };
+            self.tasks.spawn(format_args!("jam.{number}"), request);
+        }
+        self.until("jammed", |_| faults.hits(held) == u64::try_from(places).unwrap()).await;
+    }
+}
