@@ -112,22 +112,62 @@ pub struct Desk {
 
 /// What the term knows of each claim that was begun or has failed.
 #[derive(Debug, Default)]
-pub struct ProgressBook(Mutex<BTreeMap<Arc<str>, Progress>>);
+pub struct ProgressBook(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_uid: BTreeMap<Arc<str>, Progress>,
+    /// How many of them need a source: each clone of a thousand asks whether it was the last.
+    users: BTreeMap<SourceKey, usize>,
+}
+
+impl Entries {
+    fn insert(&mut self, progress: Progress) {
+        if let Some(source) = needed_by(&progress) {
+            *self.users.entry(source).or_default() += 1;
+        }
+        let before = self.by_uid.insert(progress.claim.key.uid.clone(), progress);
+        self.left(before.as_ref());
+    }
+
+    fn remove(&mut self, uid: &str) {
+        let before = self.by_uid.remove(uid);
+        self.left(before.as_ref());
+    }
+
+    fn left(&mut self, before: Option<&Progress>) {
+        let Some(source) = before.and_then(needed_by) else { return };
+        if let Some(users) = self.users.get_mut(&source) {
+            *users -= 1;
+            if *users == 0 {
+                self.users.remove(&source);
+            }
+        }
+    }
+}
+
+/// The source that the driver may still make a claim's volume from.
+fn needed_by(progress: &Progress) -> Option<SourceKey> {
+    if progress.is_begun() { SourceKey::of(&progress.claim.object) } else { None }
+}
 
 impl ProgressBook {
     /// What is known of the claim of this uid.
     pub fn get(&self, uid: &str) -> Option<Progress> {
-        self.lock().get(uid).cloned()
+        self.lock().by_uid.get(uid).cloned()
     }
 
     /// Notes how far a claim is.
     pub fn put(&self, progress: Progress) {
-        self.lock().insert(progress.claim.key.uid.clone(), progress);
+        self.lock().insert(progress);
     }
 
     /// Notes a claim that is marked, unless it is known already.
     pub fn note_marked(&self, claim: Claim) {
-        self.lock().entry(claim.key.uid.clone()).or_insert_with(|| Progress::at_first_sight(claim));
+        let mut book = self.lock();
+        if !book.by_uid.contains_key(&claim.key.uid) {
+            book.insert(Progress::at_first_sight(claim));
+        }
     }
 
     /// Nothing of the claim is left to be known.
@@ -137,32 +177,31 @@ impl ProgressBook {
 
     /// Whether a volume of this claim may exist that only the entry, or the claim's mark, tells of.
     pub fn is_begun(&self, uid: &str) -> bool {
-        self.lock().get(uid).is_some_and(Progress::is_begun)
+        self.lock().by_uid.get(uid).is_some_and(Progress::is_begun)
     }
 
-    /// The keys of the claims that name this source and were begun.
-    pub fn users_of(&self, source: &SourceKey) -> Vec<ClaimKey> {
-        let names = |progress: &&Progress| SourceKey::of(&progress.claim.object).as_ref() == Some(source);
-        self.lock().values().filter(|progress| progress.is_begun()).filter(names).map(|p| p.claim.key.clone()).collect()
+    /// Whether a claim that names this source was begun.
+    pub fn is_used(&self, source: &SourceKey) -> bool {
+        self.lock().users.contains_key(source)
     }
 
     /// How many volumes wait for their volume object, and how many answers are outstanding: without those that are another
     /// node's driver's to give.
     pub fn count(&self, is_anothers: impl Fn(&Claim) -> bool) -> (usize, usize) {
         let book = self.lock();
-        let unsaved = book.values().filter(|progress| matches!(progress.phase, Phase::Created(_))).count();
+        let unsaved = book.by_uid.values().filter(|progress| matches!(progress.phase, Phase::Created(_))).count();
         let is_outstanding = |progress: &&Progress| {
             progress.phase == Phase::Outstanding && !(progress.resumed && is_anothers(&progress.claim))
         };
-        (unsaved, book.values().filter(is_outstanding).count())
+        (unsaved, book.by_uid.values().filter(is_outstanding).count())
     }
 
     /// All entries, by uid.
     pub fn all(&self) -> Vec<Progress> {
-        self.lock().values().cloned().collect()
+        self.lock().by_uid.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Progress>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -303,6 +342,34 @@ mod tests {
     use super::*;
     use crate::cluster::names::ANNOTATION_PROVISIONED_BY;
     use crate::roles::provisioner::fixtures::{self, DRIVER, merged};
+
+    #[test]
+    fn a_source_is_used_as_long_as_a_claim_that_was_begun_names_it() {
+        let clone = |uid: &str, of: &str| {
+            let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": of } });
+            let object = fixtures::claim(json!({ "metadata": { "uid": uid }, "spec": source }));
+            Progress::at_first_sight(Claim::parse(Arc::new(object), DRIVER, "mark"))
+        };
+        let begun = |uid: &str, of: &str| Progress { phase: Phase::Outstanding, ..clone(uid, of) };
+        let key = |of: &str| SourceKey::of(&clone("u", of).claim.object).unwrap();
+        let (book, one, other) = (ProgressBook::default(), key("one"), key("other"));
+        book.put(clone("u1", "one"));
+        assert!(!book.is_used(&one), "nothing was begun");
+        book.put(begun("u1", "one"));
+        book.put(begun("u1", "one"));
+        book.put(begun("u2", "one"));
+        assert!(book.is_used(&one) && !book.is_used(&other));
+        book.note_marked(clone("u2", "one").claim);
+        book.forget("u1");
+        book.forget("u1");
+        assert!(book.is_used(&one), "by the second");
+        // As when somebody has made the claim anew under its uid: the entry counts as it is.
+        book.put(begun("u2", "other"));
+        assert!(!book.is_used(&one) && book.is_used(&other));
+        book.put(Progress { phase: Phase::Saved, ..clone("u2", "other") });
+        assert!(!book.is_used(&other), "its volume is stored");
+        assert!(book.lock().users.is_empty(), "nothing is left of it");
+    }
 
     #[test]
     fn only_what_we_made_and_the_claim_was_bound_to_counts_as_handed_on() {

@@ -98,9 +98,9 @@ fn is_strange(claim: &PersistentVolumeClaim) -> bool {
     SourceKey::of(claim).is_some_and(|source| source.name.namespace() != claim.metadata.namespace.as_deref())
 }
 
-/// Whether our finalizer should leave a source now. Users are counted only where there is one.
-pub fn is_releasable(finalizers: &[Word], finalizer: &str, users: impl FnOnce() -> usize) -> bool {
-    finalizers.iter().any(|held| held == finalizer) && users() == 0
+/// Whether our finalizer should leave a source now. Users are looked for only where there is one.
+pub fn is_releasable(finalizers: &[Word], finalizer: &str, is_used: impl FnOnce() -> bool) -> bool {
+    finalizers.iter().any(|held| held == finalizer) && !is_used()
 }
 
 #[cfg(test)]
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn a_finalizer_goes_with_the_last_user_and_only_where_it_is() {
         let held = ["x".into()];
-        assert!(is_releasable(&held, "x", || 0));
-        assert!(!is_releasable(&held, "x", || 1));
-        assert!(!is_releasable(&held, "y", || panic!("users are not counted for nothing")));
+        assert!(is_releasable(&held, "x", || false));
+        assert!(!is_releasable(&held, "x", || true));
+        assert!(!is_releasable(&held, "y", || panic!("users are not looked for in vain")));
     }
 }

@@ -140,7 +140,7 @@ async fn find<K: Held>(desk: &Desk, key: &SourceKey, cache: &Cache<K>) -> Result
     if let Some(seen) = cache.get(&key.name) {
         return Ok(Some(seen));
     }
-    if users(desk, key) > 0 {
+    if is_used(desk, key) {
         return Ok(None);
     }
     match fetch::<K>(desk, &key.name).await {
@@ -152,20 +152,22 @@ async fn find<K: Held>(desk: &Desk, key: &SourceKey, cache: &Cache<K>) -> Result
 
 /// Whether a source carries our finalizer, and no claim that is known needs it.
 fn is_free<K: Held>(desk: &Desk, key: &SourceKey, source: &K) -> bool {
-    is_releasable(source.meta().finalizers(), K::FINALIZER, || users(desk, key))
+    is_releasable(source.meta().finalizers(), K::FINALIZER, || is_used(desk, key))
 }
 
-/// How many claims need a source.
-fn users(desk: &Desk, key: &SourceKey) -> usize {
+/// Whether a claim needs a source.
+fn is_used(desk: &Desk, key: &SourceKey) -> bool {
+    if desk.progress.is_used(key) {
+        return true;
+    }
     let rules = &desk.rules;
     let found = desk.known.claims.find(BY_SOURCE, &key.index_value());
     // The look-up knows no groups: a populator's kind may have the same name.
-    let naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
-    let waiting = naming.filter(|claim| {
+    let mut naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
+    naming.any(|claim| {
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
         is_user(claim, desk.progress.is_begun(uid), desk.admitted.has(uid), &rules.driver, &rules.mark)
-    });
-    waiting.count() + desk.progress.users_of(key).len()
+    })
 }
 
 /// Reads what may not be there.
