@@ -36,6 +36,17 @@ pub trait Failure: Error + Sized + 'static {
     }
 }
 
+/// Where an attempt makes requests to the API and nothing else.
+impl Failure for ApiError {
+    fn api(&self) -> Option<&ApiError> {
+        Some(self)
+    }
+
+    fn driver(&self) -> Option<&RpcError> {
+        None
+    }
+}
+
 /// Why an attempt ended without its key being settled.
 #[derive(Debug)]
 pub enum Stop<E> {
@@ -104,3 +115,8 @@ pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Res
     // Not compared with the cache of a moment ago: the write that outran ours may be our own, and be in there already.
     Ok(cache.get(&name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version))
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "attempt_tests.rs"]
+mod tests;

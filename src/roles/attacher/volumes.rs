@@ -5,44 +5,58 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::cluster::PersistentVolume;
-use crate::cluster::{ApiErrorKind, BY_VOLUME, ObjectName, patch};
-use crate::process::Chain;
+use crate::cluster::{ApiError, ApiErrorKind, BY_VOLUME, ObjectName, patch};
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attempt::{self, Failure as _};
 
 use super::decide::is_releasable;
 use super::desk::Desk;
 
+/// Why an attempt ended without its volume being settled.
+type Stop = attempt::Stop<ApiError>;
+
 /// Works one ticket of the volume queue.
 pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outcome {
+    match release(&desk, &mut ticket).await {
+        Ok(outcome) => outcome,
+        Err(Stop::Failed(error)) => {
+            let message = error.message();
+            warn!(error = message, attempt = ticket.attempt() + 1, "could not release the volume");
+            ticket.note(message);
+            error.outcome()
+        }
+        Err(stop) => stop.outcome(),
+    }
+}
+
+async fn release(desk: &Desk, ticket: &mut Ticket<String>) -> Result<Outcome, Stop> {
     let name = ObjectName::cluster(ticket.key());
-    let releasable = |desk: &Desk, volume: &PersistentVolume| {
+    let releasable = |volume: &PersistentVolume| {
         let is_attached = !desk.known.attachments.find(BY_VOLUME, name.name()).is_empty();
         is_releasable(volume, is_attached, &desk.rules)
     };
-    let Some(volume) = desk.known.volumes.get(&name) else { return Outcome::Forget };
-    if !releasable(&desk, &volume) {
+    let Some(volume) = desk.known.volumes.get(&name) else { return Ok(Outcome::Forget) };
+    if !releasable(&volume) {
         // What may still change, a deletion of the volume or of its last attachment, wakes this key.
-        return Outcome::Settled;
+        return Ok(Outcome::Settled);
     }
-    tokio::select! {
-        biased;
-        () = desk.term.over() => return Outcome::Retry { cap: None },
-        () = ticket.park(desk.attachments_of_term()) => {}
+    ticket.park(desk.term.unless_over(desk.attachments_of_term())).await?;
+    let Some(volume) = desk.known.volumes.get(&name) else { return Ok(Outcome::Forget) };
+    if !releasable(&volume) {
+        return Ok(Outcome::Settled);
     }
-    let Some(volume) = desk.known.volumes.get(&name) else { return Outcome::Forget };
-    if !releasable(&desk, &volume) {
-        return Outcome::Settled;
-    }
-    let Some(patch) = patch::remove_finalizer(&volume.metadata, &desk.rules.finalizer) else { return Outcome::Settled };
-    let Ok(api) = desk.api.use_now() else { return Outcome::Retry { cap: None } };
+    let Some(patch) = patch::remove_finalizer(&volume.metadata, &desk.rules.finalizer) else {
+        return Ok(Outcome::Settled);
+    };
+    let api = desk.api.use_now()?;
     match api.patch::<PersistentVolume>(&name, &patch).await {
         Ok(written) => {
             desk.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
             desk.known.volumes.absorb(written);
             info!("released the volume");
-            Outcome::Settled
+            Ok(Outcome::Settled)
         }
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Outcome::Settled,
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(Outcome::Settled),
         Err(error) => {
             // Another controller's finalizer may have come or gone (R36): the next try reads the volume as it is now.
             if error.kind().is_stale()
@@ -50,9 +64,7 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
             {
                 desk.known.volumes.absorb(fresh);
             }
-            warn!(error = %Chain(&error), attempt = ticket.attempt() + 1, "could not release the volume");
-            ticket.note(Chain(&error).to_string());
-            error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryNoSooner)
+            Err(error.into())
         }
     }
 }

@@ -13,10 +13,9 @@ use super::desk::Shared;
 use super::diff::{Room, Write};
 use crate::cluster::{ApiError, ApiErrorKind, CsiStorageCapacity, ObjectName, StorageClass};
 use crate::csi::RpcError;
-use crate::election::TermOver;
-use crate::process::chain;
 use crate::proto::GetCapacityRequest;
 use crate::queue::{Cause, Outcome, Ticket};
+use crate::roles::attempt::{self, Failure};
 use crate::roles::provisioner::parameters::{self, ParameterError};
 
 /// How often a pass plans anew because an object was gone or another's when it was written.
@@ -39,36 +38,22 @@ enum RefreshError {
     Contended,
 }
 
-enum Stop {
-    TermOver,
-    Failed(RefreshError),
-}
-
-impl From<TermOver> for Stop {
-    fn from(_: TermOver) -> Self {
-        Self::TermOver
-    }
-}
-
-impl From<RefreshError> for Stop {
-    fn from(error: RefreshError) -> Self {
-        Self::Failed(error)
-    }
-}
+/// Why a pass ended without its item being up to date.
+type Stop = attempt::Stop<RefreshError>;
 
 /// Handles one ticket.
 pub(super) async fn handle(shared: Arc<Shared>, ticket: Ticket<Item>) -> Outcome {
     let item = ticket.key();
     match refresh(&shared, item, ticket.causes().contains(Cause::Resync)).await {
         Ok(()) => Outcome::Settled,
-        Err(Stop::TermOver) => Outcome::Retry { cap: None },
         Err(Stop::Failed(error)) => {
-            let text = chain(&error);
+            let text = error.message();
             warn!(attempt = ticket.attempt() + 1, error = text, "could not refresh the capacity");
             ticket.note(text.clone());
             shared.book().note_error(item, text);
             error.outcome()
         }
+        Err(stop) => stop.outcome(),
     }
 }
 
@@ -183,14 +168,15 @@ async fn look_again(shared: &Shared, object: &CsiStorageCapacity, error: ApiErro
     Ok(())
 }
 
-impl RefreshError {
-    fn outcome(&self) -> Outcome {
+impl Failure for RefreshError {
+    fn api(&self) -> Option<&ApiError> {
         match self {
-            Self::Write(error) | Self::Look(error) => {
-                error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryNoSooner)
-            }
-            Self::Ask(error) => Outcome::Retry { cap: error.retry_cap() },
-            Self::Parameters(_) | Self::Negative(_) | Self::Contended => Outcome::Retry { cap: None },
+            Self::Write(error) | Self::Look(error) => Some(error),
+            Self::Parameters(_) | Self::Ask(_) | Self::Negative(_) | Self::Contended => None,
         }
+    }
+
+    fn driver(&self) -> Option<&RpcError> {
+        if let Self::Ask(error) = self { Some(error) } else { None }
     }
 }

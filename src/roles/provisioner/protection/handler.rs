@@ -9,30 +9,15 @@ use crate::cluster::{
     ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, Object, ObjectName, PersistentVolume, PersistentVolumeClaim,
     VolumeSnapshot, VolumeSnapshotContent, names,
 };
-use crate::election::TermOver;
-use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attempt::{self, Failure as _};
 use crate::roles::provisioner::desk::Desk;
 use crate::roles::provisioner::source::bound_content;
 
 use super::decide::{SourceKey, SourceKind, is_releasable, is_user};
 
-enum Stop {
-    Failed(ApiError),
-    TermOver,
-}
-
-impl From<TermOver> for Stop {
-    fn from(_: TermOver) -> Self {
-        Self::TermOver
-    }
-}
-
-impl From<ApiError> for Stop {
-    fn from(error: ApiError) -> Self {
-        Self::Failed(error)
-    }
-}
+/// Why an attempt ended without its source being settled.
+type Stop = attempt::Stop<ApiError>;
 
 /// A kind of content source.
 trait Held: Cached {
@@ -84,12 +69,13 @@ pub(in crate::roles::provisioner) async fn handle(desk: Arc<Desk>, mut ticket: T
             Outcome::Settled
         }
         Ok(false) => Outcome::Settled,
-        Err(Stop::TermOver) => Outcome::Retry { cap: None },
         Err(Stop::Failed(error)) => {
-            warn!(error = %Chain(&error), source = %key, "could not let go of the source");
-            ticket.note(Chain(&error).to_string());
-            error.retry_after().map_or(Outcome::Retry { cap: None }, Outcome::RetryNoSooner)
+            let message = error.message();
+            warn!(error = message, source = %key, "could not let go of the source");
+            ticket.note(message);
+            error.outcome()
         }
+        Err(stop) => stop.outcome(),
     }
 }
 
@@ -99,11 +85,7 @@ async fn release<K: Held>(desk: &Desk, ticket: &mut Ticket<SourceKey>, cache: &C
     let key = &ticket.key().clone();
     let Some(seen) = find(desk, key, cache).await? else { return Ok(false) };
     if desk.relisted_claims.get().is_none() && is_free(desk, key, seen.as_ref()) {
-        tokio::select! {
-            biased;
-            () = desk.term.over() => return Err(Stop::TermOver),
-            () = ticket.park(desk.relist_claims()) => {}
-        }
+        ticket.park(desk.term.unless_over(desk.relist_claims())).await?;
     }
     if !is_free(desk, key, seen.as_ref()) || !seen.is_of_our_driver(desk).await? {
         return Ok(false);
