@@ -64,21 +64,32 @@ impl Book {
     pub fn tell_object(&mut self, change: &Change<CsiStorageCapacity>) -> Vec<Item> {
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
         let mut items: Vec<Item> = old.into_iter().chain(new).map(|object| item_of(object)).collect();
-        if let Some(old) = old {
+        items.dedup();
+        // Where the object is still the same one, the book may hold a later version of it than the watch has brought.
+        let is_left =
+            |old: &CsiStorageCapacity| items.len() > 1 || new.is_none_or(|new| new.metadata.uid != old.metadata.uid);
+        if let Some(old) = old.filter(|old| is_left(old)) {
             self.lose(old);
         }
         if let Some(new) = new {
             self.hold(new);
         }
-        items.dedup();
         items.retain(|item| !self.is_settled(item));
         items
     }
 
-    /// The object is there and like this: somebody has seen it, or the server answered a write with it.
+    /// The object is there and like this: somebody has seen it, or the server answered a write with it. A watch that is behind
+    /// tells of what we have written over since, and that is no news.
     pub fn hold(&mut self, object: &Arc<CsiStorageCapacity>) {
         let name = ObjectName::of(object.as_ref());
-        self.objects.entry(item_of(object)).or_default().insert(name, Arc::clone(object));
+        let objects = self.objects.entry(item_of(object)).or_default();
+        let (uid, version) = (&object.metadata.uid, object.metadata.version());
+        let is_later = |held: &Arc<CsiStorageCapacity>| {
+            held.metadata.uid == *uid && held.metadata.version().zip(version).is_some_and(|(held, seen)| held > seen)
+        };
+        if !objects.get(&name).is_some_and(is_later) {
+            objects.insert(name, Arc::clone(object));
+        }
     }
 
     /// The object is gone, if it is still the one that is held.

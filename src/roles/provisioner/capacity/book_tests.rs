@@ -129,6 +129,37 @@ fn what_we_did_ourselves_wakes_nobody_and_what_others_did_does() {
 }
 
 #[test]
+fn a_watch_that_is_behind_takes_nothing_back_that_we_have_written_since() {
+    let mut book = book();
+    let wanted = item("fast", "z1");
+    let versions: Vec<_> = [(7, "2Gi"), (8, "3Gi"), (9, "1Gi")]
+        .into_iter()
+        .map(|(version, capacity): (u32, &str)| {
+            let mut object = object("csisc-1", "fast", Some("z1"), capacity).as_ref().clone();
+            object.metadata.resource_version = Some(version.to_string().as_str().into());
+            Arc::new(object)
+        })
+        .collect();
+    let [made, changed, latest] = &versions[..] else { panic!("three versions") };
+    book.desired.tell_node("n1", Some(zone("z1")));
+    book.tell_class(&change(None, Some(&class("fast"))));
+    book.note_room(&wanted, Clock::system().now(), Room { capacity: 1 << 30, largest: None });
+    for answer in [made, changed, latest] {
+        book.hold(answer);
+    }
+    for (old, new) in [(None, made), (Some(made), changed), (Some(changed), latest)] {
+        assert_eq!(book.tell_object(&change(old, Some(new))), []);
+        assert_eq!(book.objects(&wanted), [Arc::clone(latest)]);
+    }
+    let mut namesake = made.as_ref().clone();
+    namesake.metadata.uid = Some("another".into());
+    let namesake = Arc::new(namesake);
+    let woken = book.tell_object(&change(Some(latest), Some(&namesake)));
+    assert_eq!(book.objects(&wanted), [namesake]);
+    assert_eq!(woken, [wanted], "that one says 2Gi");
+}
+
+#[test]
 fn an_error_stands_beside_the_last_answer_until_the_next() {
     let mut book = book();
     let wanted = item("fast", "z1");
