@@ -70,10 +70,15 @@ pub const REGISTRATION: Registration =
 
 const NAME: &str = "provisioner";
 
-/// Where each node has a daemon of its own, none of them leads.
+/// Where each node has a daemon of its own, none of them leads. Usually one does: without a section, too. One that can't be read
+/// is [`load`]'s to tell of.
 fn lease(section: &Value) -> LeasePolicy {
-    let is_per_node = section.pointer("/nodeDeployment/enabled").and_then(Value::as_bool).unwrap_or(false);
-    if is_per_node { LeasePolicy::None } else { LeasePolicy::Sidecar(names::provisioner_lease) }
+    let section: Option<ProvisionerSection> = RoleSection::read(section).ok();
+    if section.is_some_and(|section| section.node_deployment.enabled) {
+        LeasePolicy::None
+    } else {
+        LeasePolicy::Sidecar(names::provisioner_lease)
+    }
 }
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
@@ -98,4 +103,20 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     }
     let beside_attacher = wiring.hosts("attacher");
     Ok(serve::Provisioner { section, known, beside_attacher })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_of_nodes_do_not_share_a_lease_whatever_the_key_is_called() {
+        for (enabled, leads) in [(false, true), (true, false)] {
+            let node_deployment = NodeDeploymentSection { enabled, ..NodeDeploymentSection::default() };
+            let section = ProvisionerSection { node_deployment, ..ProvisionerSection::default() };
+            let policy = lease(&serde_json::to_value(section).unwrap());
+            assert_eq!(matches!(policy, LeasePolicy::Sidecar(_)), leads, "{policy:?}");
+        }
+        assert!(matches!(lease(&Value::Null), LeasePolicy::Sidecar(_)), "what it usually is");
+    }
 }
