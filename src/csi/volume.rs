@@ -30,13 +30,6 @@ pub enum AccessModeError {
     Unsupported(BTreeSet<String>),
 }
 
-impl AccessModeError {
-    /// For metrics, events and the status page.
-    pub fn label(&self) -> &'static str {
-        "AccessModes"
-    }
-}
-
 fn list(modes: &BTreeSet<String>) -> String {
     if modes.is_empty() { "none".to_owned() } else { modes.iter().map(String::as_str).collect::<Vec<_>>().join(", ") }
 }

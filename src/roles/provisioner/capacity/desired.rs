@@ -122,11 +122,6 @@ impl Desired {
         segments.iter().flat_map(|segment| self.at(segment)).collect()
     }
 
-    /// The driver's nodes that have a place.
-    pub fn nodes(&self) -> impl Iterator<Item = &str> {
-        self.segments.nodes()
-    }
-
     fn at(&self, segment: &Arc<Term>) -> Vec<Item> {
         self.classes.keys().map(|class| Item { class: Arc::clone(class), segment: Arc::clone(segment) }).collect()
     }
