@@ -94,7 +94,10 @@ fn check(
             return Err(String::new());
         }
     };
-    let plan = driver.map_or_else(|| Plan::of_some_driver(&loaded), |driver| Plan::of(&loaded, driver));
+    let namespace = Environment::told_namespace(variables);
+    let namespace = namespace.as_deref();
+    let plan =
+        driver.map_or_else(|| Plan::of_some_driver(&loaded, namespace), |driver| Plan::of(&loaded, driver, namespace));
     let plan = plan.map_err(|error| format!("error: {error}\n"))?;
     match output {
         Output::Text => {

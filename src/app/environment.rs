@@ -52,13 +52,14 @@ impl Environment {
     /// sidecars look it up.
     pub fn pod_namespace(variables: &BTreeMap<String, String>) -> Option<String> {
         const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-        variables
-            .get("POD_NAMESPACE")
-            .or_else(|| variables.get("NAMESPACE"))
-            .cloned()
-            .or_else(|| std::fs::read_to_string(SERVICE_ACCOUNT).ok())
-            .map(|namespace| namespace.trim().to_owned())
-            .filter(|namespace| !namespace.is_empty())
+        let account = || std::fs::read_to_string(SERVICE_ACCOUNT).ok();
+        variable(variables).map(str::to_owned).or_else(account).as_deref().and_then(trimmed)
+    }
+
+    /// The same without a look at the service account, which is another's where a configuration is only checked: in the pod of
+    /// a pipeline, for instance.
+    pub fn told_namespace(variables: &BTreeMap<String, String>) -> Option<String> {
+        variable(variables).and_then(trimmed)
     }
 
     /// The host name: the pod's in a cluster.
@@ -70,6 +71,14 @@ impl Environment {
             .filter(|host| !host.is_empty())
             .unwrap_or_else(|| "unknown-host".to_owned())
     }
+}
+
+fn variable(variables: &BTreeMap<String, String>) -> Option<&str> {
+    variables.get("POD_NAMESPACE").or_else(|| variables.get("NAMESPACE")).map(String::as_str)
+}
+
+fn trimmed(namespace: &str) -> Option<String> {
+    Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
 }
 
 /// What the configuration says of logs and traces, for [`crate::telemetry::Telemetry::install`].

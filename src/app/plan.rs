@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::rbac::{self, Rule, Rules};
+use crate::cluster::rbac::{self, Namespaces, Rule, Rules};
 use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
 use crate::roles::{LeasePolicy, LoadError, ROLES, Wired, Wiring};
@@ -30,11 +30,11 @@ pub struct Plan {
     /// The manifests that grant them.
     #[serde(skip)]
     pub manifests: String,
-    /// What they are called, and where the `Role` is.
+    /// What they are called, and where the `Role`s are.
     #[serde(skip)]
     name: String,
     #[serde(skip)]
-    namespace: String,
+    namespaces: Namespaces,
 }
 
 /// A role in the plan.
@@ -97,24 +97,29 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
 }
 
 impl Plan {
-    /// The plan for `driver`, whose name is only known for certain once it runs.
-    pub fn of(loaded: &Loaded, driver: &str) -> Result<Self, LoadError> {
-        Self::make(loaded, Some(driver))
+    /// In the manifests where the daemon's namespace would be, if nobody has told where it runs.
+    pub const UNKNOWN_NAMESPACE: &str = "NAMESPACE";
+
+    /// The plan for `driver`, whose name is only known for certain once it runs, in a pod of `namespace`, if that is known.
+    pub fn of(loaded: &Loaded, driver: &str, namespace: Option<&str>) -> Result<Self, LoadError> {
+        Self::make(loaded, Some(driver), namespace)
     }
 
     /// The plan for a driver whose name nobody has told. Its Leases can't be named, so it may write every one of its namespace.
-    pub fn of_some_driver(loaded: &Loaded) -> Result<Self, LoadError> {
-        Self::make(loaded, None)
+    pub fn of_some_driver(loaded: &Loaded, namespace: Option<&str>) -> Result<Self, LoadError> {
+        Self::make(loaded, None, namespace)
     }
 
-    fn make(loaded: &Loaded, known: Option<&str>) -> Result<Self, LoadError> {
+    fn make(loaded: &Loaded, known: Option<&str>, namespace: Option<&str>) -> Result<Self, LoadError> {
         let driver = known.unwrap_or(UNKNOWN_DRIVER);
         let election = &loaded.config.leader_election;
         let caches = Caches::new();
         let roles = load(&loaded.roles, &caches)?;
-        let namespace = election.namespace.clone().unwrap_or_else(|| "NAMESPACE".to_owned());
+        let own = namespace.unwrap_or(Self::UNKNOWN_NAMESPACE).to_owned();
+        // Capacity objects and their owners are in the pod's own namespace, wherever the Leases are.
+        let namespaces = Namespaces { election: election.namespace.clone().unwrap_or_else(|| own.clone()), own };
         let mut all = Rules::default();
-        all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespace), node: None }));
+        all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespaces.own), node: None }));
         all.extend(roles.iter().flat_map(|role| role.rules.iter().cloned()));
         let planned: Vec<PlannedRole> = roles
             .iter()
@@ -132,10 +137,10 @@ impl Plan {
             driver: driver.to_owned(),
             roles: planned,
             watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
-            manifests: all.manifests(&name, &namespace),
+            manifests: all.manifests(&name, &namespaces),
             rules: all.iter().collect(),
             name,
-            namespace,
+            namespaces,
         })
     }
 
@@ -151,7 +156,7 @@ impl Plan {
         let taken = rules.take("", "secrets");
         // Its own name: a secret may be where the Leases are.
         let name = format!("{}:secrets", self.name);
-        let rest = rules.manifests(&self.name, &self.namespace);
+        let rest = rules.manifests(&self.name, &self.namespaces);
         let by_name = taken.iter().map(|rule| rbac::by_name(rule, &name, secrets));
         [rest].into_iter().chain(by_name).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("---\n")
     }
@@ -159,7 +164,7 @@ impl Plan {
 
 /// The rights to lead under these Leases; without their names, under any.
 fn leading(names: Option<BTreeSet<String>>) -> [Rule; 2] {
-    let leases = |verbs: &[&str], reason| Rule::namespaced("coordination.k8s.io", "leases", verbs, reason);
+    let leases = |verbs: &[&str], reason| Rule::election("coordination.k8s.io", "leases", verbs, reason);
     let held = leases(&["get", "update", "watch"], "lead, and hear at once when another leader stops");
     [leases(&["create"], "make the Lease where there is none"), held.named(names.unwrap_or_default())]
 }
@@ -195,7 +200,7 @@ mod tests {
     fn names_for(roles: &str) -> Vec<String> {
         let file = File { name: "test.yaml".to_owned(), text: format!("roles: {roles}") };
         let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-        let manifests = Plan::of(&loaded, "demo").unwrap().manifests;
+        let manifests = Plan::of(&loaded, "demo", None).unwrap().manifests;
         manifests.lines().filter_map(|line| Some(line.strip_prefix("  name: ")?.to_owned())).collect()
     }
 
@@ -215,7 +220,8 @@ mod tests {
             let text = "roles: {attacher: {}, reconciler: {}, provisioner: {}}".to_owned();
             let file = File { name: "test.yaml".to_owned(), text };
             let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-            let rules = Plan::make(&loaded, driver).unwrap().rules.into_iter().filter(|rule| rule.resource == "leases");
+            let rules = Plan::make(&loaded, driver, None).unwrap().rules.into_iter();
+            let rules = rules.filter(|rule| rule.resource == "leases");
             let texts = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<_>>().join(" ");
             rules.map(|rule| format!("{}: {}", texts(rule.resource_names), texts(rule.verbs))).collect::<Vec<_>>()
         };
@@ -225,10 +231,33 @@ mod tests {
     }
 
     #[test]
+    fn capacity_is_told_where_the_daemon_runs_wherever_the_leases_are() {
+        let roles = |election: &str, own: Option<&str>| {
+            let text = format!(
+                "leaderElection: {{namespace: {election}}}\nroles: {{provisioner: {{capacity: {{enabled: true}}}}}}"
+            );
+            let file = File { name: "test.yaml".to_owned(), text };
+            let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+            let plan = Plan::of(&loaded, "demo", own).unwrap();
+            let roles = plan.manifests.split("---\n").skip(1).map(|role| {
+                let namespace = role.lines().find_map(|line| line.strip_prefix("  namespace: ")).unwrap().to_owned();
+                (namespace, role.contains("\"csistoragecapacities\""), role.contains("\"leases\""))
+            });
+            roles.collect::<Vec<_>>()
+        };
+        let role = |namespace: &str, capacity, leases| (namespace.to_owned(), capacity, leases);
+        assert_eq!(roles("null", Some("storage")), [role("storage", true, true)]);
+        assert_eq!(roles("storage", Some("storage")), [role("storage", true, true)]);
+        assert_eq!(roles("leases", Some("storage")), [role("storage", true, false), role("leases", false, true)]);
+        assert_eq!(roles("leases", None), [role(Plan::UNKNOWN_NAMESPACE, true, false), role("leases", false, true)]);
+        assert_eq!(roles("null", None), [role(Plan::UNKNOWN_NAMESPACE, true, true)]);
+    }
+
+    #[test]
     fn secrets_are_granted_by_name_where_they_are_named() {
         let file = File { name: "test.yaml".to_owned(), text: "roles: {attacher: {}, provisioner: {}}".to_owned() };
         let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-        let plan = Plan::of(&loaded, "demo").unwrap();
+        let plan = Plan::of(&loaded, "demo", None).unwrap();
         assert!(plan.reads_every_secret() && plan.manifests.contains("\"secrets\""));
         let narrow = plan.manifests_naming(&[("store".to_owned(), ["key".to_owned()].into())].into());
         let roles: Vec<&str> = narrow.split("---\n").collect();

@@ -17,6 +17,18 @@ pub enum Scope {
     Cluster,
     /// In the daemon's own namespace.
     Namespace,
+    /// Where the Leases are: the daemon's own namespace, unless `leaderElection.namespace` names another.
+    #[serde(rename = "namespace")]
+    Election,
+}
+
+/// The namespaces that a daemon needs rights in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespaces {
+    /// Where its pod runs.
+    pub own: String,
+    /// Where the Leases are.
+    pub election: String,
 }
 
 /// One right and its reason.
@@ -54,6 +66,11 @@ impl Rule {
     /// A right in the daemon's own namespace.
     pub fn namespaced(api_group: &str, resource: &str, verbs: &[&str], reason: impl Into<String>) -> Self {
         Self { scope: Scope::Namespace, ..Self::cluster(api_group, resource, verbs, reason) }
+    }
+
+    /// A right where the Leases are.
+    pub fn election(api_group: &str, resource: &str, verbs: &[&str], reason: impl Into<String>) -> Self {
+        Self { scope: Scope::Election, ..Self::cluster(api_group, resource, verbs, reason) }
     }
 
     /// The same for the objects of these names alone. Not for `create`, which is asked for before there is a name, nor for a
@@ -94,7 +111,7 @@ impl Rules {
         }
     }
 
-    /// The merged rules, cluster-wide ones first, then by group and resource.
+    /// The merged rules, cluster-wide ones first and those on Leases last, then by group and resource.
     pub fn iter(&self) -> impl Iterator<Item = Rule> + '_ {
         self.0.iter().map(|((scope, api_group, resource, resource_names), (verbs, reasons))| Rule {
             scope: *scope,
@@ -113,18 +130,19 @@ impl Rules {
         taken
     }
 
-    /// A `ClusterRole`, and a `Role` in `namespace` if some right is needed only there, as YAML documents.
-    pub fn manifests(&self, name: &str, namespace: &str) -> String {
-        let documents = [
-            (Scope::Cluster, "ClusterRole", format!("  name: {name}\n")),
-            (Scope::Namespace, "Role", format!("  name: {name}\n  namespace: {namespace}\n")),
-        ];
+    /// A `ClusterRole`, and a `Role` in each of the namespaces where some right is needed, as YAML documents.
+    pub fn manifests(&self, name: &str, namespaces: &Namespaces) -> String {
+        let Namespaces { own, election } = namespaces;
+        let within = |namespace: &str| format!("  name: {name}\n  namespace: {namespace}\n");
+        let mut documents = vec![("ClusterRole", format!("  name: {name}\n"), self.of(&[Scope::Cluster]))];
+        if own == election {
+            documents.push(("Role", within(own), self.of(&[Scope::Namespace, Scope::Election])));
+        } else {
+            documents.push(("Role", within(own), self.of(&[Scope::Namespace])));
+            documents.push(("Role", within(election), self.of(&[Scope::Election])));
+        }
         let mut text = String::new();
-        for (scope, kind, metadata) in documents {
-            let rules: Vec<Rule> = self.iter().filter(|rule| rule.scope == scope).collect();
-            if rules.is_empty() {
-                continue;
-            }
+        for (kind, metadata, rules) in documents.into_iter().filter(|(_, _, rules)| !rules.is_empty()) {
             if !text.is_empty() {
                 text.push_str("---\n");
             }
@@ -134,6 +152,10 @@ impl Rules {
             text.extend(rules.iter().map(written));
         }
         text
+    }
+
+    fn of(&self, scopes: &[Scope]) -> Vec<Rule> {
+        self.iter().filter(|rule| scopes.contains(&rule.scope)).collect()
     }
 }
 
@@ -179,9 +201,13 @@ mod tests {
             Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "list", "watch"], "cache"),
             Rule::cluster("", "persistentvolumes", &["patch"], "attacher: finalizer"),
             Rule::cluster("storage.k8s.io", "volumeattachments", &["patch", "get"], "attacher: finalizer and node id"),
-            Rule::namespaced("coordination.k8s.io", "leases", &["get", "update"], "election"),
+            Rule::election("coordination.k8s.io", "leases", &["get", "update"], "election"),
         ]);
         rules
+    }
+
+    fn within(own: &str, election: &str) -> Namespaces {
+        Namespaces { own: own.to_owned(), election: election.to_owned() }
     }
 
     #[test]
@@ -206,7 +232,7 @@ mod tests {
 
     #[test]
     fn manifests_are_what_kubernetes_reads() {
-        let text = rules().manifests("attacher", "storage");
+        let text = rules().manifests("attacher", &within("storage", "storage"));
         let (cluster, namespaced) = text.split_once("---\n").unwrap();
         let cluster: ClusterRole = serde_yaml::from_str(cluster).unwrap();
         let namespaced: Role = serde_yaml::from_str(namespaced).unwrap();
@@ -220,11 +246,31 @@ mod tests {
     }
 
     #[test]
+    fn leases_elsewhere_have_a_role_of_their_own_and_nothing_else_goes_there() {
+        let granted = |own: &str, election: &str| {
+            let mut all = rules();
+            all.extend([Rule::namespaced("", "pods", &["get"], "owner")]);
+            let text = all.manifests("r", &within(own, election));
+            let roles = text.split("---\n").skip(1).map(|one| serde_yaml::from_str::<Role>(one).unwrap());
+            let told = |role: Role| {
+                let resources = role.rules.unwrap().into_iter().flat_map(|rule| rule.resources.unwrap()).collect();
+                (role.metadata.namespace.unwrap(), resources)
+            };
+            roles.map(told).collect::<Vec<(String, Vec<String>)>>()
+        };
+        let role = |namespace: &str, resources: &[&str]| {
+            (namespace.to_owned(), resources.iter().map(|&resource| resource.to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(granted("storage", "storage"), [role("storage", &["pods", "leases"])]);
+        assert_eq!(granted("storage", "leases"), [role("storage", &["pods"]), role("leases", &["leases"])]);
+    }
+
+    #[test]
     fn a_right_can_be_narrowed_to_objects_by_name() {
         let mut rules = rules();
         let taken = rules.take("", "persistentvolumes");
         assert_eq!(taken.len(), 1);
-        assert!(!rules.manifests("attacher", "storage").contains("persistentvolumes"));
+        assert!(!rules.manifests("attacher", &within("storage", "storage")).contains("persistentvolumes"));
         assert_eq!(rules.take("", "persistentvolumes"), []);
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let objects = [("a".to_owned(), names(&["x", "y"])), ("b".to_owned(), names(&["x"]))].into();
@@ -241,13 +287,13 @@ mod tests {
 
     #[test]
     fn what_is_about_named_objects_stays_apart_from_what_is_about_all() {
-        let lease = |verbs: &[&str], reason| Rule::namespaced("coordination.k8s.io", "leases", verbs, reason);
+        let lease = |verbs: &[&str], reason| Rule::election("coordination.k8s.io", "leases", verbs, reason);
         let mut rules = Rules::default();
         rules.extend([
             lease(&["create"], "make"),
             lease(&["get", "watch"], "lead").named(["a".to_owned(), "b".to_owned()]),
         ]);
-        let granted: Role = serde_yaml::from_str(&rules.manifests("r", "storage")).unwrap();
+        let granted: Role = serde_yaml::from_str(&rules.manifests("r", &within("storage", "storage"))).unwrap();
         let told: Vec<_> = granted.rules.unwrap().into_iter().map(|rule| (rule.verbs, rule.resource_names)).collect();
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         assert_eq!(told, [(texts(&["create"]), None), (texts(&["get", "watch"]), Some(texts(&["a", "b"])))]);
@@ -258,6 +304,6 @@ mod tests {
 
     #[test]
     fn nothing_needed_renders_nothing() {
-        assert_eq!(Rules::default().manifests("x", "y"), "");
+        assert_eq!(Rules::default().manifests("x", &within("y", "z")), "");
     }
 }

@@ -242,12 +242,15 @@ fn files(
     }
 
     let is_known = driver.name != UNKNOWN_DRIVER;
-    let plan = if is_known { Plan::of(&loaded, &driver.name) } else { Plan::of_some_driver(&loaded) };
+    let own = namespace.as_deref();
+    let plan = if is_known { Plan::of(&loaded, &driver.name, own) } else { Plan::of_some_driver(&loaded, own) };
     let plan = plan.map_err(|error| report.faults.push(beyond(chain(&error), "a configuration that is valid"))).ok()?;
     let rbac = advice::secrets(&plan, &wanted.secrets, &mut report.notes);
     if namespace.is_none() {
-        let note = "the workload names no namespace, so the manifests say NAMESPACE: give --namespace, or put it in";
-        report.notes.push(note.to_owned());
+        report.notes.push(format!(
+            "the workload names no namespace, so the manifests say {}: give --namespace, or put it in",
+            Plan::UNKNOWN_NAMESPACE
+        ));
     }
     if !is_known {
         let note = format!(

@@ -3,12 +3,13 @@
 use serde_yaml::Value;
 
 use super::document::{self, string};
+use crate::app::Plan;
 
 /// A binding for each role of the plan's manifests, named after the role and the account: the workloads of a driver may share a
 /// role, such as one for each operating system of its nodes, and each has an account of its own.
 pub(super) fn bindings(manifests: &str, pod: &Value, namespace: Option<&str>) -> String {
     let account = ["serviceAccountName", "serviceAccount"].iter().find_map(|key| string(pod, key)).unwrap_or("default");
-    let namespace = namespace.unwrap_or("NAMESPACE");
+    let namespace = namespace.unwrap_or(Plan::UNKNOWN_NAMESPACE);
     let mut texts = Vec::new();
     for document in document::read(manifests).unwrap_or_default() {
         let Some(kind @ ("ClusterRole" | "Role")) = string(&document.value, "kind") else { continue };

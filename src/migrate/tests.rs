@@ -30,8 +30,15 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let file = File { name: "config.yaml".to_owned(), text: files.config.clone() };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap();
     let driver = &report.driver.as_ref().unwrap().name;
-    let plan =
-        if driver == UNKNOWN_DRIVER { Plan::of_some_driver(&loaded) } else { Plan::of(&loaded, driver) }.unwrap();
+    let documents = document::read(text).unwrap();
+    let workloads = document::workloads(&documents);
+    let chosen = workloads.iter().find(|workload| Some(workload.title()) == report.workload).unwrap();
+    let own = chosen.namespace.as_deref().or(wanted.namespace.as_deref());
+    let plan = if driver == UNKNOWN_DRIVER {
+        Plan::of_some_driver(&loaded, own).unwrap()
+    } else {
+        Plan::of(&loaded, driver, own).unwrap()
+    };
     assert_eq!(files.rbac, plan.manifests, "{name}");
     assert_eq!(files.original, text, "{name}: nothing in it is a server's");
     let replaced: BTreeSet<&'static str> = report.containers.iter().flat_map(|one| one.roles.clone()).collect();
@@ -236,6 +243,38 @@ fn secrets_that_are_named_are_granted_alone_and_bound() {
     );
     let wide = migrate(&wanted(&text)).report;
     assert!(wide.notes.iter().any(|note| note.contains("every secret of the cluster")), "{:?}", wide.notes);
+}
+
+#[test]
+fn rights_are_granted_where_they_are_used_also_with_the_leases_elsewhere() {
+    let granted = |arguments: &str| {
+        let text = attacher(&format!("[--csi-address=/csi/s, --leader-election, --enable-capacity{arguments}]"));
+        let text = text.replace("csi-attacher", "csi-provisioner");
+        let wanted = Wanted { driver: Some("disk.example.com".to_owned()), ..wanted(&text) };
+        let Files { rbac, bindings, .. } = migrate(&wanted).files.unwrap();
+        let read = |text: &str, kind: &str| {
+            let documents = document::read(text).unwrap().into_iter().map(|document| document.value);
+            documents.filter(|value| value["kind"] == *kind).collect::<Vec<_>>()
+        };
+        let place = |value: &Value| value["metadata"]["namespace"].as_str().unwrap().to_owned();
+        let resources = |role: &Value| {
+            let rules = role["rules"].as_sequence().unwrap();
+            rules.iter().flat_map(|rule| document::strings(rule, "resources")).collect::<BTreeSet<_>>()
+        };
+        let bound = read(&bindings, "RoleBinding");
+        assert!(bound.iter().all(|binding| binding["subjects"][0]["namespace"] == "n"), "{bindings}");
+        let roles = read(&rbac, "Role");
+        assert_eq!(bound.iter().map(place).collect::<Vec<_>>(), roles.iter().map(place).collect::<Vec<_>>());
+        roles.iter().map(|role| (place(role), resources(role))).collect::<Vec<_>>()
+    };
+    let role = |namespace: &str, resources: &[&str]| {
+        (namespace.to_owned(), resources.iter().map(|&resource| resource.to_owned()).collect::<BTreeSet<_>>())
+    };
+    assert_eq!(granted(""), [role("n", &["csistoragecapacities", "leases", "pods"])]);
+    assert_eq!(
+        granted(", --leader-election-namespace=elsewhere"),
+        [role("n", &["csistoragecapacities", "pods"]), role("elsewhere", &["leases"])]
+    );
 }
 
 #[test]

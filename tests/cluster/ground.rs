@@ -178,8 +178,8 @@ impl Ground {
 
     /// Makes the account of a daemon with the rights that `check` prints for its configuration, and returns its token.
     async fn account(&self, host: &str, yaml: &str) -> String {
-        let plan = Plan::of(&load(host, yaml), &self.driver.profile().name).unwrap();
-        accounts::token(&self.client, NAMESPACE, host, &plan.manifests.replace("NAMESPACE", NAMESPACE)).await
+        let plan = Plan::of(&load(host, yaml), &self.driver.profile().name, Some(NAMESPACE)).unwrap();
+        accounts::token(&self.client, NAMESPACE, host, &plan.manifests).await
     }
 
     /// Starts a daemon in this namespace as whoever has this token.

@@ -71,7 +71,7 @@ fn alone(role: &str) -> Value {
 fn plan(role: &str, driver: &str) -> Plan {
     let file = File { name: format!("{role}.yaml"), text: alone(role).to_string() };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-    Plan::of(&loaded, driver).unwrap()
+    Plan::of(&loaded, driver, None).unwrap()
 }
 
 /// What a forbidden request is answered with.

@@ -276,7 +276,7 @@ pub(crate) fn without(plan: &Plan, missing: Option<(&str, &str)>) -> Vec<Value> 
 pub(crate) fn plan(world: &World) -> Plan {
     let file = File { name: "rights.yaml".to_owned(), text: objects::config().to_string() };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-    Plan::of(&loaded, world.driver_name()).unwrap()
+    Plan::of(&loaded, world.driver_name(), None).unwrap()
 }
 
 #[tokio::test]

@@ -179,7 +179,7 @@ async fn a_role_that_comes_without_its_rights_says_so_and_the_others_go_on() {
     let node = world.node("node").await;
     let text = objects::config().to_string();
     let sources = Sources { file: Some(File { name: "rights.yaml".to_owned(), text }), ..Sources::default() };
-    let plan = Plan::of(&config::load(&sources, &roles::sections()).unwrap(), world.driver_name()).unwrap();
+    let plan = Plan::of(&config::load(&sources, &roles::sections()).unwrap(), world.driver_name(), None).unwrap();
     world.ground().grant(&host, &without(&plan, None)).await;
     configure(&world, &daemon, json!({"roles": {"provisioner": {}}}), 1).await;
     let is_told = |status: &Value| {

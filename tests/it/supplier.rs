@@ -189,7 +189,7 @@ impl World {
 pub(crate) fn rights(world: &World, config: &Value, without: Option<(&str, &str)>) -> Vec<Value> {
     let file = File { name: "rights.yaml".to_owned(), text: config.to_string() };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-    let manifests = Plan::of(&loaded, world.driver_name()).unwrap().manifests.replace("NAMESPACE", "kube-system");
+    let manifests = Plan::of(&loaded, world.driver_name(), None).unwrap().manifests.replace("NAMESPACE", "kube-system");
     let documents = serde_yaml::Deserializer::from_str(&manifests);
     let mut roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
     let every_rule = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());

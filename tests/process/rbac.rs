@@ -79,7 +79,8 @@ impl Part {
         let mut config = self.config(theatre);
         config["leaderElection"]["namespace"] = "kube-system".into();
         let file = theatre.file("check.yaml", &config.to_string());
-        let ended = run(&["check", "--config", &file, "--driver-name", DRIVER], &[]).await;
+        let ended =
+            run(&["check", "--config", &file, "--driver-name", DRIVER], &[("POD_NAMESPACE", "kube-system")]).await;
         let manifests = &ended.stdout[ended.stdout.find("apiVersion:").unwrap()..];
         let documents = manifests.split("---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap());
         documents.flat_map(|document| Grant::of_role(&document).unwrap()).collect()
