@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use crate::process::watch;
+use kube::Resource as _;
 use metrics::{Counter, Gauge};
 use tokio::time::Instant;
 
+use super::error::ApiErrorKind;
 use super::fanout::{Change, Fanout, News, Origin};
 use super::names::ObjectName;
 use super::objects::{Cached, IndexName};
@@ -44,6 +46,7 @@ struct Setup {
     objects: Gauge,
     lists: Counter,
     errors: Counter,
+    meter: Meter,
 }
 
 struct Subscriber<K> {
@@ -159,6 +162,7 @@ impl<K: Cached> Cache<K> {
             objects: meter.gauge(&metric::CACHE_OBJECTS, &labels),
             lists: meter.counter(&metric::CACHE_RELISTS, &labels),
             errors: meter.counter(&metric::CACHE_WATCH_ERRORS, &labels),
+            meter: meter.clone(),
         });
     }
 
@@ -312,10 +316,14 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Records that a list or a watch failed.
-    pub(super) fn failed(&self, error: String) {
+    /// Records that a list or a watch failed, also among the requests: whoever is alarmed by a right that is missing must hear of
+    /// a cache that grows old for want of it. What goes well is not counted there, for a watch has no end.
+    pub(super) fn failed(&self, verb: &str, class: ApiErrorKind, error: String) {
         if let Some(setup) = self.0.setup.get() {
             setup.errors.increment(1);
+            let resource = K::Kind::plural(&());
+            let labels = [("verb", verb), ("resource", &*resource), ("outcome", class.label())];
+            setup.meter.counter(&metric::API_REQUESTS, &labels).increment(1);
         }
         let mut progress = locked(&self.0.progress);
         progress.errors += 1;

@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::cache::Cache;
+use super::clients::NoAnswer;
+use super::error::ApiErrorKind;
 use super::fanout::News;
 use super::objects::Cached;
 use super::scope::WatchScope;
@@ -33,6 +35,9 @@ use crate::process::{Clock, Entropy, chain, watch};
 /// How long the server may keep one watch open. Short, because a connection that died silently is noticed only when this
 /// is over; asking again costs one request.
 const WATCH_SECONDS: u32 = 60;
+/// What is asked for, as RBAC spells it.
+const LIST: &str = "list";
+const WATCH: &str = "watch";
 /// Objects a page.
 const PAGE: u32 = 500;
 /// How long a list may take from one object to the next, at least.
@@ -202,7 +207,8 @@ async fn follow<K: Cached>(
             Ok(Some(event)) => event,
             Ok(None) => return Restart::Ended,
             Err(_) if listing => {
-                cache.failed(format!("a list stopped half-way: nothing more for {}s", list_silence.as_secs()));
+                let text = format!("a list stopped half-way: nothing more for {}s", list_silence.as_secs());
+                cache.failed(LIST, ApiErrorKind::Timeout, text);
                 return Restart::Silent;
             }
             Err(_) if failing => {
@@ -251,7 +257,8 @@ async fn follow<K: Cached>(
                 failing = true;
                 let text = told(&error);
                 warn!(kind = K::KIND, error = text, "watch failed");
-                cache.failed(text);
+                let (verb, class) = classified(&error);
+                cache.failed(verb, class, text);
                 if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410) {
                     return Restart::Expired;
                 }
@@ -279,6 +286,26 @@ fn code(error: &watcher::Error) -> Option<u16> {
         | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
         _ => None,
     }
+}
+
+/// What was asked for, and the class of what came of it: as of any other request.
+fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
+    let (verb, cause) = match error {
+        watcher::Error::InitialListFailed(cause) => (LIST, cause),
+        watcher::Error::WatchStartFailed(cause) | watcher::Error::WatchFailed(cause) => (WATCH, cause),
+        watcher::Error::WatchError(status) => {
+            return (WATCH, ApiErrorKind::of_status(status.code, Some(status), false));
+        }
+        watcher::Error::NoResourceVersion => return (LIST, ApiErrorKind::Unexpected),
+    };
+    let class = match cause {
+        kube::Error::Api(status) => ApiErrorKind::of_status(status.code, Some(status), false),
+        kube::Error::Service(cause) if cause.is::<NoAnswer>() => ApiErrorKind::Timeout,
+        kube::Error::Auth(_) => ApiErrorKind::Unauthorized,
+        kube::Error::SerdeError(_) => ApiErrorKind::Unexpected,
+        _ => ApiErrorKind::Connection,
+    };
+    (verb, class)
 }
 
 /// kube's errors repeat their sources; ours are told once.

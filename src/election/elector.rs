@@ -365,6 +365,9 @@ impl Elector {
             Sighting::Deleted(lease) => self.sight.saw_deleted(&lease, identity, *lease_duration, now),
             Sighting::Over { worked, error } => {
                 tracing::debug!(lease = name, worked, error = error.as_ref().map(|e| chain(e)), "the watch has ended");
+                if let Some(error) = &error {
+                    self.lease.count("watch", error.label());
+                }
                 // A watch that can't be opened leaves us polling. The status page should know why hand-overs are slow.
                 self.standing.watch_error(error.as_ref().filter(|_| !worked));
                 return if worked && error.is_some() { Woken::WatchBroke } else { Woken::Due };

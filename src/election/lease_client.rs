@@ -70,20 +70,20 @@ impl LeaseError {
         Self::Failed { operation, lease, source }
     }
 
-    /// The name for metrics and the status page.
+    /// The name for metrics and the log: as those of the other requests, which one alert counts with these.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Refused { code: 401, .. } => "Unauthorized",
-            Self::Refused { code: 403, .. } => "Forbidden",
-            Self::Refused { code: 404, .. } => "NotFound",
-            Self::Refused { code: 409, .. } => "Conflict",
-            Self::Refused { code: 410, .. } => "Gone",
-            Self::Refused { code: 422, .. } => "Invalid",
-            Self::Refused { code: 429, .. } => "TooManyRequests",
-            Self::Refused { code: 500.., .. } => "ServerError",
-            Self::Refused { .. } => "Unexpected",
-            Self::Timeout { .. } => "Timeout",
-            Self::Failed { .. } => "Connection",
+            Self::Refused { code: 401, .. } => "unauthorized",
+            Self::Refused { code: 403, .. } => "forbidden",
+            Self::Refused { code: 404, .. } => "not_found",
+            Self::Refused { code: 409, .. } => "conflict",
+            Self::Refused { code: 410, .. } => "gone",
+            Self::Refused { code: 422, .. } => "invalid",
+            Self::Refused { code: 429, .. } => "too_many_requests",
+            Self::Refused { code: 500.., .. } => "server_error",
+            Self::Refused { .. } => "unexpected",
+            Self::Timeout { .. } => "timeout",
+            Self::Failed { .. } => "connection",
         }
     }
 
@@ -150,9 +150,13 @@ impl LeaseClient {
             Err(_) => Err(LeaseError::Timeout { operation, lease: name.clone(), timeout }),
         };
         let outcome = result.as_ref().err().map_or("ok", LeaseError::label);
-        self.meter
-            .counter(&names::API_REQUESTS, &[("verb", operation), ("resource", "leases"), ("outcome", outcome)])
-            .increment(1);
+        self.count(operation, outcome);
         result
+    }
+
+    /// Counts a request, or a watch that failed: one that goes well has no end.
+    pub(super) fn count(&self, operation: &str, outcome: &str) {
+        let labels = [("verb", operation), ("resource", "leases"), ("outcome", outcome)];
+        self.meter.counter(&names::API_REQUESTS, &labels).increment(1);
     }
 }

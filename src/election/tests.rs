@@ -184,6 +184,8 @@ async fn a_standby_whose_watch_is_forbidden_polls_and_says_why() {
     assert!(
         b.view.status().last_error.unwrap().starts_with("cannot watch lease \"external-attacher-leader-demo\": 403")
     );
+    let series = "csi_control_plane_api_requests_total{verb=\"watch\",resource=\"leases\",outcome=\"forbidden\"}";
+    assert!(b.meter.render().contains(series), "{}", b.meter.render());
     a.stop.cancel();
     assert!(b.leads().await <= 6 * S);
 }

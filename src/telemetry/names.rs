@@ -156,9 +156,9 @@ metrics! {
     /// Slow renewals.
     LEADER_SLOWPATH = "leader_election_slowpath_total", Kind::Counter, ["name"],
         "[ALPHA] Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease. Please make sure to group by name.";
-    /// Requests to the Kubernetes API, watches excepted.
+    /// Requests to the Kubernetes API.
     API_REQUESTS = "csi_control_plane_api_requests_total", Kind::Counter, ["verb", "resource", "outcome"],
-        "Requests to the Kubernetes API by verb, resource and outcome (ok or the error's kind).";
+        "Requests to the Kubernetes API by verb, resource and outcome (ok or the error's kind). Of watches, and of the lists that fill the caches, only those that failed.";
     /// Objects held.
     CACHE_OBJECTS = "csi_control_plane_cache_objects", Kind::Gauge, ["kind"], "Objects held in the shared cache.";
     /// Lists made by a watch.
@@ -218,7 +218,7 @@ metrics! {
         "Volumes that were made but whose PersistentVolume could not be written yet.";
     /// Work of an earlier leader that was taken up.
     VOLUMES_RESUMED = "csi_control_plane_volumes_resumed_total", Kind::Counter, ["driver_name", "result"],
-        "Claims whose volume an earlier leader had begun to make, by what became of them.";
+        "Claims whose volume an earlier leader had begun to make, by what became of them: saved, found (stored already), reclaimed, left (another's by now), finished or reschedule (the driver's final no), abandoned (its node is gone).";
     /// Volumes that were not left behind.
     VOLUMES_RECLAIMED = "csi_control_plane_volumes_reclaimed_total", Kind::Counter, ["driver_name"],
         "Volumes that were made for a claim that is no more, and deleted again.";
@@ -233,7 +233,8 @@ metrics! {
     /// Tasks that ended unexpectedly.
     TASK_FAILURES = "csi_control_plane_task_failures_total", Kind::Counter, ["task"], "Tasks that ended although they should have gone on.";
     /// Kubernetes Events.
-    EVENTS = "csi_control_plane_events_total", Kind::Counter, ["reason", "result"], "Kubernetes Events written, deduplicated (counted up) or dropped, by reason.";
+    EVENTS = "csi_control_plane_events_total", Kind::Counter, ["reason", "result"],
+        "Kubernetes Events by reason: written, counted (the same again), dropped (over the budget, or the term ended), failed.";
     /// Changes of the configuration file.
     CONFIG_RELOADS = "csi_control_plane_config_reloads_total", Kind::Counter, ["result"],
         "Changes of the configuration file while running: applied, or refused (faults, needsRestart, noRole, unreadable).";

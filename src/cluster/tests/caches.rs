@@ -24,9 +24,11 @@ struct State {
     version: u64,
     items: Vec<Value>,
     watch: Option<mpsc::UnboundedSender<Value>>,
-    list_fault: Option<fn() -> Answer>,
-    watch_fault: Option<fn() -> Answer>,
+    list_fault: Option<Fault>,
+    watch_fault: Option<Fault>,
 }
+
+type Fault = fn() -> Answer;
 
 type Shared = Arc<Mutex<State>>;
 
@@ -173,6 +175,68 @@ async fn a_forbidden_list_is_shown_and_tried_again() {
     pass(Duration::from_secs(60)).await;
     assert!(held.cache.is_synced());
     assert_eq!(held.cache.status().last_error, None);
+}
+
+/// How often a request of this kind for attachments had this outcome.
+fn counted(held: &Held, verb: &str, outcome: &str) -> u32 {
+    let labels = format!("{{verb=\"{verb}\",resource=\"volumeattachments\",outcome=\"{outcome}\"}} ");
+    let series = format!("csi_control_plane_api_requests_total{labels}");
+    let text = held.meter.render();
+    text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_to_list_or_watch_that_is_taken_away_is_counted_as_forbidden() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let forbidden = || Answer::Json(403, status(403, "Forbidden", "volumeattachments is forbidden"));
+    for (verb, other) in [("list", "watch"), ("watch", "list")] {
+        let before = counted(&held, other, "forbidden");
+        let fault: Option<Fault> = Some(forbidden);
+        match verb {
+            "list" => state.lock().unwrap().list_fault = fault,
+            _ => state.lock().unwrap().watch_fault = fault,
+        }
+        send(&state, "ERROR", &status(410, "Expired", "too old resource version"));
+        pass(Duration::from_secs(30)).await;
+        let first = counted(&held, verb, "forbidden");
+        assert!(first > 0, "{}", held.meter.render());
+        pass(Duration::from_secs(60)).await;
+        assert!(counted(&held, verb, "forbidden") > first, "each time");
+        assert_eq!(counted(&held, other, "forbidden"), before);
+        assert!(held.cache.is_synced() && held.cache.len() == 1, "nothing else tells that what is held grows old");
+        (state.lock().unwrap().list_fault, state.lock().unwrap().watch_fault) = (None, None);
+        pass(Duration::from_secs(60)).await;
+        assert_eq!(held.cache.status().last_error, None);
+    }
+    assert_eq!(counted(&held, "watch", "gone"), 2, "the version that had expired, each time");
+    assert!(!held.meter.render().contains("outcome=\"ok\""), "a watch that works has no end to be counted at");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_is_counted_by_what_came_of_it() {
+    let half = || {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        std::mem::forget(sender);
+        Answer::Watch(receiver)
+    };
+    let cases: [(Fault, &str); 5] = [
+        (|| Answer::Json(401, status(401, "Unauthorized", "no")), "unauthorized"),
+        (|| Answer::Json(500, status(500, "InternalError", "no")), "server_error"),
+        (|| Answer::Text(429, "too many", vec![]), "too_many_requests"),
+        (|| Answer::Silence, "timeout"),
+        (half, "timeout"),
+    ];
+    for (fault, outcome) in cases {
+        let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(fault), ..State::default() }));
+        let server = serve(&state);
+        let held = start(&server).await;
+        pass(Duration::from_secs(95)).await;
+        assert!(counted(&held, "list", outcome) > 0, "{outcome}: {}", held.meter.render());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,9 +26,13 @@ fn serve(code: &Arc<AtomicU16>, items: Value) -> Server {
 }
 
 async fn start(server: &Server, caches: &Caches) -> (Tasks, TaskEnds) {
+    start_with(server, caches, &Meter::new()).await
+}
+
+async fn start_with(server: &Server, caches: &Caches, meter: &Meter) -> (Tasks, TaskEnds) {
     let (tasks, ends) = Tasks::new("cluster");
     let view = Viewpoint { namespace: Some("kube"), ..Viewpoint::of("demo") };
-    caches.start(&server.clients().await, &view, &tasks, &Meter::new(), Clock::system(), Entropy::seeded(1));
+    caches.start(&server.clients().await, &view, &tasks, meter, Clock::system(), Entropy::seeded(1));
     (tasks, ends)
 }
 
@@ -112,11 +116,14 @@ async fn a_right_that_is_taken_away_empties_nothing_but_one_never_given_does() {
     let server = serve(&code, json!([object("snap", &json!({}))]));
     let caches = Caches::new();
     let cache = caches.want::<VolumeSnapshot>();
-    let _tasks = start(&server, &caches).await;
+    let meter = Meter::new();
+    let _tasks = start_with(&server, &caches, &meter).await;
+    let is_counted = || meter.render().contains("resource=\"volumesnapshots\",outcome=\"forbidden\"");
     cache.synced().await;
     assert!(cache.is_empty());
     pass(Duration::from_secs(130)).await;
     assert_eq!(cache.status().errors, 0, "still none, and nothing that is counted");
+    assert!(!is_counted(), "{}", meter.render());
     let told = cache.status().last_error;
     assert!(told.is_some_and(|error| error.contains("403")), "but whoever wonders is told");
     code.store(200, Ordering::Relaxed);
@@ -126,4 +133,5 @@ async fn a_right_that_is_taken_away_empties_nothing_but_one_never_given_does() {
     pass(Duration::from_secs(700)).await;
     assert_eq!(cache.len(), 1);
     assert!(cache.status().last_error.is_some_and(|error| error.contains("403")));
+    assert!(is_counted(), "{}", meter.render());
 }
