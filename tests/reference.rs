@@ -27,6 +27,10 @@ schema` prints the JSON Schema, which editors understand.
 - Durations are numbers with a unit (`h`, `m`, `s`, `ms`), such as `15s` or `1m30s`.
 - A variable wins over the file: `CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION=30s` is `leaderElection.leaseDuration` (`__`
   goes one level down, `_` begins the next word). A whole block can be given as YAML.
+- The pod tells the daemon where it is: `POD_NAMESPACE` (else `NAMESPACE`, else the service account's namespace) for Leases and
+  capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`. The chart sets those that
+  are needed; `migrate` sets the first and `POD_NAME`, and leaves `NODE_NAME` as the sidecar had it. `check` takes
+  `POD_NAMESPACE` or `NAMESPACE` for the rights that it prints; without them it says `NAMESPACE`.
 - `csi-control-plane check --config FILE` works offline and reports every fault at once, each with its key, line, what was
   found and what is allowed.
 - \"was\" names the flag of the Go sidecar that a key replaces; [flags.md](flags.md) is the table by flag.

@@ -80,7 +80,8 @@ pub const SHARED: &[Flag] = &[
         "timeout",
         Time,
         Key("csi.timeout"),
-        "one RPC; the largest of the sidecars' counts. A page of ListVolumes has `roles.reconciler.pageTimeout`",
+        "one RPC; 15s as in csi-attacher, instead of csi-provisioner's 10s; of several sidecars the largest counts. A page of \
+         ListVolumes has `roles.reconciler.pageTimeout`",
     ),
     flag("max-grpc-log-length", Count, Key("csi.maxLogLength"), "8192 instead of no limit; no limit is null, not -1"),
     flag("leader-election", Switch, Key("leaderElection.enabled"), "true instead of false"),

@@ -105,11 +105,11 @@ pub struct NodeDeploymentSection {
     pub enabled: bool,
     /// Whether claims that no node was selected for are provisioned, too: by the first node that takes them.
     pub immediate_binding: bool,
-    /// The least time before such a claim is taken.
+    /// The longest first wait before such a claim is taken. Chance shortens it, and each race that was lost doubles it.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub base_delay: Duration,
-    /// The most.
+    /// The longest wait. After one to two times this a claim's other node is looked for.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub max_delay: Duration,
