@@ -8,6 +8,7 @@ use tracing::{debug, warn};
 use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
 use crate::roles::attempt::Failure as _;
+use crate::roles::secret::Secret;
 use crate::telemetry::TraceContext;
 
 use super::claim::Claim;
@@ -16,7 +17,7 @@ use super::desk::Desk;
 use super::intent::{Intent, IntentError, fit};
 use super::origin::content;
 use super::perform::{read, save_intent};
-use super::progress::{Kept, Made, Phase, Success};
+use super::progress::{Made, Phase, Success};
 use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
 use super::request::{ProvisionRules, RequestInput, build};
@@ -169,10 +170,10 @@ impl Attempt<'_> {
         // Before the call: whatever becomes of this run, the driver may have begun.
         (self.progress.phase, self.progress.confirmed) = (Phase::Outstanding, true);
         if request.secret.is_some() {
-            self.progress.kept = self.secrets.clone().map(|secrets| Kept(secrets.into()));
+            self.progress.kept.clone_from(&self.secrets);
         }
         self.note();
-        let asked = request.to_proto(self.secrets.clone().unwrap_or_default());
+        let asked = request.to_proto(self.secrets.as_ref().map(Secret::texts).unwrap_or_default());
         self.tell_begins();
         let mut call = std::pin::pin!(desk.term.during(client.create_volume(asked)));
         let answer = tokio::select! {

@@ -3,7 +3,7 @@
 //! Every write goes through the fence of the term, carries a precondition, and hands the server's answer to the cache, so
 //! that the next look sees it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tracing::warn;
@@ -11,11 +11,11 @@ use tracing::warn;
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
 use crate::roles::attempt::{Failure as _, read_again};
+use crate::roles::secret::{self, Secret};
 
 use super::claim::Claim;
 use super::decide::SourceStep;
 use super::desk::Desk;
-use super::progress::Kept;
 use super::protection::decide::{SourceKey, SourceKind};
 use super::provision::{Attempt, Stop};
 use super::refusal::AttemptError;
@@ -117,21 +117,21 @@ impl Attempt<'_> {
     /// deleted may go without it.
     pub(super) async fn read_secret(&mut self, reference: &SecretReference, now: &Now) -> Result<(), Stop> {
         let desk = self.desk;
-        let api = desk.api.use_now()?;
-        let data = api.get_secret(&reference.namespace, &reference.name).await.map_err(AttemptError::Secret);
-        let error = match data.and_then(|data| Ok(data.into_texts()?)) {
-            Ok(secrets) => {
-                self.secrets = Some(secrets);
+        let failure = match secret::read(desk.api.use_now()?, reference).await {
+            Ok(secret) => {
+                self.secrets = Some(secret);
                 return Ok(());
             }
-            Err(error) => error,
+            Err(failure) => failure,
         };
-        if !error.is_of_missing_secret() {
+        let is_withheld = failure.is_withheld();
+        let error = AttemptError::from(failure);
+        if !is_withheld {
             return Err(error.into());
         }
-        if let Some(Kept(secrets)) = &self.progress.kept {
+        if self.progress.kept.is_some() {
             warn!(error = error.message(), "the secret is gone: going on with the one that the driver was asked with");
-            self.secrets = Some(HashMap::clone(secrets));
+            self.secrets.clone_from(&self.progress.kept);
             return Ok(());
         }
         let is_over = self.is_over(&now.claim, now.present);
@@ -144,7 +144,7 @@ impl Attempt<'_> {
             self.progress.doubtful = true;
             self.rewrite();
         }
-        self.secrets = Some(HashMap::new());
+        self.secrets = Some(Secret::default());
         Ok(())
     }
 

@@ -16,11 +16,11 @@
 //! A phase is left on a final answer only. What happens to the claim meanwhile (its node is taken away, it is bound to
 //! something else, deleted, or gone by force) never clears it: that is how the Go sidecar leaks (spec 2.4).
 
-use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
+
+use crate::roles::secret::Secret;
 
 use super::claim::Claim;
 use super::refusal::AttemptError;
@@ -43,7 +43,7 @@ pub struct Progress {
     /// What the request was made from, as far as it may change under it.
     pub made_from: Option<MadeFrom>,
     /// The secret that the driver was asked with: its namespace may go before the driver has answered.
-    pub kept: Option<Kept>,
+    pub kept: Option<Secret>,
     /// The node that the scheduler had chosen when the request was made.
     pub node: Option<String>,
     /// A volume may exist whatever error the driver answers: what we ask now is not what was written down before it was
@@ -74,16 +74,6 @@ pub struct MadeFrom {
     pub class: String,
     /// The class of changeable attributes that the claim names.
     pub attributes_class: Option<String>,
-}
-
-/// A secret's texts. What is in it is shown nowhere.
-#[derive(Clone)]
-pub struct Kept(pub Arc<HashMap<String, String>>);
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept(…)")
-    }
 }
 
 /// What is to be told of a claim that gets its volume, in whatever attempt that is stored.

@@ -3,7 +3,6 @@
 //! Read the caches, ask [`next_step`], perform, and look again. How far the claim is lives in the term's book, written
 //! *before* each step whose outcome might be lost, so that a panic or a cancelled run loses nothing.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use crate::cluster::{ObjectName, PersistentVolume, VolumeAttributesClass};
 use crate::csi::OperationGuard;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _, hold};
+use crate::roles::secret::Secret;
 
 use super::claim::ClaimKey;
 use super::decide::{Ignored, Place, Step, next_step};
@@ -46,7 +46,7 @@ pub(super) struct Attempt<'a> {
     pub(super) progress: Progress,
     pub(super) found: Findings,
     pub(super) attributes_class: Option<VolumeAttributesClass>,
-    pub(super) secrets: Option<HashMap<String, String>>,
+    pub(super) secrets: Option<Secret>,
     /// What the API itself said of the volume's name.
     pub(super) seen: Option<PersistentVolume>,
     /// What was asked about whose claim it is.
@@ -137,7 +137,12 @@ async fn try_once(desk: &Desk, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Out
 /// Lets the claims that have no volume object yet go first.
 async fn give_way(desk: &Desk, ticket: &mut Ticket<ClaimKey>) {
     let key = ticket.key().clone();
-    let is_patient = || desk.find(&key).is_some_and(|claim| !claim.deleting);
+    // Looked at by thousands once a second, so it is not parsed.
+    let is_patient = || {
+        let claim = desk.known.claims.get(&key.name);
+        let claim = claim.filter(|claim| claim.metadata.uid.as_deref() == Some(&*key.uid));
+        claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
+    };
     let others = async {
         tokio::select! {
             biased;

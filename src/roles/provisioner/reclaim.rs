@@ -12,6 +12,7 @@ use tracing::warn;
 
 use crate::cluster::{BY_HANDLE, ObjectName, PersistentVolume};
 use crate::proto::DeleteVolumeRequest;
+use crate::roles::secret::Secret;
 
 use super::decide::{Place, is_unwanted};
 use super::desk::Desk;
@@ -61,7 +62,7 @@ impl Attempt<'_> {
             return Ok(());
         }
         let client = desk.driver.use_now()?;
-        let secrets = self.secrets.clone().unwrap_or_default();
+        let secrets = self.secrets.as_ref().map(Secret::texts).unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
         let answer = desk.term.during(client.delete_volume(asked)).await?;
         let name = self.volume_name(&now.claim).ok();

@@ -8,6 +8,7 @@ use crate::cluster::{ApiError, ApiErrorKind, SecretNotText};
 use crate::csi::RpcError;
 use crate::process::chain;
 use crate::roles::attempt::Failure;
+use crate::roles::secret::SecretFailure;
 
 use super::request::RequestError;
 use super::source::SourceError;
@@ -18,11 +19,6 @@ use super::volume::ResponseError;
 /// The longest wait for what is not watched: secrets, the contents of snapshots, their volumes, classes of attributes and
 /// grants. Nothing wakes a claim or a volume when they come, and whoever brings them looks on.
 pub(super) const UNWATCHED: Duration = Duration::from_secs(30);
-
-/// Whether the API has said that what was to be read is not there, or not for us: only people can change that.
-pub(super) fn is_withheld(error: &ApiError) -> bool {
-    matches!(error.kind(), ApiErrorKind::NotFound | ApiErrorKind::Forbidden)
-}
 
 /// Why a claim cannot be provisioned as things stand. Nothing was asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -184,7 +180,7 @@ impl AttemptError {
         match self {
             Self::Refused(Refusal::Source(error)) => !error.waits_for().wakes(),
             Self::Refused(Refusal::Request(error)) => error.is_of_attributes_class(),
-            Self::AttributesClass(error) | Self::Source(error) => is_withheld(error),
+            Self::AttributesClass(error) | Self::Source(error) => error.kind().is_withheld(),
             _ => self.is_of_missing_secret(),
         }
     }
@@ -192,7 +188,7 @@ impl AttemptError {
     /// Whether there is no secret until people change that: it is not there, not for us to read, or no text.
     pub(super) fn is_of_missing_secret(&self) -> bool {
         match self {
-            Self::Secret(error) => is_withheld(error),
+            Self::Secret(error) => error.kind().is_withheld(),
             Self::SecretNotText(_) => true,
             _ => false,
         }
@@ -283,6 +279,15 @@ impl Failure for AttemptError {
 impl From<RequestError> for AttemptError {
     fn from(error: RequestError) -> Self {
         Self::Refused(Refusal::Request(error))
+    }
+}
+
+impl From<SecretFailure> for AttemptError {
+    fn from(failure: SecretFailure) -> Self {
+        match failure {
+            SecretFailure::Api(error) => Self::Secret(error),
+            SecretFailure::NotText(error) => Self::SecretNotText(error),
+        }
     }
 }
 
