@@ -16,6 +16,7 @@ pub mod role;
 pub mod secret;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
+#[path = "served_tests.rs"]
 mod served;
 pub mod term;
 pub mod uids;

@@ -111,11 +111,11 @@ impl Attempt<'_> {
             }
             let relisted = desk.relisted.get().is_some();
             let done = Done { relisted, deleted, gone: self.gone };
-            let kept_by = self.kept_by(&volume);
+            let twins = self.twins(&volume);
             let step = next_step(&View {
                 volume: &volume,
-                kept_by: kept_by.as_deref(),
-                attachments: self.attachments(&volume),
+                kept_by: twins.iter().find(|twin| keeps(twin)).and_then(|twin| twin.metadata.name.as_deref()),
+                attachments: self.attachments(&twins),
                 is_here: desk.locality.is_here(&volume),
                 done,
                 held: self.holds(&volume),
@@ -132,22 +132,19 @@ impl Attempt<'_> {
         Err(DeletionError::Endless(MAX_STEPS).into())
     }
 
-    /// How many attachments hold the driver's volume, under whatever object's name.
-    fn attachments(&self, volume: &PersistentVolume) -> usize {
-        let desk = self.desk;
-        let of = |name: &str| desk.known.attachments.find(BY_VOLUME, name).len();
-        let handle = volume.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
-        let twins = handle.map(|handle| desk.volumes_of(handle)).unwrap_or_default();
-        let others = twins.iter().filter(|twin| twin.metadata.uid != volume.metadata.uid);
-        of(self.name.name()) + others.map(|twin| of(ObjectName::of(twin.as_ref()).name())).sum::<usize>()
+    /// The other objects of the driver's volume.
+    fn twins(&self, volume: &PersistentVolume) -> Vec<Arc<PersistentVolume>> {
+        let Some(csi) = &volume.spec.csi else { return Vec::new() };
+        let mut found = self.desk.volumes_of(&csi.volume_handle);
+        found.retain(|other| other.metadata.uid != volume.metadata.uid);
+        found
     }
 
-    /// Another object of the same volume that is not to be deleted, by name.
-    fn kept_by(&self, volume: &PersistentVolume) -> Option<String> {
-        let csi = volume.spec.csi.as_ref()?;
-        let others = self.desk.volumes_of(&csi.volume_handle);
-        let other = others.iter().find(|other| other.metadata.uid != volume.metadata.uid && keeps(other))?;
-        Some(ObjectName::of(other.as_ref()).name().to_owned())
+    /// How many attachments hold the driver's volume, under whatever object's name.
+    fn attachments(&self, twins: &[Arc<PersistentVolume>]) -> usize {
+        let of = |name: &str| self.desk.known.attachments.find(BY_VOLUME, name).len();
+        let others = twins.iter().filter_map(|twin| twin.metadata.name.as_deref());
+        of(self.name.name()) + others.map(of).sum::<usize>()
     }
 
     /// Where the secret for the deletion is.
