@@ -374,10 +374,10 @@ async fn a_namesake_that_took_an_attachments_place_unseen_is_attached_and_record
     cable.set(Line::Cut);
     force_away(&world, &attachment).await;
     assert_eq!(world.attach(&volume, &node).await, attachment);
-    // If the first record's answer was cut off too, the driver was asked again at each retry.
-    let before = world.changing_calls();
     cable.set(Line::Up);
     world.serving(&daemon).await;
+    // If the first record's answer was cut off too, the driver was asked again at each retry, until the daemon was heard again.
+    let before = world.changing_calls();
     let second = world.attached(&attachment).await;
     assert_ne!(first.metadata.uid, second.metadata.uid);
     world.balanced().await;

@@ -242,6 +242,7 @@ async fn a_secret_that_goes_while_the_driver_owes_an_answer_is_used_to_the_end()
     // As when its namespace goes.
     world.delete_claim(&claim).await;
     world.drop_secret(&secret).await;
+    world.daemon_has_seen("later").await;
     world.asked(&claim, before + 2).await;
     world.driver().clear_faults();
     world.assert_all_gone(&[&claim]).await;

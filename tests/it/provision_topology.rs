@@ -106,13 +106,14 @@ async fn r51_a_pod_goes_to_another_node_when_the_driver_says_that_the_first_is_f
     // Zones that nobody else has: on a shared cluster there are nodes without this driver, too.
     let world = World::supplied(zoned([pool("r51-a", 0), pool("r51-b", 100)])).await;
     let _daemon = world.supplier(json!({"strictTopology": true})).await;
-    world.node_in("n1", "r51-a").await;
+    let first = world.node_in("n1", "r51-a").await;
     let allowed = json!([{"matchLabelExpressions": [{"key": ZONE, "values": ["r51-a", "r51-b"]}]}]);
     let class = world.waiting_class("class", json!({"allowedTopologies": allowed})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let pod = world.pod("pod", &[&claim], None).await;
     assert_eq!(preferred(&world.asked(&claim, 1).await[0]), "r51-a");
-    // Only now, so that the scheduler has had no choice.
+    // The scheduler has no choice, neither before nor now: it would try the full one again and again.
+    world.merge_patch::<Node>(&first, json!({"spec": {"unschedulable": true}})).await;
     let second = world.node_in("n2", "r51-b").await;
     let volume = world.supplied_with(&claim).await;
     assert_eq!(zone_of(&volume), "r51-b");
