@@ -203,11 +203,8 @@ impl Shift {
         let Some(object) = self.desk.known.volumes.get(&ObjectName::cluster(volume)) else { return };
         self.wake_wanted(&object);
         // Another object of the same volume may have waited for that, too.
-        let handle = object.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
-        for twin in handle.map(|handle| self.desk.volumes_of(handle)).unwrap_or_default() {
-            if twin.metadata.uid != object.metadata.uid {
-                self.wake_wanted(&twin);
-            }
+        for twin in self.desk.twins_of(&object) {
+            self.wake_wanted(&twin);
         }
     }
 

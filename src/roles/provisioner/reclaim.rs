@@ -32,6 +32,14 @@ impl Desk {
         found
     }
 
+    /// The other volume objects of the driver's volume that this one names.
+    pub fn twins_of(&self, volume: &PersistentVolume) -> Vec<Arc<PersistentVolume>> {
+        let Some(csi) = &volume.spec.csi else { return Vec::new() };
+        let mut found = self.volumes_of(&csi.volume_handle);
+        found.retain(|other| other.metadata.uid != volume.metadata.uid);
+        found
+    }
+
     /// Whether this volume object, which may not have come through the cache, names this volume of our driver.
     pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
         let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.rules.driver);

@@ -111,7 +111,7 @@ impl Attempt<'_> {
             }
             let relisted = desk.relisted.get().is_some();
             let done = Done { relisted, deleted, gone: self.gone };
-            let twins = self.twins(&volume);
+            let twins = desk.twins_of(&volume);
             let step = next_step(&View {
                 volume: &volume,
                 kept_by: twins.iter().find(|twin| keeps(twin)).and_then(|twin| twin.metadata.name.as_deref()),
@@ -130,14 +130,6 @@ impl Attempt<'_> {
             }
         }
         Err(DeletionError::Endless(MAX_STEPS).into())
-    }
-
-    /// The other objects of the driver's volume.
-    fn twins(&self, volume: &PersistentVolume) -> Vec<Arc<PersistentVolume>> {
-        let Some(csi) = &volume.spec.csi else { return Vec::new() };
-        let mut found = self.desk.volumes_of(&csi.volume_handle);
-        found.retain(|other| other.metadata.uid != volume.metadata.uid);
-        found
     }
 
     /// How many attachments hold the driver's volume, under whatever object's name.
