@@ -154,26 +154,35 @@ async fn what_a_lost_nodes_driver_was_asked_is_asked_of_no_other() {
 
 #[tokio::test]
 async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a_claim_that_is_anothers_now() {
-    let world = World::of_nodes().await;
-    let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
-    // Its driver takes its time.
-    lost.driver.inject(create(Action::Hold));
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.select(&claim, Some(&lost.node)).await;
-    let _alive = lost.daemon(&world, json!({})).await;
-    lost.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
-    // Its Node goes, and it does not know.
-    world.lose(&lost).await;
-    other.driver.inject(create(Action::Hold));
-    let _successor = other.daemon(&world, json!({})).await;
-    other.driver_until("the other is asked for it", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
-    let mark = world.claim_now(&claim).await.annotations()[names::ANNOTATION_PROVISIONING].clone();
-    lost.driver.release();
-    lost.driver_until("its own is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
-    let now = world.claim_now(&claim).await;
-    assert_eq!(now.annotations().get(names::ANNOTATION_PROVISIONING), Some(&mark), "the mark is the other's");
-    other.driver.release();
-    world.on_node(&claim, &other).await;
-    assert_eq!((lost.driver.state().volumes().len(), other.driver.state().volumes().len()), (0, 1));
+    // Also what its daemon had begun before it was started again.
+    for is_resumed in [false, true] {
+        let world = World::of_nodes().await;
+        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+        let class = world.class("class", json!({})).await;
+        let claim = world.claim("claim", &class, json!({})).await;
+        world.select(&claim, Some(&lost.node)).await;
+        if is_resumed {
+            lost.begins_and_dies(&world, json!({})).await;
+            lost.driver.clear_faults();
+        }
+        let asked = |local: &Local| local.driver.calls_of(Method::CreateVolume).len();
+        // Its driver takes its time.
+        let before = asked(&lost);
+        lost.driver.inject(create(Action::Hold));
+        let _alive = lost.daemon(&world, json!({})).await;
+        lost.driver_until("the volume is asked for", |it| it.calls_of(Method::CreateVolume).len() > before).await;
+        // Its Node goes, and it does not know.
+        world.lose(&lost).await;
+        other.driver.inject(create(Action::Hold));
+        let _successor = other.daemon(&world, json!({})).await;
+        other.driver_until("the other is asked for it", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
+        let mark = world.claim_now(&claim).await.annotations()[names::ANNOTATION_PROVISIONING].clone();
+        lost.driver.release();
+        lost.driver_until("its own is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
+        let now = world.claim_now(&claim).await;
+        assert_eq!(now.annotations().get(names::ANNOTATION_PROVISIONING), Some(&mark), "the mark is the other's");
+        other.driver.release();
+        world.on_node(&claim, &other).await;
+        assert_eq!((lost.driver.state().volumes().len(), other.driver.state().volumes().len()), (0, 1));
+    }
 }

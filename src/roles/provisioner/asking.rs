@@ -92,7 +92,7 @@ impl Attempt<'_> {
             source: request.content_source.clone(),
             requirement: request.requirement.clone(),
             // What was asked first: a class that comes back is held against it.
-            digest: digest.filter(|_| is_begun).unwrap_or(asked),
+            digest: digest.unwrap_or(asked),
             doubtful: self.progress.doubtful,
             unfit: self.progress.unfit,
         };
@@ -168,7 +168,8 @@ impl Attempt<'_> {
         let desk = self.desk;
         let client = desk.driver.use_now()?;
         // Before the call: whatever becomes of this run, the driver may have begun.
-        (self.progress.phase, self.progress.confirmed) = (Phase::Outstanding, true);
+        self.progress.phase = Phase::Outstanding;
+        (self.progress.confirmed, self.progress.asked) = (true, true);
         if request.secret.is_some() {
             self.progress.kept.clone_from(&self.secrets);
         }

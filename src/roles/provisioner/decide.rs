@@ -122,7 +122,7 @@ pub fn next_step(view: &View<'_>) -> Step {
         Phase::Rejected(_) if owes_word(view) || lacks_mark(view) => Step::SaveIntent,
         Phase::Rejected(volume_id) => secret_then(view, Step::DeleteCreated(volume_id.clone())),
         Phase::Ended { reschedule, marked } => given_back(view, *reschedule, *marked).unwrap_or(Step::Conclude),
-        Phase::Outstanding | Phase::Saved if progress.resumed && view.site != Site::Here => begun_elsewhere(view),
+        Phase::Outstanding | Phase::Saved if progress.is_anothers() && view.site != Site::Here => begun_elsewhere(view),
         // The mark that it carries by now is that node's.
         Phase::Saved if view.site != Site::Here => Step::Settled,
         Phase::Saved => owed(view).unwrap_or(Step::Settled),

@@ -149,6 +149,12 @@ fn what_our_driver_makes_for_a_claim_that_is_another_nodes_by_now_is_deleted_and
         let saved = World::fresh().claimed(both(marked(), on_node.clone())).in_phase(Phase::Saved);
         assert_eq!(saved.with(|w| w.site = site).next(), Step::Settled, "{site:?}: the mark is not ours");
     }
+    // What was begun before this daemon is another's, until our own driver was asked for it, too.
+    for (asked, expected) in [(false, Step::AskForHolder("node-2".into())), (true, Step::Create)] {
+        let world = World::fresh().planned().claimed(both(marked(), on_node.clone())).in_phase(Phase::Outstanding);
+        let world = world.with(|w| (w.progress.resumed, w.progress.asked) = (true, asked));
+        assert_eq!(world.with(|w| (w.site, w.given_away) = (Site::Held, asked)).next(), expected, "asked: {asked}");
+    }
     // The object that stands for the claim is of the other node.
     let at = |phase: Phase| World::fresh().planned().claimed(marked()).in_phase(phase);
     let anothers = |phase: Phase| at(phase).with(|w| (w.volume, w.given_away) = (Place::Anothers, true));

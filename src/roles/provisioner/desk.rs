@@ -191,7 +191,7 @@ impl ProgressBook {
         let book = self.lock();
         let unsaved = book.by_uid.values().filter(|progress| matches!(progress.phase, Phase::Created(_))).count();
         let is_outstanding = |progress: &&Progress| {
-            progress.phase == Phase::Outstanding && !(progress.resumed && is_anothers(&progress.claim))
+            progress.phase == Phase::Outstanding && !(progress.is_anothers() && is_anothers(&progress.claim))
         };
         (unsaved, book.by_uid.values().filter(is_outstanding).count())
     }

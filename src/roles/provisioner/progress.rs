@@ -59,6 +59,8 @@ pub struct Progress {
     pub confirmed: bool,
     /// It was found marked: another process, or an earlier term, has begun it.
     pub resumed: bool,
+    /// Our own driver was asked in this term, whoever has begun it.
+    pub asked: bool,
     /// Why what was begun is over, or has to be: told once the claim is released.
     pub failure: Option<AttemptError>,
     /// The driver has made the volume in this term, and the success is still to be told.
@@ -175,6 +177,7 @@ impl Progress {
         let guarded = claim.guarded;
         let mut progress = Self {
             resumed: false,
+            asked: false,
             claim,
             phase: Phase::Idle,
             request: None,
@@ -206,10 +209,10 @@ impl Progress {
     /// What another node's daemon had begun is over.
     pub fn let_go(&mut self) {
         self.phase = Phase::Idle;
-        (self.request, self.written, self.node, self.made_from) = (None, None, None, None);
-        self.kept = None;
+        self.unpin();
+        (self.node, self.kept) = (None, None);
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
-        (self.confirmed, self.resumed) = (false, false);
+        (self.confirmed, self.resumed, self.asked) = (false, false, false);
         (self.failure, self.success) = (None, None);
     }
 
@@ -227,8 +230,23 @@ impl Progress {
     /// A new attempt begins. What was worked out and not asked is worked out again: claim and class may have changed.
     pub fn begin(&mut self) {
         if self.is_unasked() {
-            (self.request, self.written) = (None, None);
+            self.unpin();
         }
+    }
+
+    /// What was worked out is not asked any more.
+    pub fn unpin(&mut self) {
+        (self.request, self.written, self.made_from) = (None, None, None);
+    }
+
+    /// Whether another's driver owes the answer, not ours.
+    pub fn is_anothers(&self) -> bool {
+        self.resumed && !self.asked
+    }
+
+    /// Whether our own driver was asked in this term, and what has come of it is still to be dealt with.
+    pub fn is_owed_here(&self) -> bool {
+        self.is_begun() && self.asked
     }
 
     /// What is asked is known to be other than what was asked first, and its class has changed since: what was asked first may
@@ -237,7 +255,7 @@ impl Progress {
         let is_pinned = self.phase == Phase::Outstanding && self.doubtful && self.request.is_some();
         let is_other = is_pinned && self.made_from.as_ref() != Some(made_from);
         if is_other {
-            (self.request, self.written, self.made_from) = (None, None, None);
+            self.unpin();
         }
         is_other
     }
@@ -251,8 +269,8 @@ impl Progress {
     pub fn end(&mut self, reschedule: bool) {
         let marked = self.phase != Phase::Idle;
         self.phase = Phase::Ended { reschedule, marked };
-        (self.request, self.written, self.success, self.made_from) = (None, None, None, None);
-        self.kept = None;
+        self.unpin();
+        (self.success, self.kept, self.asked) = (None, None, false);
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
     }
 }

@@ -68,13 +68,8 @@ impl Attempt<'_> {
         };
         let site = desk.locality.site(desk, &claim, class.as_deref(), &self.asked);
         let is_elsewhere = place == Place::Anothers || present && site != Site::Here;
-        let given_away = self.is_owed_here() && is_elsewhere;
+        let given_away = self.progress.is_owed_here() && is_elsewhere;
         Now { claim, present, class, source, origin, place, site, given_away }
-    }
-
-    /// Whether our own driver was asked in this term, and what has come of it is still to be dealt with.
-    fn is_owed_here(&self) -> bool {
-        self.progress.is_begun() && !self.progress.resumed
     }
 
     /// Whether a driver owes an answer for a claim that wants no volume any more.
@@ -110,14 +105,16 @@ impl Attempt<'_> {
         let Ok(name) = self.volume_name(claim) else { return Place::Free };
         let held = desk.known.volumes.get(&ObjectName::cluster(name));
         let place = self.whose(claim, held.as_deref().or(self.seen.as_ref()));
-        let is_stored = || desk.known.volumes.find(BY_CLAIM, &claim.key.uid).iter().any(|it| self.is_of(claim, it));
+        let is_stored = || {
+            desk.known
+                .volumes
+                .find(BY_CLAIM, &claim.key.uid)
+                .iter()
+                .any(|it| desk.place(claim, Some(it)) == Place::Ours)
+        };
         // Under the name that another configuration has made, and not bound yet.
         let is_settled = self.progress.is_unasked() || self.progress.phase == Phase::Saved;
         if place == Place::Free && is_settled && is_stored() { Place::Ours } else { place }
-    }
-
-    fn is_of(&self, claim: &Claim, volume: &PersistentVolume) -> bool {
-        self.desk.place(claim, Some(volume)) == Place::Ours
     }
 
     /// Whose the volume object is that has the name of the claim's volume.
@@ -128,7 +125,7 @@ impl Attempt<'_> {
         let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &desk.rules.driver);
         let place = if is_begun && found.is_some_and(is_handed_on) { Place::Ours } else { desk.place(claim, found) };
         match found {
-            Some(found) if place == Place::Ours && self.is_owed_here() => self.answer(found),
+            Some(found) if place == Place::Ours && self.progress.is_owed_here() => self.answer(found),
             _ => place,
         }
     }
@@ -193,7 +190,7 @@ impl Attempt<'_> {
         let now = self.look();
         // What another node's daemon works on is that one's to tell: else every node would.
         let is_anothers = self.desk.locality.is_anothers(&now.claim);
-        if is_anothers && (self.progress.is_unasked() || self.progress.resumed) {
+        if is_anothers && (self.progress.is_unasked() || self.progress.is_anothers()) {
             return false;
         }
         let is_at_rest = match ignored(&self.view(&now)) {
@@ -209,7 +206,7 @@ impl Attempt<'_> {
 pub(super) fn another_handle(found: &PersistentVolume) -> String {
     let handle = found.spec.csi.as_ref().map_or("none", |csi| csi.volume_handle.as_str());
     let name = found.metadata.name.as_deref().unwrap_or_default();
-    format!("persistentvolume \"{name}\" has the handle {handle}")
+    format!("PersistentVolume \"{name}\" has the handle {handle}")
 }
 
 /// What a request for the claim is made from, as far as that may change while the driver owes an answer.

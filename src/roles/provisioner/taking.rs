@@ -56,7 +56,7 @@ impl Attempt<'_> {
     pub(super) async fn take(&mut self, now: &Now) -> Result<(), Stop> {
         let taken = take_claim(self.desk, &now.claim).await;
         // Where the room was looked for is not where the volume is to be, once our node is selected.
-        (self.progress.request, self.progress.written) = (None, None);
+        self.progress.unpin();
         if let Err(Stop::Failed(error)) = &taken
             && error.is_stale()
         {
