@@ -11,7 +11,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use csi_control_plane::cluster::{
     BY_VOLUME, Caches, ClientOptions, Clients, ClusterAccess, Fanout, News, ObjectName, Viewpoint, VolumeAttachment,
 };
-use csi_control_plane::process::{Clock, Dial, Entropy, Tasks};
+use csi_control_plane::process::{Clock, Dial, Rng, Tasks};
 use csi_control_plane::sandbox::api::{self, Api, ApiOptions};
 use csi_control_plane::telemetry::Meter;
 use futures::StreamExt as _;
@@ -91,7 +91,7 @@ async fn list_over_http(dial: Dial, count: usize) {
             told.fetch_add(1, Ordering::Relaxed);
         }
     });
-    caches.start(&clients, &Viewpoint::of(support::DRIVER), &tasks, &Meter::new(), Clock::system(), Entropy::seeded(1));
+    caches.start(&clients, &Viewpoint::of(support::DRIVER), &tasks, &Meter::new(), Clock::system(), Rng::seeded(1));
     cache.synced().await;
     assert_eq!((cache.len(), told.load(Ordering::Relaxed)), (count, count));
 }
@@ -101,7 +101,7 @@ fn served(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (tasks, _ends) = Tasks::new("bench");
     let dial = runtime.block_on(async {
-        let api = Api::new(ApiOptions::new(Clock::system(), Entropy::seeded(1)));
+        let api = Api::new(ApiOptions::new(Clock::system(), Rng::seeded(1)));
         for number in 0..count {
             api.create_value(support::new_attachment(number)).unwrap();
         }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::queue::{self, LaneSettings, QueueSettings, Ticket, WorkQueue};
 use csi_control_plane::telemetry::Meter;
 use futures::FutureExt as _;
@@ -64,7 +64,7 @@ async fn real_queue(keys: Vec<String>, retries: bool) -> usize {
         backoff: queue::Backoff { initial: MILLISECOND, max: Duration::from_secs(300) },
         span: Some(Arc::new(|key: &String| tracing::info_span!("attachment", volume_attachment = %key))),
     };
-    let queue = WorkQueue::new(settings, &Meter::new(), Clock::system(), Entropy::seeded(1));
+    let queue = WorkQueue::new(settings, &Meter::new(), Clock::system(), Rng::seeded(1));
     let (stop, runs, settled) =
         (CancellationToken::new(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let count = keys.len();

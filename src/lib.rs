@@ -18,7 +18,7 @@
 //!
 //! | folder | holds | may import of ours |
 //! |---|---|---|
-//! | [`process`] | clock, chance, named tasks, byte streams, watched values, rights that end, what a configuration section is | nothing |
+//! | [`process`] | clock, random numbers, named tasks, byte streams, watched values, rights that end, what a configuration section is | nothing |
 //! | [`telemetry`] | the metrics of one daemon, logs, traces | `process` |
 //! | [`proto`] | the CSI messages, generated | `csi::redact` |
 //! | [`csi`] | the one connection to the driver: handshake, RPCs, what each gRPC code means, one operation per volume | `process`, `telemetry`, `proto` |

@@ -13,7 +13,7 @@ use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::migrate::{self, Files, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Entropy, chain};
+use csi_control_plane::process::{Clock, Rng, error_chain};
 use csi_control_plane::roles::sections;
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio::net::TcpListener;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     match done {
         Ok(Ok(exit)) => exit.into(),
         Ok(Err(error)) => {
-            complain(&format!("error: {}\n", chain(error.as_ref())));
+            complain(&format!("error: {}\n", error_chain(error.as_ref())));
             Exit::Failure.into()
         }
         Err(text) => {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 
 /// Loads the configuration, or tells of every fault at once.
 fn load(path: &Path, variables: &BTreeMap<String, String>) -> Result<Loaded, String> {
-    let file = File::read(path).map_err(|error| format!("error: {}\n", chain(&error)))?;
+    let file = File::read(path).map_err(|error| format!("error: {}\n", error_chain(&error)))?;
     let sources = Sources { file: Some(file), environment: variables.clone() };
     config::load(&sources, &sections()).map_err(|rejected| format!("{rejected}\n"))
 }
@@ -84,7 +84,7 @@ fn check(
     driver: Option<&str>,
     output: Output,
 ) -> Result<(), String> {
-    let file = File::read(path).map_err(|error| format!("error: {}\n", chain(&error)))?;
+    let file = File::read(path).map_err(|error| format!("error: {}\n", error_chain(&error)))?;
     let sources = Sources { file: Some(file), environment: variables.clone() };
     let loaded = match (config::load(&sources, &sections()), output) {
         (Ok(loaded), _) => loaded,
@@ -192,7 +192,7 @@ fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> any
             serve(loaded, configuration, variables, meter, telemetry.state().clone()).await.map(|()| Exit::Success);
         let result = match result {
             Err(error) if !level.is_silent() => {
-                tracing::error!(error = chain(error.as_ref()), "ended by an error");
+                tracing::error!(error = error_chain(error.as_ref()), "ended by an error");
                 Ok(Exit::Failure)
             }
             result => result,
@@ -221,7 +221,7 @@ async fn serve(
     let handle = configuration.handle();
     let environment = Environment {
         clock: Clock::system(),
-        entropy: Entropy::system(),
+        rng: Rng::system(),
         meter,
         cluster: loaded.config.kubernetes.kubeconfig.clone().map_or(ClusterAccess::Inferred, ClusterAccess::Kubeconfig),
         driver: endpoint.dial(),

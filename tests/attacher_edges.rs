@@ -10,7 +10,7 @@ mod logs;
 
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
@@ -40,7 +40,7 @@ impl Scene {
         let network = Network::new();
         let profile = Profile::with_nodes(["id-1", "id-2", "id-3"]);
         let ground = Ground::Network(network.clone());
-        let stage = Stage::set(ground, profile, Clock::system(), Entropy::seeded(7)).await.unwrap();
+        let stage = Stage::set(ground, profile, Clock::system(), Rng::seeded(7)).await.unwrap();
         stage.driver.seed(["vol-1"]);
         for node in 1..=3 {
             let drivers = json!([{ "name": DRIVER, "nodeID": format!("id-{node}"), "topologyKeys": null }]);

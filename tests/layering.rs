@@ -156,7 +156,7 @@ const IMPURE: &[&str] = &[
     "Instant::now",
     "Timestamp::now",
     "SystemTime",
-    "Entropy",
+    "Rng",
     "rand::",
     "Clock",
     "std::fs",

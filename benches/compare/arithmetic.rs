@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_control_plane::process::Entropy;
+use csi_control_plane::process::Rng;
 
 /// The value below which `percent` of the sorted values are; the largest where there are too few to tell.
 pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
@@ -29,6 +29,6 @@ pub(crate) fn order(count: usize, round: usize) -> Vec<usize> {
 /// When in `period` the measurement of this number is begun. `of` in a row share the period out among them, each at random in its
 /// part; the same seed gives the same ones to every contender.
 pub(crate) fn phase(seed: u64, number: usize, of: usize, period: Duration) -> Duration {
-    let fraction = Entropy::seeded(seed.wrapping_add(number as u64)).fraction();
+    let fraction = Rng::seeded(seed.wrapping_add(number as u64)).fraction();
     period.mul_f64(((number % of) as f64 + fraction) / of as f64)
 }

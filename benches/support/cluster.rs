@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::{Committed, PatchBody};
 use csi_control_plane::sandbox::driver::{Method, Profile};
 use csi_control_plane::sandbox::stage::{Ground, Stage};
@@ -52,7 +52,7 @@ impl Cluster {
         let ids: Vec<String> = (0..super::NODES).map(super::node_id).collect();
         let profile = Profile::with_nodes(ids.iter().map(String::as_str));
         let ground = Ground::Sockets { folder: folder.path().to_owned() };
-        let stage = Stage::set(ground, profile, Clock::system(), Entropy::seeded(1)).await.unwrap();
+        let stage = Stage::set(ground, profile, Clock::system(), Rng::seeded(1)).await.unwrap();
         for number in 0..super::NODES {
             stage.api.create_value(super::node(number)).unwrap();
         }

@@ -22,7 +22,7 @@ use crate::cluster::Claim;
 use crate::csi::{Driver, DriverState};
 use crate::diagnostics::Board;
 use crate::election::{Elector, Gate, LeaseSettings, Term};
-use crate::process::{Chain, Clock, TaskEnd, chain};
+use crate::process::{Clock, ErrorChain, TaskEnd, error_chain};
 use crate::roles::{ROLES, Role, RoleContext, RoleError};
 use crate::telemetry::{Meter, names};
 
@@ -118,14 +118,14 @@ impl Campaign {
             self.election.clone(),
             settings.clone(),
             self.context.clock,
-            self.context.entropy.clone(),
+            self.context.rng.clone(),
             meter.clone(),
         );
         let elector = match elector {
             Ok(elector) => elector,
             Err(error) => {
                 // The configuration was checked, so this says that a check is missing there.
-                error!(lease = settings.name, error = %Chain(&error), "the lease's settings make no sense");
+                error!(lease = settings.name, error = %ErrorChain(&error), "the lease's settings make no sense");
                 return stop.cancelled().await;
             }
         };
@@ -141,7 +141,7 @@ impl Campaign {
         };
         let (result, ()) = join(election, seats).await;
         if let Err(error) = result {
-            warn!(lease = settings.name, error = %Chain(&error), "could not release the lease; it will expire");
+            warn!(lease = settings.name, error = %ErrorChain(&error), "could not release the lease; it will expire");
         }
     }
 
@@ -202,9 +202,9 @@ impl Campaign {
                 count_task_failure(end, &self.context.board, &self.context.meter);
             }
             let pause = pauses.after(clock.now().saturating_duration_since(begun));
-            error!(role, error = %Chain(&error), pause = ?pause, "the term ended in an error; serving again after a pause");
+            error!(role, error = %ErrorChain(&error), pause = ?pause, "the term ended in an error; serving again after a pause");
             self.context.meter.counter(&names::ROLE_RESTARTS, &[("role", role)]).increment(1);
-            self.states.failed(role, chain(&error));
+            self.states.failed(role, error_chain(&error));
             self.states.enter(role, Phase::Restarting, clock.now());
             tokio::select! {
                 biased;

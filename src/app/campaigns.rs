@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::election::{LeaderElectionSection, LeaseSettings};
-use crate::process::{Entropy, TaskEnd, TaskEnds, TaskFate, Tasks, watch};
+use crate::process::{Rng, TaskEnd, TaskEnds, TaskFate, Tasks, watch};
 use crate::roles::{Instance, RoleContext};
 use crate::telemetry::names;
 
@@ -198,8 +198,8 @@ pub(super) struct LeaseFactory {
 
 impl LeaseFactory {
     /// The namespace is the configured one, else the pod's, else the kubeconfig's.
-    pub(super) fn new(section: &LeaderElectionSection, instance: &Instance, entropy: &Entropy) -> Self {
-        let identity = crate::election::identity(&instance.host, entropy);
+    pub(super) fn new(section: &LeaderElectionSection, instance: &Instance, rng: &Rng) -> Self {
+        let identity = crate::election::identity(&instance.host, rng);
         Self { section: section.clone(), instance: instance.namespace.clone(), identity }
     }
 

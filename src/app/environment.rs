@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio::net::TcpListener;
 
 use crate::cluster::ClusterAccess;
-use crate::process::{Clock, Dial, Entropy};
+use crate::process::{Clock, Dial, Rng};
 use crate::roles::Instance;
 use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TelemetryState, TraceSettings};
 
@@ -17,7 +17,7 @@ pub struct Environment {
     /// Time.
     pub clock: Clock,
     /// Chance.
-    pub entropy: Entropy,
+    pub rng: Rng,
     /// Figures.
     pub meter: Meter,
     /// How to reach the Kubernetes API.

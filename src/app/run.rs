@@ -14,7 +14,7 @@ use crate::cluster::{
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board};
-use crate::process::{Chain, TaskEnd, TaskEnds, Tasks};
+use crate::process::{ErrorChain, TaskEnd, TaskEnds, Tasks};
 use crate::roles::{LoadError, RoleContext};
 use crate::telemetry::{Meter, Propagation, names};
 
@@ -77,7 +77,7 @@ async fn work(
     ends: &mut TaskEnds,
     diagnostics_stop: &CancellationToken,
 ) -> Result<(), AppError> {
-    let Environment { clock, ref entropy, ref meter, .. } = environment;
+    let Environment { clock, ref rng, ref meter, .. } = environment;
     let config = &loaded.config;
     meter.gauge(&names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
 
@@ -91,7 +91,7 @@ async fn work(
     tasks.spawn("upkeep", meter.clone().upkeep());
 
     let propagation = environment.telemetry.propagation;
-    let csi = Csi::new(environment.driver, config.csi.options(propagation), meter.clone(), clock, entropy.clone());
+    let csi = Csi::new(environment.driver, config.csi.options(propagation), meter.clone(), clock, rng.clone());
     let shown = Shown {
         csi: csi.clone(),
         endpoint: environment.endpoint,
@@ -138,12 +138,12 @@ async fn work(
     instance.namespace.get_or_insert_with(|| clients.namespace.clone());
     let view =
         Viewpoint { driver: &driver.name, namespace: instance.namespace.as_deref(), node: instance.node.as_deref() };
-    daemon.caches.start(&clients, &view, tasks, meter, clock, entropy.clone());
+    daemon.caches.start(&clients, &view, tasks, meter, clock, rng.clone());
     shown.register_caches(&board, &daemon.caches);
     Shown::register_operations(&board, &driver.operations);
     let api = Api::new(clients.work.clone(), &api_options, meter.clone());
     let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
-    let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone());
+    let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone());
     tasks.spawn("events", events.clone().run());
 
     let context = RoleContext {
@@ -154,11 +154,11 @@ async fn work(
         board: board.clone(),
         meter: meter.clone(),
         clock,
-        entropy: entropy.clone(),
+        rng: rng.clone(),
         instance,
     };
     let election = daemon.reloader.current().config.leader_election.clone();
-    let leases = LeaseFactory::new(&election, &context.instance, entropy);
+    let leases = LeaseFactory::new(&election, &context.instance, rng);
     let mut campaigns = Campaigns::new(leases, shown, context, clients.election.clone(), stop.clone());
     campaigns.change([], roles, &election);
     daemon.campaigns = Some(campaigns);
@@ -228,7 +228,7 @@ impl Daemon {
             // Before, for the new level may not show it.
             info!(level, "the log's level changes");
             if let Err(error) = log.set(level) {
-                error!(error = %Chain(&error), "the log's level stays");
+                error!(error = %ErrorChain(&error), "the log's level stays");
             }
         }
         if change.calls {

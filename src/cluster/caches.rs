@@ -19,7 +19,7 @@ use super::rbac::Rule;
 use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope};
 use super::watch::{self, Watched};
 use crate::process::watch as value;
-use crate::process::{Clock, Entropy, Tasks};
+use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
 
 /// The caches of one process. Clones share them.
@@ -82,7 +82,7 @@ struct Start {
     tasks: Tasks,
     meter: Meter,
     clock: Clock,
-    entropy: Entropy,
+    rng: Rng,
 }
 
 /// A wanted kind when it no longer matters which.
@@ -105,8 +105,8 @@ impl<K: Cached> AnyWanted for Wanted<K> {
             (Some(within), Some(namespace)) => within(client.clone(), namespace),
             _ => kube::Api::all(client.clone()),
         };
-        let (clock, entropy) = (start.clock, start.entropy.clone());
-        let future = watch::run(self.cache.clone(), api, self.scope.subscribe(), start.list_silence, clock, entropy);
+        let (clock, rng) = (start.clock, start.rng.clone());
+        let future = watch::run(self.cache.clone(), api, self.scope.subscribe(), start.list_silence, clock, rng);
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
 
@@ -232,15 +232,7 @@ impl Caches {
     }
 
     /// Starts the watch of every wanted kind, each a task of `tasks`, seen from `view`. Only the first call counts.
-    pub fn start(
-        &self,
-        clients: &Clients,
-        view: &Viewpoint<'_>,
-        tasks: &Tasks,
-        meter: &Meter,
-        clock: Clock,
-        entropy: Entropy,
-    ) {
+    pub fn start(&self, clients: &Clients, view: &Viewpoint<'_>, tasks: &Tasks, meter: &Meter, clock: Clock, rng: Rng) {
         let mut state = self.state();
         if state.start.is_some() {
             return;
@@ -254,7 +246,7 @@ impl Caches {
             tasks: tasks.clone(),
             meter: meter.clone(),
             clock,
-            entropy,
+            rng,
         };
         for wanted in &state.wanted {
             wanted.start(&start);

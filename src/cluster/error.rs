@@ -214,7 +214,7 @@ impl Error for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::chain;
+    use crate::process::error_chain;
     use serde_json::json;
 
     fn error(kind: ApiErrorKind, cause: Cause) -> ApiError {
@@ -269,12 +269,12 @@ mod tests {
     fn the_text_names_operation_and_object_and_says_each_cause_once() {
         let refused = Cause::Refused { code: 409, reason: "Conflict".into(), message: "the object changed".into() };
         assert_eq!(
-            chain(&error(ApiErrorKind::Conflict, refused)),
+            error_chain(&error(ApiErrorKind::Conflict, refused)),
             "cannot patch persistentvolumes \"pv-1\": the object changed (409 Conflict)"
         );
         let broken = Cause::Transport(std::io::Error::other("connection reset").into());
         assert_eq!(
-            chain(&error(ApiErrorKind::Connection, broken)),
+            error_chain(&error(ApiErrorKind::Connection, broken)),
             "cannot patch persistentvolumes \"pv-1\": connection reset"
         );
     }

@@ -20,7 +20,7 @@ use super::event_book::{Entry, EventBook, EventKind, EventTarget, Key, Next, Not
 use super::names::ObjectName;
 use super::patch::{MESSAGE_LIMIT, Patch, truncate_message};
 use super::rbac::Rule;
-use crate::process::{Chain, Clock, Entropy, Permit};
+use crate::process::{Clock, ErrorChain, Permit, Rng};
 use crate::telemetry::{Meter, names as metric};
 
 /// Between two writes: ten a second at most.
@@ -44,7 +44,7 @@ struct Inner {
     source: EventSource,
     meter: Meter,
     clock: Clock,
-    entropy: Entropy,
+    rng: Rng,
     start: Instant,
     book: Mutex<EventBook<Permit>>,
     news: Notify,
@@ -52,9 +52,9 @@ struct Inner {
 
 impl EventRecorder {
     /// A recorder that writes through `api` once [`run`](Self::run) does.
-    pub fn new(api: Api, source: EventSource, meter: Meter, clock: Clock, entropy: Entropy) -> Self {
+    pub fn new(api: Api, source: EventSource, meter: Meter, clock: Clock, rng: Rng) -> Self {
         let (book, news) = (Mutex::new(EventBook::new()), Notify::new());
-        Self(Arc::new(Inner { api, source, meter, clock, entropy, start: clock.now(), book, news }))
+        Self(Arc::new(Inner { api, source, meter, clock, rng, start: clock.now(), book, news }))
     }
 
     /// The rights that writing Events needs.
@@ -103,7 +103,7 @@ impl EventRecorder {
             let count = json!({ "count": entry.seen, "lastTimestamp": seconds(entry.last) });
             (self.0.api.patch_event(name, &Patch::Merge(count)).await, name.clone(), "counted")
         } else {
-            let suffix = format!("{}{}", self.0.entropy.suffix(), self.0.entropy.suffix());
+            let suffix = format!("{}{}", self.0.rng.suffix(), self.0.rng.suffix());
             // An object's name has at most 253 characters, and no two dots in a row.
             let stem: String = entry.target.name.chars().take(230).collect();
             let stem = stem.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -122,9 +122,9 @@ impl EventRecorder {
     fn write_failed(&self, key: &Key, error: &ApiError) {
         if error.kind() == ApiErrorKind::Forbidden {
             // The one failure that a user can mend, and nothing else tells of it.
-            warn!(reason = key.reason, error = %Chain(error), "cannot write an event");
+            warn!(reason = key.reason, error = %ErrorChain(error), "cannot write an event");
         } else {
-            debug!(reason = key.reason, error = %Chain(error), "cannot write an event");
+            debug!(reason = key.reason, error = %ErrorChain(error), "cannot write an event");
         }
         if error.kind() == ApiErrorKind::NotFound && self.book().get(key).is_some_and(|entry| entry.written.is_some()) {
             self.book().vanished(key);

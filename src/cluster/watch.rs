@@ -30,7 +30,7 @@ use super::error::ApiErrorKind;
 use super::fanout::News;
 use super::objects::Cached;
 use super::scope::WatchScope;
-use crate::process::{Clock, Entropy, chain, watch};
+use crate::process::{Clock, Rng, error_chain, watch};
 
 /// How long the server may keep one watch open. Short, because a connection that died silently is noticed only when this
 /// is over; asking again costs one request.
@@ -126,7 +126,7 @@ pub(super) async fn run<K: Cached>(
     mut scope: watch::Receiver<Option<WatchScope>>,
     list_silence: Duration,
     clock: Clock,
-    entropy: Entropy,
+    rng: Rng,
 ) {
     loop {
         let wanted = scope.borrow_and_update().clone();
@@ -141,7 +141,7 @@ pub(super) async fn run<K: Cached>(
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = keep(&cache, &api, labels, list_silence, clock, entropy.clone()) => {}
+                () = keep(&cache, &api, labels, list_silence, clock, rng.clone()) => {}
             }
         } else {
             cache.vacate();
@@ -157,9 +157,9 @@ async fn keep<K: Cached>(
     labels: Option<String>,
     list_silence: Duration,
     clock: Clock,
-    entropy: Entropy,
+    rng: Rng,
 ) {
-    let mut backoff = Backoff { failures: 0, last: None, entropy };
+    let mut backoff = Backoff { failures: 0, last: None, rng };
     let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     config.label_selector = labels;
     let mut after = None;
@@ -319,8 +319,8 @@ fn told(error: &watcher::Error) -> String {
     };
     let cause = match cause {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
-        kube::Error::Service(cause) => chain(cause.as_ref()),
-        kube::Error::HyperError(cause) => chain(cause),
+        kube::Error::Service(cause) => error_chain(cause.as_ref()),
+        kube::Error::HyperError(cause) => error_chain(cause),
         other => other.to_string(),
     };
     format!("{what}: {cause}")
@@ -329,7 +329,7 @@ fn told(error: &watcher::Error) -> String {
 struct Backoff {
     failures: u32,
     last: Option<Instant>,
-    entropy: Entropy,
+    rng: Rng,
 }
 
 impl Backoff {
@@ -341,7 +341,7 @@ impl Backoff {
         let base = first.saturating_mul(2_u32.saturating_pow(self.failures.min(10))).min(most);
         self.failures = self.failures.saturating_add(1);
         self.last = Some(now);
-        self.entropy.jittered(base, 0.5)
+        self.rng.jittered(base, 0.5)
     }
 }
 
@@ -351,7 +351,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_double_up_to_half_a_minute_and_start_over_after_quiet() {
-        let mut backoff = Backoff { failures: 0, last: None, entropy: Entropy::seeded(1) };
+        let mut backoff = Backoff { failures: 0, last: None, rng: Rng::seeded(1) };
         let now = Instant::now();
         let delays: Vec<Duration> = (0..12).map(|_| backoff.next(now)).collect();
         assert!(delays[0] >= Duration::from_millis(800) && delays[0] <= Duration::from_millis(1200), "{delays:?}");

@@ -25,7 +25,7 @@ use super::client::{Caller, Client, CsiOptions};
 use super::driver::{Driver, DriverState, HandshakeError, Identity, identify};
 use super::operations::VolumeOperations;
 use super::published::Published;
-use crate::process::{Clock, Dial, Entropy, chain};
+use crate::process::{Clock, Dial, Rng, error_chain};
 use crate::telemetry::{Meter, names};
 
 /// The Go sidecars' pace of `Probe`.
@@ -45,7 +45,7 @@ const REMINDER: Duration = Duration::from_secs(10);
 pub struct Csi {
     dial: Dial,
     caller: Arc<Caller>,
-    entropy: Entropy,
+    rng: Rng,
     state: Arc<watch::Sender<DriverState>>,
     operations: VolumeOperations,
     published: Published,
@@ -55,12 +55,12 @@ pub struct Csi {
 
 impl Csi {
     /// Connects to nothing yet.
-    pub fn new(dial: Dial, options: CsiOptions, meter: Meter, clock: Clock, entropy: Entropy) -> Self {
+    pub fn new(dial: Dial, options: CsiOptions, meter: Meter, clock: Clock, rng: Rng) -> Self {
         let state = DriverState::Connecting { since: clock.now(), last_error: None };
         Self {
             dial,
             caller: Arc::new(Caller::new(options, meter, clock)),
-            entropy,
+            rng,
             state: Arc::new(watch::Sender::new(state)),
             operations: VolumeOperations::new(clock),
             published: Published::new(),
@@ -90,7 +90,7 @@ impl Csi {
 
     /// Meets the driver and watches the connection, for ever. To be run once.
     pub async fn run(self) {
-        let mut pace = Pace::new(self.entropy.clone());
+        let mut pace = Pace::new(self.rng.clone());
         let mut known: Option<Arc<Driver>> = None;
         loop {
             let met = match self.meet(known.as_ref(), &mut pace).await {
@@ -219,7 +219,7 @@ impl Csi {
 
     /// Shows what went wrong: on the state each time it changes, in the log also as a reminder.
     fn tell(&self, error: &HandshakeError, trouble: &mut Trouble) {
-        let text = chain(error);
+        let text = error_chain(error);
         let now = self.caller.clock.now();
         if trouble.is_news(&text, now) {
             warn!(error = %text, "the driver is not ready; trying again");
@@ -259,12 +259,12 @@ fn compare(old: &Capabilities, new: &Capabilities) -> (Vec<String>, Vec<String>)
 /// The waits between two dials.
 struct Pace {
     next: Duration,
-    entropy: Entropy,
+    rng: Rng,
 }
 
 impl Pace {
-    fn new(entropy: Entropy) -> Self {
-        Self { next: REDIAL_MIN, entropy }
+    fn new(rng: Rng) -> Self {
+        Self { next: REDIAL_MIN, rng }
     }
 
     fn reset(&mut self) {
@@ -272,7 +272,7 @@ impl Pace {
     }
 
     async fn wait(&mut self) {
-        sleep(self.entropy.jittered(self.next, REDIAL_JITTER)).await;
+        sleep(self.rng.jittered(self.next, REDIAL_JITTER)).await;
         self.next = (self.next * 2).min(REDIAL_MAX);
     }
 }

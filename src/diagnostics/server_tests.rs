@@ -3,14 +3,14 @@ use std::pin::Pin;
 
 use crate::diagnostics::report::tests::demo;
 use crate::process::Clock;
-use crate::process::plugs::plugs;
+use crate::process::mem_listener::mem_listener;
 use crate::telemetry::names;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 struct House {
-    plugs: mpsc::UnboundedSender<DuplexStream>,
+    connect: mpsc::UnboundedSender<DuplexStream>,
     board: Board,
     meter: Meter,
     stop: CancellationToken,
@@ -18,16 +18,16 @@ struct House {
 }
 
 fn house() -> House {
-    let (plugs, listener) = plugs();
+    let (connect, listener) = mem_listener();
     let (board, meter, stop) = (Board::new("0.1.0", Clock::system()), Meter::new(), CancellationToken::new());
     let serving = Box::pin(serve(listener, board.clone(), meter.clone(), stop.clone()));
-    House { plugs, board, meter, stop, serving }
+    House { connect, board, meter, stop, serving }
 }
 
 impl House {
     fn connect(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(256 * 1024);
-        self.plugs.send(theirs).unwrap();
+        self.connect.send(theirs).unwrap();
         ours
     }
 

@@ -24,7 +24,7 @@ use super::settings::{LeaseSettings, SettingsError};
 use super::standing::Standing;
 use super::status::ElectionView;
 use super::term::Term;
-use crate::process::{Clock, Entropy, chain};
+use crate::process::{Clock, Rng, error_chain};
 use crate::telemetry::{Meter, names};
 
 /// Delays are lengthened by up to this share, so that standbys don't move in step.
@@ -46,7 +46,7 @@ pub enum ElectionError {
 pub struct Elector {
     lease: LeaseClient,
     clock: Clock,
-    entropy: Entropy,
+    rng: Rng,
     standing: Standing,
     slow_path: metrics::Counter,
     origin: Instant,
@@ -100,13 +100,13 @@ impl Elector {
         client: kube::Client,
         settings: LeaseSettings,
         clock: Clock,
-        entropy: Entropy,
+        rng: Rng,
         meter: Meter,
     ) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self {
             clock,
-            entropy,
+            rng,
             standing: Standing::new(&settings, &meter, clock),
             slow_path: meter.counter(&names::LEADER_SLOWPATH, &[("name", &settings.name)]),
             origin: clock.now(),
@@ -364,7 +364,12 @@ impl Elector {
             Sighting::Lease(lease) => self.sight.saw_event(*lease, now),
             Sighting::Deleted(lease) => self.sight.saw_deleted(&lease, identity, *lease_duration, now),
             Sighting::Over { worked, error } => {
-                tracing::debug!(lease = name, worked, error = error.as_ref().map(|e| chain(e)), "the watch has ended");
+                tracing::debug!(
+                    lease = name,
+                    worked,
+                    error = error.as_ref().map(|e| error_chain(e)),
+                    "the watch has ended"
+                );
                 if let Some(error) = &error {
                     self.lease.count("watch", error.label());
                 }
@@ -402,7 +407,7 @@ impl Elector {
     }
 
     fn jittered(&self, base: Duration) -> Duration {
-        self.entropy.jittered(base, JITTER)
+        self.rng.jittered(base, JITTER)
     }
 
     fn now(&self) -> Duration {

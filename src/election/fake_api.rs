@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-use crate::process::plugs::plugs;
-use crate::process::{Entropy, Tasks, watch};
+use crate::process::mem_listener::mem_listener;
+use crate::process::{Rng, Tasks, watch};
 
 #[derive(Default)]
 struct Store {
@@ -56,7 +56,7 @@ pub(super) struct Faults {
 impl FakeApi {
     pub(super) fn start() -> Self {
         let (tasks, _ends) = Tasks::new("fake-api");
-        let (dial, listener) = plugs();
+        let (dial, listener) = mem_listener();
         let api = Self { store: Arc::default(), changed: watch::Sender::new(0), tasks, dial };
         let shared = (Arc::clone(&api.store), api.changed.clone());
         let router = Router::new().fallback(answer).with_state(shared);
@@ -66,17 +66,17 @@ impl FakeApi {
         api
     }
 
-    pub(super) fn client(&self, site: &Site, entropy: &Entropy) -> kube::Client {
-        let (api, site, entropy) = (self.clone(), site.clone(), entropy.clone());
+    pub(super) fn client(&self, site: &Site, rng: &Rng) -> kube::Client {
+        let (api, site, rng) = (self.clone(), site.clone(), rng.clone());
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (api, site, entropy) = (api.clone(), site.clone(), entropy.clone());
+            let (api, site, rng) = (api.clone(), site.clone(), rng.clone());
             async move {
                 let faults = *site.faults.lock().unwrap();
                 let mut cut = site.cut.subscribe();
                 if *cut.borrow_and_update() {
                     return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
                 }
-                tokio::time::sleep(faults.latency.mul_f64(entropy.fraction())).await;
+                tokio::time::sleep(faults.latency.mul_f64(rng.fraction())).await;
                 let (ours, theirs) = tokio::io::duplex(64 * 1024);
                 let _ = api.dial.send(theirs);
                 let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours)).await?;
@@ -88,8 +88,8 @@ impl FakeApi {
                     }
                 });
                 let answer = sender.send_request(request).await?;
-                tokio::time::sleep(faults.latency.mul_f64(entropy.fraction())).await;
-                if entropy.fraction() < faults.lose {
+                tokio::time::sleep(faults.latency.mul_f64(rng.fraction())).await;
+                if rng.fraction() < faults.lose {
                     return futures::future::pending().await;
                 }
                 Ok::<_, tower::BoxError>(answer)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::process::Entropy;
+use crate::process::Rng;
 
 /// One Lease and how to hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,12 +82,12 @@ impl LeaseSettings {
 
 /// An identity that no other process has: the host's name, sanitised as the Go sidecars do, and a random suffix. Two
 /// processes on one host's network share its name.
-pub fn identity(host: &str, entropy: &Entropy) -> String {
+pub fn identity(host: &str, rng: &Rng) -> String {
     let mut name: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     if name.is_empty() || name.ends_with('-') {
         name.push('X');
     }
-    format!("{name}_{}", entropy.suffix())
+    format!("{name}_{}", rng.suffix())
 }
 
 #[cfg(test)]
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn r31_identities_are_sanitised_and_differ_on_one_host() {
-        let entropy = Entropy::seeded(1);
-        let (a, b) = (identity("node_1.example.", &entropy), identity("node_1.example.", &entropy));
+        let rng = Rng::seeded(1);
+        let (a, b) = (identity("node_1.example.", &rng), identity("node_1.example.", &rng));
         assert!(a.starts_with("node-1-example-X_") && a.len() == "node-1-example-X_".len() + 8, "{a}");
         assert_ne!(a, b);
-        assert!(identity("", &entropy).starts_with("X_"));
+        assert!(identity("", &rng).starts_with("X_"));
     }
 }

@@ -9,7 +9,7 @@ use super::lease_client::LeaseError;
 use super::settings::LeaseSettings;
 use super::status::ElectionView;
 use super::term::Term;
-use crate::process::{Clock, chain};
+use crate::process::{Clock, error_chain};
 use crate::telemetry::{Meter, names};
 
 /// Where an elector stands, for all who ask.
@@ -92,13 +92,13 @@ impl Standing {
     }
 
     pub(super) fn failed(&self, operation: &str, error: &LeaseError) {
-        let (lease, label, error) = (&self.lease, error.label(), chain(error));
+        let (lease, label, error) = (&self.lease, error.label(), error_chain(error));
         tracing::warn!(lease, operation, label, error, "a request about the lease failed");
         self.view.known().last_error = Some(error);
     }
 
     /// Why there is no watch, if there is none.
     pub(super) fn watch_error(&self, error: Option<&LeaseError>) {
-        self.view.known().watch_error = error.map(|error| chain(error));
+        self.view.known().watch_error = error.map(|error| error_chain(error));
     }
 }

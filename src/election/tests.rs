@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake_api::{FakeApi, Faults, Site};
 use super::*;
-use crate::process::{Clock, Entropy, Tasks};
+use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
 
 const NAME: &str = "external-attacher-leader-demo";
@@ -57,16 +57,16 @@ impl Node {
     }
 
     fn join_with(api: &FakeApi, identity: &str, clock: Clock, seed: u64) -> Self {
-        let (site, meter, entropy) = (Site::new(), Meter::new(), Entropy::seeded(seed));
-        let client = api.client(&site, &entropy);
-        let elector = Elector::new(client, settings(identity), clock, entropy, meter.clone()).unwrap();
+        let (site, meter, rng) = (Site::new(), Meter::new(), Rng::seeded(seed));
+        let client = api.client(&site, &rng);
+        let elector = Elector::new(client, settings(identity), clock, rng, meter.clone()).unwrap();
         let (stop, frozen) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let (leadership, view) = (elector.leadership(), elector.view());
         let (tasks, _ends) = Tasks::new(identity);
         let (done, result) = watch::channel(None);
         let running = freezable(elector.run(stop.clone()), Arc::clone(&frozen));
         tasks.spawn("elector", async move {
-            done.send_replace(Some(running.await.map_err(|error| crate::process::chain(&error))));
+            done.send_replace(Some(running.await.map_err(|error| crate::process::error_chain(&error))));
         });
         let gate = Gate::new(leadership.clone());
         Self { leadership, gate, view, meter, stop, site, frozen, result, tasks: Some(tasks) }

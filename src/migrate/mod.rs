@@ -40,7 +40,7 @@ use serde_yaml::Value;
 
 use crate::app::{Plan, UNKNOWN_DRIVER};
 use crate::config::{self, File, Loaded, Sources};
-use crate::process::chain;
+use crate::process::error_chain;
 use crate::roles::sections;
 
 use container::Old;
@@ -244,7 +244,8 @@ fn files(
     let is_known = driver.name != UNKNOWN_DRIVER;
     let own = namespace.as_deref();
     let plan = if is_known { Plan::of(&loaded, &driver.name, own) } else { Plan::of_some_driver(&loaded, own) };
-    let plan = plan.map_err(|error| report.faults.push(beyond(chain(&error), "a configuration that is valid"))).ok()?;
+    let plan =
+        plan.map_err(|error| report.faults.push(beyond(error_chain(&error), "a configuration that is valid"))).ok()?;
     let rbac = advice::secrets(&plan, &wanted.secrets, &mut report.notes);
     if namespace.is_none() {
         report.notes.push(format!(

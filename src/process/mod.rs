@@ -3,22 +3,22 @@
 //!
 //! Imports nothing of ours.
 
-mod chain;
 mod clock;
 pub mod duration;
-mod entropy;
-mod permit;
+mod error_chain;
 #[cfg(test)]
-pub(crate) mod plugs;
+pub(crate) mod mem_listener;
+mod permit;
+mod rng;
 mod section;
 mod tasks;
 mod transport;
 pub mod watch;
 
-pub use chain::{Chain, chain};
 pub use clock::Clock;
-pub use entropy::Entropy;
+pub use error_chain::{ErrorChain, error_chain};
 pub use permit::{Permit, Permitted};
+pub use rng::Rng;
 pub use section::{Fault, Faults, Section};
 pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks, panic_message};
 pub use transport::{BoxedIo, Dial, Io};

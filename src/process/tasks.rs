@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
-use super::chain;
+use super::error_chain;
 
 /// A scope of named tasks. Clones share the scope; when the last clone goes, what still runs is aborted.
 #[derive(Clone)]
@@ -97,7 +97,7 @@ impl Tasks {
         let body = async move {
             let fate = match AssertUnwindSafe(future).catch_unwind().await {
                 Ok(Ok(())) => TaskFate::Returned,
-                Ok(Err(error)) => TaskFate::Failed(chain(&error)),
+                Ok(Err(error)) => TaskFate::Failed(error_chain(&error)),
                 Err(panic) => TaskFate::Panicked(panic_message(panic.as_ref())),
             };
             running.lock().unwrap_or_else(PoisonError::into_inner).tasks.remove(&id);

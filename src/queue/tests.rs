@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::process::{Clock, Entropy, Tasks};
+use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
 
 const S: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ fn queue(workers: &[usize], meter: &Meter) -> WorkQueue<String> {
         backoff: Backoff { initial: S, max: 300 * S },
         span: None,
     };
-    WorkQueue::new(settings, meter, Clock::system(), Entropy::seeded(1))
+    WorkQueue::new(settings, meter, Clock::system(), Rng::seeded(1))
 }
 
 /// Runs the queue in a task; the receiver hears when it has drained.

@@ -13,7 +13,7 @@ use super::backoff::Backoff;
 use super::cause::{Activation, Outcome};
 use super::metrics::QueueMetrics;
 use super::state::{Phase, Slot, State};
-use crate::process::{Clock, Entropy};
+use crate::process::{Clock, Rng};
 use crate::telemetry::Meter;
 
 /// What can be a key.
@@ -77,7 +77,7 @@ pub(super) struct Inner<K: Key> {
     pub(super) wake: Notify,
     lanes: Vec<String>,
     span: Option<MakeSpan<K>>,
-    entropy: Entropy,
+    rng: Rng,
     origin: Instant,
     guarded: Mutex<Guarded<K>>,
 }
@@ -90,7 +90,7 @@ pub(super) struct Guarded<K: Key> {
 
 impl<K: Key> WorkQueue<K> {
     /// An empty queue. Keys can be added at once; nothing runs before [`run`](Self::run).
-    pub fn new(settings: QueueSettings<K>, meter: &Meter, clock: Clock, entropy: Entropy) -> Self {
+    pub fn new(settings: QueueSettings<K>, meter: &Meter, clock: Clock, rng: Rng) -> Self {
         let state = State::new(settings.lanes.iter().map(|lane| lane.workers), settings.backoff);
         Self(Arc::new(Inner {
             metrics: QueueMetrics::new(meter, &settings.name),
@@ -99,7 +99,7 @@ impl<K: Key> WorkQueue<K> {
             wake: Notify::new(),
             lanes: settings.lanes.into_iter().map(|lane| lane.name).collect(),
             span: settings.span,
-            entropy,
+            rng,
             origin: clock.now(),
             guarded: Mutex::new(Guarded { state, resumed: BTreeMap::new() }),
         }))
@@ -180,7 +180,7 @@ impl<K: Key> Inner<K> {
     }
 
     pub(super) fn finish(&self, key: &K, run: u64, outcome: Outcome) {
-        let (now, jitter) = (self.now(), self.entropy.fraction());
+        let (now, jitter) = (self.now(), self.rng.fraction());
         let mut guarded = self.lock();
         let finish = guarded.state.finish(now, key, run, outcome, jitter, || self.make_span(key));
         self.metrics.show_depth(guarded.state.depth());

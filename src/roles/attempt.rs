@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cluster::{Api, ApiError, ApiErrorKind, Cache, Cached, ObjectName};
 use crate::csi::{OperationGuard, RpcError, VolumeOperations};
 use crate::election::TermOver;
-use crate::process::chain;
+use crate::process::error_chain;
 use crate::queue::{Key, Outcome, Ticket};
 
 /// Why an attempt failed.
@@ -19,7 +19,7 @@ pub trait Failure: Error + Sized + 'static {
 
     /// The text for a status, an event, a log line or the status page: the error with its causes.
     fn message(&self) -> String {
-        chain(self)
+        error_chain(self)
     }
 
     /// The longest wait before the next attempt, where the usual maximum would be too long.

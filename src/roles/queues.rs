@@ -19,7 +19,7 @@ pub fn make<K: Key>(
     let lane = |&(name, workers): &(&str, usize)| LaneSettings { name: name.to_owned(), workers };
     let lanes = lanes.iter().map(lane).collect();
     let settings = QueueSettings { name: name.to_owned(), lanes, backoff, span: Some(Arc::new(span)) };
-    WorkQueue::new(settings, &cx.meter, cx.clock, cx.entropy.clone())
+    WorkQueue::new(settings, &cx.meter, cx.clock, cx.rng.clone())
 }
 
 /// Shows `queue` until the returned value is dropped. `title` says in words what its keys are, `subject` what a key is about.

@@ -13,7 +13,7 @@ use crate::config::RoleSection;
 use crate::csi::{Csi, Driver};
 use crate::diagnostics::Board;
 use crate::election::Term;
-use crate::process::{Clock, Entropy, TaskEnd, panic_message};
+use crate::process::{Clock, Rng, TaskEnd, panic_message};
 use crate::telemetry::Meter;
 
 use super::wiring::Wiring;
@@ -42,7 +42,7 @@ pub struct RoleContext {
     /// Time.
     pub clock: Clock,
     /// Chance.
-    pub entropy: Entropy,
+    pub rng: Rng,
     /// Where this process runs.
     pub instance: Instance,
 }

@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 use crate::app::{self, AppError, Configuration, ConfigurationHandle, Environment};
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
-use crate::process::{Clock, Dial, Entropy, Tasks};
+use crate::process::{Clock, Dial, Rng, Tasks};
 use crate::roles::{self, Instance};
 use crate::telemetry::{Meter, TelemetryState};
 
@@ -62,7 +62,7 @@ pub struct Stage {
     /// Time.
     pub clock: Clock,
     /// Chance.
-    pub entropy: Entropy,
+    pub rng: Rng,
     ground: Ground,
     address: Option<SocketAddr>,
     stop: CancellationToken,
@@ -97,11 +97,11 @@ pub struct Daemon {
 
 impl Stage {
     /// Sets the stage with an API that knows the administrator, and a driver of this profile.
-    pub async fn set(ground: Ground, profile: Profile, clock: Clock, entropy: Entropy) -> Result<Self, StageError> {
+    pub async fn set(ground: Ground, profile: Profile, clock: Clock, rng: Rng) -> Result<Self, StageError> {
         let options = ApiOptions {
             tokens: [(ADMIN_TOKEN.into(), Identity::admin("sandbox-admin"))].into(),
             managed_fields: matches!(ground, Ground::Sockets { .. }),
-            ..ApiOptions::new(clock, entropy.clone())
+            ..ApiOptions::new(clock, rng.clone())
         };
         let api = Api::new(options);
         let connections = api::Connections::default();
@@ -123,7 +123,7 @@ impl Stage {
             }
         };
         let server = Server::start(&driver, listen).await?;
-        Ok(Self { api, connections, driver, server, clock, entropy, ground, address, stop, tasks })
+        Ok(Self { api, connections, driver, server, clock, rng, ground, address, stop, tasks })
     }
 
     /// The API's URL, if it is on a real socket.
@@ -220,7 +220,7 @@ impl Stage {
         let address = diagnostics.as_ref().and_then(|listener| listener.local_addr().ok());
         let environment = Environment {
             clock: self.clock,
-            entropy: self.entropy.clone(),
+            rng: self.rng.clone(),
             meter: meter.clone(),
             cluster: ClusterAccess::Endpoint { dial: api, token: Some(token) },
             driver,

@@ -15,7 +15,7 @@ use super::driver::{GIB, Node, Pool, Profile};
 use super::stage::{ADMIN_TOKEN, Ground, Stage, StageError};
 use super::story::{self, Backend, BackendError, Narrator, Own, Story, StoryError};
 use crate::csi::{Endpoint, EndpointError};
-use crate::process::{Clock, Entropy};
+use crate::process::{Clock, Rng};
 use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
 
 /// The daemon's configuration in the sandbox: everything happens sooner than in a cluster.
@@ -99,10 +99,10 @@ pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), S
 }
 
 async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
-    let (clock, entropy) = (Clock::system(), Entropy::system());
+    let (clock, rng) = (Clock::system(), Rng::system());
     let mut narrator = Narrator::new(Box::new(io::stdout()), clock.now());
     let ground = Ground::Sockets { folder: folder.to_owned() };
-    let stage = Stage::set(ground, demo_profile(), clock, entropy.clone()).await?;
+    let stage = Stage::set(ground, demo_profile(), clock, rng.clone()).await?;
 
     let config_path = folder.join("kubeconfig");
     let url = stage.url().unwrap_or_default();
@@ -120,7 +120,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
         Some(address) => {
             let dial = Endpoint::parse(&address)?.dial();
             narrator.say(format_args!("your CSI driver  {address}"));
-            let own = Own::meet(&address, dial.clone(), wanted.node_id, clock, entropy).await?;
+            let own = Own::meet(&address, dial.clone(), wanted.node_id, clock, rng).await?;
             (Backend::Own(Box::new(own)), dial)
         }
     };
@@ -248,7 +248,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> Result<Self, SandboxError> {
-        let path = std::env::temp_dir().join(format!("csi-control-plane-sandbox-{}", Entropy::system().suffix()));
+        let path = std::env::temp_dir().join(format!("csi-control-plane-sandbox-{}", Rng::system().suffix()));
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|source| SandboxError::Folder { path: path.clone(), source })?;
         Ok(Self(path))

@@ -27,7 +27,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::process::{Clock, chain};
+use crate::process::{Clock, error_chain};
 
 /// The keys of every line; `span` and `trace_id` only inside a span and a sampled trace.
 const OWN_KEYS: [&str; 6] = ["ts", "level", "target", "message", "span", "trace_id"];
@@ -102,7 +102,7 @@ impl Visit for Fields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.set(field, chain(value).into());
+        self.set(field, error_chain(value).into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

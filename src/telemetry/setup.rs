@@ -15,7 +15,7 @@ use super::logs::{self, LogError, LogLevel, LogSettings};
 use super::propagation::Propagation;
 use super::trace_plan::{self, Export, TraceError, TraceSettings};
 use super::traces;
-use crate::process::{Clock, chain};
+use crate::process::{Clock, error_chain};
 
 /// The process's environment, as an input.
 pub type Environment = BTreeMap<String, String>;
@@ -131,7 +131,7 @@ where
         }
         // A certificate that cannot be read, say, must not keep the daemon down.
         Some(Err(error)) => {
-            telemetry.state.warnings.push(format!("no traces are sent: {}", chain(&error)));
+            telemetry.state.warnings.push(format!("no traces are sent: {}", error_chain(&error)));
             export = None;
         }
     }

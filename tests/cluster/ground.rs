@@ -9,7 +9,7 @@ use std::time::Duration;
 use csi_control_plane::app::{self, AppError, Configuration, ConfigurationHandle, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
-use csi_control_plane::process::{Clock, Dial, Entropy};
+use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
 use csi_control_plane::telemetry::{Meter, TelemetryState};
@@ -200,7 +200,7 @@ impl Ground {
         let configuration = Configuration::told(yaml);
         let environment = Environment {
             clock: Clock::system(),
-            entropy: Entropy::system(),
+            rng: Rng::system(),
             meter: Meter::new(),
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
             driver,

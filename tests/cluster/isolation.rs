@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use csi_control_plane::cluster::{ClientOptions, Clients, ClusterAccess};
-use csi_control_plane::process::chain;
+use csi_control_plane::process::error_chain;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde_json::json;
@@ -100,7 +100,7 @@ async fn two_side_by_side_share_nothing_and_leave_nothing() {
 
     // Whoever is sent to the wrong one says so before there is a request, and so a token.
     let stray = one.through(&one.admin_kubeconfig(), other.address());
-    let refused = chain(&asked_with(stray).await);
+    let refused = error_chain(&asked_with(stray).await);
     assert!(refused.contains("invalid peer certificate"), "{refused}");
     // And a token is worth something only where it was issued.
     let reader = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"},

@@ -13,7 +13,7 @@ mod conformance;
 use std::sync::Arc;
 
 use conformance::dialogue::Server;
-use csi_control_plane::process::{Clock, Entropy, Tasks};
+use csi_control_plane::process::{Clock, Rng, Tasks};
 use csi_control_plane::sandbox::api::{Api, ApiOptions, Connections, Grant, Identity, serve, tcp_connections};
 use futures::FutureExt as _;
 use serde::Deserialize as _;
@@ -32,7 +32,7 @@ const ADMINISTRATOR: &str = "administrator";
 
 fn api() -> Api {
     let tokens = [(ADMINISTRATOR.into(), Identity::admin("system:admin"))].into();
-    Api::new(ApiOptions { tokens, ..ApiOptions::new(Clock::system(), Entropy::system()) })
+    Api::new(ApiOptions { tokens, ..ApiOptions::new(Clock::system(), Rng::system()) })
 }
 
 async fn sandbox() -> Standing {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::driver::{Method, Profile};
 use csi_control_plane::sandbox::network::{Cut, Network};
 use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST, Daemon, Ground, Stage};
@@ -100,7 +100,7 @@ impl Play {
         let mut profile = Profile::default();
         (scenario.profile)(&mut profile);
         let ground = Ground::Network(network.clone());
-        let stage = Stage::set(ground, profile, clock, Entropy::seeded(7)).await.unwrap();
+        let stage = Stage::set(ground, profile, clock, Rng::seeded(7)).await.unwrap();
         stage.install_snapshots();
         stage.start_actors();
         let world = World { api: stage.api.clone(), driver: stage.driver.clone() };

@@ -141,13 +141,13 @@ fn left_on(object: &Value) -> Vec<String> {
 
 #[test]
 fn books_that_differ_are_noticed() {
-    use csi_control_plane::process::{Clock, Entropy};
+    use csi_control_plane::process::{Clock, Rng};
     use csi_control_plane::sandbox::api::{Api, ApiOptions};
     use csi_control_plane::sandbox::driver::Profile;
     use serde_json::json;
 
     let clock = Clock::system();
-    let api = Api::new(ApiOptions::new(clock, Entropy::seeded(1)));
+    let api = Api::new(ApiOptions::new(clock, Rng::seeded(1)));
     let world = World { api, driver: Driver::new(Profile::default(), clock) };
     assert_eq!(in_the_end(&world, &[]), Vec::<String>::new());
     world.driver.seed(["orphan", "shared"]);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Dial, Entropy};
+use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::driver::{Driver, Profile};
 use csi_control_plane::sandbox::stage::{ADMIN_TOKEN, Ground as StageGround, Stage};
@@ -32,7 +32,7 @@ impl Ground {
     pub(crate) async fn set(profile: Profile) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ground = StageGround::Sockets { folder: folder.path().to_owned() };
-        let stage = Stage::set(ground, profile, Clock::system(), Entropy::system()).await.unwrap();
+        let stage = Stage::set(ground, profile, Clock::system(), Rng::system()).await.unwrap();
         let client = client(&stage, ADMIN_TOKEN);
         Self { stage, client, folder }
     }

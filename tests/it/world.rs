@@ -35,7 +35,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::process::Entropy;
+use csi_control_plane::process::Rng;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, Node, Profile};
 use futures::StreamExt as _;
 use k8s_openapi::ByteString;
@@ -91,7 +91,7 @@ impl World {
     where
         F: Future<Output = Ground>,
     {
-        let id = format!("w{}", Entropy::system().suffix());
+        let id = format!("w{}", Rng::system().suffix());
         let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
         change(&mut profile);
         let driver_name = profile.name.clone();

@@ -1,6 +1,6 @@
 //! 5 000 volumes to attach, and a thousand claims, in progress at a real daemon, whose driver answers none of them.
 
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Profile};
 use csi_control_plane::sandbox::stage::{Ground, Stage};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ async fn five_thousand_in_progress_do_not_stall_the_page() {
     let profile = Profile { accept_unknown_volumes: true, ..Profile::with_nodes(["id-1"]) };
     let driver = profile.name.clone();
     let ground = Ground::Sockets { folder: folder.path().to_owned() };
-    let stage = Stage::set(ground, profile, Clock::system(), Entropy::system()).await.unwrap();
+    let stage = Stage::set(ground, profile, Clock::system(), Rng::system()).await.unwrap();
     for method in [Method::ControllerPublishVolume, Method::CreateVolume] {
         stage.driver.inject(Fault::on(method, Action::Hang));
     }

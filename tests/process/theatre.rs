@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::{Identity, kubeconfig};
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, Profile};
 use csi_control_plane::sandbox::stage::{Ground, Stage};
@@ -42,7 +42,7 @@ impl Theatre {
     pub(crate) async fn open_with(profile: Profile) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ground = Ground::Sockets { folder: folder.path().to_owned() };
-        let stage = Stage::set(ground, profile, Clock::system(), Entropy::seeded(1)).await.unwrap();
+        let stage = Stage::set(ground, profile, Clock::system(), Rng::seeded(1)).await.unwrap();
         let commits = Commits::of(&stage.api, &stage.driver);
         let theatre = Self { stage, commits, folder };
         theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},

@@ -66,7 +66,7 @@ impl Play {
             Happening::Storage(errand) => self.run_errand(errand),
             Happening::Driver(fault) => self.stage.driver.inject(fault),
             Happening::DriverChance { rate, lasts } => {
-                self.stage.driver.inject_chance(Chance::honest(self.stage.entropy.clone(), rate));
+                self.stage.driver.inject_chance(Chance::honest(self.stage.rng.clone(), rate));
                 self.after(lasts, Step::DriverCalm);
             }
             Happening::DriverClear => self.stage.driver.clear_faults(),

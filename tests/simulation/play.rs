@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Entropy};
+use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::Api;
 use csi_control_plane::sandbox::api::faults::FaultId;
 use csi_control_plane::sandbox::driver::Profile;
@@ -114,7 +114,7 @@ impl Play {
             None => profile,
         };
         let ground = Ground::Network(network.clone());
-        let stage = Stage::set(ground, profile.clone(), clock, Entropy::seeded(seed)).await.unwrap();
+        let stage = Stage::set(ground, profile.clone(), clock, Rng::seeded(seed)).await.unwrap();
         let handles: Vec<String> = (0..world.volumes.len()).map(handle).collect();
         stage.driver.seed(handles.iter().map(String::as_str));
         let model = Arc::new(Mutex::new(Model::new(trace.clone(), network.clone())));

@@ -30,7 +30,7 @@ use tracing::{error, info};
 
 use crate::config::{self, File, Loaded, Rejected, Sources};
 use crate::diagnostics::{Age, ConfigurationReport, FaultReport, RefusedBecause, RefusedReport};
-use crate::process::{Clock, Fault, chain};
+use crate::process::{Clock, Fault, error_chain};
 use crate::roles::{LoadError, sections};
 use crate::telemetry::{LogLevel, Meter, names};
 
@@ -103,7 +103,7 @@ impl Configuration {
                 let path = path.clone();
                 // A file may be on a volume whose server is away: that must not hold up a thread that others need.
                 let read = tokio::task::spawn_blocking(move || File::read(&path)).await;
-                read.map_err(|panic| panic.to_string())?.map(|file| file.text).map_err(|error| chain(&error))
+                read.map_err(|panic| panic.to_string())?.map(|file| file.text).map_err(|error| error_chain(&error))
             }
         }
     }
@@ -324,7 +324,7 @@ impl Reloader {
 
     /// It was checked, and a role can't read its section all the same: a check is missing.
     pub(super) fn failed(&self, error: &LoadError) {
-        self.refuse(RefusedBecause::Faults, chain(error), Vec::new());
+        self.refuse(RefusedBecause::Faults, error_chain(error), Vec::new());
     }
 
     /// Says why the file is not in effect, once for each content that it has.

@@ -12,7 +12,7 @@ use crate::cluster::error::ApiErrorKind;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{CsiStorageCapacity, PersistentVolume, ReferenceGrant, VolumeAttachment};
 use crate::cluster::patch::{Guard, Patch, add_finalizer, status_changes};
-use crate::process::{Clock, Permitted as _, chain};
+use crate::process::{Clock, Permitted as _, error_chain};
 use crate::telemetry::Meter;
 
 async fn api(server: &Server) -> (Api, Meter) {
@@ -84,7 +84,7 @@ async fn refusals_keep_their_class_their_words_and_their_retry_after() {
         assert_eq!((error.kind(), error.retry_after()), (kind, retry_after), "{name}");
         match name {
             "busy" => assert_eq!(
-                chain(&error),
+                error_chain(&error),
                 "cannot patch persistentvolumes \"busy\": Too many requests, please try again later. (429 Too Many Requests)"
             ),
             "no" => assert!(error.to_string().contains("\"patch\" on \"persistentvolumes\""), "{error}"),
@@ -103,7 +103,7 @@ async fn a_request_that_gets_no_answer_ends_and_frees_its_slot() {
     let start = tokio::time::Instant::now();
     let error = api.get::<VolumeAttachment>(&ObjectName::cluster("a")).await.unwrap_err();
     assert_eq!((error.kind(), start.elapsed().as_secs()), (ApiErrorKind::Timeout, 30));
-    assert_eq!(chain(&error), "cannot get volumeattachments \"a\": no answer within 30s");
+    assert_eq!(error_chain(&error), "cannot get volumeattachments \"a\": no answer within 30s");
     api.get::<VolumeAttachment>(&ObjectName::cluster("b")).await.unwrap_err();
     assert_eq!((server.seen().len(), start.elapsed().as_secs()), (2, 60));
 }
@@ -141,7 +141,7 @@ async fn r52_a_request_that_waited_past_the_end_of_its_term_is_not_sent() {
     assert_eq!(in_time.unwrap_err().kind(), ApiErrorKind::Timeout);
     let late = late.unwrap_err();
     assert_eq!((late.kind(), late.is_transient()), (ApiErrorKind::NotPermitted, false));
-    assert_eq!(chain(&late), "cannot get volumeattachments \"b\": the leadership term ended before it was sent");
+    assert_eq!(error_chain(&late), "cannot get volumeattachments \"b\": the leadership term ended before it was sent");
     assert_eq!(server.seen().len(), 1);
 }
 
@@ -163,9 +163,12 @@ async fn r25_a_secret_is_read_fresh_and_never_shown() {
     assert_eq!(secret.into_texts::<BTreeMap<_, _>>().unwrap()["user"], "hunter2");
     assert!(api.get_secret("ns", "empty").await.unwrap().into_texts::<BTreeMap<_, _>>().unwrap().is_empty());
     let error = api.get_secret("ns", "bytes").await.unwrap().into_texts::<BTreeMap<_, _>>().unwrap_err();
-    assert_eq!(chain(&error), "secret ns/bytes: the value of key b is not UTF-8 text, which a CSI secret must be");
+    assert_eq!(
+        error_chain(&error),
+        "secret ns/bytes: the value of key b is not UTF-8 text, which a CSI secret must be"
+    );
     let error = api.get_secret("ns", "x").await.unwrap_err();
-    assert_eq!(chain(&error), "cannot get secrets \"ns/x\": secrets \"x\" not found (404 NotFound)");
+    assert_eq!(error_chain(&error), "cannot get secrets \"ns/x\": secrets \"x\" not found (404 NotFound)");
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +177,7 @@ async fn an_answer_that_is_no_object_is_an_error_of_its_own() {
     let (api, _) = api(&server).await;
     let error = api.get::<VolumeAttachment>(&ObjectName::cluster("a")).await.unwrap_err();
     assert_eq!(error.kind(), ApiErrorKind::Unexpected);
-    assert!(!chain(&error).contains("html"), "{}", chain(&error));
+    assert!(!error_chain(&error).contains("html"), "{}", error_chain(&error));
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,7 +260,7 @@ async fn a_name_that_nothing_can_have_is_not_found_without_asking() {
     }
     let error = api.get_secret("shop", "a/b").await.unwrap_err();
     assert_eq!(
-        chain(&error),
+        error_chain(&error),
         "cannot get secrets \"shop/a/b\": nothing can have that name: in a path it would be read as something else"
     );
     assert_eq!(server.seen().len(), 0, "nobody was asked");

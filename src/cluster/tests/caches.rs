@@ -15,7 +15,7 @@ use crate::cluster::fanout::Origin;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{BY_NODE, BY_VOLUME, CsiNode, VolumeAttachment};
 use crate::cluster::scope::Viewpoint;
-use crate::process::{Clock, Entropy, TaskEnds, Tasks};
+use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 
 /// A cluster of attachments whose lists and watches a test scripts.
@@ -65,7 +65,7 @@ fn start_with(clients: &Clients) -> Held {
     let cache = caches.want::<VolumeAttachment>();
     let (tasks, ends) = Tasks::new("cluster");
     let meter = Meter::new();
-    caches.start(clients, &Viewpoint::of("demo"), &tasks, &meter, Clock::system(), Entropy::seeded(1));
+    caches.start(clients, &Viewpoint::of("demo"), &tasks, &meter, Clock::system(), Rng::seeded(1));
     Held { cache, caches, meter, _tasks: (tasks, ends) }
 }
 

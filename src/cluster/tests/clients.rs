@@ -14,7 +14,7 @@ use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess, ConnectErro
 use crate::cluster::error::ApiErrorKind;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::VolumeAttachment;
-use crate::process::{Dial, chain};
+use crate::process::{Dial, error_chain};
 use crate::telemetry::Meter;
 
 async fn get_over(dial: Dial) -> crate::cluster::error::ApiError {
@@ -39,7 +39,7 @@ async fn r30_r50_s0_work_watches_and_elections_have_their_own_connections() {
 async fn a_refused_connection_says_so() {
     let error = get_over(Dial::new(|| async { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) })).await;
     assert_eq!(error.kind(), ApiErrorKind::Connection);
-    assert!(chain(&error).ends_with("connection refused"), "{}", chain(&error));
+    assert!(error_chain(&error).ends_with("connection refused"), "{}", error_chain(&error));
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,7 +47,7 @@ async fn a_connection_that_is_never_made_ends_in_time() {
     let start = Instant::now();
     let error = get_over(Dial::new(std::future::pending)).await;
     assert_eq!((error.kind(), start.elapsed()), (ApiErrorKind::Connection, Duration::from_secs(10)));
-    assert!(chain(&error).ends_with("no answer within 10s"), "{}", chain(&error));
+    assert!(error_chain(&error).ends_with("no answer within 10s"), "{}", error_chain(&error));
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +95,7 @@ async fn a_token_with_a_line_break_is_refused_and_not_shown() {
     let access = ClusterAccess::Endpoint { dial: Dial::new(std::future::pending), token: Some("hunter2\n".into()) };
     assert!(!format!("{access:?}").contains("hunter2"));
     let error = Clients::connect(&access, &ClientOptions::default()).await.unwrap_err();
-    assert_eq!(chain(&error), "the bearer token is not fit for an HTTP header");
+    assert_eq!(error_chain(&error), "the bearer token is not fit for an HTTP header");
 }
 
 /// What a TLS server saw: how many connections came before, and what was agreed on.

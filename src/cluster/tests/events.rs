@@ -10,7 +10,7 @@ use super::{Answer, Seen, Server, pass, status};
 use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::event_book::{EventKind, EventTarget};
 use crate::cluster::events::{EventRecorder, EventSource};
-use crate::process::{Clock, Entropy, Permit, TaskEnds, Tasks};
+use crate::process::{Clock, Permit, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 
 struct Running {
@@ -24,7 +24,7 @@ async fn start(server: &Server) -> Running {
     let api = Api::new(server.clients().await.work, &ApiOptions::default(), meter.clone());
     let source = EventSource { component: "csi-control-plane/demo".into(), instance: "host_1".into() };
     let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
-    let recorder = EventRecorder::new(api, source, meter.clone(), clock, Entropy::seeded(1));
+    let recorder = EventRecorder::new(api, source, meter.clone(), clock, Rng::seeded(1));
     let (tasks, ends) = Tasks::new("cluster");
     tasks.spawn("events", recorder.clone().run());
     Running { recorder, meter, _tasks: (tasks, ends) }

@@ -12,7 +12,7 @@ use crate::cluster::caches::Caches;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{CsiStorageCapacity, Node, VolumeSnapshot};
 use crate::cluster::scope::{Viewpoint, WatchScope};
-use crate::process::{Clock, Entropy, TaskEnds, Tasks};
+use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 
 /// A server that answers every list with `items`, or with an error if `code` is one, and every watch with silence.
@@ -32,7 +32,7 @@ async fn start(server: &Server, caches: &Caches) -> (Tasks, TaskEnds) {
 async fn start_with(server: &Server, caches: &Caches, meter: &Meter) -> (Tasks, TaskEnds) {
     let (tasks, ends) = Tasks::new("cluster");
     let view = Viewpoint { namespace: Some("kube"), ..Viewpoint::of("demo") };
-    caches.start(&server.clients().await, &view, &tasks, meter, Clock::system(), Entropy::seeded(1));
+    caches.start(&server.clients().await, &view, &tasks, meter, Clock::system(), Rng::seeded(1));
     (tasks, ends)
 }
 

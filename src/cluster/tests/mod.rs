@@ -23,7 +23,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::clients::{ClientOptions, Clients, ClusterAccess};
 use super::objects::VolumeAttachment;
-use crate::process::plugs::{Plugs, plugs};
+use crate::process::mem_listener::{MemListener, mem_listener};
 use crate::process::{Dial, TaskEnds, Tasks};
 
 /// One request as the server saw it.
@@ -64,7 +64,7 @@ struct Server {
 impl Server {
     /// A server that asks `script` for each answer.
     fn new(script: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
-        let (sender, listener) = plugs();
+        let (sender, listener) = mem_listener();
         let (tasks, ends) = Tasks::new("server");
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
         let script: Script = Arc::new(script);
@@ -99,8 +99,8 @@ impl Server {
 #[derive(Clone)]
 struct Connected(usize);
 
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, Plugs>> for Connected {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, Plugs>) -> Self {
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, MemListener>> for Connected {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, MemListener>) -> Self {
         Self(*stream.remote_addr())
     }
 }

@@ -17,7 +17,7 @@ use tonic::codegen::Service;
 use tonic::{Code, Request, Response, Status};
 
 use crate::csi::{Csi, CsiOptions, Driver, DriverState};
-use crate::process::{BoxedIo, Clock, Dial, Entropy, Tasks};
+use crate::process::{BoxedIo, Clock, Dial, Rng, Tasks};
 use crate::proto::controller_server::{Controller, ControllerServer};
 use crate::proto::identity_server::{Identity, IdentityServer};
 use crate::proto::{self, plugin_capability};
@@ -234,7 +234,7 @@ impl Bench {
             }
         });
         let meter = Meter::new();
-        let csi = Csi::new(dial, options, meter.clone(), Clock::system(), Entropy::seeded(1));
+        let csi = Csi::new(dial, options, meter.clone(), Clock::system(), Rng::seeded(1));
         let driver = FakeDriver(Arc::new(Mutex::new(Script {
             name: "demo.csi.example.com".into(),
             version: "1.0".into(),

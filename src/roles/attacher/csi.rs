@@ -204,7 +204,7 @@ impl Attempt<'_> {
                     return Err(AttemptError::RecordAttached(error).into());
                 }
                 self.record_tries += 1;
-                debug!(error = %crate::process::Chain(&error), "could not record the attachment yet");
+                debug!(error = %crate::process::ErrorChain(&error), "could not record the attachment yet");
                 tokio::time::sleep(pause).await;
                 Ok(())
             }

@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 
 use crate::cluster::VolumeError;
 use crate::cluster::{EventKind, EventTarget, patch};
-use crate::process::Chain;
+use crate::process::ErrorChain;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::Failure as _;
 use crate::telemetry::{Meter, names};
@@ -212,7 +212,7 @@ impl Desk {
                 );
             }
             Err(Stop::Failed(error)) => {
-                warn!(error = %Chain(&error), "could not write the error to the volumeattachment's status");
+                warn!(error = %ErrorChain(&error), "could not write the error to the volumeattachment's status");
             }
             _ => {}
         }

@@ -16,7 +16,7 @@ use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::csi::{Driver, Snapshot};
 use crate::election::Term;
-use crate::process::{Chain, Tasks};
+use crate::process::{ErrorChain, Tasks};
 use crate::queue::{Activation, Cause, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
@@ -238,7 +238,7 @@ impl Shift {
                 Ok(Some(version)) => self.desk.outset.at(version),
                 Ok(None) => {}
                 Err(error) => {
-                    debug!(error = %Chain(&error), "cannot tell yet which volumes are written during the term");
+                    debug!(error = %ErrorChain(&error), "cannot tell yet which volumes are written during the term");
                     tokio::time::sleep(OUTSET_PAUSE).await;
                     continue;
                 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::cluster::{ApiError, ApiErrorKind, SecretNotText};
 use crate::csi::RpcError;
-use crate::process::chain;
+use crate::process::error_chain;
 use crate::roles::attempt::Failure;
 use crate::roles::secret::SecretFailure;
 
@@ -268,7 +268,7 @@ impl Failure for AttemptError {
     }
 
     fn message(&self) -> String {
-        let text = chain(self);
+        let text = error_chain(self);
         if self.is_infeasible() {
             return format!("{text} (infeasible: it is tried again rarely until the claim or its class changes)");
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::cluster::{ApiError, EventKind, EventTarget, PersistentVolume, Reach};
-use crate::process::Chain;
+use crate::process::ErrorChain;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::Failure as _;
 use crate::telemetry::{Meter, names};
@@ -119,9 +119,9 @@ impl Attempt<'_> {
             return;
         }
         self.note();
-        warn!(error = %Chain(error), "cannot protect the snapshot: restoring it unprotected");
+        warn!(error = %ErrorChain(error), "cannot protect the snapshot: restoring it unprotected");
         let note =
-            format!("the snapshot is restored without being protected from deletion meanwhile: {}", Chain(error));
+            format!("the snapshot is restored without being protected from deletion meanwhile: {}", ErrorChain(error));
         self.desk.tell_claim(&self.progress.claim, EventKind::Warning, "SourceUnprotected", &note);
     }
 

@@ -160,7 +160,7 @@ impl Provisioner {
                 Ok(answer) => {
                     let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
                     let node = LocalNode { name, segments: segments.into_iter().collect() };
-                    let home = Home::new(node, &self.section, cx.clock.now(), cx.entropy.clone());
+                    let home = Home::new(node, &self.section, cx.clock.now(), cx.rng.clone());
                     return Ok(Some(Locality::Node(Box::new(home))));
                 }
                 Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
@@ -168,7 +168,7 @@ impl Provisioner {
             tokio::select! {
                 biased;
                 () = term.over() => return Ok(None),
-                () = tokio::time::sleep(self.backoff().delay(failures, None, cx.entropy.fraction())) => {}
+                () = tokio::time::sleep(self.backoff().delay(failures, None, cx.rng.fraction())) => {}
             }
         }
         Ok(None)
@@ -232,7 +232,7 @@ impl Provisioner {
             board: cx.board.clone(),
             meter: cx.meter.clone(),
             clock: cx.clock,
-            entropy: cx.entropy.clone(),
+            rng: cx.rng.clone(),
         };
         capacity::run(desk, heard, term.stopping()).await;
     }
@@ -354,7 +354,7 @@ impl Known {
 /// What is written on volumes about who made them: `<milliseconds>-<number>-<driver>`, and `-<node>` where each node has a
 /// daemon of its own, as the Go sidecar does.
 fn identity(cx: &RoleContext, node: Option<&str>) -> String {
-    let number = (cx.entropy.fraction() * 10_000.0).floor();
+    let number = (cx.rng.fraction() * 10_000.0).floor();
     let identity = format!("{}-{number}-{}", cx.clock.wall().as_millisecond(), cx.driver.name);
     node.map_or_else(|| identity.clone(), |node| format!("{identity}-{node}"))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, StorageClass};
-use crate::process::Entropy;
+use crate::process::Rng;
 
 use super::capacity::Places;
 use super::claim::{Claim, ClaimKey};
@@ -44,12 +44,12 @@ pub struct Home {
     manners: Manners,
     races: Mutex<Races>,
     origin: Instant,
-    entropy: Entropy,
+    rng: Rng,
 }
 
 impl Home {
     /// This node, where the driver says that it is. `now` is any moment.
-    pub fn new(node: LocalNode, section: &ProvisionerSection, now: Instant, entropy: Entropy) -> Self {
+    pub fn new(node: LocalNode, section: &ProvisionerSection, now: Instant, rng: Rng) -> Self {
         let settings = &section.node_deployment;
         Self {
             place: Term::new(node.segments.clone()),
@@ -62,7 +62,7 @@ impl Home {
             },
             races: Mutex::default(),
             origin: now,
-            entropy,
+            rng,
         }
     }
 
@@ -107,7 +107,7 @@ impl Home {
             holder: holder.map(|(_, found)| *found),
         };
         let now = self.since(desk.clock.now());
-        let verdict = self.races().verdict(&claim.key, &sight, &self.manners, now, self.entropy.fraction());
+        let verdict = self.races().verdict(&claim.key, &sight, &self.manners, now, self.rng.fraction());
         match verdict {
             Verdict::Mine => Site::Here,
             Verdict::Other { look_again } => Site::Elsewhere { look_again: Some(look_again) },

@@ -9,7 +9,7 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 use crate::csi::{Client, RpcError, Snapshot};
 use crate::diagnostics::{Age, Fact};
 use crate::election::{Fenced, Term, TermOver};
-use crate::process::chain;
+use crate::process::error_chain;
 use crate::proto::ListVolumesRequest;
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::telemetry::names;
@@ -84,7 +84,7 @@ impl Reconciler {
                 }
                 Err(PassError::TermOver(_)) => return,
                 Err(error) => {
-                    warn!(pass, error = chain(&error), "could not list the driver's volumes");
+                    warn!(pass, error = error_chain(&error), "could not list the driver's volumes");
                     error.label()
                 }
             };

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::*;
-use crate::process::{Clock, Entropy};
+use crate::process::{Clock, Rng};
 use crate::sandbox::api::ApiOptions;
 
 struct Scene {
@@ -15,7 +15,7 @@ const DRIVER: &str = "demo.csi.example.com";
 
 impl Scene {
     fn new() -> Self {
-        let api = Api::new(ApiOptions::new(Clock::system(), Entropy::seeded(1)));
+        let api = Api::new(ApiOptions::new(Clock::system(), Rng::seeded(1)));
         Self { actors: Actors::of(api.clone()), api }
     }
 

@@ -14,7 +14,7 @@
 //! objects are kept as they were sent.
 //!
 //! One current-thread runtime with paused time runs the whole of it deterministically: chance comes from the seeded
-//! [`Entropy`], time from tokio, and there are no threads.
+//! [`Rng`], time from tokio, and there are no threads.
 
 pub mod audit;
 pub mod auth;
@@ -40,7 +40,7 @@ pub use direct::{DirectError, PatchBody};
 pub use server::{Connections, serve, tcp_connections};
 pub use store::{Committed, Hook, Snapshot};
 
-use crate::process::{Clock, Entropy};
+use crate::process::{Clock, Rng};
 use audit::Audit;
 pub use auth::{Grant, Identity, Policy, PolicyRule, Token};
 use faults::FaultScript;
@@ -57,7 +57,7 @@ pub struct ApiOptions {
     /// Where `now` comes from.
     pub clock: Clock,
     /// Where uids and generated names come from.
-    pub entropy: Entropy,
+    pub rng: Rng,
     /// How often a watch that allows bookmarks gets one.
     pub bookmark_period: Duration,
     /// How many changes are remembered for watches and old versions.
@@ -72,10 +72,10 @@ pub struct ApiOptions {
 
 impl ApiOptions {
     /// An open API with the real server's bookmark period.
-    pub fn new(clock: Clock, entropy: Entropy) -> Self {
+    pub fn new(clock: Clock, rng: Rng) -> Self {
         Self {
             clock,
-            entropy,
+            rng,
             bookmark_period: Duration::from_secs(60),
             history_limit: 10_000,
             managed_fields: true,
@@ -90,7 +90,7 @@ pub struct Api(Arc<Inner>);
 
 struct Inner {
     clock: Clock,
-    entropy: Entropy,
+    rng: Rng,
     bookmark_period: Duration,
     state: Mutex<State>,
     /// Whether who brings no token comes in as administrator.
@@ -103,11 +103,11 @@ struct Inner {
 impl Api {
     /// An API with nothing in it but the namespaces of every cluster. Serve it with [`serve`].
     pub fn new(options: ApiOptions) -> Self {
-        let ApiOptions { clock, entropy, bookmark_period, history_limit, managed_fields, tokens } = options;
-        let state = Mutex::new(State::new(clock, entropy.clone(), history_limit, managed_fields));
+        let ApiOptions { clock, rng, bookmark_period, history_limit, managed_fields, tokens } = options;
+        let state = Mutex::new(State::new(clock, rng.clone(), history_limit, managed_fields));
         let (audit, faults) = (Audit::default(), FaultScript::default());
         let (open, tokens) = (tokens.is_empty(), Mutex::new(tokens));
-        Self(Arc::new(Inner { clock, entropy, bookmark_period, state, open, tokens, audit, faults }))
+        Self(Arc::new(Inner { clock, rng, bookmark_period, state, open, tokens, audit, faults }))
     }
 
     /// What was asked.

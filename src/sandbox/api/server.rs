@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::Api;
 use super::http::{Surroundings, handle};
-use crate::process::{BoxedIo, Tasks, chain};
+use crate::process::{BoxedIo, Tasks, error_chain};
 
 /// How long a stopping server waits for requests that are being answered.
 const GRACE: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ where
                     tasks.spawn(format_args!("connection.{number}"), connection);
                 }
                 Some(Err(error)) => {
-                    warn!(error = %chain(&error), "cannot accept a connection");
+                    warn!(error = %error_chain(&error), "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
                 None => break,
@@ -94,7 +94,7 @@ async fn serve_connection(api: Api, io: BoxedIo, surroundings: Surroundings, mut
             }
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
-                    debug!(error = %chain(&error), "a connection broke");
+                    debug!(error = %error_chain(&error), "a connection broke");
                 }
                 return;
             }

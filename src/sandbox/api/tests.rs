@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::faults::{Action, Fault, Matching};
 use super::{Api, ApiOptions, Connections, serve};
-use crate::process::{BoxedIo, Clock, Entropy, Tasks};
+use crate::process::{BoxedIo, Clock, Rng, Tasks};
 
 /// One end of a stream in memory, as a client's connection.
 struct Pipe(TokioIo<DuplexStream>);
@@ -66,7 +66,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
-        let api = Api::new(ApiOptions::new(clock, Entropy::seeded(seed)));
+        let api = Api::new(ApiOptions::new(clock, Rng::seeded(seed)));
         let (sender, receiver) = mpsc::unbounded_channel::<std::io::Result<BoxedIo>>();
         let incoming = futures::stream::unfold(receiver, |mut receiver| async move {
             receiver.recv().await.map(|connection| (connection, receiver))
@@ -193,7 +193,7 @@ async fn a_stopping_server_ends_its_watches_and_comes_to_rest() {
 #[tokio::test]
 async fn a_socket_serves_what_a_pipe_does() {
     let clock = Clock::system();
-    let api = Api::new(ApiOptions::new(clock, Entropy::seeded(1)));
+    let api = Api::new(ApiOptions::new(clock, Rng::seeded(1)));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
     let (tasks, _) = Tasks::new("test");

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::calls::Method;
 use super::refusal::{Refusal, code_as_name};
-use crate::process::Entropy;
+use crate::process::Rng;
 
 /// One rule of a script: on which calls something goes wrong, and what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,7 +196,7 @@ pub enum Lie {
 #[derive(Debug, Clone)]
 pub struct Chance {
     /// Where chance comes from.
-    pub entropy: Entropy,
+    pub rng: Rng,
     /// The share of calls that are struck, from 0 to 1.
     pub rate: f64,
     /// The RPCs that may be struck; empty: all.
@@ -207,7 +207,7 @@ pub struct Chance {
 
 impl Chance {
     /// Every kind of trouble that an honest driver gets into, on `rate` of all calls.
-    pub fn honest(entropy: Entropy, rate: f64) -> Self {
+    pub fn honest(rng: Rng, rate: f64) -> Self {
         let fail = |code| Action::fail(code, "struck by chance");
         let done = |code| Action::DoneButFail { code, message: "struck by chance, but done".to_owned() };
         let down = Duration::from_secs(2);
@@ -228,12 +228,12 @@ impl Chance {
             Action::DoneButCrash { down },
             Action::AnswerThenCrash { down },
         ];
-        Self { entropy, rate, methods: BTreeSet::new(), menu }
+        Self { rng, rate, methods: BTreeSet::new(), menu }
     }
 
     fn strike(&self, method: Method) -> Option<Action> {
         let may = self.methods.is_empty() || self.methods.contains(&method);
-        if !may || self.menu.is_empty() || self.entropy.fraction() >= self.rate {
+        if !may || self.menu.is_empty() || self.rng.fraction() >= self.rate {
             return None;
         }
         #[expect(
@@ -242,7 +242,7 @@ impl Chance {
             clippy::cast_precision_loss,
             reason = "a fraction of a short list's length is a small positive number"
         )]
-        let index = (self.entropy.fraction() * self.menu.len() as f64) as usize;
+        let index = (self.rng.fraction() * self.menu.len() as f64) as usize;
         self.menu.get(index).cloned()
     }
 }
@@ -316,7 +316,7 @@ mod tests {
     fn one_seed_gives_one_series_of_chance_faults() {
         let series = |seed| {
             let mut script = Script::default();
-            script.set_chance(Chance::honest(Entropy::seeded(seed), 0.3));
+            script.set_chance(Chance::honest(Rng::seeded(seed), 0.3));
             (0..200).map(|_| script.strike(PUBLISH, None, None)).collect::<Vec<_>>()
         };
         let struck = series(1).iter().flatten().count();

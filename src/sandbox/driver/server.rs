@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Driver;
 use super::socket::Socket;
-use crate::process::{BoxedIo, TaskEnd, TaskEnds, TaskFate, Tasks, chain};
+use crate::process::{BoxedIo, TaskEnd, TaskEnds, TaskFate, Tasks, error_chain};
 use crate::sandbox::network::Network;
 
 /// How long the server waits before it tries again to listen after a restart.
@@ -220,7 +220,7 @@ impl Process {
                 Some(end) = ends.next() => self.note(end),
                 connection = incoming.next(), if open => match connection {
                     Some(Ok(io)) => connections.serve(&self.driver, io),
-                    Some(Err(error)) => tracing::debug!(error = chain(&error), "cannot accept a connection"),
+                    Some(Err(error)) => tracing::debug!(error = error_chain(&error), "cannot accept a connection"),
                     None => open = false,
                 },
             }
@@ -244,7 +244,7 @@ impl Process {
         loop {
             match self.listen.open().await {
                 Ok(incoming) => return incoming,
-                Err(error) => tracing::warn!(error = chain(&error), "the demo driver cannot listen"),
+                Err(error) => tracing::warn!(error = error_chain(&error), "the demo driver cannot listen"),
             }
             sleep(RETRY).await;
         }
@@ -285,7 +285,7 @@ impl Connections {
         self.tasks.spawn(format!("connection.{}", connection.0), async move {
             let _alive = alive;
             if let Err(error) = serving.await {
-                tracing::debug!(error = chain(&error), "a connection to the demo driver broke");
+                tracing::debug!(error = error_chain(&error), "a connection to the demo driver broke");
             }
         });
     }

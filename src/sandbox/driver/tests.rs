@@ -10,7 +10,7 @@ use tonic::{Code, Request, Status};
 
 use super::state_tests::publish;
 use super::{Action, Chance, Driver, Fault, Lie, Listen, Method, Outcome, Profile, Server};
-use crate::process::{Clock, Dial, Entropy};
+use crate::process::{Clock, Dial, Rng};
 use crate::proto::controller_client::ControllerClient;
 use crate::proto::identity_client::IdentityClient;
 use crate::proto::volume_capability::access_mode::Mode;
@@ -302,7 +302,7 @@ fn one_seed_gives_one_run() {
         runtime.block_on(async move {
             let world = world().await;
             world.network.set_latency("daemon", "driver", Duration::from_millis(3));
-            world.driver.inject_chance(Chance::honest(Entropy::seeded(seed), 0.4));
+            world.driver.inject_chance(Chance::honest(Rng::seeded(seed), 0.4));
             for round in 0..20 {
                 let volume = if round % 2 == 0 { "v" } else { "w" };
                 // Whether it succeeds is the seed's choice.

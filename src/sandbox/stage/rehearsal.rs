@@ -8,7 +8,7 @@ use crate::cluster::{
 };
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
-use crate::process::{Clock, Entropy, Tasks};
+use crate::process::{Clock, Rng, Tasks};
 use crate::roles::RoleContext;
 use crate::sandbox::driver::Profile;
 use crate::sandbox::network::Network;
@@ -38,10 +38,10 @@ pub(crate) struct Rehearsal {
 impl Rehearsal {
     /// Sets the stage, and waits until the driver is ready.
     pub(crate) async fn with(profile: Profile) -> Self {
-        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
+        let (clock, rng, meter) = (Clock::system(), Rng::seeded(1), Meter::new());
         let ground = Ground::Network(Network::new());
-        let stage = Stage::set(ground, profile, clock, entropy.clone()).await.unwrap();
-        let csi = Csi::new(stage.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, entropy.clone());
+        let stage = Stage::set(ground, profile, clock, rng.clone()).await.unwrap();
+        let csi = Csi::new(stage.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, rng.clone());
         let (tasks, _) = Tasks::new("rehearsal");
         tasks.spawn("csi", csi.clone().run());
         let mut states = csi.state();
@@ -52,14 +52,14 @@ impl Rehearsal {
         let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
         let source = EventSource { component: driver.name.clone(), instance: NAME.into() };
         let context = RoleContext {
-            events: EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone()),
+            events: EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone()),
             driver,
             csi,
             api,
             board: Board::new("test", clock),
             meter,
             clock,
-            entropy,
+            rng,
             instance: instance(NAME),
         };
         Self { stage, context, caches: Caches::new(), tasks, clients }
@@ -67,12 +67,12 @@ impl Rehearsal {
 
     /// Starts the caches that were asked for.
     pub(crate) fn watch(&self) {
-        let RoleContext { driver, instance, meter, clock, entropy, .. } = &self.context;
+        let RoleContext { driver, instance, meter, clock, rng, .. } = &self.context;
         let view = Viewpoint {
             driver: &driver.name,
             namespace: instance.namespace.as_deref(),
             node: instance.node.as_deref(),
         };
-        self.caches.start(&self.clients, &view, &self.tasks, meter, *clock, entropy.clone());
+        self.caches.start(&self.clients, &view, &self.tasks, meter, *clock, rng.clone());
     }
 }

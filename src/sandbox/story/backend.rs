@@ -7,7 +7,7 @@ use thiserror::Error;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::csi::{self, Csi, CsiOptions, RpcError};
-use crate::process::{Clock, Dial, Entropy, Tasks};
+use crate::process::{Clock, Dial, Rng, Tasks};
 use crate::proto::list_volumes_response::Entry;
 use crate::proto::node_client::NodeClient;
 use crate::proto::{ControllerUnpublishVolumeRequest, ListVolumesRequest, NodeGetInfoRequest};
@@ -70,9 +70,9 @@ impl Own {
         dial: Dial,
         node_id: Option<String>,
         clock: Clock,
-        entropy: Entropy,
+        rng: Rng,
     ) -> Result<Self, BackendError> {
-        let csi = Csi::new(dial, CsiOptions::default(), Meter::new(), clock, entropy);
+        let csi = Csi::new(dial, CsiOptions::default(), Meter::new(), clock, rng);
         let (tasks, _) = Tasks::new("story");
         tasks.spawn("csi", csi.clone().run());
         let mut states = csi.state();

@@ -6,7 +6,7 @@ use crate::cluster::{Api, Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, 
 use crate::csi::Client;
 use crate::diagnostics::Board;
 use crate::election::Fenced;
-use crate::process::{Clock, Entropy};
+use crate::process::{Clock, Rng};
 use crate::queue::Backoff;
 use crate::roles::provisioner::topology::Term;
 use crate::roles::role::Instance;
@@ -45,7 +45,7 @@ pub struct CapacityDesk {
     /// Time.
     pub clock: Clock,
     /// Chance.
-    pub entropy: Entropy,
+    pub rng: Rng,
 }
 
 /// The caches that tell what is wanted and what exists.

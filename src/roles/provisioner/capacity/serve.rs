@@ -18,7 +18,7 @@ use super::hints::{CapacityHintReceiver, Hint};
 use super::{labels, owner, refresh};
 use crate::cluster::{Change, Object, Subscription, names};
 use crate::diagnostics::Registered;
-use crate::process::chain;
+use crate::process::error_chain;
 use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue, epoch_of};
 use crate::roles::queues;
 use crate::telemetry::names as metric;
@@ -78,10 +78,10 @@ async fn find_owner(desk: &CapacityDesk) -> Option<OwnerReference> {
         match owner::find(api, namespace, pod, desk.section.owner_level).await {
             Ok(owner) => return owner,
             Err(error) => {
-                let text = chain(&error);
+                let text = error_chain(&error);
                 warn!(error = text, "capacity is not told yet: the owner of its objects is not known");
                 drop(shown.replace(show_reason(desk, move || text.clone())));
-                tokio::time::sleep(desk.backoff.delay(failures, None, desk.entropy.fraction())).await;
+                tokio::time::sleep(desk.backoff.delay(failures, None, desk.rng.fraction())).await;
             }
         }
     }
@@ -124,7 +124,7 @@ impl Shift {
             },
             &desk.meter,
             desk.clock,
-            desk.entropy.clone(),
+            desk.rng.clone(),
         );
         let shared = Shared::new(desk, Book::new(filter, style));
         Self { shared, queue, changed: Arc::default(), retired: Arc::default() }
@@ -237,7 +237,7 @@ impl Shift {
     async fn poll(&self) {
         loop {
             let desk = &self.shared.desk;
-            tokio::time::sleep(desk.entropy.jittered(desk.section.poll_interval, POLL_JITTER)).await;
+            tokio::time::sleep(desk.rng.jittered(desk.section.poll_interval, POLL_JITTER)).await;
             let items: Vec<Item> = {
                 let book = self.shared.book();
                 book.desired.all().chain(book.obsolete()).collect()

@@ -122,7 +122,7 @@ impl World {
             board: cx.board.clone(),
             meter: cx.meter.clone(),
             clock: cx.clock,
-            entropy: cx.entropy.clone(),
+            rng: cx.rng.clone(),
         };
         rehearsal.watch();
         let (hints, receiver) = CapacityHints::new();

@@ -9,7 +9,7 @@ use crate::cluster::patch;
 use crate::cluster::{ApiErrorKind, BY_VOLUME, ObjectName, PersistentVolume};
 use crate::csi::capabilities::ControllerRpc;
 use crate::csi::{Both, OperationGuard};
-use crate::process::Chain;
+use crate::process::ErrorChain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _};
@@ -211,7 +211,7 @@ impl Attempt<'_> {
         let desk = self.desk;
         match secret::read(desk.api.use_now()?, reference).await {
             Err(failure) if desk.section.delete_without_secret && failure.is_withheld() => {
-                warn!(error = %Chain(&failure), "deleting without the secret");
+                warn!(error = %ErrorChain(&failure), "deleting without the secret");
                 Ok(Secret::default())
             }
             read => Ok(read.map_err(DeletionError::from)?),
@@ -315,7 +315,7 @@ impl Attempt<'_> {
             return Err(error.into());
         }
         self.refreshes += 1;
-        debug!(error = %Chain(&error), "a precondition failed: reading the persistentvolume again");
+        debug!(error = %ErrorChain(&error), "a precondition failed: reading the persistentvolume again");
         self.read_again(volume, DeletionError::Refresh).await
     }
 

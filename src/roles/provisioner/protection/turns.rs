@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::ObjectName;
-    use crate::process::{Entropy, Tasks};
+    use crate::process::{Rng, Tasks};
     use crate::queue::{Activation, Backoff, Cause, LaneSettings, Outcome, QueueSettings, WorkQueue};
     use crate::roles::provisioner::protection::decide::SourceKind;
     use crate::telemetry::Meter;
@@ -70,7 +70,7 @@ mod tests {
         let lanes = vec![LaneSettings { name: "one".to_owned(), workers: 1 }];
         let backoff = Backoff { initial: SECOND, max: SECOND };
         let settings = QueueSettings { name: "claims".to_owned(), lanes, backoff, span: None };
-        let queue = WorkQueue::new(settings, &Meter::new(), Clock::system(), Entropy::seeded(1));
+        let queue = WorkQueue::new(settings, &Meter::new(), Clock::system(), Rng::seeded(1));
         let (turns, done) = (Arc::new(SourceTurns::new(Clock::system())), Arc::default());
         let stop = CancellationToken::new();
         let term = Term::permanent(&stop, Clock::system());

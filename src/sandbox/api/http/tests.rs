@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Cut, Surroundings, handle};
-use crate::process::{Clock, Entropy, Tasks};
+use crate::process::{Clock, Rng, Tasks};
 use crate::sandbox::api::audit::UNANSWERED;
 use crate::sandbox::api::auth::{Grant, Identity, PolicyRule};
 use crate::sandbox::api::faults::{Action, Fault, Matching, WatchEnd};
@@ -34,7 +34,7 @@ struct Events {
 impl Bench {
     fn new() -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
-        let mut options = ApiOptions::new(Clock::simulated(epoch), Entropy::seeded(1));
+        let mut options = ApiOptions::new(Clock::simulated(epoch), Rng::seeded(1));
         let rule = PolicyRule {
             api_groups: vec![String::new()],
             resources: vec!["persistentvolumes".into()],

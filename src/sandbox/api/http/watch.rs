@@ -92,7 +92,7 @@ pub(super) async fn start(
         return Ok(answer(StatusCode::OK, "application/json", chunk));
     }
     let now = api.0.clock.now();
-    let deadline = now + params.timeout.unwrap_or_else(|| api.0.entropy.jittered(LONGEST, 1.0));
+    let deadline = now + params.timeout.unwrap_or_else(|| api.0.rng.jittered(LONGEST, 1.0));
     let state = api.state();
     let (versions, current) = (state.changes(), state.version());
     let all = || {

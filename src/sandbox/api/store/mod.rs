@@ -35,7 +35,7 @@ pub(crate) use read::{At, ListQuery, ListRefusal, Listed};
 pub(crate) use token::Continue;
 pub(crate) use write::{Preconditions, Target, WriteOptions};
 
-use crate::process::{Clock, Entropy};
+use crate::process::{Clock, Rng};
 use crate::sandbox::api::pure::resources::{RESOURCES, Resource};
 
 /// A kind's identity in the store: its group and plural. Versions of one group share their objects.
@@ -104,7 +104,7 @@ pub type Hook = Arc<dyn Fn(&Committed<'_>) + Send + Sync>;
 /// The store's whole state.
 pub(crate) struct State {
     clock: Clock,
-    entropy: Entropy,
+    rng: Rng,
     version: u64,
     objects: BTreeMap<Kind, BTreeMap<Key, Arc<Value>>>,
     history: History,
@@ -128,10 +128,10 @@ enum Change {
 
 impl State {
     /// A store with the namespaces that every cluster has.
-    pub(crate) fn new(clock: Clock, entropy: Entropy, history_limit: usize, managed_fields: bool) -> Self {
+    pub(crate) fn new(clock: Clock, rng: Rng, history_limit: usize, managed_fields: bool) -> Self {
         let mut state = Self {
             clock,
-            entropy,
+            rng,
             version: 0,
             objects: BTreeMap::new(),
             history: History::new(history_limit),

@@ -47,13 +47,13 @@ impl State {
             clippy::cast_precision_loss,
             reason = "a fraction of 27 is a small positive number"
         )]
-        let at = (self.entropy.fraction() * SUFFIX_LETTERS.len() as f64) as usize;
+        let at = (self.rng.fraction() * SUFFIX_LETTERS.len() as f64) as usize;
         char::from(*SUFFIX_LETTERS.get(at).unwrap_or(&b'x'))
     }
 
     /// A version 4 UUID that the seed decides.
     pub(super) fn uid(&self) -> String {
-        let digits: String = (0..4).map(|_| self.entropy.suffix()).collect();
+        let digits: String = (0..4).map(|_| self.rng.suffix()).collect();
         let number = u128::from_str_radix(&digits, 16).unwrap_or_default();
         uuid::Builder::from_random_bytes(number.to_be_bytes()).into_uuid().to_string()
     }

@@ -8,18 +8,18 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{At, Continue, Key, ListQuery, ListRefusal, Listed, Preconditions, State, Target, WriteOptions};
-use crate::process::{Clock, Entropy};
+use crate::process::{Clock, Rng};
 use crate::sandbox::api::pure::patch::PatchKind;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::api::pure::selector::{Fields, Labels};
 use crate::sandbox::api::{Api, ApiOptions, DirectError, PatchBody};
 
 fn api() -> Api {
-    Api::new(ApiOptions::new(Clock::system(), Entropy::seeded(1)))
+    Api::new(ApiOptions::new(Clock::system(), Rng::seeded(1)))
 }
 
 fn state() -> State {
-    State::new(Clock::system(), Entropy::seeded(1), 1000, false)
+    State::new(Clock::system(), Rng::seeded(1), 1000, false)
 }
 
 fn volume(name: &str) -> Value {
@@ -247,7 +247,7 @@ fn hooks_see_every_commit_with_its_author_and_the_whole_store() {
 #[tokio::test(start_paused = true)]
 async fn applied_objects_are_created_and_owned_once() {
     let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
-    let api = Api::new(ApiOptions::new(clock, Entropy::seeded(1)));
+    let api = Api::new(ApiOptions::new(clock, Rng::seeded(1)));
     let intent = config_map("cm", "1");
     let apply = || PatchBody::Apply("me".to_owned(), intent.clone());
     let created: ConfigMap = api.patch("default", "cm", apply()).unwrap();

@@ -9,9 +9,9 @@ use rand::{RngExt as _, SeedableRng as _};
 
 /// A shared source of random numbers.
 #[derive(Clone)]
-pub struct Entropy(Arc<Mutex<StdRng>>);
+pub struct Rng(Arc<Mutex<StdRng>>);
 
-impl Entropy {
+impl Rng {
     /// Seeded by the operating system.
     pub fn system() -> Self {
         Self(Arc::new(Mutex::new(rand::make_rng())))
@@ -39,9 +39,9 @@ impl Entropy {
     }
 }
 
-impl fmt::Debug for Entropy {
+impl fmt::Debug for Rng {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Entropy")
+        f.write_str("Rng")
     }
 }
 
@@ -51,16 +51,16 @@ mod tests {
 
     #[test]
     fn one_seed_gives_one_sequence() {
-        let (a, b) = (Entropy::seeded(7), Entropy::seeded(7));
+        let (a, b) = (Rng::seeded(7), Rng::seeded(7));
         assert_eq!(a.suffix(), b.suffix());
         assert!((a.fraction() - b.fraction()).abs() < f64::EPSILON);
     }
 
     #[test]
     fn jitter_never_shortens() {
-        let entropy = Entropy::seeded(1);
+        let rng = Rng::seeded(1);
         for _ in 0..100 {
-            let delay = entropy.jittered(Duration::from_secs(10), 0.2);
+            let delay = rng.jittered(Duration::from_secs(10), 0.2);
             assert!(delay >= Duration::from_secs(10) && delay <= Duration::from_secs(12));
         }
     }

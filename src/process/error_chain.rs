@@ -8,9 +8,9 @@ use std::fmt;
 /// Our errors never repeat their source in their own text. Some libraries' do: a cause that was already told is left out,
 /// so that nothing is said twice.
 #[derive(Debug, Clone, Copy)]
-pub struct Chain<'a>(pub &'a (dyn Error + 'static));
+pub struct ErrorChain<'a>(pub &'a (dyn Error + 'static));
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut told = self.0.to_string();
         let mut source = self.0.source();
@@ -27,8 +27,8 @@ impl fmt::Display for Chain<'_> {
 }
 
 /// The error and its causes as one owned line, for where a status or an event keeps it.
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    Chain(error).to_string()
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
+    ErrorChain(error).to_string()
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn a_chain_names_every_cause_once() {
         let error = Outer(std::io::Error::other("connection reset"));
-        assert_eq!(chain(&error), "cannot renew: connection reset");
+        assert_eq!(error_chain(&error), "cannot renew: connection reset");
     }
 
     #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,6 @@ mod tests {
     #[test]
     fn a_cause_that_its_error_has_told_already_is_not_told_again() {
         let error = Repeats(std::io::Error::other("no such file"));
-        assert_eq!(chain(&error), "cannot open 'x' (no such file)");
+        assert_eq!(error_chain(&error), "cannot open 'x' (no such file)");
     }
 }

@@ -7,18 +7,18 @@ use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
 /// Takes the ends of streams that are plugged in. The address of each is its number, from 1.
-pub(crate) struct Plugs {
+pub(crate) struct MemListener {
     plugged: mpsc::UnboundedReceiver<DuplexStream>,
     accepted: usize,
 }
 
 /// A listener, and where to plug in.
-pub(crate) fn plugs() -> (mpsc::UnboundedSender<DuplexStream>, Plugs) {
+pub(crate) fn mem_listener() -> (mpsc::UnboundedSender<DuplexStream>, MemListener) {
     let (sender, plugged) = mpsc::unbounded_channel();
-    (sender, Plugs { plugged, accepted: 0 })
+    (sender, MemListener { plugged, accepted: 0 })
 }
 
-impl Listener for Plugs {
+impl Listener for MemListener {
     type Io = DuplexStream;
     type Addr = usize;
 
