@@ -75,7 +75,7 @@ const PURE: &[&str] = &[
     "cluster/quantity.rs",
     "cluster/rbac.rs",
     "cluster/scope.rs",
-    "cluster/texts.rs",
+    "cluster/packed_map.rs",
     "csi/capabilities.rs",
     "csi/error.rs",
     "csi/redact.rs",

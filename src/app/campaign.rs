@@ -18,7 +18,7 @@ use futures::future::{join, join_all};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error, info, info_span, warn};
 
-use crate::cluster::Claim;
+use crate::cluster::WatchHandle;
 use crate::csi::{Driver, DriverState};
 use crate::diagnostics::Board;
 use crate::election::{Elector, Gate, LeaseSettings, Term};
@@ -43,7 +43,7 @@ pub(super) struct Hosted {
     /// The roles that it must be loaded anew for when they come or go.
     pub(super) minds: BTreeSet<&'static str>,
     /// Its caches: they may go when it has, which is when its last work in flight has ended.
-    pub(super) _claims: Vec<Claim>,
+    pub(super) _watches: Vec<WatchHandle>,
 }
 
 /// Who is to be served in a campaign.

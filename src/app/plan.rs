@@ -86,13 +86,13 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
     let role =
         (registration.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
-    let Wired { rules, claims, minds } = wiring.into_wired();
+    let Wired { rules, watches, minds } = wiring.into_wired();
     let lease = (registration.lease)(section);
     // What usually leads and does not here works for its own node: it needs other rights than the same role for all.
     let usually = (registration.lease)(&Value::Null);
     let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
     let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
-    let hosted = Hosted { name: registration.name, role, minds, _claims: claims };
+    let hosted = Hosted { name: registration.name, role, minds, _watches: watches };
     Ok(Some(LoadedRole { lease: Lease(lease), hosted, rules, label }))
 }
 

@@ -227,7 +227,7 @@ impl<K: Cached> Cache<K> {
 
     /// Tells `tell` of everything that is held, then of every change, in order and without a gap.
     ///
-    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or absorb into this cache.
+    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or apply_own_write into this cache.
     pub fn subscribe(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let mut subscribers = locked(&self.0.subscribers);
         for object in self.all() {
@@ -241,8 +241,8 @@ impl<K: Cached> Cache<K> {
 
     /// Takes in the server's answer to our own write, ahead of the watch: the next decision is made from what was
     /// written, not from what the watch has brought so far.
-    pub fn absorb(&self, written: K) {
-        self.feed(News::Absorbed(written));
+    pub fn apply_own_write(&self, written: K) {
+        self.feed(News::OwnWrite(written));
     }
 
     /// How the cache is doing.
@@ -267,17 +267,17 @@ impl<K: Cached> Cache<K> {
         if begins {
             self.0.lists.send_modify(|lists| lists.begun = lists.asked);
         }
-        self.take_in(news, setup);
+        self.ingest(news, setup);
         if ends {
             self.0.lists.send_modify(|lists| lists.done = lists.begun);
         }
     }
 
-    fn take_in(&self, news: News<K>, setup: &Setup) {
+    fn ingest(&self, news: News<K>, setup: &Setup) {
         let news = match news {
             News::Listed(object) => News::Listed(trimmed(object, &setup.driver)),
             News::Applied(object) => News::Applied(trimmed(object, &setup.driver)),
-            News::Absorbed(object) => News::Absorbed(trimmed(object, &setup.driver)),
+            News::OwnWrite(object) => News::OwnWrite(trimmed(object, &setup.driver)),
             other => other,
         };
         self.note(&news, setup);
@@ -307,7 +307,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Forgets everything, for nobody wants it any more: what is held would grow old.
-    pub(super) fn vacate(&self) {
+    pub(super) fn clear(&self) {
         self.unsync();
         *self.0.store.write().unwrap_or_else(PoisonError::into_inner) = Fanout::default();
         locked(&self.0.progress).last_error = None;
@@ -355,7 +355,7 @@ impl<K: Cached> Cache<K> {
                 progress.last_event = Some(setup.clock.now());
                 progress.last_error = None;
             }
-            News::RestartList | News::Listed(_) | News::Absorbed(_) => {}
+            News::RestartList | News::Listed(_) | News::OwnWrite(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Roles say what they want while they load, offline: that makes the handles and the RBAC rules. The watches start when
 //! the driver's name is known; a kind that is wanted later starts at once. Who may go before the daemon does holds a
-//! [`Claim`]: a kind that nobody claims any more is neither watched nor held, for the right to read it may be gone, too.
+//! [`WatchHandle`]: a kind that nobody watches any more is neither watched nor held, for the right to read it may be gone, too.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -47,13 +47,13 @@ struct Wanted<K: Cached> {
 
 /// Keeps a kind wanted. Dropped, it is one less who wants it.
 #[must_use = "dropping it withdraws the claim"]
-pub struct Claim {
+pub struct WatchHandle {
     caches: Weak<Mutex<State>>,
     kind: TypeId,
     ask: u64,
 }
 
-impl Drop for Claim {
+impl Drop for WatchHandle {
     fn drop(&mut self) {
         let Some(caches) = self.caches.upgrade() else { return };
         let mut state = caches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,9 +64,9 @@ impl Drop for Claim {
     }
 }
 
-impl fmt::Debug for Claim {
+impl fmt::Debug for WatchHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claim").field(&self.ask).finish()
+        f.debug_tuple("WatchHandle").field(&self.ask).finish()
     }
 }
 
@@ -176,9 +176,9 @@ impl Caches {
     }
 
     /// The same for as long as the claim is held.
-    pub fn claim<K: Cached>(&self) -> (Cache<K>, Claim) {
+    pub fn watch<K: Cached>(&self) -> (Cache<K>, WatchHandle) {
         let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole());
-        (cache, self.claimed::<K>(ask))
+        (cache, self.handle::<K>(ask))
     }
 
     /// The cache of a kind, which need not hold more of it than `scope`, for as long as the daemon runs.
@@ -190,12 +190,15 @@ impl Caches {
     }
 
     /// The same for as long as the claim is held.
-    pub fn claim_in<K>(&self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> (Cache<K>, Claim)
+    pub fn watch_in<K>(
+        &self,
+        scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static,
+    ) -> (Cache<K>, WatchHandle)
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
         let (cache, ask) = self.enter_in(Arc::new(scope));
-        (cache, self.claimed::<K>(ask))
+        (cache, self.handle::<K>(ask))
     }
 
     fn enter_in<K>(&self, scope: ScopeOf) -> (Cache<K>, u64)
@@ -227,8 +230,8 @@ impl Caches {
         (cache, ask)
     }
 
-    fn claimed<K: Cached>(&self, ask: u64) -> Claim {
-        Claim { caches: Arc::downgrade(&self.0), kind: TypeId::of::<K>(), ask }
+    fn handle<K: Cached>(&self, ask: u64) -> WatchHandle {
+        WatchHandle { caches: Arc::downgrade(&self.0), kind: TypeId::of::<K>(), ask }
     }
 
     /// Starts the watch of every wanted kind, each a task of `tasks`, seen from `view`. Only the first call counts.

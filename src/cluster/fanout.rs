@@ -35,7 +35,7 @@ pub enum News<K> {
     /// The watch says that the object is gone; this is how it was last.
     Deleted(K),
     /// The server's answer to our own write.
-    Absorbed(K),
+    OwnWrite(K),
 }
 
 /// Where a change comes from.
@@ -126,7 +126,7 @@ impl<K: Cached> Fanout<K> {
                     Vec::new()
                 }
             }
-            News::Absorbed(object) => {
+            News::OwnWrite(object) => {
                 let name = ObjectName::of(&object);
                 match self.held.get(&name) {
                     Some(held) if held.object.meta().uid == object.meta().uid => {

@@ -1,7 +1,7 @@
 //! An object's metadata as it is held: what some role reads of it, in as little memory as that takes.
 //!
 //! k8s-openapi's `ObjectMeta` has room for all that there may be, and a map of one annotation in it costs half a kilobyte.
-//! Here the texts have no spare capacity, annotations are packed ([`Texts`]), and an object's name is the one that its
+//! Here the texts have no spare capacity, annotations are packed ([`PackedMap`]), and an object's name is the one that its
 //! cache and its indexes use. What nobody reads is skipped on the wire: above all the managed fields, which are half of
 //! what a server sends of a small object.
 
@@ -10,9 +10,18 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
+use smol_str::SmolStr;
 
-use super::texts::Texts;
-use super::word::{Word, well_known};
+use super::names;
+use super::packed_map::PackedMap;
+
+/// Finalizers that many objects carry and that are too long to be kept inside a `SmolStr`: each is held once, as a static text.
+const WELL_KNOWN: [&str; 4] = [
+    "kubernetes.io/pv-protection",
+    "kubernetes.io/pvc-protection",
+    names::FINALIZER_PROVISIONER,
+    names::FINALIZER_CLONING,
+];
 
 /// Who an object is, which version of it this is, and what others have written on it.
 ///
@@ -29,16 +38,16 @@ pub struct Meta {
     /// Tells it from others that had its name.
     pub uid: Option<Box<str>>,
     /// Which version of it this is.
-    pub resource_version: Option<Word>,
+    pub resource_version: Option<SmolStr>,
     /// When it was made.
     pub creation_timestamp: Option<Time>,
     /// Since when it is to be deleted.
     pub deletion_timestamp: Option<Time>,
     /// What keeps it from being deleted.
     #[serde(default, deserialize_with = "finalizers")]
-    pub finalizers: Option<Box<[Word]>>,
+    pub finalizers: Option<Box<[SmolStr]>>,
     /// What is noted on it.
-    pub annotations: Option<Texts>,
+    pub annotations: Option<PackedMap>,
     /// What it is found by.
     pub labels: Option<BTreeMap<String, String>>,
     /// What it goes with.
@@ -51,9 +60,14 @@ fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>, D::Err
 }
 
 /// Most are Kubernetes' own, or a provisioner's.
-fn finalizers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<[Word]>>, D::Error> {
-    let names = Option::<Box<[Word]>>::deserialize(from)?;
+fn finalizers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<[SmolStr]>>, D::Error> {
+    let names = Option::<Box<[SmolStr]>>::deserialize(from)?;
     Ok(names.map(|names| names.into_iter().map(well_known).collect()))
+}
+
+/// The same text, without memory of its own if it is well known.
+fn well_known(text: SmolStr) -> SmolStr {
+    WELL_KNOWN.into_iter().find(|known| text == *known).map_or(text, SmolStr::new_static)
 }
 
 impl Meta {
@@ -63,7 +77,7 @@ impl Meta {
     }
 
     /// Its finalizers, in their order.
-    pub fn finalizers(&self) -> &[Word] {
+    pub fn finalizers(&self) -> &[SmolStr] {
         self.finalizers.as_deref().unwrap_or_default()
     }
 

@@ -4,7 +4,7 @@
 //!            ┌ work ──────> Api ──────── get, patch, secrets, Events
 //!  Clients ──┼ watch ─────> Caches ───── one watch per kind ──> Cache<K> ──> subscribers
 //!            └ election ──> (the elector)                          ^
-//!                            Api's answers, absorbed ──────────────┘
+//!                            Api's answers, applied ──────────────┘
 //! ```
 //!
 //! - **Three sets of connections**, so that neither work nor watches can starve a Lease.
@@ -14,7 +14,7 @@
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
 //! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `meta`, `names`, `objects`, `patch`, `quantity`,
-//! `rbac`, `scope`, `texts` and `event_book` are pure: no async, no clock, no client.
+//! `rbac`, `scope`, `packed_map` and `event_book` are pure: no async, no clock, no client.
 
 mod api;
 mod cache;
@@ -28,19 +28,18 @@ mod fanout;
 mod meta;
 pub mod names;
 mod objects;
+mod packed_map;
 pub mod patch;
 pub mod quantity;
 pub mod rbac;
 mod scope;
 #[cfg(test)]
 mod tests;
-mod texts;
 mod watch;
-mod word;
 
 pub use api::{Api, ApiOptions, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus, Subscription};
-pub use caches::{Caches, Claim};
+pub use caches::{Caches, WatchHandle};
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
 pub use config::KubernetesSection;
 pub use error::{ApiError, ApiErrorKind, Verb};
@@ -57,7 +56,7 @@ pub use objects::{
     VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeSnapshot,
     VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, source_key,
 };
+pub use packed_map::PackedMap;
 pub use patch::Patch;
 pub use scope::{Viewpoint, WatchScope};
-pub use texts::Texts;
-pub use word::Word;
+pub use smol_str::SmolStr;

@@ -215,7 +215,7 @@ fn escaped(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::texts::Texts;
+    use crate::cluster::packed_map::PackedMap;
     use proptest::prelude::*;
 
     const FIN: &str = "external-attacher/demo";
@@ -349,7 +349,7 @@ mod tests {
             remove_annotations: &["y"],
             require: vec![test("/spec/volumeName", &Value::Null)],
         };
-        let done = Meta { annotations: Some(Texts::from(&intent)), ..meta(Some(&["second", FIN])) };
+        let done = Meta { annotations: Some(PackedMap::from(&intent)), ..meta(Some(&["second", FIN])) };
         assert_eq!(change_meta(&done, &change), None, "what is only required is no change");
         assert_eq!(
             operations(change_meta(&meta(None), &MetaChange { require: Vec::new(), ..change })),

@@ -144,7 +144,7 @@ pub(super) async fn run<K: Cached>(
                 () = keep(&cache, &api, labels, list_silence, clock, rng.clone()) => {}
             }
         } else {
-            cache.vacate();
+            cache.clear();
             changed.await;
         }
     }

@@ -110,7 +110,7 @@ pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Res
     let name = ObjectName::of(seen);
     // Where it is gone the watch will say so; nothing is taken out of the cache on hearsay.
     if let Some(object) = api.get_opt(&name).await? {
-        cache.absorb(object);
+        cache.apply_own_write(object);
     }
     // Not compared with the cache of a moment ago: the write that outran ours may be our own, and be in there already.
     Ok(cache.get(&name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version))

@@ -6,7 +6,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, Cached, Caches, Claim, Viewpoint, WatchScope};
+use crate::cluster::{Cache, Cached, Caches, Viewpoint, WatchHandle, WatchScope};
 
 /// Collects what a role needs before anything of it is started.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Wired {
     /// The rights that it needs beyond its caches'.
     pub rules: Vec<Rule>,
     /// Its caches, held for as long as this is.
-    pub claims: Vec<Claim>,
+    pub watches: Vec<WatchHandle>,
     /// The roles whose presence it asked about. When one of them comes or goes, this one must be loaded anew.
     pub minds: BTreeSet<&'static str>,
 }
@@ -48,8 +48,8 @@ impl<'a> Wiring<'a> {
 
     /// The shared cache of a kind: one watch, whoever asks.
     pub fn cache<K: Cached>(&mut self) -> Cache<K> {
-        let (cache, claim) = self.caches.claim::<K>();
-        self.wired.claims.push(claim);
+        let (cache, handle) = self.caches.watch::<K>();
+        self.wired.watches.push(handle);
         cache
     }
 
@@ -58,8 +58,8 @@ impl<'a> Wiring<'a> {
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
-        let (cache, claim) = self.caches.claim_in::<K>(scope);
-        self.wired.claims.push(claim);
+        let (cache, handle) = self.caches.watch_in::<K>(scope);
+        self.wired.watches.push(handle);
         cache
     }
 

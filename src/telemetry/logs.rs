@@ -32,7 +32,7 @@ pub enum LogError {
     #[error(
         "`{0}` is neither a level (off, error, warn, info, debug, trace) nor a directive such as `csi_control_plane::csi=debug`"
     )]
-    Word(String),
+    SmolStr(String),
     /// A directive that cannot be parsed.
     #[error("log directive `{directive}` is not understood")]
     Directive {
@@ -93,14 +93,14 @@ pub fn parse_level(level: &str) -> Result<EnvFilter, LogError> {
     let mut asked: Vec<Directive> = Vec::new();
     for word in level.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         if !word.contains(['=', ':', '[']) {
-            base = word.parse().map_err(|_| LogError::Word(word.to_owned()))?;
+            base = word.parse().map_err(|_| LogError::SmolStr(word.to_owned()))?;
             continue;
         }
         let directive = word.parse().map_err(|source| LogError::Directive { directive: word.to_owned(), source })?;
         asked.push(directive);
     }
     if level.trim().is_empty() {
-        return Err(LogError::Word(level.to_owned()));
+        return Err(LogError::SmolStr(level.to_owned()));
     }
     let defaults = CHATTY.iter().map(|target| format!("{target}={}", base.min(LevelFilter::WARN)));
     let defaults = defaults.chain([format!("{SILENT}=off")]).filter_map(|directive| directive.parse().ok());

@@ -21,7 +21,7 @@ pub(crate) struct Uses {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    Word(String),
+    SmolStr(String),
     Mark(char),
     /// A text, a number or a duration.
     Other,
@@ -47,7 +47,7 @@ fn tokens(text: &str) -> Vec<Token> {
         } else if is_word(first) {
             let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             let is_number = first.is_ascii_digit();
-            tokens.push(if is_number { Token::Other } else { Token::Word(rest[..end].to_owned()) });
+            tokens.push(if is_number { Token::Other } else { Token::SmolStr(rest[..end].to_owned()) });
             end
         } else {
             if !first.is_whitespace() {
@@ -70,13 +70,13 @@ pub(crate) fn read(text: &str) -> Uses {
     let words = |from: usize, close: char, before: &[char]| {
         let end = (from..tokens.len()).find(|&at| mark(at, close)).unwrap_or_else(|| panic!("no {close} in {text}"));
         let words = (from..end).filter_map(|at| match &tokens[at] {
-            Token::Word(word) if before.iter().any(|&c| mark(at + 1, c)) => Some(word.clone()),
+            Token::SmolStr(word) if before.iter().any(|&c| mark(at + 1, c)) => Some(word.clone()),
             _ => None,
         });
         (words.collect::<BTreeSet<String>>(), end)
     };
     while at < tokens.len() {
-        let Token::Word(word) = &tokens[at] else {
+        let Token::SmolStr(word) = &tokens[at] else {
             assert!(tokens[at] != Token::Mark('{'), "a selector without a metric in {text}");
             at += 1;
             continue;
@@ -91,7 +91,7 @@ pub(crate) fn read(text: &str) -> Uses {
             uses.selectors.push(Selector { metric: word.clone(), labels });
             at = end;
         } else {
-            let groups = matches!(tokens.get(at + 1), Some(Token::Word(next)) if next == "by" || next == "without");
+            let groups = matches!(tokens.get(at + 1), Some(Token::SmolStr(next)) if next == "by" || next == "without");
             if !KEYWORDS.contains(&word.as_str()) && !mark(at + 1, '(') && !groups {
                 uses.selectors.push(Selector { metric: word.clone(), labels: BTreeSet::new() });
             }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{BY_NODE, BY_VOLUME, Cached, IndexName, VolumeSpec, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
-use crate::cluster::texts::Texts;
-use crate::cluster::word::Word;
+use crate::cluster::packed_map::PackedMap;
+use smol_str::SmolStr;
 
 /// The wish that a volume be attached to a node.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -28,7 +28,7 @@ pub struct VolumeAttachment {
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachmentSpec {
     /// The name of the CSI driver that must act.
-    pub attacher: Word,
+    pub attacher: SmolStr,
     /// The Kubernetes node; empty for a foreign attachment.
     #[serde(default, deserialize_with = "or_default")]
     pub node_name: String,
@@ -56,7 +56,7 @@ pub struct VolumeAttachmentStatus {
     pub attached: bool,
     /// The driver's answer to the publish call, for the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attachment_metadata: Option<Texts>,
+    pub attachment_metadata: Option<PackedMap>,
     /// Why the last attempt to attach failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_error: Option<Box<VolumeError>>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster::meta::Meta;
-use crate::cluster::word::Word;
+use smol_str::SmolStr;
 
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
@@ -21,9 +21,9 @@ pub struct CsiStorageCapacity {
     /// Whether the segment is also given in a way that we never write.
     pub node_topology_odd: bool,
     /// The room that is left, a quantity.
-    pub capacity: Option<Word>,
+    pub capacity: Option<SmolStr>,
     /// The largest single volume, a quantity.
-    pub maximum_volume_size: Option<Word>,
+    pub maximum_volume_size: Option<SmolStr>,
 }
 
 #[derive(Deserialize)]
@@ -34,9 +34,9 @@ struct Wire {
     storage_class_name: String,
     node_topology: Option<WireSelector>,
     #[serde(default, deserialize_with = "quantity")]
-    capacity: Option<Word>,
+    capacity: Option<SmolStr>,
     #[serde(default, deserialize_with = "quantity")]
-    maximum_volume_size: Option<Word>,
+    maximum_volume_size: Option<SmolStr>,
 }
 
 #[derive(Deserialize)]

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
-use crate::cluster::word::Word;
+use smol_str::SmolStr;
 
 /// The wish to have a volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -32,15 +32,15 @@ pub struct PersistentVolumeClaim {
 #[serde(from = "WireSpec")]
 pub struct ClaimSpec {
     /// The class by its field; [`PersistentVolumeClaim::class_name`] also looks at the annotation.
-    pub storage_class_name: Option<Word>,
+    pub storage_class_name: Option<SmolStr>,
     /// The PersistentVolume, once there is one.
     pub volume_name: Option<String>,
     /// Access modes as Kubernetes spells them.
-    pub access_modes: Box<[Word]>,
+    pub access_modes: Box<[SmolStr]>,
     /// `Filesystem`, `Block`, or unset for the former.
-    pub volume_mode: Option<Word>,
+    pub volume_mode: Option<SmolStr>,
     /// The size that is asked for, a quantity.
-    pub storage: Option<Word>,
+    pub storage: Option<SmolStr>,
     /// Whether volumes are to be selected by their labels, which no provisioner can do.
     pub has_selector: bool,
     /// What the volume is to be made from.
@@ -48,7 +48,7 @@ pub struct ClaimSpec {
     /// The same, by the field that can name any kind and another namespace.
     pub data_source_ref: Option<Box<DataSource>>,
     /// The class of the volume's changeable attributes.
-    pub volume_attributes_class_name: Option<Word>,
+    pub volume_attributes_class_name: Option<SmolStr>,
 }
 
 /// What a volume is to be made from.
@@ -73,26 +73,26 @@ pub struct DataSource {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct ClaimStatus {
     /// `Pending`, `Bound` or `Lost`.
-    pub phase: Option<Word>,
+    pub phase: Option<SmolStr>,
 }
 
 /// The specification as it is sent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireSpec {
-    storage_class_name: Option<Word>,
+    storage_class_name: Option<SmolStr>,
     #[serde(default, deserialize_with = "unless_empty")]
     volume_name: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
-    access_modes: Box<[Word]>,
-    volume_mode: Option<Word>,
+    access_modes: Box<[SmolStr]>,
+    volume_mode: Option<SmolStr>,
     #[serde(default, deserialize_with = "or_default")]
     resources: WireResources,
     selector: Option<serde::de::IgnoredAny>,
     data_source: Option<Box<DataSource>>,
     data_source_ref: Option<Box<DataSource>>,
     #[serde(default, deserialize_with = "unless_empty")]
-    volume_attributes_class_name: Option<Word>,
+    volume_attributes_class_name: Option<SmolStr>,
 }
 
 #[derive(Default, Deserialize)]
@@ -104,7 +104,7 @@ struct WireResources {
 #[derive(Default, Deserialize)]
 struct WireRequests {
     #[serde(default, deserialize_with = "quantity")]
-    storage: Option<Word>,
+    storage: Option<SmolStr>,
 }
 
 impl From<WireSpec> for ClaimSpec {

@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::meta::Meta;
-use super::word::Word;
+use smol_str::SmolStr;
 
 pub use attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeError,
@@ -112,11 +112,11 @@ where
 }
 
 /// A quantity as it is written. A server sends text; a number would be understood by it too, so it is here.
-fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Word>, D::Error> {
+fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SmolStr>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Wire {
-        Text(Word),
+        Text(SmolStr),
         Number(serde_json::Number),
     }
     Ok(Option::<Wire>::deserialize(from)?.map(|wire| match wire {

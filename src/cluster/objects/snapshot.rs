@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster::meta::Meta;
-use crate::cluster::word::Word;
+use smol_str::SmolStr;
 
 use super::{Cached, IndexName, or_default, quantity, trim_meta};
 
@@ -28,7 +28,7 @@ pub struct VolumeSnapshotStatus {
     pub ready_to_use: Option<bool>,
     /// The least size of such a volume, a quantity.
     #[serde(default, deserialize_with = "quantity")]
-    pub restore_size: Option<Word>,
+    pub restore_size: Option<SmolStr>,
 }
 
 impl Cached for VolumeSnapshot {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer};
 use super::{BY_CLAIM, BY_HANDLE, Cached, IndexName, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
-use crate::cluster::texts::Texts;
-use crate::cluster::word::Word;
+use crate::cluster::packed_map::PackedMap;
+use smol_str::SmolStr;
 
 /// A volume of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -20,13 +20,13 @@ pub struct PersistentVolume {
     pub spec: VolumeSpec,
     /// `Available`, `Bound`, `Released` …; of a foreign volume unset.
     #[serde(default, rename = "status", deserialize_with = "phase")]
-    pub phase: Option<Word>,
+    pub phase: Option<SmolStr>,
 }
 
-fn phase<'de, D: Deserializer<'de>>(status: D) -> Result<Option<Word>, D::Error> {
+fn phase<'de, D: Deserializer<'de>>(status: D) -> Result<Option<SmolStr>, D::Error> {
     #[derive(Deserialize)]
     struct Status {
-        phase: Option<Word>,
+        phase: Option<SmolStr>,
     }
     Ok(Option::<Status>::deserialize(status)?.and_then(|status| status.phase))
 }
@@ -38,44 +38,44 @@ pub struct VolumeSpec {
     /// The CSI volume; `None` for in-tree sources and for the volumes of other drivers.
     pub csi: Option<Box<CsiSource>>,
     /// Access modes as Kubernetes spells them.
-    pub access_modes: Box<[Word]>,
+    pub access_modes: Box<[SmolStr]>,
     /// Mount options, in their order.
-    pub mount_options: Box<[Word]>,
+    pub mount_options: Box<[SmolStr]>,
     /// `Filesystem`, `Block`, or unset for the former.
-    pub volume_mode: Option<Word>,
+    pub volume_mode: Option<SmolStr>,
     /// The claim that the volume is bound to.
     pub claim_ref: Option<Box<ClaimRef>>,
     /// What becomes of the volume when its claim is gone: `Delete`, `Retain`, `Recycle`.
-    pub reclaim_policy: Option<Word>,
+    pub reclaim_policy: Option<SmolStr>,
     /// The name of its class.
-    pub storage_class_name: Option<Word>,
+    pub storage_class_name: Option<SmolStr>,
     /// Where it can be reached: in each of these places.
     pub node_affinity: Box<[Reach]>,
     /// The kind of in-tree source that a CSI driver can take over, if it is one.
     pub in_tree: Option<InTree>,
     /// The CSI driver of a volume that is not ours.
-    pub foreign_driver: Option<Word>,
+    pub foreign_driver: Option<SmolStr>,
 }
 
 /// Nodes that a required term admits: labels, each with the values that it may have. Other operators than `In` are left out.
-pub type Reach = Box<[(Word, Box<[Word]>)]>;
+pub type Reach = Box<[(SmolStr, Box<[SmolStr]>)]>;
 
 /// A CSI volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsiSource {
     /// The driver's name.
-    pub driver: Word,
+    pub driver: SmolStr,
     /// The driver's id of the volume.
     pub volume_handle: String,
     /// Whether it may only be read.
     #[serde(default, deserialize_with = "or_default")]
     pub read_only: bool,
     /// The file system; unset for the default one.
-    pub fs_type: Option<Word>,
+    pub fs_type: Option<SmolStr>,
     /// What the driver wants to be told with each call.
     #[serde(default, deserialize_with = "or_default")]
-    pub volume_attributes: Texts,
+    pub volume_attributes: PackedMap,
     /// The Secret for publish and unpublish calls.
     pub controller_publish_secret_ref: Option<Box<SecretRef>>,
 }
@@ -157,14 +157,14 @@ impl InTree {
 struct WireVolumeSpec {
     csi: Option<Box<CsiSource>>,
     #[serde(default, deserialize_with = "or_default")]
-    access_modes: Box<[Word]>,
+    access_modes: Box<[SmolStr]>,
     #[serde(default, deserialize_with = "or_default")]
-    mount_options: Box<[Word]>,
-    volume_mode: Option<Word>,
+    mount_options: Box<[SmolStr]>,
+    volume_mode: Option<SmolStr>,
     claim_ref: Option<Box<ClaimRef>>,
     #[serde(rename = "persistentVolumeReclaimPolicy")]
-    reclaim_policy: Option<Word>,
-    storage_class_name: Option<Word>,
+    reclaim_policy: Option<SmolStr>,
+    storage_class_name: Option<SmolStr>,
     node_affinity: Option<WireAffinity>,
     gce_persistent_disk: Option<IgnoredAny>,
     aws_elastic_block_store: Option<IgnoredAny>,
@@ -196,10 +196,10 @@ struct WireTerm {
 
 #[derive(Deserialize)]
 struct WireExpression {
-    key: Word,
-    operator: Word,
+    key: SmolStr,
+    operator: SmolStr,
     #[serde(default, deserialize_with = "or_default")]
-    values: Box<[Word]>,
+    values: Box<[SmolStr]>,
 }
 
 impl WireAffinity {

@@ -302,8 +302,8 @@ async fn r48_r49_our_own_write_is_in_the_cache_before_the_watch_brings_it() {
     held.cache.synced().await;
     pass(MOMENT).await;
     let (_subscription, heard) = log(&held.cache);
-    held.cache.absorb(attachment("a", "u1", 8));
-    held.cache.absorb(attachment("b", "u9", 9));
+    held.cache.apply_own_write(attachment("a", "u1", 8));
+    held.cache.apply_own_write(attachment("b", "u9", 9));
     send(&state, "MODIFIED", &va("a", "u1", 7));
     send(&state, "MODIFIED", &va("a", "u1", 8));
     pass(MOMENT).await;
@@ -400,8 +400,8 @@ async fn a_kind_that_nobody_claims_any_more_is_neither_watched_nor_held_until_so
     held.cache.synced().await;
     let lists = || server.seen().iter().filter(|seen| !seen.is_watch() && seen.path.ends_with("csinodes")).count();
 
-    let (nodes, first) = held.caches.claim::<CsiNode>();
-    let (_, second) = held.caches.claim::<CsiNode>();
+    let (nodes, first) = held.caches.watch::<CsiNode>();
+    let (_, second) = held.caches.watch::<CsiNode>();
     nodes.synced().await;
     drop(first);
     pass(MOMENT).await;
@@ -414,13 +414,13 @@ async fn a_kind_that_nobody_claims_any_more_is_neither_watched_nor_held_until_so
     pass(Duration::from_secs(3600)).await;
     assert_eq!(lists(), 1, "nothing is asked for nobody");
 
-    let (again, claim) = held.caches.claim::<CsiNode>();
+    let (again, handle) = held.caches.watch::<CsiNode>();
     assert!(!again.is_synced(), "what it knew is an hour old");
     again.synced().await;
     assert_eq!((lists(), again.len(), nodes.len()), (2, 1, 1));
     // Who wants it within the same moment finds it as it was left.
-    drop(claim);
-    let (_, _last) = held.caches.claim::<CsiNode>();
+    drop(handle);
+    let (_, _last) = held.caches.watch::<CsiNode>();
     again.synced().await;
     assert_eq!(again.len(), 1);
 }

@@ -61,24 +61,24 @@ fn r44_a_namesake_is_delivered_as_a_delete_and_an_add() {
 fn r48_our_own_write_counts_at_once_and_older_news_does_not_undo_it() {
     let mut fanout = Fanout::default();
     listed(&mut fanout, &[attachment("a", "u1", 1)]);
-    let written = fanout.apply(News::Absorbed(attachment("a", "u1", 7)));
+    let written = fanout.apply(News::OwnWrite(attachment("a", "u1", 7)));
     assert_eq!(summary(&written), [(at("u1", 1), at("u1", 7), Origin::OwnWrite)]);
     assert_eq!(fanout.apply(News::Applied(attachment("a", "u1", 4))), []);
     assert_eq!(fanout.apply(News::Applied(attachment("a", "u1", 7))), []);
     assert_eq!(listed(&mut fanout, &[attachment("a", "u1", 4)]), []);
-    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 6))), []);
+    assert_eq!(fanout.apply(News::OwnWrite(attachment("a", "u1", 6))), []);
     assert_eq!(fanout.get(&ObjectName::cluster("a")).map(|held| told(held)), at("u1", 7));
 }
 
 #[test]
 fn an_answer_to_our_own_write_never_brings_an_object_back() {
     let mut fanout = Fanout::default();
-    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 3))), []);
+    assert_eq!(fanout.apply(News::OwnWrite(attachment("a", "u1", 3))), []);
     listed(&mut fanout, &[attachment("a", "u1", 3)]);
     fanout.apply(News::Deleted(attachment("a", "u1", 4)));
-    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 5))), []);
+    assert_eq!(fanout.apply(News::OwnWrite(attachment("a", "u1", 5))), []);
     fanout.apply(News::Applied(attachment("a", "u2", 6)));
-    assert_eq!(fanout.apply(News::Absorbed(attachment("a", "u1", 9))), []);
+    assert_eq!(fanout.apply(News::OwnWrite(attachment("a", "u1", 9))), []);
     assert!(fanout.find(BY_VOLUME, "pv-a").map(|held| told(held)).eq(at("u2", 6)));
 }
 
@@ -206,7 +206,7 @@ proptest! {
                 Step::OwnWrite(id, reach) if cluster.objects.contains_key(&id) => {
                     let answer = cluster.write(id);
                     match reach {
-                        Reach::Now => news.push(News::Absorbed(answer)),
+                        Reach::Now => news.push(News::OwnWrite(answer)),
                         Reach::Later => cluster.late.push(answer),
                     }
                 }
@@ -220,7 +220,7 @@ proptest! {
                 Step::Relist => {
                     news.push(News::RestartList);
                     news.extend(cluster.objects.iter().map(|(id, held)| News::Listed(Cluster::object(*id, *held))));
-                    news.extend(cluster.late.drain(..).map(News::Absorbed));
+                    news.extend(cluster.late.drain(..).map(News::OwnWrite));
                     news.push(News::ListDone);
                     brought = cluster.history.len();
                 }
@@ -234,7 +234,7 @@ proptest! {
                     news.push(News::ListDone);
                     brought = cluster.history.len();
                 }
-                Step::Late => news.extend(cluster.late.drain(..).map(News::Absorbed)),
+                Step::Late => news.extend(cluster.late.drain(..).map(News::OwnWrite)),
             }
             for piece in news {
                 for change in fanout.apply(piece) {

@@ -1,7 +1,7 @@
 //! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later.
 
 use crate::cluster::names;
-use crate::cluster::{SecretRef, Texts, VolumeAttachment, VolumeError, VolumeSpec};
+use crate::cluster::{PackedMap, SecretRef, VolumeAttachment, VolumeError, VolumeSpec};
 use crate::queue;
 
 use super::refusal::Refusal;
@@ -28,7 +28,7 @@ pub struct Attachment {
     /// `status.attached`.
     pub attached: bool,
     /// `status.attachmentMetadata`.
-    pub metadata: Texts,
+    pub metadata: PackedMap,
     /// `status.attachError`.
     pub attach_error: Option<Box<VolumeError>>,
     /// `status.detachError`.

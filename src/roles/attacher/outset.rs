@@ -28,7 +28,7 @@ impl Outset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Word;
+    use crate::cluster::SmolStr;
 
     #[test]
     fn only_a_later_version_than_one_that_is_known_is_of_the_term() {
@@ -50,7 +50,7 @@ mod tests {
             if let Some(version) = outset {
                 begun.at(version);
             }
-            let object = Meta { resource_version: version.map(Word::from), ..Meta::default() };
+            let object = Meta { resource_version: version.map(SmolStr::from), ..Meta::default() };
             assert_eq!(begun.is_before(&object), of_term, "{outset:?} {version:?}");
         }
     }

@@ -49,7 +49,7 @@ async fn protect_volume(desk: &Desk, now: &Objects) -> Result<(), Stop> {
     let name = ObjectName::of(volume.as_ref());
     let written: PersistentVolume = api.patch(&name, &patch).await.map_err(AttemptError::Protect)?;
     desk.confirmed.note(written.metadata.uid.as_deref().unwrap_or_default());
-    desk.known.volumes.absorb(written);
+    desk.known.volumes.apply_own_write(written);
     Ok(())
 }
 
@@ -69,7 +69,7 @@ async fn save_intent(desk: &Desk, now: &Objects, intent: &Intent) -> Result<(), 
     let name = ObjectName::cluster(&now.attachment.name);
     let written: VolumeAttachment = api.patch(&name, &patch).await.map_err(AttemptError::SaveIntent)?;
     desk.confirmed.note(&now.attachment.uid);
-    desk.known.attachments.absorb(written);
+    desk.known.attachments.apply_own_write(written);
     Ok(())
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn release(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
             let is_deleting = written.metadata.deletion_timestamp.is_some();
             let is_gone = is_deleting && written.metadata.finalizers().is_empty();
             desk.confirmed.forget(&now.attachment.uid);
-            desk.known.attachments.absorb(written);
+            desk.known.attachments.apply_own_write(written);
             Ok(is_gone)
         }
         Err(error) => Err(AttemptError::Release(error).into()),
@@ -169,7 +169,7 @@ pub(super) async fn patch_status(
     let patch = patch::status_changes(&now.object.metadata, guard, status);
     let name = ObjectName::cluster(&now.attachment.name);
     let written: VolumeAttachment = api.patch_status(&name, &patch).await.map_err(failed)?;
-    desk.known.attachments.absorb(written);
+    desk.known.attachments.apply_own_write(written);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ pub(super) async fn confirm(desk: &Desk, now: &Objects) -> Result<bool, Stop> {
         return Err(Stop::Later(CATCH_UP));
     }
     desk.confirmed.note(&now.attachment.uid);
-    desk.known.attachments.absorb(found);
+    desk.known.attachments.apply_own_write(found);
     Ok(true)
 }
 
@@ -215,7 +215,7 @@ pub(super) async fn confirm_volume(desk: &Desk, now: &Objects) -> Result<bool, S
     match api.get_opt::<PersistentVolume>(&name).await.map_err(AttemptError::Confirm)? {
         Some(found) if found.metadata.uid.as_deref() == Some(uid) => {
             desk.confirmed.note(uid);
-            desk.known.volumes.absorb(found);
+            desk.known.volumes.apply_own_write(found);
             Ok(true)
         }
         // Or another volume has its name, and the cache is still to learn of it.

@@ -52,7 +52,7 @@ async fn release(desk: &Desk, ticket: &mut Ticket<String>) -> Result<Outcome, St
     match api.patch::<PersistentVolume>(&name, &patch).await {
         Ok(written) => {
             desk.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
-            desk.known.volumes.absorb(written);
+            desk.known.volumes.apply_own_write(written);
             info!("released the volume");
             Ok(Outcome::Settled)
         }
@@ -62,7 +62,7 @@ async fn release(desk: &Desk, ticket: &mut Ticket<String>) -> Result<Outcome, St
             if error.kind().is_stale()
                 && let Ok(fresh) = api.get::<PersistentVolume>(&name).await
             {
-                desk.known.volumes.absorb(fresh);
+                desk.known.volumes.apply_own_write(fresh);
             }
             Err(error.into())
         }

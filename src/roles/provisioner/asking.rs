@@ -297,7 +297,7 @@ impl Attempt<'_> {
         };
         match found.map(|object| (parse(&object), object)) {
             Some((claim, object)) if claim.key.uid == key.uid => {
-                desk.known.claims.absorb(object);
+                desk.known.claims.apply_own_write(object);
                 self.progress.confirmed = claim.guarded;
                 if !claim.guarded {
                     self.progress.end(false);

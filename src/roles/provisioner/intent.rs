@@ -213,7 +213,7 @@ impl Intent {
         let (digest, doubtful, unfit) = (self.digest.clone(), self.doubtful, self.unfit);
         let wire =
             Wire { v: VERSION, driver, name, class, node, source, keys, terms, preferred, digest, doubtful, unfit };
-        // Texts and numbers alone: there is nothing that could not be written.
+        // PackedMap and numbers alone: there is nothing that could not be written.
         serde_json::to_string(&wire).unwrap_or_default()
     }
 

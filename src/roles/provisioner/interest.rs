@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::cluster::{
-    Change, ClaimRef, CsiNode, Meta, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass, Texts,
+    Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment, VolumeSnapshot, names,
 };
 
@@ -74,7 +74,7 @@ fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
 fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&str, &str)> {
     const OURS: [&str; 3] =
         [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
-    object.metadata.annotations.iter().flat_map(Texts::iter).filter(|(key, _)| !OURS.contains(key))
+    object.metadata.annotations.iter().flat_map(PackedMap::iter).filter(|(key, _)| !OURS.contains(key))
 }
 
 /// Whether claims of a class that could not be provisioned, and volumes that could not be deleted, should be tried now: it

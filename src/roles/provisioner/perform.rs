@@ -90,7 +90,7 @@ async fn patch_claim(
     let Some(patch) = patch::change_meta(&claim.object.metadata, change) else { return Ok(()) };
     let api = desk.api.use_now()?;
     let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(failed)?;
-    desk.known.claims.absorb(written);
+    desk.known.claims.apply_own_write(written);
     Ok(())
 }
 
@@ -253,7 +253,7 @@ async fn protect<K: Cached>(
         let Some(patch) = patch::add_finalizer(now.meta(), finalizer, &BTreeMap::new()) else { return Ok(()) };
         match api.patch::<K>(&name, &patch).await {
             Ok(written) => {
-                cache.absorb(written);
+                cache.apply_own_write(written);
                 return Ok(());
             }
             Err(error) if !is_last && error.kind() == ApiErrorKind::PreconditionFailed => {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::cluster::{PersistentVolumeClaim, StorageClass, Texts, VolumeAttributesClass, Word, quantity};
+use crate::cluster::{PackedMap, PersistentVolumeClaim, SmolStr, StorageClass, VolumeAttributesClass, quantity};
 use crate::csi::capabilities::{Capabilities, ControllerRpc};
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -168,11 +168,11 @@ pub fn attributes_class(claim: &PersistentVolumeClaim) -> Option<&str> {
 }
 
 /// The CSI mode for each access mode, in the claim's order.
-pub fn access_modes(modes: &[Word], multi_writer: bool) -> Result<Vec<Mode>, RequestError> {
+pub fn access_modes(modes: &[SmolStr], multi_writer: bool) -> Result<Vec<Mode>, RequestError> {
     if modes.is_empty() {
         return Err(RequestError::NoAccessMode);
     }
-    let mode = |mode: &Word| match (mode.as_str(), multi_writer) {
+    let mode = |mode: &SmolStr| match (mode.as_str(), multi_writer) {
         ("ReadWriteMany", _) => Ok(Mode::MultiNodeMultiWriter),
         ("ReadOnlyMany", _) => Ok(Mode::MultiNodeReaderOnly),
         ("ReadWriteOnce" | "ReadWriteOncePod", false) => Ok(Mode::SingleNodeWriter),
@@ -221,7 +221,7 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
     let mut parameters = parameters::for_driver(&class.parameters)?;
     let mutable_parameters = mutable_parameters(input)?;
 
-    let none = Texts::default();
+    let none = PackedMap::default();
     let owner = SecretOwner {
         volume: &volume_name,
         namespace: &identity.namespace,

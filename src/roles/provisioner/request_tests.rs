@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::Word;
+use crate::cluster::SmolStr;
 use crate::cluster::quantity::QuantityError;
 use crate::proto::{
     ControllerGetCapabilitiesResponse, ControllerServiceCapability, GetPluginCapabilitiesResponse, PluginCapability,
@@ -62,14 +62,14 @@ fn each_access_mode_has_its_csi_mode() {
         ("ReadWriteOnce", SingleNodeWriter, SingleNodeMultiWriter),
         ("ReadWriteOncePod", SingleNodeWriter, SingleNodeSingleWriter),
     ] {
-        let modes = [Word::from(mode)];
+        let modes = [SmolStr::from(mode)];
         assert_eq!(access_modes(&modes, false), Ok(vec![without]));
         assert_eq!(access_modes(&modes, true), Ok(vec![with]));
     }
-    let all = ["ReadOnlyMany", "ReadWriteOnce"].map(Word::from);
+    let all = ["ReadOnlyMany", "ReadWriteOnce"].map(SmolStr::from);
     assert_eq!(access_modes(&all, false), Ok(vec![MultiNodeReaderOnly, SingleNodeWriter]), "in the claim's order");
     for multi_writer in [false, true] {
-        let odd = ["ReadWriteOnce", "ReadWriteTwice"].map(Word::from);
+        let odd = ["ReadWriteOnce", "ReadWriteTwice"].map(SmolStr::from);
         assert_eq!(access_modes(&odd, multi_writer), Err(RequestError::AccessMode("ReadWriteTwice".into())));
         assert_eq!(access_modes(&[], multi_writer), Err(RequestError::NoAccessMode));
     }

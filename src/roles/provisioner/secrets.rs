@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::cluster::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY,
 };
-use crate::cluster::{ClaimRef, PersistentVolume, Texts};
+use crate::cluster::{ClaimRef, PackedMap, PersistentVolume};
 
 use super::parameters::{ParameterError, SecretUse, Template, template};
 use super::state::State;
@@ -128,7 +128,7 @@ pub struct SecretOwner<'a> {
     /// The claim's name.
     pub claim: &'a str,
     /// The claim's annotations; none where only a volume's `claimRef` is left of it.
-    pub annotations: Option<&'a Texts>,
+    pub annotations: Option<&'a PackedMap>,
 }
 
 impl<'a> SecretOwner<'a> {

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-use crate::cluster::{Meta, VolumeSpec, Word};
+use crate::cluster::{Meta, SmolStr, VolumeSpec};
 use crate::roles::provisioner::fixtures::DRIVER;
 
 /// What Go 1.26's `os.Expand` makes of each, with every name in angle brackets.
@@ -152,7 +152,7 @@ proptest! {
 
     #[test]
     fn what_a_claim_says_never_chooses_the_namespace(name in "[a-z.-]{1,20}", annotation in "[a-z.-]{1,20}") {
-        let annotations = Texts::from_iter([("k", annotation)]);
+        let annotations = PackedMap::from_iter([("k", annotation)]);
         let owner = SecretOwner { volume: "pv", namespace: "ns", claim: &name, annotations: Some(&annotations) };
         for namespace in ["${pvc.name}", "${pvc.annotations['k']}", "x${pvc.name}"] {
             let parameters = class("n", namespace);
@@ -205,7 +205,7 @@ fn row_19_annotations_may_name_the_provisioners_secret_and_every_other() {
             ("csi.storage.k8s.io/secret-name".to_owned(), "${pvc.annotations['a']}".to_owned()),
             ("csi.storage.k8s.io/secret-namespace".to_owned(), "ns".to_owned()),
         ]);
-        let annotations = Texts::from_iter([("a", "value")]);
+        let annotations = PackedMap::from_iter([("a", "value")]);
         let owner = SecretOwner { volume: "pv", namespace: "shop", claim: "data", annotations: Some(&annotations) };
         assert_eq!(resolve(&parameters, secret, owner), Ok(Some(at("ns", "value"))));
     }
@@ -284,7 +284,7 @@ fn volume(annotations: &[(&str, &str)], class: Option<&str>, claim: bool) -> Per
     PersistentVolume {
         metadata: Meta { name: Some("pvc-1".into()), annotations: Some(annotations), ..Meta::default() },
         spec: VolumeSpec {
-            storage_class_name: class.map(Word::from),
+            storage_class_name: class.map(SmolStr::from),
             claim_ref: claim.then(|| Box::new(of)),
             ..VolumeSpec::default()
         },

@@ -15,7 +15,7 @@ use crate::cluster::names::{
     FINALIZER_PROVISIONER,
 };
 use crate::cluster::quantity::format_bytes;
-use crate::cluster::{PersistentVolumeClaim, Word};
+use crate::cluster::{PersistentVolumeClaim, SmolStr};
 use crate::proto::{self, CreateVolumeResponse};
 
 use super::parameters::SecretUse;
@@ -64,9 +64,9 @@ pub struct VolumePlan {
     /// Whom it is for.
     pub claim: ClaimIdentity,
     /// The claim's access modes, as they stand.
-    pub access_modes: Box<[Word]>,
+    pub access_modes: Box<[SmolStr]>,
     /// The claim's volume mode.
-    pub volume_mode: Option<Word>,
+    pub volume_mode: Option<SmolStr>,
     /// `Delete` or `Retain`.
     pub reclaim_policy: String,
     /// The class's mount options.

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
 
 use super::desired::Item;
-use crate::cluster::{CsiStorageCapacity, Patch, Word, quantity};
+use crate::cluster::{CsiStorageCapacity, Patch, SmolStr, quantity};
 use crate::roles::provisioner::topology::Term;
 
 /// The beginning of every object's name; the server makes the rest.
@@ -96,7 +96,7 @@ fn body(item: &Item, room: &Room, style: &Style) -> Value {
 /// What differs, and nothing if nothing does. Sizes are compared as numbers: a server may spell them in its own way.
 fn update(object: &Arc<CsiStorageCapacity>, room: &Room, style: &Style) -> Option<Write> {
     let mut changes = Map::new();
-    let bytes = |text: &Option<Word>| text.as_deref().and_then(|text| quantity::bytes(text).ok());
+    let bytes = |text: &Option<SmolStr>| text.as_deref().and_then(|text| quantity::bytes(text).ok());
     if bytes(&object.capacity) != Some(room.capacity) {
         changes.insert("capacity".into(), json!(quantity::format_bytes(room.capacity)));
     }

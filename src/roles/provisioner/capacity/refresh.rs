@@ -146,7 +146,7 @@ async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
 
 fn written_over(shared: &Shared, object: CsiStorageCapacity) {
     shared.book().hold(&Arc::new(object.clone()));
-    shared.desk.known.capacities.absorb(object);
+    shared.desk.known.capacities.apply_own_write(object);
 }
 
 /// What was planned no longer fits: the object has changed, is another's of its name, or is gone. Only the API can say which;

@@ -270,7 +270,7 @@ impl Attempt<'_> {
         match api.delete::<PersistentVolume>(&self.name, uid).await {
             Ok(Some(left)) => {
                 self.finished = true;
-                desk.known.volumes.absorb(left);
+                desk.known.volumes.apply_own_write(left);
                 Ok(())
             }
             Ok(None) => {
@@ -298,7 +298,7 @@ impl Attempt<'_> {
             Ok(written) => {
                 let is_deleting = written.metadata.deletion_timestamp.is_some();
                 self.gone = is_deleting && written.metadata.finalizers().is_empty();
-                desk.known.volumes.absorb(written);
+                desk.known.volumes.apply_own_write(written);
                 Ok(())
             }
             Err(error) if error.kind() == ApiErrorKind::NotFound => {
@@ -328,7 +328,7 @@ impl Attempt<'_> {
         let desk = self.desk;
         let api = desk.api.use_now()?;
         match api.get_opt::<PersistentVolume>(&self.name).await.map_err(failed)? {
-            Some(found) if found.metadata.uid == volume.metadata.uid => desk.known.volumes.absorb(found),
+            Some(found) if found.metadata.uid == volume.metadata.uid => desk.known.volumes.apply_own_write(found),
             // Where another object has the name, ours is gone, too.
             _ => self.gone = true,
         }

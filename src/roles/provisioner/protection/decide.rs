@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, Word};
+use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr};
 
 use super::super::claim::{Owner, is_guarded, owner_of};
 use super::super::source::{SNAPSHOT_GROUP, Source};
@@ -99,7 +99,7 @@ fn is_strange(claim: &PersistentVolumeClaim) -> bool {
 }
 
 /// Whether our finalizer should leave a source now. Users are looked for only where there is one.
-pub fn is_releasable(finalizers: &[Word], finalizer: &str, is_used: impl FnOnce() -> bool) -> bool {
+pub fn is_releasable(finalizers: &[SmolStr], finalizer: &str, is_used: impl FnOnce() -> bool) -> bool {
     finalizers.iter().any(|held| held == finalizer) && !is_used()
 }
 

@@ -101,14 +101,14 @@ async fn release<K: Held>(desk: &Desk, ticket: &mut Ticket<SourceKey>, cache: &C
         let api = desk.api.use_now()?;
         match api.patch::<K>(&key.name, &patch).await {
             Ok(written) => {
-                cache.absorb(written);
+                cache.apply_own_write(written);
                 return Ok(true);
             }
             Err(error) if error.kind() == ApiErrorKind::NotFound => return Ok(false),
             Err(error) if !is_last && error.kind() == ApiErrorKind::PreconditionFailed => {
                 let fresh = api.get::<K>(&key.name).await?;
                 source = Arc::new(fresh.clone());
-                cache.absorb(fresh);
+                cache.apply_own_write(fresh);
             }
             Err(error) => return Err(error.into()),
         }

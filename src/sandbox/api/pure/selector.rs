@@ -35,7 +35,7 @@ struct FieldTest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    Word(String),
+    SmolStr(String),
     Sign(&'static str),
 }
 
@@ -50,7 +50,7 @@ fn tokens(text: &str) -> Vec<Token> {
             rest = &rest[sign.len()..];
         } else {
             let end = rest.find(|c: char| c.is_whitespace() || "=!(),><".contains(c)).unwrap_or(rest.len());
-            tokens.push(Token::Word(rest[..end].to_owned()));
+            tokens.push(Token::SmolStr(rest[..end].to_owned()));
             rest = &rest[end..];
         }
         rest = rest.trim_start();
@@ -88,8 +88,8 @@ impl Parser {
                 Some(Token::Sign("!=")) => Test::NotIn(vec![self.value()?]),
                 Some(Token::Sign(">")) => Test::Greater(self.number()?),
                 Some(Token::Sign("<")) => Test::Less(self.number()?),
-                Some(Token::Word(word)) if word == "in" => Test::In(self.values()?),
-                Some(Token::Word(word)) if word == "notin" => Test::NotIn(self.values()?),
+                Some(Token::SmolStr(word)) if word == "in" => Test::In(self.values()?),
+                Some(Token::SmolStr(word)) if word == "notin" => Test::NotIn(self.values()?),
                 other => {
                     return Err(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", shown(other.as_ref())));
                 }
@@ -100,8 +100,8 @@ impl Parser {
 
     fn key(&mut self) -> Result<String, String> {
         match self.next() {
-            Some(Token::Word(word)) if is_label_key(&word) => Ok(word),
-            Some(Token::Word(word)) => {
+            Some(Token::SmolStr(word)) if is_label_key(&word) => Ok(word),
+            Some(Token::SmolStr(word)) => {
                 let why = super::validate::qualified(&word).into_iter().next().unwrap_or_default();
                 Err(format!("<nil>: Invalid value: \"{word}\": {why}"))
             }
@@ -113,8 +113,8 @@ impl Parser {
     fn value(&mut self) -> Result<String, String> {
         match self.peek() {
             None | Some(Token::Sign(",")) => Ok(String::new()),
-            Some(Token::Word(_)) => match self.next() {
-                Some(Token::Word(word)) => label_value(word),
+            Some(Token::SmolStr(_)) => match self.next() {
+                Some(Token::SmolStr(word)) => label_value(word),
                 _ => Ok(String::new()),
             },
             other => Err(format!("found '{}', expected: identifier", shown(other))),
@@ -136,7 +136,7 @@ impl Parser {
         let mut values = Vec::new();
         loop {
             match self.next() {
-                Some(Token::Word(word)) => {
+                Some(Token::SmolStr(word)) => {
                     values.push(label_value(word)?);
                     match self.next() {
                         Some(Token::Sign(",")) => {}
@@ -157,7 +157,7 @@ impl Parser {
 
 fn shown(token: Option<&Token>) -> &str {
     match token {
-        Some(Token::Word(word)) => word,
+        Some(Token::SmolStr(word)) => word,
         Some(Token::Sign(sign)) => sign,
         None => "",
     }

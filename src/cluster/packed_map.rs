@@ -9,16 +9,16 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Texts by key, in the order of keys.
+/// PackedMap by key, in the order of keys.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Texts {
+pub struct PackedMap {
     /// Key, value, key, value …
     all: Box<str>,
     /// Where each of them ends.
     ends: Box<[u32]>,
 }
 
-impl Texts {
+impl PackedMap {
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.iter().find_map(|(held, value)| (held == key).then_some(value))
@@ -83,7 +83,7 @@ impl Texts {
     }
 }
 
-impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Texts {
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for PackedMap {
     /// Of several entries with one key the last counts.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut entries: Vec<(K, V)> = entries.into_iter().collect();
@@ -95,25 +95,25 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Texts {
     }
 }
 
-impl From<&BTreeMap<String, String>> for Texts {
+impl From<&BTreeMap<String, String>> for PackedMap {
     fn from(map: &BTreeMap<String, String>) -> Self {
         Self::packed(map.iter().map(|(key, value)| (key.as_str(), value.as_str())))
     }
 }
 
-impl PartialEq<BTreeMap<String, String>> for Texts {
+impl PartialEq<BTreeMap<String, String>> for PackedMap {
     fn eq(&self, map: &BTreeMap<String, String>) -> bool {
         self.iter().eq(map.iter().map(|(key, value)| (key.as_str(), value.as_str())))
     }
 }
 
-impl fmt::Debug for Texts {
+impl fmt::Debug for PackedMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
 }
 
-impl Serialize for Texts {
+impl Serialize for PackedMap {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.iter())
     }
@@ -123,17 +123,17 @@ impl Serialize for Texts {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Texts {
+impl<'de> Deserialize<'de> for PackedMap {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Map;
         impl<'de> Visitor<'de> for Map {
-            type Value = Texts;
+            type Value = PackedMap;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map of texts")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PackedMap, A::Error> {
                 let mut entries: Vec<(Text<'de>, Text<'de>)> = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
@@ -154,12 +154,12 @@ mod tests {
 
     #[test]
     fn only_wanted_entries_are_kept_and_an_empty_map_stays_one() {
-        let mut texts: Texts = serde_json::from_value(json!({ "b": "2", "a": "1", "ü": "" })).unwrap();
+        let mut texts: PackedMap = serde_json::from_value(json!({ "b": "2", "a": "1", "ü": "" })).unwrap();
         texts.retain(|key| key != "a");
         assert_eq!(texts.iter().collect::<Vec<_>>(), [("b", "2"), ("ü", "")]);
         texts.retain(|_| false);
-        assert!(texts.is_empty() && texts == Texts::default());
-        assert!(serde_json::from_value::<Texts>(json!({ "a": 1 })).is_err());
+        assert!(texts.is_empty() && texts == PackedMap::default());
+        assert!(serde_json::from_value::<PackedMap>(json!({ "a": 1 })).is_err());
     }
 
     proptest! {
@@ -168,15 +168,15 @@ mod tests {
         #[test]
         fn it_is_the_map_that_it_was_made_of(entries in prop::collection::vec((".{0,4}", ".{0,9}"), 0..6)) {
             let map: BTreeMap<String, String> = entries.iter().cloned().collect();
-            let texts: Texts = entries.into_iter().collect();
-            prop_assert_eq!(&texts, &Texts::from(&map));
+            let texts: PackedMap = entries.into_iter().collect();
+            prop_assert_eq!(&texts, &PackedMap::from(&map));
             prop_assert!(texts == map && texts.to_map() == map && texts.len() == map.len());
             for (key, value) in &map {
                 prop_assert_eq!(texts.get(key), Some(value.as_str()));
             }
             let wire = serde_json::to_value(&texts).unwrap();
             prop_assert_eq!(&wire, &serde_json::to_value(&map).unwrap());
-            prop_assert_eq!(serde_json::from_value::<Texts>(wire).unwrap(), texts);
+            prop_assert_eq!(serde_json::from_value::<PackedMap>(wire).unwrap(), texts);
         }
     }
 }
