@@ -6,7 +6,7 @@ _default:
     @just --list --unsorted
 
 # Everything that CI runs, in its order.
-ci: format lint docs dependencies story simulate crash bench-check cluster kubectl chart page (image "amd64" "arm64") test
+ci: format lint docs dependencies demo simulate crash bench-check cluster kubectl chart page (image "amd64" "arm64") test
 
 # The README's test command.
 test *args:
@@ -33,8 +33,8 @@ docs:
 dependencies:
     cargo deny --locked check bans licenses sources
 
-# The sandbox's story, to its end.
-story:
+# The sandbox's demo, to its end.
+demo:
     cargo run --locked --quiet -- sandbox
 
 # The deterministic simulation over many seeds: `just simulate 10000`.

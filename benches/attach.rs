@@ -34,7 +34,7 @@ fn main() {
 async fn measure(count: usize) -> String {
     let alone = count.min(100);
     let cluster = Cluster::with(0).await;
-    let daemon = cluster.stage.start(DAEMON, CONFIG).await.unwrap();
+    let daemon = cluster.testbed.start(DAEMON, CONFIG).await.unwrap();
     // The first one waits for the daemon to lead, so it doesn't count.
     cluster.provision(0..1 + alone + count);
     cluster.attach(0..1, "self").await;
@@ -51,8 +51,8 @@ async fn measure(count: usize) -> String {
     let duplicates = cluster.duplicates();
     daemon.stop().await.unwrap();
     assert_eq!(duplicates, 0, "a volume was published twice");
-    assert_eq!(cluster.stage.driver.violations(), []);
-    cluster.stage.strike().await;
+    assert_eq!(cluster.testbed.driver.violations(), []);
+    cluster.testbed.tear_down().await;
     format!(
         "{count}: publish calls beyond one for each attachment: {duplicates}. Memory of the whole process, the sandbox's API \
          and driver included: {} MB before, {} MB with all attached.",

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use csi_control_plane::csi::{PublishedOn, Snapshot};
+use csi_control_plane::csi::{PublishedOn, VolumeListing};
 use csi_control_plane::process::Clock;
 use csi_control_plane::proto::{ListVolumesResponse, Volume, list_volumes_response};
 use csi_control_plane::roles::attacher::attachment::Direction;
@@ -67,7 +67,7 @@ fn comparisons(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(COUNT as u64));
     group.bench_function("take 20 pages", |bencher| bencher.iter_batched(pages, listed, BatchSize::PerIteration));
     let now = Clock::system().now();
-    let snapshot = Snapshot { started: now, finished: now, volumes: listed(pages()) };
+    let snapshot = VolumeListing { started: now, finished: now, volumes: listed(pages()) };
     assert_eq!(snapshot.volumes.len(), COUNT);
     for (name, drifted) in [("compare, nothing drifted", 0), ("compare, 1 % drifted", 100)] {
         let records = records(drifted);

@@ -62,9 +62,9 @@ pub enum Command {
     Version,
     /// Rewrite a workload with Go sidecars.
     Migrate(Box<Migrate>),
-    /// Play the whole story on this machine.
+    /// Play the whole demo on this machine.
     Sandbox {
-        /// Stay up after the story.
+        /// Stay up after the demo.
         keep: bool,
         /// The user's own driver; none: the demo driver.
         csi_endpoint: Option<String>,
@@ -166,9 +166,9 @@ enum Verb {
     Version,
     /// Rewrite a controller's workload: its Go sidecars out, this daemon in, every flag accounted for.
     Migrate(Migrate),
-    /// Show it all on this machine: a Kubernetes API, a demo driver, the daemon, and a story from a claim to its volume's end.
+    /// Show it all on this machine: a Kubernetes API, a demo driver, the daemon, and a demo from a claim to its volume's end.
     Sandbox {
-        /// Stay up after the story, for kubectl and the status page.
+        /// Stay up after the demo, for kubectl and the status page.
         #[arg(long)]
         keep: bool,
         /// Drive this driver instead of the demo one.

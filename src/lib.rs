@@ -31,7 +31,7 @@
 //! | [`app`] | what starts when, which role is served under which Lease, how all of it stops | everything above |
 //! | [`migrate`] | a workload with Go sidecars to one with this daemon: configuration, rights, patched manifest | `process`, `config`, `roles`, `app` |
 //! | [`cli`] | arguments to a command | `config` |
-//! | `sandbox` | an API and a driver inside the process, the story, the stage of the tests (feature `sandbox`) | `app` and below |
+//! | `sandbox` | an API and a driver inside the process, the demo, the test bed of the tests (feature `sandbox`) | `app` and below |
 //!
 //! `tests/layering.rs` holds the table, and which files are pure.
 //!

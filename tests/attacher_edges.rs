@@ -17,7 +17,7 @@ use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile};
 use csi_control_plane::sandbox::network::{Cut, Network};
-use csi_control_plane::sandbox::stage::{DRIVER_HOST, Daemon, Ground, Stage};
+use csi_control_plane::sandbox::testbed::{DRIVER_HOST, Daemon, TestBed, Transport};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
@@ -30,7 +30,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct Scene {
     network: Network,
-    stage: Stage,
+    testbed: TestBed,
     daemon: Daemon,
 }
 
@@ -39,18 +39,18 @@ impl Scene {
     async fn set(attacher: &str) -> Self {
         let network = Network::new();
         let profile = Profile::with_nodes(["id-1", "id-2", "id-3"]);
-        let ground = Ground::Network(network.clone());
-        let stage = Stage::set(ground, profile, Clock::system(), Rng::seeded(7)).await.unwrap();
-        stage.driver.seed(["vol-1"]);
+        let ground = Transport::Network(network.clone());
+        let testbed = TestBed::set_up(ground, profile, Clock::system(), Rng::seeded(7)).await.unwrap();
+        testbed.driver.seed(["vol-1"]);
         for node in 1..=3 {
             let drivers = json!([{ "name": DRIVER, "nodeID": format!("id-{node}"), "topologyKeys": null }]);
-            stage
+            testbed
                 .api
                 .create_value(json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode",
                 "metadata": { "name": format!("node-{node}") }, "spec": { "drivers": drivers } }))
                 .unwrap();
         }
-        stage
+        testbed
             .api
             .create_value(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-1" },
             "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteMany"],
@@ -59,13 +59,13 @@ impl Scene {
             .unwrap();
         let config =
             format!("csi: {{ timeout: 5s }}\ndiagnostics: {{ listen: null }}\nroles:\n  attacher: {attacher}\n");
-        let daemon = stage.start("daemon", &config).await.unwrap();
-        Self { network, stage, daemon }
+        let daemon = testbed.start("daemon", &config).await.unwrap();
+        Self { network, testbed, daemon }
     }
 
     fn attach(&self, node: u32) -> String {
         let name = format!("csi-{node}");
-        self.stage
+        self.testbed
             .api
             .create_value(json!({ "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
             "metadata": { "name": name },
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     fn attachment(&self, name: &str) -> Option<VolumeAttachment> {
-        self.stage.api.get("", name).ok()
+        self.testbed.api.get("", name).ok()
     }
 
     async fn attached(&self, name: &str) {
@@ -86,15 +86,15 @@ impl Scene {
 
     fn refuse(&self, verb: &str, subresource: &str, how: Rejection, times: u64) {
         let on = Matching::any().verb(verb).resource("volumeattachments").subresource(subresource);
-        self.stage.api.faults().add(ApiFault::on(on, ApiAction::Refuse(how)).times(times));
+        self.testbed.api.faults().add(ApiFault::on(on, ApiAction::Refuse(how)).times(times));
     }
 
     fn publishes(&self) -> Vec<Call> {
-        self.stage.driver.calls_of(Method::ControllerPublishVolume)
+        self.testbed.driver.calls_of(Method::ControllerPublishVolume)
     }
 
     fn status_patches(&self) -> usize {
-        self.stage.api.audit().matching(|entry| entry.verb == "patch" && entry.subresource == "status").len()
+        self.testbed.api.audit().matching(|entry| entry.verb == "patch" && entry.subresource == "status").len()
     }
 }
 
@@ -131,10 +131,10 @@ async fn r44_a_namesake_recreated_at_once_after_failing_publishes_is_tried_after
     let refused = Action::fail(Code::Internal, "not yet");
     // The last of them meets the namesake.
     let times = u32::try_from(FAILURES + 1).unwrap();
-    scene.stage.driver.inject(Fault::on(Method::ControllerPublishVolume, refused).times(times));
+    scene.testbed.driver.inject(Fault::on(Method::ControllerPublishVolume, refused).times(times));
     let name = scene.attach(1);
     until(|| scene.publishes().iter().filter(|call| call.ended.is_some()).count() == FAILURES).await;
-    scene.stage.api.delete::<VolumeAttachment>("", &name).unwrap();
+    scene.testbed.api.delete::<VolumeAttachment>("", &name).unwrap();
     until(|| scene.attachment(&name).is_none()).await;
     assert_eq!(scene.attach(1), name);
     scene.attached(&name).await;
@@ -168,11 +168,11 @@ async fn r5_a_detached_status_that_finds_no_object_is_not_written_again() {
     scene.attached(&name).await;
     // Somebody else's finalizer keeps the attachment, as far as the daemon knows.
     let keep = PatchBody::Json(json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]));
-    scene.stage.api.patch::<VolumeAttachment>("", &name, keep).unwrap();
+    scene.testbed.api.patch::<VolumeAttachment>("", &name, keep).unwrap();
     let attachments = resources::of_kind("storage.k8s.io/v1", "VolumeAttachment").unwrap();
     scene.refuse("patch", "status", Rejection::not_found(attachments, &name), 50);
     let before = scene.status_patches();
-    scene.stage.api.delete::<VolumeAttachment>("", &name).unwrap();
+    scene.testbed.api.delete::<VolumeAttachment>("", &name).unwrap();
     until(|| scene.status_patches() > before).await;
     sleep(60 * SECOND).await;
     assert_eq!(scene.status_patches() - before, 1);
@@ -208,7 +208,7 @@ async fn a_stop_does_not_wait_for_the_pause_that_a_server_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_one_call_to_the_driver_and_not_for_the_line_behind_it() {
     let scene = Scene::set("{}").await;
-    scene.stage.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::Delay(4 * SECOND)));
+    scene.testbed.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::Delay(4 * SECOND)));
     for node in 1..=3 {
         scene.attach(node);
     }
@@ -218,9 +218,9 @@ async fn a_stop_waits_for_one_call_to_the_driver_and_not_for_the_line_behind_it(
     scene.daemon.terminate();
     scene.daemon.ended().await.unwrap();
     assert!(asked.elapsed() < 6 * SECOND, "{:?}", asked.elapsed());
-    let published = scene.stage.driver.calls_of(Method::ControllerPublishVolume);
+    let published = scene.testbed.driver.calls_of(Method::ControllerPublishVolume);
     assert_eq!(published.len(), 1, "nothing is begun once the term is being wound down");
-    let recorded: Vec<VolumeAttachment> = scene.stage.api.list("").unwrap();
+    let recorded: Vec<VolumeAttachment> = scene.testbed.api.list("").unwrap();
     let attached = recorded.iter().filter(|object| object.status.as_ref().is_some_and(|status| status.attached));
     assert_eq!(attached.count(), 1, "what the driver has answered is recorded");
 }
@@ -230,7 +230,7 @@ async fn r29_a_driver_that_is_gone_for_changing_reasons_is_gone_all_the_same() {
     let scene = Scene::set("{}").await;
     scene.attached(&scene.attach(1)).await;
     let holder = || {
-        let lease: Lease = scene.stage.api.get("kube-system", LEASE).unwrap();
+        let lease: Lease = scene.testbed.api.get("kube-system", LEASE).unwrap();
         lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty())
     };
     assert!(holder().is_some());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::{Committed, PatchBody};
 use csi_control_plane::sandbox::driver::{Method, Profile};
-use csi_control_plane::sandbox::stage::{Ground, Stage};
+use csi_control_plane::sandbox::testbed::{TestBed, Transport};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The stage and its timeline.
 pub struct Cluster {
-    pub stage: Stage,
+    pub testbed: TestBed,
     pub folder: TempDir,
     timeline: Arc<Timeline>,
 }
@@ -51,12 +51,12 @@ impl Cluster {
         let folder = tempfile::tempdir().unwrap();
         let ids: Vec<String> = (0..super::NODES).map(super::node_id).collect();
         let profile = Profile::with_nodes(ids.iter().map(String::as_str));
-        let ground = Ground::Sockets { folder: folder.path().to_owned() };
-        let stage = Stage::set(ground, profile, Clock::system(), Rng::seeded(1)).await.unwrap();
+        let ground = Transport::Sockets { folder: folder.path().to_owned() };
+        let testbed = TestBed::set_up(ground, profile, Clock::system(), Rng::seeded(1)).await.unwrap();
         for number in 0..super::NODES {
-            stage.api.create_value(super::node(number)).unwrap();
+            testbed.api.create_value(super::node(number)).unwrap();
         }
-        let cluster = Self { stage, folder, timeline: Arc::default() };
+        let cluster = Self { testbed, folder, timeline: Arc::default() };
         cluster.provision(0..attached);
         for number in 0..attached {
             let object = super::attachment(number, 1);
@@ -65,14 +65,14 @@ impl Cluster {
             new["metadata"] = json!({
                 "name": name, "finalizers": new["metadata"]["finalizers"], "annotations": new["metadata"]["annotations"],
             });
-            let api = &cluster.stage.api;
+            let api = &cluster.testbed.api;
             api.create_value(new).unwrap();
             api.patch_status::<VolumeAttachment>("", &name, PatchBody::Merge(status)).unwrap();
             let (volume, node) = (super::handle(number), super::node_id(number));
-            cluster.stage.driver.change_state(|state| state.attach_behind(&volume, &node));
+            cluster.testbed.driver.change_state(|state| state.attach_behind(&volume, &node));
         }
         let timeline = Arc::clone(&cluster.timeline);
-        cluster.stage.api.on_commit(move |committed| timeline.note(committed));
+        cluster.testbed.api.on_commit(move |committed| timeline.note(committed));
         cluster
     }
 
@@ -85,8 +85,8 @@ impl Cluster {
                 "name": super::volume_name(number), "finalizers": ["kubernetes.io/pv-protection"],
                 "annotations": volume["metadata"]["annotations"],
             });
-            self.stage.api.create_value(volume).unwrap();
-            self.stage.driver.seed([super::handle(number).as_str()]);
+            self.testbed.api.create_value(volume).unwrap();
+            self.testbed.driver.seed([super::handle(number).as_str()]);
         }
     }
 
@@ -120,13 +120,13 @@ impl Cluster {
         numbers: std::ops::Range<usize>,
         done: impl Fn((usize, usize)) -> usize,
     ) -> Phase {
-        let audit = self.stage.api.audit();
+        let audit = self.testbed.api.audit();
         audit.clear();
         *self.timeline.took.lock().unwrap() = Default::default();
         self.timeline.done.send_replace((0, 0));
-        let (start, cpu) = (self.stage.clock.now(), super::cpu(process));
+        let (start, cpu) = (self.testbed.clock.now(), super::cpu(process));
         for number in numbers {
-            begin(&self.stage.api, number);
+            begin(&self.testbed.api, number);
             if number % 50 == 0 {
                 tokio::task::yield_now().await;
             }
@@ -152,7 +152,7 @@ impl Cluster {
     /// How many publish calls came for a volume that had been published before.
     pub fn duplicates(&self) -> usize {
         let mut calls: BTreeMap<String, usize> = BTreeMap::new();
-        for call in self.stage.driver.calls_of(Method::ControllerPublishVolume) {
+        for call in self.testbed.driver.calls_of(Method::ControllerPublishVolume) {
             *calls.entry(call.volume.unwrap_or_default()).or_default() += 1;
         }
         calls.values().map(|count| count - 1).sum()

@@ -13,12 +13,12 @@ use crate::process::Clock;
 use super::reload::Standing;
 use super::role_states::{Phase, RoleStates};
 
-/// The electors of the campaigns in progress, by Lease.
+/// The electors of the Lease groups in progress, by Lease.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Leases(Arc<Mutex<BTreeMap<String, ElectionView>>>);
 
 impl Leases {
-    /// Shows the elector of this campaign instead of the last one's.
+    /// Shows the elector of this Lease group instead of the last one's.
     pub(super) fn show(&self, lease: String, elector: ElectionView) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(lease, elector);
     }
@@ -37,14 +37,14 @@ impl Leases {
 
 /// What is on the board of a configuration, until the next.
 #[derive(Debug, Default)]
-pub(super) struct Faces {
+pub(super) struct StatusEntries {
     roles: BTreeMap<&'static str, Registered>,
     warnings: Option<Registered>,
 }
 
 /// What is shown of the services.
 #[derive(Debug, Clone)]
-pub(super) struct Shown {
+pub(super) struct StatusSource {
     pub(super) csi: Csi,
     pub(super) endpoint: String,
     pub(super) states: RoleStates,
@@ -52,11 +52,11 @@ pub(super) struct Shown {
     pub(super) clock: Clock,
 }
 
-impl Shown {
+impl StatusSource {
     /// Shows the driver, the Leases and how it stands with the configuration.
     pub(super) fn register(&self, board: &Board, standing: Standing) {
-        let shown = self.clone();
-        board.driver(move || shown.driver_report()).forever();
+        let status = self.clone();
+        board.driver(move || status.driver_report()).forever();
         let states = self.csi.state();
         board
             .readiness("driver", move || {
@@ -74,20 +74,20 @@ impl Shown {
     }
 
     /// Shows the roles of a configuration and what is odd about it, instead of the one before.
-    pub(super) fn configured(&self, board: &Board, faces: &mut Faces, loaded: &Loaded) {
-        faces.roles.retain(|role, _| loaded.roles.contains_key(role));
+    pub(super) fn configured(&self, board: &Board, entries: &mut StatusEntries, loaded: &Loaded) {
+        entries.roles.retain(|role, _| loaded.roles.contains_key(role));
         for &role in loaded.roles.keys() {
-            faces.roles.entry(role).or_insert_with(|| {
-                let shown = self.clone();
-                board.role(move || shown.role_report(role))
+            entries.roles.entry(role).or_insert_with(|| {
+                let status = self.clone();
+                board.role(move || status.role_report(role))
             });
         }
-        faces.warnings = (!loaded.warnings.is_empty()).then(|| board.warnings(loaded.warnings.clone()));
+        entries.warnings = (!loaded.warnings.is_empty()).then(|| board.warnings(loaded.warnings.clone()));
     }
 
     /// Shows the caches, and has `/readyz` wait for them.
     pub(super) fn register_caches(&self, board: &Board, caches: &Caches) {
-        let (clock, shown) = (self.clock, caches.clone());
+        let (clock, status) = (self.clock, caches.clone());
         board
             .caches(move || {
                 let report = |status: crate::cluster::CacheStatus| CacheReport {
@@ -98,7 +98,7 @@ impl Shown {
                     relists: status.lists,
                     last_error: status.last_error,
                 };
-                shown.status().into_iter().map(report).collect()
+                status.status().into_iter().map(report).collect()
             })
             .forever();
         let watched = caches.clone();

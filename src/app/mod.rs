@@ -1,15 +1,15 @@
 //! Wiring: which service is started when, which role is served under which Lease, and how all of it stops.
 //!
 //! ```text
-//! serve:    diagnostics ─> driver (wait) ─> cluster caches ─> campaigns, one per Lease ─> stop
-//! campaign: driver ready ─> elector ∥ (gate ─> term ─> role.serve ─> again) ─> hand back ─> again
-//! reload:   file changed ─> judged ─> log, calls, campaigns follow ─> roles that it touches begin anew, in their terms
+//! serve:    diagnostics ─> driver (wait) ─> cluster caches ─> Lease groups, one per Lease ─> stop
+//! Lease group: driver ready ─> elector ∥ (gate ─> term ─> role.serve ─> again) ─> hand back ─> again
+//! reload:   file changed ─> judged ─> log, calls, Lease groups follow ─> roles that it touches begin anew, in their terms
 //! ```
 
 mod board;
-mod campaign;
-mod campaigns;
 mod environment;
+mod lease_group;
+mod lease_groups;
 mod plan;
 mod reload;
 mod role_states;

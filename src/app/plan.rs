@@ -11,7 +11,7 @@ use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
 use crate::roles::{LeasePolicy, LoadError, ROLES, Wired, Wiring};
 
-use super::campaign::Hosted;
+use super::lease_group::ActiveRole;
 
 /// The sections of the enabled roles.
 pub(super) type Sections = BTreeMap<&'static str, Value>;
@@ -68,7 +68,7 @@ impl Lease {
 /// An enabled role, loaded.
 pub(super) struct LoadedRole {
     pub(super) lease: Lease,
-    pub(super) hosted: Hosted,
+    pub(super) active: ActiveRole,
     pub(super) rules: Vec<Rule>,
     /// Its name, as the names of its rights have it.
     pub(super) label: String,
@@ -86,14 +86,14 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
     let role =
         (registration.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
-    let Wired { rules, watches, minds } = wiring.into_wired();
+    let Wired { rules, watches, depends_on } = wiring.into_wired();
     let lease = (registration.lease)(section);
     // What usually leads and does not here works for its own node: it needs other rights than the same role for all.
     let usually = (registration.lease)(&Value::Null);
     let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
     let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
-    let hosted = Hosted { name: registration.name, role, minds, _watches: watches };
-    Ok(Some(LoadedRole { lease: Lease(lease), hosted, rules, label }))
+    let active = ActiveRole { name: registration.name, role, depends_on, _watches: watches };
+    Ok(Some(LoadedRole { lease: Lease(lease), active, rules, label }))
 }
 
 impl Plan {
@@ -124,7 +124,7 @@ impl Plan {
         let planned: Vec<PlannedRole> = roles
             .iter()
             .map(|role| PlannedRole {
-                name: role.hosted.name,
+                name: role.active.name,
                 lease: role.lease.name(driver).filter(|_| election.enabled),
             })
             .collect();

@@ -18,12 +18,12 @@ use crate::process::{ErrorChain, TaskEnd, TaskEnds, Tasks};
 use crate::roles::{LoadError, RoleContext};
 use crate::telemetry::{Meter, Propagation, names};
 
-use super::board::{Faces, Leases, Shown};
-use super::campaign::count_task_failure;
-use super::campaigns::{Campaigns, LeaseFactory};
+use super::board::{Leases, StatusEntries, StatusSource};
 use super::environment::Environment;
+use super::lease_group::count_task_failure;
+use super::lease_groups::{LeaseFactory, LeaseGroups};
 use super::plan::{self, LoadedRole};
-use super::reload::{Change, Minds, Reloader};
+use super::reload::{Change, Dependencies, Reloader};
 use super::role_states::RoleStates;
 
 /// The daemon could not start, or could not go on.
@@ -92,7 +92,7 @@ async fn work(
 
     let propagation = environment.telemetry.propagation;
     let csi = Csi::new(environment.driver, config.csi.options(propagation), meter.clone(), clock, rng.clone());
-    let shown = Shown {
+    let status = StatusSource {
         csi: csi.clone(),
         endpoint: environment.endpoint,
         states: RoleStates::default(),
@@ -103,22 +103,22 @@ async fn work(
     let mut daemon = Daemon {
         reloader: Reloader::new(environment.configuration, loaded, clock, meter.clone()),
         csi: csi.clone(),
-        shown: shown.clone(),
+        status: status.clone(),
         board: board.clone(),
-        faces: Faces::default(),
+        entries: StatusEntries::default(),
         caches: Caches::new(),
-        campaigns: None,
+        lease_groups: None,
         propagation,
     };
-    shown.register(&board, daemon.reloader.standing());
+    status.register(&board, daemon.reloader.standing());
     if !environment.telemetry.warnings.is_empty() {
         board.warnings(environment.telemetry.warnings).forever();
     }
     board.tasks(tasks.view()).forever();
-    shown.configured(&board, &mut daemon.faces, daemon.reloader.current());
+    status.configured(&board, &mut daemon.entries, daemon.reloader.current());
     let clients = Clients::connect(&environment.cluster, &client_options).await.map_err(AppError::Cluster)?;
 
-    info!(endpoint = shown.endpoint, "waiting for the driver");
+    info!(endpoint = status.endpoint, "waiting for the driver");
     tasks.spawn("csi", csi.clone().run());
     let ready = ready(&csi);
     tokio::pin!(ready);
@@ -128,7 +128,7 @@ async fn work(
             () = stop.cancelled() => return Ok(()),
             ready = &mut ready => break ready?,
             end = essential_end(ends, &board, meter) => return Err(AppError::TaskEnded(end)),
-            (loaded, change) = daemon.reloader.next(Minds::new) => daemon.apply(loaded, change),
+            (loaded, change) = daemon.reloader.next(Dependencies::new) => daemon.apply(loaded, change),
         }
     };
     info!(driver = driver.name, version = driver.vendor_version(), capabilities = ?driver.capabilities.names(), "driver ready");
@@ -139,8 +139,8 @@ async fn work(
     let view =
         Viewpoint { driver: &driver.name, namespace: instance.namespace.as_deref(), node: instance.node.as_deref() };
     daemon.caches.start(&clients, &view, tasks, meter, clock, rng.clone());
-    shown.register_caches(&board, &daemon.caches);
-    Shown::register_operations(&board, &driver.operations);
+    status.register_caches(&board, &daemon.caches);
+    StatusSource::register_operations(&board, &driver.operations);
     let api = Api::new(clients.work.clone(), &api_options, meter.clone());
     let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
     let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone());
@@ -159,9 +159,9 @@ async fn work(
     };
     let election = daemon.reloader.current().config.leader_election.clone();
     let leases = LeaseFactory::new(&election, &context.instance, rng);
-    let mut campaigns = Campaigns::new(leases, shown, context, clients.election.clone(), stop.clone());
-    campaigns.change([], roles, &election);
-    daemon.campaigns = Some(campaigns);
+    let mut lease_groups = LeaseGroups::new(leases, status, context, clients.election.clone(), stop.clone());
+    lease_groups.change([], roles, &election);
+    daemon.lease_groups = Some(lease_groups);
     daemon.supervise(&csi, ends, meter, &stop).await
 }
 
@@ -169,17 +169,17 @@ async fn work(
 struct Daemon {
     reloader: Reloader,
     csi: Csi,
-    shown: Shown,
+    status: StatusSource,
     board: Board,
-    faces: Faces,
+    entries: StatusEntries,
     caches: Caches,
     /// `None`: the driver is not ready yet, and no role is loaded.
-    campaigns: Option<Campaigns>,
+    lease_groups: Option<LeaseGroups>,
     propagation: Propagation,
 }
 
 impl Daemon {
-    /// Waits for the campaigns to end, or for something that the daemon cannot go on from.
+    /// Waits for the Lease groups to end, or for something that the daemon cannot go on from.
     async fn supervise(
         mut self,
         csi: &Csi,
@@ -188,27 +188,27 @@ impl Daemon {
         stop: &CancellationToken,
     ) -> Result<(), AppError> {
         let result = loop {
-            let Some(campaigns) = &mut self.campaigns else { return Ok(()) };
-            let (idle, minds) = (campaigns.is_idle(), campaigns.minds());
+            let Some(lease_groups) = &mut self.lease_groups else { return Ok(()) };
+            let (idle, depends_on) = (lease_groups.is_idle(), lease_groups.depends_on());
             tokio::select! {
                 biased;
-                ended = campaigns.ended(), if !idle => if let Err(end) = ended {
+                ended = lease_groups.ended(), if !idle => if let Err(end) = ended {
                     break Err(AppError::TaskEnded(end));
                 },
                 () = stop.cancelled(), if idle => break Ok(()),
                 reason = fatal(csi) => break Err(AppError::Driver(reason)),
                 end = essential_end(ends, &self.board, meter) => break Err(AppError::TaskEnded(end)),
-                (loaded, change) = self.reloader.next(|| minds.clone()), if !stop.is_cancelled() => {
+                (loaded, change) = self.reloader.next(|| depends_on.clone()), if !stop.is_cancelled() => {
                     self.apply(loaded, change);
                 }
             }
         };
         if result.is_err() {
-            // Why is told once, by whoever called us. The other campaigns still hand their Leases back.
+            // Why is told once, by whoever called us. The other Lease groups still hand their Leases back.
             info!("stopping after an error: letting what is in flight end and handing the leases back");
             stop.cancel();
-            while let Some(campaigns) = self.campaigns.as_mut().filter(|campaigns| !campaigns.is_idle()) {
-                let _ = campaigns.ended().await;
+            while let Some(lease_groups) = self.lease_groups.as_mut().filter(|lease_groups| !lease_groups.is_idle()) {
+                let _ = lease_groups.ended().await;
             }
         }
         result
@@ -216,7 +216,7 @@ impl Daemon {
 
     /// Brings a configuration into effect that was found fit for it. All that could fail comes first.
     fn apply(&mut self, loaded: Loaded, change: Change) {
-        let anew = change.added.iter().chain(&change.restarted).filter(|_| self.campaigns.is_some());
+        let anew = change.added.iter().chain(&change.restarted).filter(|_| self.lease_groups.is_some());
         let roles: Result<Vec<LoadedRole>, LoadError> =
             anew.filter_map(|name| plan::load_one(name, &loaded.roles, &self.caches).transpose()).collect();
         let roles = match roles {
@@ -234,13 +234,13 @@ impl Daemon {
         if change.calls {
             self.csi.set_options(loaded.config.csi.options(self.propagation));
         }
-        if let Some(campaigns) = &mut self.campaigns {
-            campaigns.change(change.removed.iter().copied(), roles, &loaded.config.leader_election);
+        if let Some(lease_groups) = &mut self.lease_groups {
+            lease_groups.change(change.removed.iter().copied(), roles, &loaded.config.leader_election);
         }
         for role in &change.removed {
-            self.shown.states.forget(role);
+            self.status.states.forget(role);
         }
-        self.shown.configured(&self.board, &mut self.faces, &loaded);
+        self.status.configured(&self.board, &mut self.entries, &loaded);
         self.reloader.applied(loaded, change);
     }
 }

@@ -3,7 +3,7 @@
 //! Decisions:
 //! - A call without a connection fails at once as `Unavailable`, and so does one whose connection breaks or whose answer
 //!   can't be read: tonic calls that `Unknown`, `Internal` or `OutOfRange`, which would count as the driver's final word.
-//!   Only a status that the driver has sent is its word, see [`super::word`].
+//!   Only a status that the driver has sent is its word, see [`super::grpc_status`].
 //! - The deadline is ours (the future is dropped, which resets the stream) and is told to the driver as `grpc-timeout`.
 //! - A call that its caller drops is recorded as `Canceled`, as the Go sidecars record it.
 
@@ -27,8 +27,8 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::channel::Route;
 use super::config::CsiSection;
 use super::error::{RpcError, code_name};
+use super::grpc_status::{GrpcStatus, StatusTap};
 use super::redact::{Line, Secrets};
-use super::word::{Listening, Word};
 use crate::process::{Clock, Permit, Permitted};
 use crate::telemetry::{Meter, Propagation, names};
 
@@ -189,9 +189,9 @@ impl Client {
         let mut request = tonic::Request::new(request);
         request.set_timeout(options.timeout);
         options.propagation.inject(&observation.span.context(), &mut Headers(request.metadata_mut()));
-        let word = Word::default();
-        let mut grpc =
-            Grpc::new(Listening::new(channel, word.clone())).max_decoding_message_size(options.max_message_bytes);
+        let driver_status = GrpcStatus::default();
+        let mut grpc = Grpc::new(StatusTap::new(channel, driver_status.clone()))
+            .max_decoding_message_size(options.max_message_bytes);
         let exchange = async {
             grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
             if self.permit.as_ref().is_some_and(|permit| !permit()) {
@@ -202,7 +202,7 @@ impl Client {
         match timeout(options.timeout, exchange).await {
             Ok(Ok(Some(response))) => Ok(response.into_inner()),
             Ok(Ok(None)) => Err((Code::Cancelled, NOT_PERMITTED_MESSAGE.to_owned())),
-            Ok(Err(status)) => Err(refusal(&status, word.said(), observation.elapsed(), options.timeout)),
+            Ok(Err(status)) => Err(refusal(&status, driver_status.code(), observation.elapsed(), options.timeout)),
             Err(_) => Err((Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned())),
         }
     }

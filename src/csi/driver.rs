@@ -10,7 +10,7 @@ use super::channel::ConnectError;
 use super::client::Client;
 use super::error::RpcError;
 use super::operations::VolumeOperations;
-use super::published::Published;
+use super::volume_listings::VolumeListings;
 use crate::proto;
 
 /// What stands between the daemon and its driver, as it changes.
@@ -71,7 +71,7 @@ pub struct Driver {
     /// Which volumes are being changed. Shared by all generations.
     pub operations: VolumeOperations,
     /// Where volumes were last seen attached. Shared by all generations.
-    pub published: Published,
+    pub listings: VolumeListings,
     vendor_version: Mutex<String>,
 }
 
@@ -81,7 +81,7 @@ impl Driver {
         generation: u64,
         client: Client,
         operations: VolumeOperations,
-        published: Published,
+        listings: VolumeListings,
     ) -> Self {
         let Identity { name, vendor_version, capabilities } = identity;
         Self {
@@ -90,7 +90,7 @@ impl Driver {
             generation,
             client,
             operations,
-            published,
+            listings,
             vendor_version: Mutex::new(vendor_version),
         }
     }

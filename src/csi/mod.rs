@@ -6,7 +6,7 @@
 //!                                       client      one method per RPC: deadline, span, metric, typed error
 //!                                       capabilities  what the driver can do; a change begins a generation
 //!                                       operations  one mutating RPC per volume at a time
-//!                                       published   where volumes were last seen attached
+//!                                       listings    where volumes were last seen attached
 //! ```
 //!
 //! Contract: what holds an `Arc<Driver>` may keep it. If the driver restarts, calls fail as `Unavailable` until it is back;
@@ -21,8 +21,8 @@ mod client;
 mod config;
 mod driver;
 pub mod error;
+mod grpc_status;
 mod operations;
-mod published;
 pub mod redact;
 mod rpcs;
 mod service;
@@ -30,7 +30,7 @@ mod service;
 #[cfg(feature = "sandbox")]
 mod tests;
 pub mod volume;
-mod word;
+mod volume_listings;
 
 pub use capabilities::{Capabilities, ControllerRpc, PluginService};
 pub use channel::{Endpoint, EndpointError};
@@ -39,6 +39,6 @@ pub use config::CsiSection;
 pub use driver::{Driver, DriverState, NameError, check_name};
 pub use error::{RpcError, code_name};
 pub use operations::{Both, OperationGuard, VolumeActivity, VolumeOperations};
-pub use published::{Published, PublishedOn, Snapshot};
 pub use service::Csi;
 pub use volume::AccessModeError;
+pub use volume_listings::{PublishedOn, VolumeListing, VolumeListings};

@@ -24,7 +24,7 @@ use super::channel::{Connection, Route};
 use super::client::{Caller, Client, CsiOptions};
 use super::driver::{Driver, DriverState, HandshakeError, Identity, identify};
 use super::operations::VolumeOperations;
-use super::published::Published;
+use super::volume_listings::VolumeListings;
 use crate::process::{Clock, Dial, Rng, error_chain};
 use crate::telemetry::{Meter, names};
 
@@ -48,7 +48,7 @@ pub struct Csi {
     rng: Rng,
     state: Arc<watch::Sender<DriverState>>,
     operations: VolumeOperations,
-    published: Published,
+    listings: VolumeListings,
     /// How many connections led to a ready driver, and since when the latest does.
     met: Arc<Mutex<(u64, Option<Instant>)>>,
 }
@@ -63,7 +63,7 @@ impl Csi {
             rng,
             state: Arc::new(watch::Sender::new(state)),
             operations: VolumeOperations::new(clock),
-            published: Published::new(),
+            listings: VolumeListings::new(),
             met: Arc::default(),
         }
     }
@@ -208,7 +208,7 @@ impl Csi {
                 1
             }
         };
-        Arc::new(Driver::new(identity, generation, client, self.operations.clone(), self.published.clone()))
+        Arc::new(Driver::new(identity, generation, client, self.operations.clone(), self.listings.clone()))
     }
 
     async fn give_up(&self, renamed: &HandshakeError) {

@@ -8,7 +8,7 @@ use super::record::Record;
 
 /// What is known of the Lease.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sight {
+pub(super) struct LeaseView {
     lease: Known,
     /// What is known may be old: look before deciding.
     doubtful: bool,
@@ -32,7 +32,7 @@ enum Known {
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum LeaseAction {
     /// Read the Lease.
     Look,
     /// Create it.
@@ -43,7 +43,7 @@ pub(super) enum Claim {
     Wait { until: Duration },
 }
 
-impl Sight {
+impl LeaseView {
     /// The Lease was read or written. The moment when a record was seen *first* is kept: it is from there that its
     /// duration runs.
     pub(super) fn saw(&mut self, seen: Lease, now: Duration) {
@@ -107,20 +107,20 @@ impl Sight {
     }
 
     /// What to do now.
-    pub(super) fn claim(&self, me: &str, fallback: Duration, now: Duration) -> Claim {
+    pub(super) fn action(&self, me: &str, fallback: Duration, now: Duration) -> LeaseAction {
         if self.doubtful {
-            return Claim::Look;
+            return LeaseAction::Look;
         }
         let free_at = match &self.lease {
-            Known::Nothing => return Claim::Look,
-            Known::Absent { free_at, .. } if now >= *free_at => return Claim::Create,
+            Known::Nothing => return LeaseAction::Look,
+            Known::Absent { free_at, .. } if now >= *free_at => return LeaseAction::Create,
             Known::Absent { free_at, .. } => *free_at,
             Known::Present { record, at, .. } => match &record.holder {
                 Some(holder) if holder != me => at.saturating_add(record.duration(fallback)),
                 Some(_) | None => now,
             },
         };
-        if now >= free_at { Claim::Write } else { Claim::Wait { until: free_at } }
+        if now >= free_at { LeaseAction::Write } else { LeaseAction::Wait { until: free_at } }
     }
 
     /// The Lease to be written over, and its record.
@@ -174,84 +174,84 @@ mod tests {
         Record::held(None, by, LEASE, Timestamp::from_second(renewed).unwrap())
     }
 
-    fn seen(version: u64, record: &Record, at: Duration) -> Sight {
-        let mut sight = Sight::default();
-        sight.saw(lease(version, record), at);
-        sight
+    fn seen(version: u64, record: &Record, at: Duration) -> LeaseView {
+        let mut view = LeaseView::default();
+        view.saw(lease(version, record), at);
+        view
     }
 
     #[test]
     fn nothing_known_is_looked_up_and_nothing_there_is_created() {
-        let mut sight = Sight::default();
-        assert_eq!(sight.claim("me", LEASE, S), Claim::Look);
-        sight.saw_none("me", LEASE, S);
-        assert_eq!(sight.claim("me", LEASE, S), Claim::Create);
+        let mut view = LeaseView::default();
+        assert_eq!(view.action("me", LEASE, S), LeaseAction::Look);
+        view.saw_none("me", LEASE, S);
+        assert_eq!(view.action("me", LEASE, S), LeaseAction::Create);
     }
 
     #[test]
     fn a_released_lease_and_our_own_are_written_at_once() {
         for record in [Record::released(&held("other", 1), Timestamp::UNIX_EPOCH), held("me", 1)] {
-            assert_eq!(seen(1, &record, S).claim("me", LEASE, S), Claim::Write);
+            assert_eq!(seen(1, &record, S).action("me", LEASE, S), LeaseAction::Write);
         }
     }
 
     #[test]
     fn a_foreign_lease_expires_one_duration_after_it_was_seen_whatever_it_says_about_time() {
         for renewed in [-1_000_000, 0, 1_000_000] {
-            let sight = seen(1, &held("other", renewed), 100 * S);
-            assert_eq!(sight.claim("me", 3 * LEASE, 114 * S), Claim::Wait { until: 115 * S });
-            assert_eq!(sight.claim("me", 3 * LEASE, 115 * S), Claim::Write);
+            let view = seen(1, &held("other", renewed), 100 * S);
+            assert_eq!(view.action("me", 3 * LEASE, 114 * S), LeaseAction::Wait { until: 115 * S });
+            assert_eq!(view.action("me", 3 * LEASE, 115 * S), LeaseAction::Write);
         }
     }
 
     #[test]
     fn a_renewal_starts_the_duration_anew_but_seeing_the_same_record_again_does_not() {
-        let mut sight = seen(1, &held("other", 1), Duration::ZERO);
-        sight.saw(lease(2, &held("other", 1)), 5 * S);
-        assert_eq!(sight.claim("me", LEASE, 6 * S), Claim::Wait { until: 15 * S });
-        assert_eq!(sight.version(), Some("2"), "labels may have changed");
-        sight.saw(lease(3, &held("other", 2)), 7 * S);
-        assert_eq!(sight.claim("me", LEASE, 8 * S), Claim::Wait { until: 22 * S });
+        let mut view = seen(1, &held("other", 1), Duration::ZERO);
+        view.saw(lease(2, &held("other", 1)), 5 * S);
+        assert_eq!(view.action("me", LEASE, 6 * S), LeaseAction::Wait { until: 15 * S });
+        assert_eq!(view.version(), Some("2"), "labels may have changed");
+        view.saw(lease(3, &held("other", 2)), 7 * S);
+        assert_eq!(view.action("me", LEASE, 8 * S), LeaseAction::Wait { until: 22 * S });
     }
 
     #[test]
     fn an_event_older_than_what_is_known_is_ignored() {
-        let mut sight = seen(9, &held("me", 9), S);
-        sight.saw_event(lease(8, &held("other", 8)), 2 * S);
-        assert_eq!(sight.holder(), Some("me"));
-        sight.saw(lease(8, &held("other", 8)), 2 * S);
-        assert_eq!(sight.holder(), Some("other"), "an answer is believed: the cluster may come from a backup");
+        let mut view = seen(9, &held("me", 9), S);
+        view.saw_event(lease(8, &held("other", 8)), 2 * S);
+        assert_eq!(view.holder(), Some("me"));
+        view.saw(lease(8, &held("other", 8)), 2 * S);
+        assert_eq!(view.holder(), Some("other"), "an answer is believed: the cluster may come from a backup");
     }
 
     #[test]
     fn a_deleted_foreign_lease_is_waited_out_and_our_own_is_made_anew() {
-        let mut sight = seen(1, &held("other", 1), Duration::ZERO);
-        sight.saw_deleted(&lease(2, &held("other", 1)), "me", LEASE, 4 * S);
-        assert_eq!(sight.claim("me", LEASE, 4 * S), Claim::Wait { until: 15 * S });
-        assert_eq!(sight.version(), Some("2"));
-        sight.saw_none("me", LEASE, 5 * S);
-        assert_eq!(sight.claim("me", LEASE, 15 * S), Claim::Create);
+        let mut view = seen(1, &held("other", 1), Duration::ZERO);
+        view.saw_deleted(&lease(2, &held("other", 1)), "me", LEASE, 4 * S);
+        assert_eq!(view.action("me", LEASE, 4 * S), LeaseAction::Wait { until: 15 * S });
+        assert_eq!(view.version(), Some("2"));
+        view.saw_none("me", LEASE, 5 * S);
+        assert_eq!(view.action("me", LEASE, 15 * S), LeaseAction::Create);
 
-        let mut sight = seen(1, &held("me", 1), Duration::ZERO);
-        sight.saw_none("me", LEASE, 4 * S);
-        assert_eq!(sight.claim("me", LEASE, 4 * S), Claim::Create);
+        let mut view = seen(1, &held("me", 1), Duration::ZERO);
+        view.saw_none("me", LEASE, 4 * S);
+        assert_eq!(view.action("me", LEASE, 4 * S), LeaseAction::Create);
     }
 
     #[test]
     fn the_deletion_of_an_earlier_lease_is_ignored() {
-        let mut sight = seen(9, &held("other", 9), S);
+        let mut view = seen(9, &held("other", 9), S);
         let mut earlier = lease(5, &held("other", 5));
         earlier.metadata.uid = Some("earlier".into());
-        sight.saw_deleted(&earlier, "me", LEASE, 2 * S);
-        assert_eq!(sight.holder(), Some("other"));
+        view.saw_deleted(&earlier, "me", LEASE, 2 * S);
+        assert_eq!(view.holder(), Some("other"));
     }
 
     #[test]
     fn doubt_means_looking_first() {
-        let mut sight = seen(1, &held("me", 1), S);
-        sight.doubt();
-        assert_eq!(sight.claim("me", LEASE, S), Claim::Look);
-        sight.saw(lease(1, &held("me", 1)), S);
-        assert_eq!(sight.claim("me", LEASE, S), Claim::Write);
+        let mut view = seen(1, &held("me", 1), S);
+        view.doubt();
+        assert_eq!(view.action("me", LEASE, S), LeaseAction::Look);
+        view.saw(lease(1, &held("me", 1)), S);
+        assert_eq!(view.action("me", LEASE, S), LeaseAction::Write);
     }
 }

@@ -1,7 +1,7 @@
-//! Campaigns for the Lease, holds it, hands it back.
+//! Runs for the Lease, holds it, hands it back.
 //!
 //! ```text
-//!        ┌──────────── campaign: look, wait (watching), write ────────────┐
+//!        ┌──────────── run: look, wait (watching), write ────────────┐
 //!        │                                                                ▼
 //!   lost, or deadline passed <──────── hold: renew each retry period (watching)
 //!                                         │ told to stop and no TermGuard left
@@ -15,13 +15,13 @@ use crate::process::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{Claim, Sight};
+use super::decide::{LeaseAction, LeaseView};
 use super::gate::Leadership;
 use super::lease_client::{LeaseClient, LeaseError};
 use super::lease_watch::{LeaseWatch, Sighting};
+use super::publisher::StatusPublisher;
 use super::record::Record;
 use super::settings::{LeaseSettings, SettingsError};
-use super::standing::Standing;
 use super::status::ElectionView;
 use super::term::Term;
 use crate::process::{Clock, Rng, error_chain};
@@ -47,10 +47,10 @@ pub struct Elector {
     lease: LeaseClient,
     clock: Clock,
     rng: Rng,
-    standing: Standing,
+    publisher: StatusPublisher,
     slow_path: metrics::Counter,
     origin: Instant,
-    sight: Sight,
+    lease_view: LeaseView,
     watch: LeaseWatch,
     terms: u64,
     /// The last term; its guards may outlive it.
@@ -107,10 +107,10 @@ impl Elector {
         Ok(Self {
             clock,
             rng,
-            standing: Standing::new(&settings, &meter, clock),
+            publisher: StatusPublisher::new(&settings, &meter, clock),
             slow_path: meter.counter(&names::LEADER_SLOWPATH, &[("name", &settings.name)]),
             origin: clock.now(),
-            sight: Sight::default(),
+            lease_view: LeaseView::default(),
             watch: LeaseWatch::default(),
             terms: 0,
             last: None,
@@ -120,18 +120,18 @@ impl Elector {
 
     /// Whether we lead, as it changes.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
-        self.standing.subscribe()
+        self.publisher.subscribe()
     }
 
     /// For the status page and the health endpoint.
     pub fn view(&self) -> ElectionView {
-        self.standing.view()
+        self.publisher.view()
     }
 
     /// Takes part until `stop`. A holder then waits for its [`TermGuard`](super::TermGuard)s, renewing, and hands the
     /// Lease back.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ElectionError> {
-        while let Some(began) = self.campaign(&stop).await {
+        while let Some(began) = self.run_for_lease(&stop).await {
             match self.hold(began, &stop).await {
                 End::Vacated => break,
                 End::Lost(reason) => {
@@ -143,20 +143,20 @@ impl Elector {
     }
 
     /// Tries until the Lease is ours; `None` if told to stop.
-    async fn campaign(&mut self, stop: &CancellationToken) -> Option<Duration> {
+    async fn run_for_lease(&mut self, stop: &CancellationToken) -> Option<Duration> {
         let mut poll_at = self.now();
         let mut not_before = poll_at;
         let mut outrun = false;
-        self.standing.follow(&self.sight);
+        self.publisher.follow(&self.lease_view);
         loop {
             if stop.is_cancelled() {
                 return None;
             }
             let now = self.now();
-            let claim = self.claim(now);
-            let due = match claim {
-                Claim::Wait { until } => until.min(poll_at),
-                Claim::Look | Claim::Create | Claim::Write => now,
+            let action = self.action(now);
+            let due = match action {
+                LeaseAction::Wait { until } => until.min(poll_at),
+                LeaseAction::Look | LeaseAction::Create | LeaseAction::Write => now,
             };
             let due = due.max(not_before);
             if due > now {
@@ -170,18 +170,18 @@ impl Elector {
                     Woken::Event => poll_at = self.now() + self.jittered(self.settings().retry_period),
                     Woken::WatchBroke => poll_at = poll_at.min(self.now() + self.jittered(BRIEF)),
                 }
-                self.standing.follow(&self.sight);
+                self.publisher.follow(&self.lease_view);
                 continue;
             }
             let limit = self.settings().retry_period;
-            let came_to = if matches!(claim, Claim::Create | Claim::Write) {
+            let came_to = if matches!(action, LeaseAction::Create | LeaseAction::Write) {
                 // Not dropped for a stop: a write that is under way may succeed, and must then be undone.
-                self.step(claim, limit).await
+                self.step(action, limit).await
             } else {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return None,
-                    came_to = self.step(claim, limit) => came_to,
+                    came_to = self.step(action, limit) => came_to,
                 }
             };
             let now = self.now();
@@ -196,7 +196,7 @@ impl Elector {
                     poll_at = poll_at.max(not_before);
                 }
             }
-            self.standing.follow(&self.sight);
+            self.publisher.follow(&self.lease_view);
         }
     }
 
@@ -206,14 +206,14 @@ impl Elector {
         let tenure = Tenure(Term::new(self.terms, self.deadline(began), stop, self.clock));
         let term = &tenure.0;
         self.last = Some(term.clone());
-        self.standing.lead(&self.sight, term, self.instant(began));
+        self.publisher.lead(&self.lease_view, term, self.instant(began));
         let mut outrun = false;
         let mut renew_at = began + self.settings().retry_period;
         loop {
             if !term.may_write() {
                 return End::Lost("the renew deadline has passed");
             }
-            if self.sight.holder().is_some_and(|holder| holder != self.settings().identity) {
+            if self.lease_view.holder().is_some_and(|holder| holder != self.settings().identity) {
                 return End::Lost("another holds it");
             }
             let stopping = stop.is_cancelled();
@@ -236,13 +236,13 @@ impl Elector {
             }
             let left =
                 term.valid_until().map_or(Duration::ZERO, |until| until.saturating_duration_since(self.clock.now()));
-            let claim = self.claim(now);
-            match self.step(claim, left.min(self.settings().renewal_timeout())).await {
+            let action = self.action(now);
+            match self.step(action, left.min(self.settings().renewal_timeout())).await {
                 // Too late is too late, though the Lease be ours again: others may have seen the term end.
                 Step::Held { .. } if !term.may_write() => {}
                 Step::Held { began } => {
                     term.renew(self.deadline(began));
-                    self.standing.renewed(self.instant(began));
+                    self.publisher.renewed(self.instant(began));
                     renew_at = began + self.settings().retry_period;
                     outrun = false;
                 }
@@ -258,12 +258,12 @@ impl Elector {
 
     /// Leaves no Lease of ours behind, unless work of a lost term is still going on: then it has to expire.
     async fn leave(&mut self) -> Result<(), LeaseError> {
-        self.standing.follow(&self.sight);
+        self.publisher.follow(&self.lease_view);
         if self.last.as_ref().is_some_and(|term| !term.is_vacant()) {
             return Ok(());
         }
-        // The last write of a campaign may have been done though we never heard of it.
-        if self.sight.is_doubtful()
+        // The last write before this try may have been done though we never heard of it.
+        if self.lease_view.is_doubtful()
             && let Ok(seen) = self.lease.look(self.settings().retry_period).await
         {
             self.looked(seen);
@@ -274,7 +274,7 @@ impl Elector {
     /// Hands the Lease back: free at once, for whoever watches.
     async fn release(&mut self) -> Result<(), LeaseError> {
         for attempt in 1.. {
-            let Some((lease, record)) = self.sight.lease() else { return Ok(()) };
+            let Some((lease, record)) = self.lease_view.lease() else { return Ok(()) };
             if record.holder.as_deref() != Some(self.settings().identity.as_str()) {
                 return Ok(());
             }
@@ -287,7 +287,7 @@ impl Elector {
             if attempt >= RELEASE_TRIES {
                 return Err(error);
             }
-            self.standing.failed("release", &error);
+            self.publisher.failed("release", &error);
             tokio::time::sleep(self.jittered(BRIEF)).await;
             if let Ok(seen) = self.lease.look(limit).await {
                 self.looked(seen);
@@ -297,28 +297,28 @@ impl Elector {
     }
 
     /// Does what was decided, in no longer than `limit`.
-    async fn step(&mut self, claim: Claim, limit: Duration) -> Step {
+    async fn step(&mut self, action: LeaseAction, limit: Duration) -> Step {
         let began = self.now();
         let settings = &self.lease.settings;
-        let known = self.sight.lease();
+        let known = self.lease_view.lease();
         let record = Record::held(
             known.map(|(_, record)| record),
             &settings.identity,
             settings.lease_duration,
             self.clock.wall(),
         );
-        let written = match (claim, known) {
-            (Claim::Write, Some((lease, _))) => self.lease.replace(lease, &record, limit).await,
-            (Claim::Create, _) => self.lease.create(&record, limit).await,
-            (Claim::Look | Claim::Wait { .. } | Claim::Write, _) => {
+        let written = match (action, known) {
+            (LeaseAction::Write, Some((lease, _))) => self.lease.replace(lease, &record, limit).await,
+            (LeaseAction::Create, _) => self.lease.create(&record, limit).await,
+            (LeaseAction::Look | LeaseAction::Wait { .. } | LeaseAction::Write, _) => {
                 return match self.lease.look(limit).await {
                     Ok(seen) => {
                         self.looked(seen);
-                        self.standing.answered();
+                        self.publisher.answered();
                         Step::Looked
                     }
                     Err(error) => {
-                        self.standing.failed("look at", &error);
+                        self.publisher.failed("look at", &error);
                         Step::Failed
                     }
                 };
@@ -327,17 +327,17 @@ impl Elector {
         match written {
             Ok(lease) => {
                 self.watch.wrote(lease.metadata.resource_version.as_deref());
-                self.sight.saw(lease, self.now());
-                self.standing.answered();
+                self.lease_view.saw(lease, self.now());
+                self.publisher.answered();
                 Step::Held { began }
             }
             Err(error) => {
-                self.sight.doubt();
+                self.lease_view.doubt();
                 if error.is_outrun() {
                     tracing::debug!(lease = self.settings().name, error = %error, "the lease has changed");
                     return Step::Outrun;
                 }
-                self.standing.failed("write", &error);
+                self.publisher.failed("write", &error);
                 Step::Failed
             }
         }
@@ -346,11 +346,11 @@ impl Elector {
     /// Waits until `due` or until the watch tells something.
     async fn wait(&mut self, due: Duration) -> Woken {
         let now = self.now();
-        if let Some(version) = self.sight.version() {
+        if let Some(version) = self.lease_view.version() {
             self.watch.ensure(&self.lease, version, now);
         }
         // While the watch is closed, the wait ends early to open it again.
-        let reopen = self.watch.reopen_at().filter(|_| self.sight.version().is_some());
+        let reopen = self.watch.reopen_at().filter(|_| self.lease_view.version().is_some());
         let due = self.instant(reopen.map_or(due, |reopen| due.min(reopen.max(now))));
         let retry = self.jittered(self.settings().retry_period);
         let sighting = tokio::select! {
@@ -361,8 +361,8 @@ impl Elector {
         let now = self.now();
         let LeaseSettings { identity, lease_duration, name, .. } = &self.lease.settings;
         match sighting {
-            Sighting::Lease(lease) => self.sight.saw_event(*lease, now),
-            Sighting::Deleted(lease) => self.sight.saw_deleted(&lease, identity, *lease_duration, now),
+            Sighting::Lease(lease) => self.lease_view.saw_event(*lease, now),
+            Sighting::Deleted(lease) => self.lease_view.saw_deleted(&lease, identity, *lease_duration, now),
             Sighting::Over { worked, error } => {
                 tracing::debug!(
                     lease = name,
@@ -374,11 +374,11 @@ impl Elector {
                     self.lease.count("watch", error.label());
                 }
                 // A watch that can't be opened leaves us polling. The status page should know why hand-overs are slow.
-                self.standing.watch_error(error.as_ref().filter(|_| !worked));
+                self.publisher.watch_error(error.as_ref().filter(|_| !worked));
                 return if worked && error.is_some() { Woken::WatchBroke } else { Woken::Due };
             }
         }
-        self.standing.watch_error(None);
+        self.publisher.watch_error(None);
         Woken::Event
     }
 
@@ -387,19 +387,19 @@ impl Elector {
         let LeaseSettings { identity, lease_duration, .. } = &self.lease.settings;
         if let Some(lease) = seen {
             self.watch.compare(lease.metadata.resource_version.as_deref());
-            self.sight.saw(lease, now);
+            self.lease_view.saw(lease, now);
         } else {
-            self.sight.saw_none(identity, *lease_duration, now);
+            self.lease_view.saw_none(identity, *lease_duration, now);
         }
     }
 
     /// Whether the Lease that we hold must be written now: it is gone, or says that nobody holds it.
     fn needs_repair(&self, woken: Woken) -> bool {
-        matches!(woken, Woken::Event) && self.sight.holder().is_none()
+        matches!(woken, Woken::Event) && self.lease_view.holder().is_none()
     }
 
-    fn claim(&self, now: Duration) -> Claim {
-        self.sight.claim(&self.settings().identity, self.settings().lease_duration, now)
+    fn action(&self, now: Duration) -> LeaseAction {
+        self.lease_view.action(&self.settings().identity, self.settings().lease_duration, now)
     }
 
     fn settings(&self) -> &LeaseSettings {

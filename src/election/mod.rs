@@ -37,9 +37,9 @@ mod fake_api;
 mod gate;
 mod lease_client;
 mod lease_watch;
+mod publisher;
 mod record;
 mod settings;
-mod standing;
 mod status;
 mod term;
 #[cfg(test)]

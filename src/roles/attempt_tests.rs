@@ -12,7 +12,7 @@ use crate::sandbox::driver::Profile;
 async fn outlast(registration: &Registration, section: Value, objects: impl FnOnce(&str) -> Vec<Value>) -> Served {
     let world = Served::new(registration, &section, Profile::default()).await;
     for object in objects(&world.context.driver.name) {
-        world.stage.api.create_value(object).unwrap();
+        world.testbed.api.create_value(object).unwrap();
     }
     world.jam().await;
     world.serve(Term::unattended(world.context.clock, ApiOptions::default().timeout / 2));
@@ -24,9 +24,9 @@ async fn assert_told_of_nothing(world: Served) {
     world.until("an attempt that ended", has_ended).await;
     let told: Vec<_> = world.work().into_iter().filter_map(|item| item.last_error).collect();
     assert_eq!(told, Vec::<String>::new());
-    let sent = world.stage.api.audit().matching(|entry| ["create", "patch", "delete"].contains(&entry.verb));
+    let sent = world.testbed.api.audit().matching(|entry| ["create", "patch", "delete"].contains(&entry.verb));
     assert_eq!(sent, []);
-    world.stage.strike().await;
+    world.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -38,7 +38,7 @@ async fn a_volume_that_was_to_be_released_after_the_term_has_not_failed() {
                 "csi": { "driver": driver, "volumeHandle": "vol-1" } } })]
     };
     let world = outlast(&attacher::REGISTRATION, json!({}), objects).await;
-    world.stage.api.delete::<k8s_openapi::api::core::v1::PersistentVolume>("", "pv-1").unwrap();
+    world.testbed.api.delete::<k8s_openapi::api::core::v1::PersistentVolume>("", "pv-1").unwrap();
     assert_told_of_nothing(world).await;
 }
 

@@ -61,7 +61,7 @@ mod tests {
     use crate::sandbox::api::faults::{Action, Fault, Matching};
     use crate::sandbox::api::pure::rejection::Rejection;
     use crate::sandbox::driver::Profile;
-    use crate::sandbox::stage::rehearsal::Rehearsal;
+    use crate::sandbox::testbed::harness::RoleHarness;
 
     #[test]
     fn a_secret_never_prints() {
@@ -72,12 +72,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_people_can_bring_a_secret_that_is_withheld_and_any_other_failure_may_pass() {
-        let Rehearsal { stage, context, tasks: _tasks, .. } = Rehearsal::with(Profile::default()).await;
+        let RoleHarness { testbed, context, tasks: _tasks, .. } = RoleHarness::with(Profile::default()).await;
         // "hunter2", and a byte that no text has.
         for (name, data) in [("text", json!({ "password": "aHVudGVyMg==" })), ("bytes", json!({ "password": "/w==" }))]
         {
             let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": data });
-            stage.api.create_value(secret).unwrap();
+            testbed.api.create_value(secret).unwrap();
         }
         let look = async |name: &str| {
             let place = SecretRef { name: name.to_owned(), namespace: "default".to_owned() };
@@ -95,11 +95,11 @@ mod tests {
             (Action::CutBefore, false),
             (Action::Hold, false),
         ] {
-            let fault = stage.api.faults().add(Fault::on(Matching::any().resource("secrets"), action.clone()));
+            let fault = testbed.api.faults().add(Fault::on(Matching::any().resource("secrets"), action.clone()));
             let failure = look("text").await.unwrap_err();
             assert_eq!(failure.is_withheld(), expected, "{action:?}: {failure:?}");
-            stage.api.faults().remove(fault);
+            testbed.api.faults().remove(fault);
         }
-        stage.strike().await;
+        testbed.tear_down().await;
     }
 }

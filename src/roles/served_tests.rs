@@ -12,17 +12,17 @@ use crate::election::Term;
 use crate::process::Tasks;
 use crate::sandbox::api::faults::{Action, Fault, Matching};
 use crate::sandbox::driver::Profile;
-use crate::sandbox::stage::Stage;
-use crate::sandbox::stage::rehearsal::Rehearsal;
+use crate::sandbox::testbed::TestBed;
+use crate::sandbox::testbed::harness::RoleHarness;
 
 /// Longer than anything that is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A stage, a role, and what the role works with.
+/// A testbed, a role, and what the role works with.
 pub(super) struct Served {
-    pub(super) stage: Stage,
+    pub(super) testbed: TestBed,
     pub(super) context: RoleContext,
     role: Arc<dyn Role>,
     tasks: Tasks,
@@ -30,15 +30,15 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Sets the stage. The caches are warm when the role is served.
+    /// Sets the testbed. The caches are warm when the role is served.
     pub(super) async fn new(registration: &Registration, section: &Value, profile: Profile) -> Self {
-        let rehearsal = Rehearsal::with(profile).await;
-        let mut wiring = Wiring::new(&rehearsal.caches);
+        let harness = RoleHarness::with(profile).await;
+        let mut wiring = Wiring::new(&harness.caches);
         let role = (registration.load)(section, &mut wiring).unwrap().into();
         let wired = wiring.into_wired();
-        rehearsal.watch();
-        let Rehearsal { stage, context, tasks, .. } = rehearsal;
-        Self { stage, context, role, tasks, _wired: wired }
+        harness.watch();
+        let RoleHarness { testbed, context, tasks, .. } = harness;
+        Self { testbed, context, role, tasks, _wired: wired }
     }
 
     /// Begins to serve a term.
@@ -62,13 +62,13 @@ impl Served {
             }
         };
         let seen = tokio::time::timeout(PATIENCE, look).await;
-        assert!(seen.is_ok(), "never: {what}; {:#?}, {:#?}", self.work(), self.stage.driver.calls());
+        assert!(seen.is_ok(), "never: {what}; {:#?}, {:#?}", self.work(), self.testbed.driver.calls());
     }
 
     /// Fills the work path to the API with requests that nobody answers: what is asked next waits for its turn until these have
     /// timed out.
     pub(super) async fn jam(&self) {
-        let faults = self.stage.api.faults();
+        let faults = self.testbed.api.faults();
         let held = faults.add(Fault::on(Matching::any().verb("get").resource("csinodes"), Action::Hold));
         let places = ApiOptions::default().max_in_flight;
         for number in 0..places {

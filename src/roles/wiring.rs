@@ -12,7 +12,7 @@ use crate::cluster::{Cache, Cached, Caches, Viewpoint, WatchHandle, WatchScope};
 #[derive(Debug)]
 pub struct Wiring<'a> {
     caches: &'a Caches,
-    hosted: Vec<&'a str>,
+    active: Vec<&'a str>,
     wired: Wired,
 }
 
@@ -24,26 +24,26 @@ pub struct Wired {
     /// Its caches, held for as long as this is.
     pub watches: Vec<WatchHandle>,
     /// The roles whose presence it asked about. When one of them comes or goes, this one must be loaded anew.
-    pub minds: BTreeSet<&'static str>,
+    pub depends_on: BTreeSet<&'static str>,
 }
 
 impl<'a> Wiring<'a> {
     /// Declarations go into `caches`.
     pub fn new(caches: &'a Caches) -> Self {
-        Self { caches, hosted: Vec::new(), wired: Wired::default() }
+        Self { caches, active: Vec::new(), wired: Wired::default() }
     }
 
     /// Says which roles this daemon serves, those still to be loaded among them.
     #[must_use]
     pub fn hosting(mut self, roles: impl IntoIterator<Item = &'a str>) -> Self {
-        self.hosted.extend(roles);
+        self.active.extend(roles);
         self
     }
 
     /// Whether this daemon serves `role` too.
     pub fn hosts(&mut self, role: &'static str) -> bool {
-        self.wired.minds.insert(role);
-        self.hosted.contains(&role)
+        self.wired.depends_on.insert(role);
+        self.active.contains(&role)
     }
 
     /// The shared cache of a kind: one watch, whoever asks.
@@ -85,7 +85,7 @@ mod tests {
         let caches = Caches::new();
         let mut wiring = Wiring::new(&caches).hosting(["attacher", "provisioner"]);
         assert!(wiring.hosts("attacher") && !wiring.hosts("resizer"));
-        assert!(wiring.into_wired().minds.into_iter().eq(["attacher", "resizer"]));
+        assert!(wiring.into_wired().depends_on.into_iter().eq(["attacher", "resizer"]));
     }
 
     #[test]

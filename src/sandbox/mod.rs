@@ -3,10 +3,10 @@
 
 pub mod actors;
 pub mod api;
+pub mod demo;
 pub mod driver;
 pub mod network;
-pub mod stage;
-pub mod story;
+pub mod testbed;
 mod verb;
 
 pub use verb::{SandboxError, Wanted, run};

@@ -1,4 +1,4 @@
-//! The `sandbox` verb: sets the stage on this machine, starts the daemon, and has the story told.
+//! The `sandbox` verb: sets the testbed on this machine, starts the daemon, and has the demo told.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -11,9 +11,9 @@ use serde_yaml::Value;
 use thiserror::Error;
 
 use super::api::{Token, kubeconfig};
+use super::demo::{self, Backend, BackendError, Demo, Narrator, Own, StoryError};
 use super::driver::{GIB, Node, Pool, Profile};
-use super::stage::{ADMIN_TOKEN, Ground, Stage, StageError};
-use super::story::{self, Backend, BackendError, Narrator, Own, Story, StoryError};
+use super::testbed::{ADMIN_TOKEN, TestBed, TestBedError, Transport};
 use crate::csi::{Endpoint, EndpointError};
 use crate::process::{Clock, Rng};
 use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
@@ -62,12 +62,12 @@ pub enum SandboxError {
     /// The user's driver cannot be driven.
     #[error("cannot use this driver in the sandbox")]
     Backend(#[from] BackendError),
-    /// The stage could not be set.
+    /// The testbed could not be set.
     #[error(transparent)]
-    Stage(#[from] StageError),
-    /// The story did not come to its end.
-    #[error("the story did not come to its end")]
-    Story(#[from] StoryError),
+    TestBed(#[from] TestBedError),
+    /// The demo did not come to its end.
+    #[error("the demo did not come to its end")]
+    Demo(#[from] StoryError),
     /// Signals cannot be listened for.
     #[error("cannot wait for Ctrl-C")]
     Signal(#[source] io::Error),
@@ -76,7 +76,7 @@ pub enum SandboxError {
 /// What the sandbox is asked to do.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Stay up after the story.
+    /// Stay up after the demo.
     pub keep: bool,
     /// The user's own driver; none: the demo driver.
     pub endpoint: Option<String>,
@@ -86,7 +86,7 @@ pub struct Wanted {
     pub overlay: Option<PathBuf>,
 }
 
-/// Runs the sandbox until its story is told; where it is to be kept, until it is told to stop.
+/// Runs the sandbox until its demo is told; where it is to be kept, until it is told to stop.
 pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), SandboxError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(SandboxError::Runtime)?;
     runtime.block_on(async {
@@ -101,11 +101,11 @@ pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), S
 async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let (clock, rng) = (Clock::system(), Rng::system());
     let mut narrator = Narrator::new(Box::new(io::stdout()), clock.now());
-    let ground = Ground::Sockets { folder: folder.to_owned() };
-    let stage = Stage::set(ground, demo_profile(), clock, rng.clone()).await?;
+    let transport = Transport::Sockets { folder: folder.to_owned() };
+    let testbed = TestBed::set_up(transport, demo_profile(), clock, rng.clone()).await?;
 
     let config_path = folder.join("kubeconfig");
-    let url = stage.url().unwrap_or_default();
+    let url = testbed.url().unwrap_or_default();
     kubeconfig::write(&config_path, &url, Some(&Token::from(ADMIN_TOKEN)))
         .map_err(|source| SandboxError::Folder { path: config_path.clone(), source })?;
     narrator.say(format_args!("Kubernetes API   {url}"));
@@ -115,7 +115,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let (backend, dial) = match wanted.endpoint {
         None => {
             narrator.say(format_args!("demo CSI driver  {address}"));
-            (Backend::Demo(stage.driver.clone()), stage.driver_dial("sandbox"))
+            (Backend::Demo(testbed.driver.clone()), testbed.driver_dial("sandbox"))
         }
         Some(address) => {
             let dial = Endpoint::parse(&address)?.dial();
@@ -126,40 +126,40 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     };
     let yaml = configuration(&address, &backend, wanted.overlay.as_deref())?;
     // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for.
-    stage.start_actors();
-    let daemon = stage.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
+    testbed.start_actors();
+    let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
     if let Some(address) = daemon.diagnostics {
         narrator.say(format_args!("status page      http://{address}/"));
     }
     narrator.say("");
 
-    let mut story = Story::new(&stage.api, &backend, &mut narrator);
+    let mut demo = Demo::new(&testbed.api, &backend, &mut narrator);
     // Stopped in the middle of it, too, the daemon hands back its leases and the folder goes.
     tokio::select! {
         biased;
         signal = interrupted() => signal.map_err(SandboxError::Signal)?,
-        told = tell(&mut story, wanted.keep, folder, &backend) => told?,
+        told = tell(&mut demo, wanted.keep, folder, &backend) => told?,
     }
-    story.stop(daemon).await?;
-    stage.strike().await;
+    demo.stop(daemon).await?;
+    testbed.tear_down().await;
     let ((steps, skipped), elapsed) = (narrator.count(), narrator.elapsed());
     let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
     narrator.say(format_args!("\n{steps} steps observed{skipped} in {:.1}s", elapsed.as_secs_f64()));
     Ok(())
 }
 
-/// Plays the story; where it is to be kept, says what there is to try, and never ends.
-async fn tell(story: &mut Story<'_>, keep: bool, folder: &Path, backend: &Backend) -> Result<(), SandboxError> {
-    story.furnish()?;
-    story.play().await?;
+/// Plays the demo; where it is to be kept, says what there is to try, and never ends.
+async fn tell(demo: &mut Demo<'_>, keep: bool, folder: &Path, backend: &Backend) -> Result<(), SandboxError> {
+    demo.furnish()?;
+    demo.play().await?;
     if !keep {
         return Ok(());
     }
-    story.linger().await?;
+    demo.linger().await?;
     let try_path = folder.join("try.yaml");
-    fs::write(&try_path, story::manifest_to_try(&backend.name()))
+    fs::write(&try_path, demo::manifest_to_try(&backend.name()))
         .map_err(|source| SandboxError::Folder { path: try_path.clone(), source })?;
-    story.narrator.say(format_args!(
+    demo.narrator.say(format_args!(
         "\nKept up: two pods have their volumes, an attachment and a claim fail. Try\n\
          \x20 export KUBECONFIG={}\n\
          \x20 kubectl get pods,pvc,pv,volumeattachments\n\

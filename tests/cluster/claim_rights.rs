@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::ground::{Ground, NAMESPACE};
+use crate::ground::{NAMESPACE, Transport};
 use crate::objects::merge;
 use crate::scenarios::claims::short_times;
 use crate::supply::{ZONE, pool, zoned};
@@ -37,11 +37,11 @@ pub(crate) fn section() -> Value {
 
 /// A world where claims may have sources in other namespaces.
 pub(crate) async fn world() -> World {
-    World::on(Ground::across_namespaces, zoned([pool("z1", 100)])).await
+    World::on(Transport::across_namespaces, zoned([pool("z1", 100)])).await
 }
 
 /// What a daemon with all of its rights makes of it.
-pub(crate) struct Stage {
+pub(crate) struct TestBed {
     class: String,
     claims: Vec<String>,
     released: String,
@@ -49,8 +49,8 @@ pub(crate) struct Stage {
     wrong: String,
 }
 
-impl Stage {
-    pub(crate) async fn set(world: &World) -> Self {
+impl TestBed {
+    pub(crate) async fn set_up(world: &World) -> Self {
         world.node_in("node", "z1").await;
         owners(world).await;
         let secret = world.name("secret");

@@ -31,7 +31,7 @@ pub(crate) const NAMESPACE: &str = "kube-system";
 pub(crate) const OUTAGE: Duration = Duration::from_secs(30);
 
 /// A driver and its daemons, on a cluster that others use too.
-pub(crate) struct Ground {
+pub(crate) struct Transport {
     cluster: Arc<ControlPlane>,
     client: kube::Client,
     driver: Driver,
@@ -39,7 +39,7 @@ pub(crate) struct Ground {
     folder: TempDir,
 }
 
-impl Ground {
+impl Transport {
     /// Sets up a driver of this profile.
     pub(crate) async fn set(profile: Profile) -> Self {
         let cluster = crate::shared().await;

@@ -101,16 +101,16 @@ async fn told(world: &World, daemon: &Daemon, log: &Mutex<String>, text: &str) -
 
 /// What a daemon needs all of its rights for: work that another one has begun, a volume that has been attached before, a volume
 /// with a secret whose first publish fails, and no Lease yet.
-struct Stage {
+struct TestBed {
     begun: String,
     widely_used: String,
     other: String,
     guarded: String,
 }
 
-impl Stage {
+impl TestBed {
     /// Has a daemon with all rights do the first half.
-    async fn set(world: &World) -> Self {
+    async fn set_up(world: &World) -> Self {
         let (node, other, secret) = (world.node("node").await, world.node("other").await, world.name("secret"));
         world.secret(&secret, &[("password", b"hunter2")]).await;
         let reference = json!({ "csi": { "controllerPublishSecretRef": { "name": secret, "namespace": "default" } } });
@@ -180,12 +180,12 @@ async fn play_provisioner(
     log: Arc<Mutex<String>>,
 ) -> Option<Result<&'static str, String>> {
     let world = claim_rights::world().await;
-    let stage = claim_rights::Stage::set(&world).await;
+    let testbed = claim_rights::TestBed::set_up(&world).await;
     let daemon = start(&world, "provisioner", missing.as_ref()).await;
     if let Some(missing) = missing {
         return Some(place_of(&world, &daemon, &log, &missing).await);
     }
-    stage.done(&world).await;
+    testbed.done(&world).await;
     world.serving(&daemon).await;
     had_enough(&world, "provisioner", &daemon, &log).await;
     None
@@ -201,9 +201,9 @@ async fn play(
         return play_provisioner(missing, log).await;
     }
     let world = World::new().await;
-    let stage = Stage::set(&world).await;
+    let testbed = TestBed::set_up(&world).await;
     let daemon = start(&world, role, missing.as_ref()).await;
-    let asked = stage.ask(&world).await;
+    let asked = testbed.ask(&world).await;
     if let Some(missing) = missing {
         return Some(place_of(&world, &daemon, &log, &missing).await);
     }
@@ -211,11 +211,11 @@ async fn play(
         for attachment in &asked {
             world.attached(attachment).await;
         }
-        world.gone::<VolumeAttachment>(&stage.begun).await;
+        world.gone::<VolumeAttachment>(&testbed.begun).await;
         world.balanced().await;
-        world.delete_volume(&stage.guarded).await;
+        world.delete_volume(&testbed.guarded).await;
         world.detached(&asked[0]).await;
-        world.gone::<PersistentVolume>(&stage.guarded).await;
+        world.gone::<PersistentVolume>(&testbed.guarded).await;
     }
     world.serving(&daemon).await;
     if role == "reconciler" {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::driver::{Method, Profile};
 use csi_control_plane::sandbox::network::{Cut, Network};
-use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST, Daemon, Ground, Stage};
+use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
 use jiff::Timestamp;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -72,7 +72,7 @@ pub(crate) fn play(scenario: &Scenario, deaths: &[Duration], how: Death, listen:
 struct Play {
     trace: Trace,
     network: Network,
-    stage: Stage,
+    testbed: TestBed,
     world: World,
     config: String,
     /// The node that the daemons are on, where each node has one.
@@ -99,14 +99,14 @@ impl Play {
         let network = Network::new();
         let mut profile = Profile::default();
         (scenario.profile)(&mut profile);
-        let ground = Ground::Network(network.clone());
-        let stage = Stage::set(ground, profile, clock, Rng::seeded(7)).await.unwrap();
-        stage.install_snapshots();
-        stage.start_actors();
-        let world = World { api: stage.api.clone(), driver: stage.driver.clone() };
+        let ground = Transport::Network(network.clone());
+        let testbed = TestBed::set_up(ground, profile, clock, Rng::seeded(7)).await.unwrap();
+        testbed.install_snapshots();
+        testbed.start_actors();
+        let world = World { api: testbed.api.clone(), driver: testbed.driver.clone() };
         let (activity, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        stage.api.on_commit({
-            let (trace, driver) = (trace.clone(), stage.driver.clone());
+        testbed.api.on_commit({
+            let (trace, driver) = (trace.clone(), testbed.driver.clone());
             let (activity, is_late) = (activity.clone(), is_late.clone());
             move |change| {
                 if change.resource.plural != "leases" {
@@ -115,7 +115,7 @@ impl Play {
                 verdict::on_commit(&trace, &driver, is_late.load(Ordering::Relaxed), change);
             }
         });
-        stage.driver.on_call({
+        testbed.driver.on_call({
             let (trace, world, activity) = (trace.clone(), world.clone(), activity.clone());
             move |call, state| {
                 if matches!(call.method, Method::CreateVolume | Method::DeleteVolume) {
@@ -125,7 +125,7 @@ impl Play {
             }
         });
         let (config, node, daemons) = (config(&scenario.section), scenario.node, Vec::new());
-        Self { trace, network, stage, world, config, node, daemons, start, acted: Duration::ZERO, activity, is_late }
+        Self { trace, network, testbed, world, config, node, daemons, start, acted: Duration::ZERO, activity, is_late }
     }
 
     async fn run(&mut self, scenario: &Scenario, deaths: &[Duration], how: Death) {
@@ -134,12 +134,12 @@ impl Play {
         if how != Death::Killed {
             self.start_daemon().await;
         }
-        for stage in &scenario.before {
-            stage(&self.world);
+        for testbed in &scenario.before {
+            testbed(&self.world);
             sleep(LEADS).await;
         }
         for fault in (scenario.faults)() {
-            self.stage.driver.inject(fault);
+            self.testbed.driver.inject(fault);
         }
         self.acted = self.start.elapsed();
         (scenario.act)(&self.world);
@@ -187,8 +187,8 @@ impl Play {
         }
         let starting = async {
             match self.node {
-                None => self.stage.start(&name, &self.config).await,
-                Some(node) => self.stage.start_on(&name, node, &self.config, self.stage.driver_dial(&name)).await,
+                None => self.testbed.start(&name, &self.config).await,
+                Some(node) => self.testbed.start_on(&name, node, &self.config, self.testbed.driver_dial(&name)).await,
             }
         };
         let daemon = starting.instrument(info_span!("daemon", name)).await;
@@ -217,10 +217,10 @@ impl Play {
         let name = host(life);
         let epoch: Timestamp = EPOCH.parse().unwrap();
         let at = |time: Timestamp| Duration::try_from(time.duration_since(epoch)).unwrap_or_default();
-        let requests = self.stage.api.audit().matching(|entry| entry.user == name);
+        let requests = self.testbed.api.audit().matching(|entry| entry.user == name);
         let requests = requests.iter().filter_map(|entry| Boundary::of_request(entry, at(entry.time)));
         let number = |connection: u64| usize::try_from(connection).unwrap_or_default();
-        let calls = self.stage.driver.calls();
+        let calls = self.testbed.driver.calls();
         let calls = calls
             .iter()
             .filter(|call| self.network.accepted_from(DRIVER_HOST, number(call.connection)).as_ref() == Some(&name))

@@ -80,7 +80,7 @@ impl Binary {
     }
 }
 
-/// The last stage of the Dockerfile, as lines without what they continue.
+/// The last testbed of the Dockerfile, as lines without what they continue.
 fn last_stage() -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Dockerfile")).unwrap();
     let text = text.replace("\\\n", " ");
@@ -90,9 +90,9 @@ fn last_stage() -> Vec<String> {
 }
 
 fn instruction(name: &str) -> String {
-    let stage = last_stage();
-    let found: Vec<&String> = stage.iter().filter(|line| line.starts_with(&format!("{name} "))).collect();
-    assert_eq!(found.len(), 1, "{name} in the last stage: {found:?}");
+    let testbed = last_stage();
+    let found: Vec<&String> = testbed.iter().filter(|line| line.starts_with(&format!("{name} "))).collect();
+    assert_eq!(found.len(), 1, "{name} in the last testbed: {found:?}");
     found[0][name.len()..].trim().to_owned()
 }
 
@@ -186,9 +186,9 @@ fn each_tells_which_crates_it_is_made_of() {
 
 #[test]
 fn the_image_is_that_file_for_a_user_that_is_not_root() {
-    let stage = last_stage();
-    assert!(stage[0].starts_with("FROM gcr.io/distroless/static-"), "{}", stage[0]);
-    assert!(!stage.iter().any(|line| line.starts_with("RUN ") || line.starts_with("ADD ")), "{stage:#?}");
+    let testbed = last_stage();
+    assert!(testbed[0].starts_with("FROM gcr.io/distroless/static-"), "{}", testbed[0]);
+    assert!(!testbed.iter().any(|line| line.starts_with("RUN ") || line.starts_with("ADD ")), "{testbed:#?}");
     assert_eq!(instruction("USER"), "65532:65532");
     for label in ["title", "description", "version", "licenses", "revision", "source"] {
         assert!(instruction("LABEL").contains(&format!("org.opencontainers.image.{label}=")), "{label}");

@@ -7,34 +7,34 @@ use std::time::Duration;
 use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::driver::{Driver, Profile};
-use csi_control_plane::sandbox::stage::{ADMIN_TOKEN, Ground as StageGround, Stage};
+use csi_control_plane::sandbox::testbed::{ADMIN_TOKEN, TestBed, Transport as StageGround};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cable::{Cable, abandoned_socket};
 
-pub(crate) use csi_control_plane::sandbox::stage::Daemon;
+pub(crate) use csi_control_plane::sandbox::testbed::Daemon;
 
 /// How long an outage lasts: longer than the Leases of the scenarios that have one.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(9);
 
 /// An API and a driver of its own for every scenario.
-pub(crate) struct Ground {
+pub(crate) struct Transport {
     /// All of the sandbox's powers, for the scenarios under `sandbox_only`.
-    pub(crate) stage: Stage,
+    pub(crate) testbed: TestBed,
     client: kube::Client,
     /// Holds the driver's socket.
     folder: TempDir,
 }
 
-impl Ground {
+impl Transport {
     /// Sets up an API and a driver of this profile.
     pub(crate) async fn set(profile: Profile) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ground = StageGround::Sockets { folder: folder.path().to_owned() };
-        let stage = Stage::set(ground, profile, Clock::system(), Rng::system()).await.unwrap();
-        let client = client(&stage, ADMIN_TOKEN);
-        Self { stage, client, folder }
+        let testbed = TestBed::set_up(ground, profile, Clock::system(), Rng::system()).await.unwrap();
+        let client = client(&testbed, ADMIN_TOKEN);
+        Self { testbed, client, folder }
     }
 
     /// The same on a cluster of its own, which each has here.
@@ -45,7 +45,7 @@ impl Ground {
     /// The same with the controllers of a cluster.
     pub(crate) async fn with_controllers(profile: Profile) -> Self {
         let ground = Self::set(profile).await;
-        ground.stage.start_actors();
+        ground.testbed.start_actors();
         ground
     }
 
@@ -57,14 +57,14 @@ impl Ground {
     /// The same where claims may name sources in other namespaces, with the kinds of snapshots and grants.
     pub(crate) async fn with_sources_anywhere(profile: Profile) -> Self {
         let ground = Self::with_controllers(profile).await;
-        ground.stage.api.allow_sources_anywhere();
+        ground.testbed.api.allow_sources_anywhere();
         ground.install_snapshots().await;
         ground
     }
 
     /// Gives the cluster the kinds of snapshots and grants.
     pub(crate) async fn install_snapshots(&self) {
-        self.stage.install_snapshots();
+        self.testbed.install_snapshots();
         tokio::task::yield_now().await;
     }
 
@@ -75,59 +75,59 @@ impl Ground {
 
     /// The driver's backend.
     pub(crate) fn driver(&self) -> &Driver {
-        &self.stage.driver
+        &self.testbed.driver
     }
 
     /// Kills the driver's process, and starts it again after `down`.
     pub(crate) async fn restart_driver(&self, down: Duration) {
-        self.stage.server.restart(down).await;
+        self.testbed.server.restart(down).await;
         abandoned_socket(&self.folder.path().join("csi.sock"));
-        self.stage.server.up().await;
+        self.testbed.server.up().await;
     }
 
     /// Starts a daemon on this host name with this configuration.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
-        self.stage.start(host, yaml).await.unwrap()
+        self.testbed.start(host, yaml).await.unwrap()
     }
 
     /// Starts a daemon that runs on a node, beside the driver that this leads to.
     pub(crate) async fn start_on(&self, host: &str, node: &str, yaml: &str, driver: Dial) -> Daemon {
-        self.stage.start_on(host, node, yaml, driver).await.unwrap()
+        self.testbed.start_on(host, node, yaml, driver).await.unwrap()
     }
 
     /// Starts a daemon whose line to the API is in our hand.
     pub(crate) async fn start_wired(&self, host: &str, yaml: &str) -> (Daemon, Cable) {
-        let cable = Cable::to(self.stage.address().unwrap()).await;
-        self.stage.api.admit(Stage::token(host), Identity::admin(host));
-        let (api, driver) = (Dial::tcp(cable.address), self.stage.driver_dial(host));
-        let daemon = self.stage.start_over(host, yaml, Stage::token(host), api, driver).await.unwrap();
+        let cable = Cable::to(self.testbed.address().unwrap()).await;
+        self.testbed.api.admit(TestBed::token(host), Identity::admin(host));
+        let (api, driver) = (Dial::tcp(cable.address), self.testbed.driver_dial(host));
+        let daemon = self.testbed.start_over(host, yaml, TestBed::token(host), api, driver).await.unwrap();
         (daemon, cable)
     }
 
     /// Interrupts everybody, as far as a server in the same process can be restarted, and calls `meanwhile`.
     pub(crate) async fn restart_api(&self, meanwhile: impl FnOnce()) {
-        self.stage.connections.cut_all();
+        self.testbed.connections.cut_all();
         meanwhile();
         tokio::task::yield_now().await;
     }
 
     /// Makes the API forget all versions but the latest.
     pub(crate) async fn forget(&self) {
-        self.stage.api.compact();
+        self.testbed.api.compact();
         tokio::task::yield_now().await;
     }
 
     /// Gives the daemon on a host exactly the rights of these `ClusterRole`s and `Role`s.
     pub(crate) async fn grant(&self, host: &str, roles: &[Value]) {
         let grants = roles.iter().flat_map(|role| Grant::of_role(role).unwrap()).collect();
-        self.stage.api.admit(Stage::token(host), Identity::limited(host, grants));
+        self.testbed.api.admit(TestBed::token(host), Identity::limited(host, grants));
         tokio::task::yield_now().await;
     }
 }
 
-/// A client of the stage's API that comes with this token.
-pub(crate) fn client(stage: &Stage, token: &str) -> kube::Client {
-    let mut config = kube::Config::new(stage.url().unwrap().parse().unwrap());
+/// A client of the test bed's API that comes with this token.
+pub(crate) fn client(testbed: &TestBed, token: &str) -> kube::Client {
+    let mut config = kube::Config::new(testbed.url().unwrap().parse().unwrap());
     config.auth_info.token = Some(token.to_owned().into());
     config.try_into().unwrap()
 }

@@ -48,14 +48,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::ground::{Daemon, Ground};
+use crate::ground::{Daemon, Transport};
 use crate::objects;
 
 pub(crate) use wait::{PATIENCE, bounded, settled, until_some};
 
 /// A cluster, a driver, and the daemons between them.
 pub(crate) struct World {
-    ground: Ground,
+    ground: Transport,
     id: String,
     driver_name: String,
 }
@@ -68,28 +68,28 @@ impl World {
 
     /// A world with a driver whose profile was changed like this.
     pub(crate) async fn with(change: impl FnOnce(&mut Profile)) -> Self {
-        Self::on(Ground::set, change).await
+        Self::on(Transport::set, change).await
     }
 
     /// A world that shares its cluster with no other, to be rough with.
     pub(crate) async fn alone() -> Self {
-        Self::on(Ground::alone, |_| {}).await
+        Self::on(Transport::alone, |_| {}).await
     }
 
     /// A world whose cluster has its controllers, for scenarios about claims: see [`crate::supply`].
     pub(crate) async fn supplied(change: impl FnOnce(&mut Profile)) -> Self {
-        Self::on(Ground::with_controllers, change).await
+        Self::on(Transport::with_controllers, change).await
     }
 
     /// The same, and it shares its cluster with no other.
     pub(crate) async fn supplied_alone() -> Self {
-        Self::on(Ground::alone_with_controllers, |_| {}).await
+        Self::on(Transport::alone_with_controllers, |_| {}).await
     }
 
     /// A world on a ground that is set like this.
     pub(crate) async fn on<F>(set: impl FnOnce(Profile) -> F, change: impl FnOnce(&mut Profile)) -> Self
     where
-        F: Future<Output = Ground>,
+        F: Future<Output = Transport>,
     {
         let id = format!("w{}", Rng::system().suffix());
         let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
@@ -99,12 +99,12 @@ impl World {
     }
 
     /// What stands under it.
-    pub(crate) fn ground(&self) -> &Ground {
+    pub(crate) fn ground(&self) -> &Transport {
         &self.ground
     }
 
     /// The sandbox's powers over the API. Not for scenarios that are to run on a real one.
-    pub(crate) fn sandbox(&self) -> &Ground {
+    pub(crate) fn sandbox(&self) -> &Transport {
         &self.ground
     }
 

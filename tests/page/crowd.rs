@@ -2,7 +2,7 @@
 
 use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Profile};
-use csi_control_plane::sandbox::stage::{Ground, Stage};
+use csi_control_plane::sandbox::testbed::{TestBed, Transport};
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, DESK, PHONE};
@@ -38,9 +38,9 @@ const SCROLL: &str = r"new Promise((done) => {
   requestAnimationFrame(step);
 })";
 
-fn volume(stage: &Stage, driver: &str, number: usize) {
+fn volume(testbed: &TestBed, driver: &str, number: usize) {
     let name = format!("pv-{number:04}");
-    let put = |object: Value| stage.api.create_value(object).unwrap();
+    let put = |object: Value| testbed.api.create_value(object).unwrap();
     put(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
         "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "persistentVolumeReclaimPolicy": "Retain",
         "csi": {"driver": driver, "volumeHandle": name}}}));
@@ -50,12 +50,12 @@ fn volume(stage: &Stage, driver: &str, number: usize) {
     );
 }
 
-fn claim(stage: &Stage, driver: &str, number: usize) {
+fn claim(testbed: &TestBed, driver: &str, number: usize) {
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": format!("claim-{number:04}"), "namespace": "default", "annotations":
             {"volume.kubernetes.io/storage-provisioner": driver, "volume.beta.kubernetes.io/storage-provisioner": driver}},
         "spec": {"storageClassName": "gold", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    stage.api.create_value(claim).unwrap();
+    testbed.api.create_value(claim).unwrap();
 }
 
 /// What the browser counts, by name.
@@ -70,22 +70,22 @@ async fn five_thousand_in_progress_do_not_stall_the_page() {
     let folder = tempfile::tempdir().unwrap();
     let profile = Profile { accept_unknown_volumes: true, ..Profile::with_nodes(["id-1"]) };
     let driver = profile.name.clone();
-    let ground = Ground::Sockets { folder: folder.path().to_owned() };
-    let stage = Stage::set(ground, profile, Clock::system(), Rng::system()).await.unwrap();
+    let ground = Transport::Sockets { folder: folder.path().to_owned() };
+    let testbed = TestBed::set_up(ground, profile, Clock::system(), Rng::system()).await.unwrap();
     for method in [Method::ControllerPublishVolume, Method::CreateVolume] {
-        stage.driver.inject(Fault::on(method, Action::Hang));
+        testbed.driver.inject(Fault::on(method, Action::Hang));
     }
-    let put = |object: Value| stage.api.create_value(object).unwrap();
+    let put = |object: Value| testbed.api.create_value(object).unwrap();
     put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}));
     put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "node-1"},
         "spec": {"drivers": [{"name": driver, "nodeID": "id-1", "topologyKeys": []}]}}));
     put(
         json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"}, "provisioner": driver}),
     );
-    (0..VOLUMES).for_each(|number| volume(&stage, &driver, number));
-    (0..CLAIMS).for_each(|number| claim(&stage, &driver, number));
+    (0..VOLUMES).for_each(|number| volume(&testbed, &driver, number));
+    (0..CLAIMS).for_each(|number| claim(&testbed, &driver, number));
 
-    let daemon = stage.start("daemon", CONFIGURATION).await.unwrap();
+    let daemon = testbed.start("daemon", CONFIGURATION).await.unwrap();
     let url = format!("http://{}/", daemon.diagnostics.unwrap());
     let mut browser = Browser::start().await;
     browser.look_on(DESK, "light").await;
@@ -122,5 +122,5 @@ async fn five_thousand_in_progress_do_not_stall_the_page() {
     assert!(text.contains("default/claim-0777") && text.contains(&format!("1 found among {CLAIMS}")), "{text}");
     assert_eq!(browser.complaints(&url), Vec::<String>::new());
     daemon.kill();
-    stage.strike().await;
+    testbed.tear_down().await;
 }

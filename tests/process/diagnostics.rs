@@ -46,7 +46,7 @@ async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"},
         "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}));
     theatre.put(claim("begun", &["provisioning.csi-control-plane.io/demo-csi-example-com"]));
-    theatre.stage.api.delete::<PersistentVolumeClaim>("default", "begun").unwrap();
+    theatre.testbed.api.delete::<PersistentVolumeClaim>("default", "begun").unwrap();
     let daemon = theatre.daemon_with("daemon", |config| {
         config["telemetry"] = json!({"traces": {"endpoint": collector.endpoint()}});
         config["roles"]["reconciler"]["interval"] = "100ms".into();
@@ -66,7 +66,7 @@ async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
     theatre.driver().detach_behind("drifting", &node_id());
     eventually("the drift is repaired", async || (!theatre.driver().published("drifting").is_empty()).then_some(()))
         .await;
-    theatre.stage.api.faults().drop_watches(Matching::any().resource("persistentvolumes"), WatchEnd::Cut);
+    theatre.testbed.api.faults().drop_watches(Matching::any().resource("persistentvolumes"), WatchEnd::Cut);
     daemon
 }
 
@@ -79,7 +79,7 @@ fn claim(name: &str, finalizers: &[&str]) -> Value {
 
 /// A claim becomes a volume and the volume is deleted, each at the second try.
 async fn provisioned_and_deleted(theatre: &Theatre) {
-    let api = &theatre.stage.api;
+    let api = &theatre.testbed.api;
     let gone = async || api.get::<PersistentVolumeClaim>("default", "begun").is_err().then_some(());
     eventually("what nobody wants is let go", gone).await;
     for method in [Method::CreateVolume, Method::DeleteVolume] {

@@ -32,7 +32,7 @@ async fn a_driver_that_comes_back_unchanged_is_served_on_in_the_same_term() {
     theatre.attached("before").await;
     let before = role(&daemon.status().await, "attacher")["term"].clone();
 
-    theatre.stage.server.restart(DOWN).await;
+    theatre.testbed.server.restart(DOWN).await;
     theatre.attach("while-away");
     theatre.attached("while-away").await;
 
@@ -53,7 +53,7 @@ async fn a_driver_that_comes_back_with_other_capabilities_is_served_anew() {
     let mut daemon = theatre.daemon("daemon");
     daemon.is("serving").await;
     theatre.driver().change_profile(|profile| *profile = profile.clone().without(Rpc::PublishReadonly));
-    theatre.stage.server.restart(DOWN).await;
+    theatre.testbed.server.restart(DOWN).await;
 
     let status = ready(&daemon, 2).await;
     assert_eq!(status["driver"]["generation"], 2);
@@ -74,7 +74,7 @@ async fn a_driver_that_comes_back_under_another_name_ends_the_daemon_which_says_
     let mut daemon = theatre.daemon("daemon");
     daemon.is("serving").await;
     theatre.driver().change_profile(|profile| profile.name = "other.csi.example.com".to_owned());
-    theatre.stage.server.restart(Duration::ZERO).await;
+    theatre.testbed.server.restart(Duration::ZERO).await;
     assert_eq!(daemon.exit().await, Some(1), "{}", daemon.stderr());
     let last = daemon.stderr().lines().last().unwrap().to_owned();
     assert!(last.contains("demo.csi.example.com") && last.contains("other.csi.example.com"), "{last}");

@@ -52,7 +52,7 @@ async fn r52_a_leader_frozen_past_its_lease_writes_nothing_after_waking_and_rejo
 
 /// Requests to change something that is not a Lease, whether they succeeded or not.
 fn asked(theatre: &Theatre, user: &str) -> usize {
-    let audit = theatre.stage.api.audit();
+    let audit = theatre.testbed.api.audit();
     let is_write = |verb: &str| !matches!(verb, "get" | "list" | "watch");
     audit.matching(|entry| entry.user == user && is_write(entry.verb) && entry.resource != "leases").len()
 }

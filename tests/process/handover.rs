@@ -48,7 +48,7 @@ async fn a_killed_leader_is_succeeded_when_its_lease_has_expired_and_not_before(
     old.is("serving").await;
     // The successor runs in this process: the same code, and one of each kind.
     let config = theatre.config("daemon-new").to_string();
-    let new = theatre.stage.start("daemon-new", &config).await.unwrap();
+    let new = theatre.testbed.start("daemon-new", &config).await.unwrap();
     theatre.attach("before");
     assert_eq!(theatre.attached("before").await.user, "daemon-old");
 

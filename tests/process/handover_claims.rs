@@ -26,7 +26,7 @@ impl Burst {
             theatre.put(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "metadata": {"name": name, "namespace": "default"}, "spec": {"storageClassName": "gold",
                     "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}));
-            let claim: PersistentVolumeClaim = theatre.stage.api.get("default", &name).unwrap();
+            let claim: PersistentVolumeClaim = theatre.testbed.api.get("default", &name).unwrap();
             (name, format!("pvc-{}", claim.uid().unwrap()))
         });
         Self(claims.collect())
@@ -37,7 +37,7 @@ impl Burst {
         let mark = names::provisioning_finalizer(DRIVER);
         for (name, volume) in &self.0 {
             eventually(&format!("the volume of {name}"), async || {
-                let claim: PersistentVolumeClaim = theatre.stage.api.get("default", name).unwrap();
+                let claim: PersistentVolumeClaim = theatre.testbed.api.get("default", name).unwrap();
                 let bound = claim.status.as_ref()?.phase.as_deref() == Some("Bound");
                 let free = !claim.finalizers().contains(&mark)
                     && !claim.annotations().contains_key(names::ANNOTATION_PROVISIONING);
@@ -49,12 +49,12 @@ impl Burst {
 
     fn delete(&self, theatre: &Theatre) {
         for (name, _) in &self.0 {
-            theatre.stage.api.delete::<PersistentVolumeClaim>("default", name).unwrap();
+            theatre.testbed.api.delete::<PersistentVolumeClaim>("default", name).unwrap();
         }
     }
 
     async fn gone(&self, theatre: &Theatre) {
-        let api = &theatre.stage.api;
+        let api = &theatre.testbed.api;
         for (name, volume) in &self.0 {
             eventually(&format!("{name} and its volume are gone"), async || {
                 let is_there = api.get::<PersistentVolumeClaim>("default", name).is_ok();
@@ -88,7 +88,7 @@ fn daemon(theatre: &Theatre, user: &str) -> Program {
 /// The leader, a standby, and what comes and goes: the driver was asked for all of it, and answers when it is released.
 async fn at_work() -> (Theatre, Program, Program, Burst, Burst) {
     let theatre = Theatre::open().await;
-    theatre.stage.start_actors();
+    theatre.testbed.start_actors();
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"},
         "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}));
     let old = daemon(&theatre, "daemon-old");
@@ -114,7 +114,7 @@ async fn until_in_flight(theatre: &Theatre, count: usize) {
 
 /// The driver has the volumes that the API has, each once, and no caller has met itself there.
 fn assert_balanced(theatre: &Theatre) {
-    let volumes: Vec<PersistentVolume> = theatre.stage.api.list("").unwrap();
+    let volumes: Vec<PersistentVolume> = theatre.testbed.api.list("").unwrap();
     let handles: Vec<String> =
         volumes.into_iter().map(|volume| volume.spec.unwrap().csi.unwrap().volume_handle).collect();
     let known: BTreeSet<&String> = handles.iter().collect();

@@ -2,7 +2,7 @@
 
 use csi_control_plane::sandbox::api::kubeconfig;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Secrets};
-use csi_control_plane::sandbox::stage::Stage;
+use csi_control_plane::sandbox::testbed::TestBed;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -30,8 +30,8 @@ async fn i10_no_secret_and_no_token_is_told_anywhere_even_at_level_trace() {
         theatre.driver().inject(Fault::on(method, indiscreet.clone()).once());
     }
     // Not the sandbox's usual file: that has the token in the address too, where no real cluster has it.
-    let token = Stage::token("daemon");
-    let mut credentials = kubeconfig::render(&theatre.stage.url().unwrap(), None);
+    let token = TestBed::token("daemon");
+    let mut credentials = kubeconfig::render(&theatre.testbed.url().unwrap(), None);
     credentials["users"][0]["user"]["token"] = token.clone().into();
     let path = theatre.file("token.kubeconfig", &credentials.to_string());
     let mut daemon = theatre.daemon_with("daemon", |config| {
@@ -76,7 +76,7 @@ async fn every_line_of_the_log_is_a_json_object_from_the_first_to_the_last() {
     theatre.attach("volume");
     theatre.attached("volume").await;
     theatre.driver().change_profile(|profile| profile.name = "other.csi.example.com".to_owned());
-    theatre.stage.server.restart(std::time::Duration::ZERO).await;
+    theatre.testbed.server.restart(std::time::Duration::ZERO).await;
     assert_eq!(daemon.exit().await, Some(1));
     let stderr = daemon.stderr();
     assert!(stderr.lines().count() > 5, "{stderr}");

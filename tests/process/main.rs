@@ -1,7 +1,7 @@
 //! The real binary as a process of its own: signals, exit codes, rights, probes, and everything that a user can get wrong.
 //!
 //! Each test sets a stage of its own (the sandbox's API on loopback, its driver on a unix socket) and waits for what it
-//! expects, never for time to pass. Order and speed are read from the stage, not from the process under test: commits of the
+//! expects, never for time to pass. Order and speed are read from the test bed, not from the process under test: commits of the
 //! store and calls of the driver share one time axis, [`commits`].
 
 #![allow(

@@ -1,7 +1,7 @@
 //! A Kubernetes API that is wrong, away or forbids: what can't get better ends the process, what can is waited for, visibly.
 
 use csi_control_plane::sandbox::api::{Identity, kubeconfig};
-use csi_control_plane::sandbox::stage::Stage;
+use csi_control_plane::sandbox::testbed::TestBed;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -100,12 +100,12 @@ async fn an_api_that_cannot_be_reached_is_waited_for() {
 #[tokio::test]
 async fn an_api_that_forbids_everything_is_shown_and_served_as_soon_as_it_allows() {
     let theatre = Theatre::open().await;
-    let token = Stage::token("daemon-stranger");
-    theatre.stage.api.admit(token.as_str(), Identity::limited("daemon-stranger", Vec::new()));
+    let token = TestBed::token("daemon-stranger");
+    theatre.testbed.api.admit(token.as_str(), Identity::limited("daemon-stranger", Vec::new()));
     let mut daemon = theatre.program("daemon-stranger", |_| {});
     theatre.attach("volume");
     is_visible(&daemon, "is forbidden: User \"daemon-stranger\" cannot").await;
-    theatre.stage.api.admit(token, Identity::admin("daemon-stranger"));
+    theatre.testbed.api.admit(token, Identity::admin("daemon-stranger"));
     theatre.attached("volume").await;
     let status = daemon.is("serving").await;
     assert_eq!(role(&status, "attacher")["lastError"], Value::Null);

@@ -8,7 +8,7 @@ use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
-use csi_control_plane::sandbox::stage::Stage;
+use csi_control_plane::sandbox::testbed::TestBed;
 use futures::future::LocalBoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -88,7 +88,7 @@ impl Part {
 
     /// Starts a daemon with these rights where every one of them is needed.
     fn start(&self, theatre: &Theatre, grants: Vec<Grant>) -> Program {
-        theatre.stage.api.admit(Stage::token(USER), Identity::limited(USER, grants));
+        theatre.testbed.api.admit(TestBed::token(USER), Identity::limited(USER, grants));
         (self.begin)(theatre);
         theatre.program(USER, |config| config["roles"] = json!({ self.name: (self.section)() }))
     }
@@ -118,17 +118,21 @@ fn begin_attacher(theatre: &Theatre) {
 pub(crate) fn conflict(theatre: &Theatre, group: &str, plural: &'static str) {
     let resource = resources::find(group, "v1", plural).unwrap();
     let on = Matching::any().verb("patch").resource(plural).subresource("").user(USER);
-    theatre.stage.api.faults().add(ApiFault::on(on, ApiAction::Refuse(Rejection::conflict(resource, "volume"))).nth(1));
+    theatre
+        .testbed
+        .api
+        .faults()
+        .add(ApiFault::on(on, ApiAction::Refuse(Rejection::conflict(resource, "volume"))).nth(1));
 }
 
 async fn attacher_done(theatre: &Theatre) {
     theatre.attached("volume").await;
     theatre.committed("an event", |commit| commit.plural == "events" && commit.user == USER).await;
-    theatre.stage.api.delete::<PersistentVolume>("", "volume").unwrap();
+    theatre.testbed.api.delete::<PersistentVolume>("", "volume").unwrap();
     theatre.detach("volume");
     theatre.gone("volume").await;
     eventually("the volume is released", async || {
-        theatre.stage.api.get::<PersistentVolume>("", "volume").is_err().then_some(())
+        theatre.testbed.api.get::<PersistentVolume>("", "volume").is_err().then_some(())
     })
     .await;
 }
@@ -187,7 +191,7 @@ async fn the_rights_that_check_prints_are_enough_for_all_that_each_role_does() {
         daemon
             .shows("the role is served", |status| crate::program::role(status, part.name)["state"] == "serving")
             .await;
-        let refused = theatre.stage.api.audit().matching(|entry| entry.code == 403);
+        let refused = theatre.testbed.api.audit().matching(|entry| entry.code == 403);
         assert!(refused.is_empty(), "{}: {refused:#?}", part.name);
         assert_eq!(symptom(&theatre, &daemon, None, None).await, None, "{}", part.name);
         theatre.commits.assert_one_leader(LEASE);

@@ -35,9 +35,9 @@ pub(crate) async fn open() -> Theatre {
     let node = Node { segments: segments.into(), ..Node::default() };
     let profile = Profile { nodes: [(node_id(), node)].into(), ..Profile::default() };
     let theatre = Theatre::open_with(profile.in_pools([Pool::at([(ZONE, "z1")], 100 << 30)])).await;
-    theatre.stage.install_snapshots();
+    theatre.testbed.install_snapshots();
     // The one that the theatre begins with knows no topology, and a driver's entry can't be changed.
-    theatre.stage.api.delete::<CSINode>("", NODE).unwrap();
+    theatre.testbed.api.delete::<CSINode>("", NODE).unwrap();
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
         "spec": {"drivers": [{"name": DRIVER, "nodeID": node_id(), "topologyKeys": [ZONE]}]}}));
     theatre.put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {ZONE: "z1"}}}));
@@ -87,7 +87,7 @@ pub(crate) fn begin(theatre: &Theatre) {
 
 /// Waits until all of it is done.
 pub(crate) async fn done(theatre: &Theatre) {
-    let api = &theatre.stage.api;
+    let api = &theatre.testbed.api;
     for claim in CLAIMS {
         let uid = api.get::<PersistentVolumeClaim>("default", claim).unwrap().uid().unwrap();
         let volume = format!("pvc-{uid}");
@@ -114,7 +114,7 @@ fn put_with_status(theatre: &Theatre, object: Value, status: &Value) {
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     theatre.put(object);
     let patch = PatchBody::Merge(json!({ "status": status }));
-    theatre.stage.api.patch_object(resource, &namespace, &name, patch, true).unwrap();
+    theatre.testbed.api.patch_object(resource, &namespace, &name, patch, true).unwrap();
 }
 
 /// The pod that the daemon runs in, and whose it is.
@@ -127,7 +127,7 @@ fn owners(theatre: &Theatre) {
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata(by("apps/v1", "Deployment", UID)),
         "spec": {"replicas": 0, "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}}}});
-    let set = theatre.stage.api.create_value(set).unwrap();
+    let set = theatre.testbed.api.create_value(set).unwrap();
     let uid = set.pointer("/metadata/uid").and_then(Value::as_str).unwrap();
     theatre.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata(by("apps/v1", "ReplicaSet", uid)),
         "spec": {"containers": containers}}));
@@ -167,7 +167,7 @@ fn source(theatre: &Theatre, namespace: &str, name: &str) {
             "resources": {"requests": {"storage": "1Gi"}}}});
     let bound = json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
     put_with_status(theatre, claim, &bound);
-    let uid = theatre.stage.api.get::<PersistentVolumeClaim>(namespace, name).unwrap().uid();
+    let uid = theatre.testbed.api.get::<PersistentVolumeClaim>(namespace, name).unwrap().uid();
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
         "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "class",
             "persistentVolumeReclaimPolicy": "Retain", "csi": {"driver": DRIVER, "volumeHandle": name},
@@ -187,7 +187,7 @@ fn snapshot(theatre: &Theatre) {
         json!({"readyToUse": true, "restoreSize": size.to_string(), "boundVolumeSnapshotContentName": "snapshot"});
     put_with_status(theatre, snapshot, &ready);
     let resource = resources::find(SNAPSHOT, "v1", "volumesnapshots").unwrap();
-    let made = theatre.stage.api.object(resource, "default", "snapshot").unwrap();
+    let made = theatre.testbed.api.object(resource, "default", "snapshot").unwrap();
     let content = json!({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
         "metadata": {"name": "snapshot"},
         "spec": {"driver": DRIVER, "deletionPolicy": "Delete", "sourceVolumeMode": "Filesystem",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::api::Identity;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
-use csi_control_plane::sandbox::stage::Stage;
+use csi_control_plane::sandbox::testbed::TestBed;
 use serde_json::{Value, json};
 
 use crate::commits::Commit;
@@ -52,7 +52,7 @@ impl Mount {
 }
 
 fn start(theatre: &Theatre, config: &Value) -> (Mount, Program) {
-    theatre.stage.api.admit(Stage::token(USER), Identity::admin(USER));
+    theatre.testbed.api.admit(TestBed::token(USER), Identity::admin(USER));
     let mount = Mount::new(theatre, &config.to_string());
     let daemon = Program::start(&["run", "--config", &mount.file()], &[("POD_NAMESPACE", "kube-system")]);
     (mount, daemon)
@@ -210,7 +210,7 @@ async fn a_key_that_needs_a_restart_is_named_and_nothing_of_its_file_is_applied(
 async fn a_file_can_be_mended_while_the_daemon_still_waits_for_its_driver() {
     let theatre = Theatre::open().await;
     let mut config = theatre.config(USER);
-    theatre.stage.server.restart(Duration::from_secs(600)).await;
+    theatre.testbed.server.restart(Duration::from_secs(600)).await;
     let (mount, daemon) = start(&theatre, &config);
     daemon.logged("waiting for the driver").await;
     config["roles"].as_object_mut().unwrap().remove("reconciler");

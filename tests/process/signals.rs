@@ -56,7 +56,7 @@ async fn sigterm_ends_it_in_order_while_the_driver_is_gone() {
     let theatre = Theatre::open().await;
     let mut daemon = theatre.daemon("daemon-alone");
     daemon.is("serving").await;
-    theatre.stage.server.restart(Duration::from_secs(600)).await;
+    theatre.testbed.server.restart(Duration::from_secs(600)).await;
     daemon.shows("the driver is lost", |status| status["driver"]["state"] == "lost").await;
     let asked = theatre.driver().age();
     daemon.signal("TERM").await;

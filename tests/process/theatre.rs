@@ -6,7 +6,7 @@ use std::time::Duration;
 use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::{Identity, kubeconfig};
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, Profile};
-use csi_control_plane::sandbox::stage::{Ground, Stage};
+use csi_control_plane::sandbox::testbed::{TestBed, Transport};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -23,28 +23,28 @@ pub(crate) const LEASE: Duration = Duration::from_secs(8);
 /// What comes within this has waited neither for a Lease to expire nor for a call's deadline, which is longer.
 pub(crate) const AT_ONCE: Duration = LEASE;
 
-/// The stage and its surroundings.
+/// The test bed and its surroundings.
 pub(crate) struct Theatre {
     /// API and driver.
-    pub(crate) stage: Stage,
+    pub(crate) testbed: TestBed,
     /// What was committed.
     pub(crate) commits: Commits,
     folder: TempDir,
 }
 
 impl Theatre {
-    /// Sets the stage with one node and a driver that takes any volume.
+    /// Sets up the test bed with one node and a driver that takes any volume.
     pub(crate) async fn open() -> Self {
         Self::open_with(profile()).await
     }
 
-    /// Sets the stage with this driver.
+    /// Sets up the test bed with this driver.
     pub(crate) async fn open_with(profile: Profile) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let ground = Ground::Sockets { folder: folder.path().to_owned() };
-        let stage = Stage::set(ground, profile, Clock::system(), Rng::seeded(1)).await.unwrap();
-        let commits = Commits::of(&stage.api, &stage.driver);
-        let theatre = Self { stage, commits, folder };
+        let ground = Transport::Sockets { folder: folder.path().to_owned() };
+        let testbed = TestBed::set_up(ground, profile, Clock::system(), Rng::seeded(1)).await.unwrap();
+        let commits = Commits::of(&testbed.api, &testbed.driver);
+        let theatre = Self { testbed, commits, folder };
         theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
             "spec": {"drivers": [{"name": DRIVER, "nodeID": node_id(), "topologyKeys": []}]}}));
         theatre
@@ -52,15 +52,15 @@ impl Theatre {
 
     /// The driver's backend.
     pub(crate) fn driver(&self) -> &Driver {
-        &self.stage.driver
+        &self.testbed.driver
     }
 
-    /// A file in the stage's folder.
+    /// A file in the test bed's folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Writes a file into the stage's folder.
+    /// Writes a file into the test bed's folder.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         std::fs::write(self.path(name), text).unwrap();
         self.path(name).to_str().unwrap().to_owned()
@@ -69,7 +69,7 @@ impl Theatre {
     /// The configuration of a daemon that comes as this user.
     pub(crate) fn config(&self, user: &str) -> Value {
         let path = self.path(&format!("{user}.kubeconfig"));
-        kubeconfig::write(&path, &self.stage.url().unwrap(), Some(&Stage::token(user).into())).unwrap();
+        kubeconfig::write(&path, &self.testbed.url().unwrap(), Some(&TestBed::token(user).into())).unwrap();
         json!({
             "csi": {"endpoint": format!("unix://{}", self.path("csi.sock").display()), "timeout": "30s"},
             "kubernetes": {"kubeconfig": path},
@@ -87,7 +87,7 @@ impl Theatre {
 
     /// Starts a daemon as a process with something changed in its configuration.
     pub(crate) fn daemon_with(&self, user: &str, change: impl FnOnce(&mut Value)) -> Program {
-        self.stage.api.admit(Stage::token(user), Identity::admin(user));
+        self.testbed.api.admit(TestBed::token(user), Identity::admin(user));
         self.program(user, change)
     }
 
@@ -98,7 +98,7 @@ impl Theatre {
         variables: &[(&str, &str)],
         change: impl FnOnce(&mut Value),
     ) -> Program {
-        self.stage.api.admit(Stage::token(user), Identity::admin(user));
+        self.testbed.api.admit(TestBed::token(user), Identity::admin(user));
         self.program_under(user, variables, change)
     }
 
@@ -117,7 +117,7 @@ impl Theatre {
 
     /// Stores an object.
     pub(crate) fn put(&self, object: Value) {
-        self.stage.api.create_value(object).unwrap();
+        self.testbed.api.create_value(object).unwrap();
     }
 
     /// Creates a volume and asks for it on the node.
@@ -128,12 +128,12 @@ impl Theatre {
 
     /// Asks for the volume to leave the node.
     pub(crate) fn detach(&self, volume: &str) {
-        self.stage.api.delete::<VolumeAttachment>("", volume).unwrap();
+        self.testbed.api.delete::<VolumeAttachment>("", volume).unwrap();
     }
 
     /// The attachment, if it is there.
     pub(crate) fn attachment(&self, volume: &str) -> Option<VolumeAttachment> {
-        self.stage.api.get("", volume).ok()
+        self.testbed.api.get("", volume).ok()
     }
 
     /// Waits for the first commit that passes.

@@ -23,7 +23,7 @@ async fn claimed_and_attached(theatre: &Theatre, attacher: &Program) -> Persiste
         "metadata": {"name": "data", "namespace": "default", "annotations": {ANNOTATION_STORAGE_PROVISIONER: DRIVER}},
         "spec": {"storageClassName": "gold", "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}}}}));
-    let volumes = async || theatre.stage.api.list::<PersistentVolume>("").unwrap().pop();
+    let volumes = async || theatre.testbed.api.list::<PersistentVolume>("").unwrap().pop();
     let volume = eventually("a volume for the claim", volumes).await;
     let name = volume.metadata.name.clone().unwrap();
     // Kinds are watched apart. In a cluster the claim is bound, its pod placed and its node chosen in between.

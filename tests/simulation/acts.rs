@@ -5,7 +5,7 @@ use std::time::Duration;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::Matching;
 use csi_control_plane::sandbox::driver::Chance;
-use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST};
+use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -64,20 +64,20 @@ impl Play {
             Happening::DetachBehind { volume, node } => self.behind(volume, node, false),
             Happening::AttachBehind { volume, node } => self.behind(volume, node, true),
             Happening::Storage(errand) => self.run_errand(errand),
-            Happening::Driver(fault) => self.stage.driver.inject(fault),
+            Happening::Driver(fault) => self.testbed.driver.inject(fault),
             Happening::DriverChance { rate, lasts } => {
-                self.stage.driver.inject_chance(Chance::honest(self.stage.rng.clone(), rate));
+                self.testbed.driver.inject_chance(Chance::honest(self.testbed.rng.clone(), rate));
                 self.after(lasts, Step::DriverCalm);
             }
-            Happening::DriverClear => self.stage.driver.clear_faults(),
-            Happening::DriverRestart(down) => self.stage.server.restart(down).await,
+            Happening::DriverClear => self.testbed.driver.clear_faults(),
+            Happening::DriverRestart(down) => self.testbed.server.restart(down).await,
             Happening::Capability(number) => {
-                self.stage.driver.change_profile(|profile| {
+                self.testbed.driver.change_profile(|profile| {
                     if !profile.controller.remove(&number) {
                         profile.controller.insert(number);
                     }
                 });
-                self.stage.server.restart(Duration::from_millis(300)).await;
+                self.testbed.server.restart(Duration::from_millis(300)).await;
             }
             Happening::Api(fault) => {
                 self.model().trouble(AFTERMATH);
@@ -101,7 +101,7 @@ impl Play {
             }
             Happening::CutConnections => {
                 self.model().trouble(AFTERMATH);
-                self.stage.connections.cut_all();
+                self.testbed.connections.cut_all();
             }
             Happening::Latency { daemon, latency } => self.network.set_latency(DAEMONS[daemon], API_HOST, latency),
             Happening::Partition { daemon, api, cut, direction, lasts } => {
@@ -221,9 +221,9 @@ impl Play {
     fn behind(&self, volume: usize, node: usize, attach: bool) {
         let (volume, node) = (handle(volume), node_id(node, self.lives[node]));
         if attach {
-            self.stage.driver.attach_behind(&volume, &node);
+            self.testbed.driver.attach_behind(&volume, &node);
         } else {
-            self.stage.driver.detach_behind(&volume, &node);
+            self.testbed.driver.detach_behind(&volume, &node);
         }
         let mut model = self.model();
         let tally = model.tallies.entry((volume, node)).or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_control_plane::sandbox::api::PatchBody;
-use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST};
+use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
@@ -47,14 +47,14 @@ pub(crate) async fn end(play: &mut Play) {
 }
 
 async fn heal(play: &mut Play) {
-    play.stage.driver.clear_faults();
-    play.stage.driver.change_profile(|profile| profile.clone_from(&play.profile));
-    play.stage.server.restart(Duration::from_millis(100)).await;
-    play.stage.server.up().await;
+    play.testbed.driver.clear_faults();
+    play.testbed.driver.change_profile(|profile| profile.clone_from(&play.profile));
+    play.testbed.server.restart(Duration::from_millis(100)).await;
+    play.testbed.server.up().await;
     play.api().faults().clear();
     if let Some(mutant) = play.world.mutant {
         // What is broken on purpose does not heal.
-        mutant.infect(&play.stage);
+        mutant.infect(&play.testbed);
     }
     for daemon in DAEMONS {
         play.network.set_latency(daemon, API_HOST, Duration::ZERO);
@@ -125,7 +125,7 @@ fn decide(play: &Play) {
             let id = object.pointer("/metadata/annotations").and_then(|all| all.get(NODE_ID));
             !is_deleting(object) && id.and_then(Value::as_str) == Some(&node)
         });
-        if !wanted && play.stage.driver.detach_behind(&volume, &node) {
+        if !wanted && play.testbed.driver.detach_behind(&volume, &node) {
             play.trace.note("world", format_args!("{volume} is taken off {node} by hand"));
             if let Some(tally) = play.model().tallies.get_mut(&(volume, node)) {
                 tally.published = false;
@@ -169,7 +169,7 @@ async fn settle(play: &mut Play, when: &str, wrong: impl Fn(&Play) -> Vec<(Invar
 
 /// What is not as it should be.
 fn wrong(play: &Play) -> Vec<(Invariant, String)> {
-    let (state, model) = (play.stage.driver.state(), play.model());
+    let (state, model) = (play.testbed.driver.state(), play.model());
     let mut faults = Vec::new();
     let published = |volume: &str, node: &str| state.volumes().get(volume).and_then(|it| it.published.get(node));
     let mut wanted = std::collections::BTreeSet::new();
@@ -276,7 +276,7 @@ async fn stop(play: &mut Play) {
     }
     play.trace.note("world", format_args!("the daemons are told to stop"));
     if let Some(mutant) = play.world.mutant {
-        mutant.infect_stop(&play.stage);
+        mutant.infect_stop(&play.testbed);
     }
     for (name, slot) in DAEMONS.iter().zip(std::mem::take(&mut play.daemons)) {
         let Some(daemon) = slot else { continue };

@@ -298,7 +298,7 @@ impl Play {
         if kind.and_then(|kind| self.api().object(kind, "default", &name)).is_some() {
             return;
         }
-        let Some(id) = self.stage.driver.cut_snapshot(&name, &handle) else { return };
+        let Some(id) = self.testbed.driver.cut_snapshot(&name, &handle) else { return };
         let content = format!("content-{id}");
         let group = "snapshot.storage.k8s.io/v1";
         let made = self.api().create_value(json!({ "apiVersion": group, "kind": "VolumeSnapshot",

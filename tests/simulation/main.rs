@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! seed ─> World, schedule (drawn before anything runs)
-//!           └─> Play: Stage (API, driver, two daemons) on sandbox::network, time paused
+//!           └─> Play: TestBed (API, driver, two daemons) on sandbox::network, time paused
 //!                 every commit ─> commits (I3 I4 I5 I6 I7 I8 I10), deliveries (P2 P4 P7 P8)  ┐
 //!                 every call   ─> calls   (I1 I2 I8 I9), supply (P1 P3 P4 P5 P6 P7)          ├─> Trace
 //!                 faults end   ─> ending  (I11 I12 I13, R37), inventory (P8 P9 P10)          ┘

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Call, Method, State};
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::stage::DRIVER_HOST;
+use csi_control_plane::sandbox::testbed::DRIVER_HOST;
 use serde_json::Value;
 
 use crate::storage::PROVISIONER_LEASE;

@@ -10,7 +10,7 @@ use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{self, Lie, Method};
-use csi_control_plane::sandbox::stage::Stage;
+use csi_control_plane::sandbox::testbed::TestBed;
 use k8s_openapi::api::storage::v1::CSINode;
 use serde_json::{Value, json};
 
@@ -175,17 +175,17 @@ impl Mutant {
     }
 
     /// Makes it so, beyond the configuration: at first, and again when everything else has healed.
-    pub(crate) fn infect(self, stage: &Stage) {
-        let smear = |plural: &str, with: Value| strike(stage, "patch", plural, "", &Action::Smear(with));
+    pub(crate) fn infect(self, testbed: &TestBed) {
+        let smear = |plural: &str, with: Value| tear_down(testbed, "patch", plural, "", &Action::Smear(with));
         let show = |plural: &str, with: Value| {
             for verb in ["get", "list", "watch", "patch"] {
-                strike(stage, verb, plural, "", &Action::Show(with.clone()));
+                tear_down(testbed, verb, plural, "", &Action::Show(with.clone()));
             }
         };
-        let lie = |lie: Lie| stage.driver.inject(driver::Fault::on(Method::CreateVolume, driver::Action::Lie(lie)));
+        let lie = |lie: Lie| testbed.driver.inject(driver::Fault::on(Method::CreateVolume, driver::Action::Lie(lie)));
         match self {
-            Self::ForgottenVolume => strike(stage, "create", "persistentvolumes", "", &Action::Pretend),
-            Self::ForgottenRecord => strike(stage, "patch", "volumeattachments", "status", &Action::Pretend),
+            Self::ForgottenVolume => tear_down(testbed, "create", "persistentvolumes", "", &Action::Pretend),
+            Self::ForgottenRecord => tear_down(testbed, "patch", "volumeattachments", "status", &Action::Pretend),
             Self::LostFinalizer => smear("volumeattachments", json!({ "metadata": { "finalizers": null } })),
             Self::LostVolumeFinalizer => smear("persistentvolumes", json!({ "metadata": { "finalizers": null } })),
             Self::Unprotected => {
@@ -205,9 +205,9 @@ impl Mutant {
             Self::MisreadFinalizer => show("volumeattachments", json!({ "metadata": { "finalizers": [FINALIZER] } })),
             Self::MisreadPhase => show("persistentvolumes", json!({ "status": { "phase": "Released" } })),
             Self::Undeleted => {
-                strike(stage, "delete", "persistentvolumes", "", &Action::Refuse(Rejection::internal("never")));
+                tear_down(testbed, "delete", "persistentvolumes", "", &Action::Refuse(Rejection::internal("never")));
             }
-            Self::Unasked => stage.driver.change_profile(|profile| {
+            Self::Unasked => testbed.driver.change_profile(|profile| {
                 profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
             }),
             Self::WrongVolume => lie(Lie::VolumeId("volume-of-nobody".to_owned())),
@@ -219,10 +219,10 @@ impl Mutant {
             Self::Restless => {
                 let node = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode",
                     "metadata": { "name": "restless" }, "spec": { "drivers": [] } });
-                let _ = stage.api.create_value(node);
+                let _ = testbed.api.create_value(node);
                 for turn in 0..RESTLESS {
                     let body = PatchBody::Merge(json!({ "metadata": { "labels": { "turn": turn.to_string() } } }));
-                    let _ = stage.api.patch::<CSINode>("", "restless", body);
+                    let _ = testbed.api.patch::<CSINode>("", "restless", body);
                 }
             }
             _ => {}
@@ -230,17 +230,17 @@ impl Mutant {
     }
 
     /// Makes it so that only the end is broken.
-    pub(crate) fn infect_stop(self, stage: &Stage) {
+    pub(crate) fn infect_stop(self, testbed: &TestBed) {
         if self == Self::KeptLease {
-            strike(stage, "update", "leases", "", &Action::Pretend);
+            tear_down(testbed, "update", "leases", "", &Action::Pretend);
         }
     }
 }
 
 /// Does something to each such request of the daemons.
-fn strike(stage: &Stage, verb: &str, plural: &str, subresource: &str, action: &Action) {
+fn tear_down(testbed: &TestBed, verb: &str, plural: &str, subresource: &str, action: &Action) {
     for daemon in DAEMONS {
         let on = Matching::any().user(daemon).verb(verb).resource(plural).subresource(subresource);
-        stage.api.faults().add(Fault::on(on, action.clone()));
+        testbed.api.faults().add(Fault::on(on, action.clone()));
     }
 }

@@ -9,7 +9,7 @@ use csi_control_plane::sandbox::api::Api;
 use csi_control_plane::sandbox::api::faults::FaultId;
 use csi_control_plane::sandbox::driver::Profile;
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::stage::{API_HOST, DRIVER_HOST, Daemon, Ground, Stage};
+use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, info_span};
@@ -62,7 +62,7 @@ pub(crate) fn play(seed: u64, scope: Scope, mutant: Option<Mutant>, listen: logs
             violations: trace.violations(),
             lines: trace.all(),
             simulated,
-            calls: play.stage.driver.calls().len(),
+            calls: play.testbed.driver.calls().len(),
             writes: play.api().version(),
         }
     })
@@ -89,7 +89,7 @@ pub(crate) struct Play {
     pub(crate) trace: Trace,
     pub(crate) model: Arc<Mutex<Model>>,
     pub(crate) network: Network,
-    pub(crate) stage: Stage,
+    pub(crate) testbed: TestBed,
     pub(crate) profile: Profile,
     pub(crate) daemons: Vec<Option<Daemon>>,
     /// Those that were told to stop.
@@ -113,20 +113,20 @@ impl Play {
             Some(storage) => storage.profile(world.nodes, profile),
             None => profile,
         };
-        let ground = Ground::Network(network.clone());
-        let stage = Stage::set(ground, profile.clone(), clock, Rng::seeded(seed)).await.unwrap();
+        let ground = Transport::Network(network.clone());
+        let testbed = TestBed::set_up(ground, profile.clone(), clock, Rng::seeded(seed)).await.unwrap();
         let handles: Vec<String> = (0..world.volumes.len()).map(handle).collect();
-        stage.driver.seed(handles.iter().map(String::as_str));
+        testbed.driver.seed(handles.iter().map(String::as_str));
         let model = Arc::new(Mutex::new(Model::new(trace.clone(), network.clone())));
         let (by_call, by_commit) = (model.clone(), model.clone());
-        stage.driver.on_call(move |call, state| calls::on_call(&mut lock(&by_call), call, state));
-        stage.api.on_commit(move |change| commits::on_commit(&mut lock(&by_commit), change));
+        testbed.driver.on_call(move |call, state| calls::on_call(&mut lock(&by_call), call, state));
+        testbed.api.on_commit(move |change| commits::on_commit(&mut lock(&by_commit), change));
         if world.storage.is_some() {
-            stage.install_snapshots();
-            stage.start_actors();
+            testbed.install_snapshots();
+            testbed.start_actors();
         }
         if let Some(mutant) = world.mutant {
-            mutant.infect(&stage);
+            mutant.infect(&testbed);
         }
         let lives = vec![0; world.nodes];
         let daemons = DAEMONS.iter().map(|_| None).collect();
@@ -137,7 +137,7 @@ impl Play {
             trace,
             model,
             network,
-            stage,
+            testbed,
             profile,
             daemons,
             stopping,
@@ -151,7 +151,7 @@ impl Play {
     }
 
     pub(crate) fn api(&self) -> &Api {
-        &self.stage.api
+        &self.testbed.api
     }
 
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
@@ -203,7 +203,7 @@ impl Play {
             Step::SecretBack(volume) => self.create(World::secret(volume)),
             Step::ProvisionSecretBack => self.create(World::provision_secret()),
             Step::ClassBack(class) => self.class_back(class),
-            Step::DriverCalm => self.stage.driver.clear_faults(),
+            Step::DriverCalm => self.testbed.driver.clear_faults(),
         }
     }
 
@@ -236,7 +236,7 @@ impl Play {
             daemon.kill();
         }
         self.trace.note("world", format_args!("{name} starts"));
-        let daemon = self.stage.start(name, &self.world.config(index)).instrument(info_span!("daemon", name)).await;
+        let daemon = self.testbed.start(name, &self.world.config(index)).instrument(info_span!("daemon", name)).await;
         self.daemons[index] = Some(daemon.unwrap());
     }
 

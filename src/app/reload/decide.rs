@@ -67,10 +67,10 @@ impl fmt::Display for Refusal {
 }
 
 /// The roles that each role asked about when it was loaded.
-pub(in crate::app) type Minds = BTreeMap<&'static str, BTreeSet<&'static str>>;
+pub(in crate::app) type Dependencies = BTreeMap<&'static str, BTreeSet<&'static str>>;
 
 /// Compares what is in effect with what the file says now.
-pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, minds: &Minds) -> Verdict {
+pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, depends_on: &Dependencies) -> Verdict {
     let mut keys = BTreeSet::new();
     differences(&old.effective(), &new.effective(), &mut String::new(), &mut keys);
     if keys.is_empty() {
@@ -89,13 +89,13 @@ pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, minds: &Minds) -> Verdi
     let added: BTreeSet<_> = after.difference(&before).copied().collect();
     let removed: BTreeSet<_> = before.difference(&after).copied().collect();
     let moved = |role: &&&'static str| {
-        let minded = minds.get(**role).into_iter().flatten();
+        let minded = depends_on.get(**role).into_iter().flatten();
         minded.into_iter().any(|other| added.contains(other) || removed.contains(other))
     };
     let changed = |role: &str| reached(Reach::Role).any(|key| keys::role(key) == Some(role));
     let stay = before.intersection(&after);
     let restarted = stay.filter(|role| changed(role) || moved(role)).copied().collect();
-    // How Leases are held is seen by the campaigns themselves: each compares its settings.
+    // How Leases are held is seen by the Lease groups themselves: each compares its settings.
     let (log, calls) = (reached(Reach::Log).next().is_some(), reached(Reach::Calls).next().is_some());
     Verdict::Apply(Change { log, calls, added, removed, restarted, keys: keys.clone() })
 }

@@ -19,8 +19,8 @@ fn reference() -> Value {
 }
 
 /// What the provisioner asks when it is loaded.
-fn minds() -> Minds {
-    Minds::from([("provisioner", BTreeSet::from(["attacher"])), ("attacher", BTreeSet::new())])
+fn depends_on() -> Dependencies {
+    Dependencies::from([("provisioner", BTreeSet::from(["attacher"])), ("attacher", BTreeSet::new())])
 }
 
 /// The reference with these values in the place of its own. `null` takes a block out.
@@ -40,7 +40,7 @@ fn with(changes: &[(&str, Value)]) -> Value {
 }
 
 fn verdict(old: &[(&str, Value)], new: &[(&str, Value)]) -> Verdict {
-    decide(&loaded(&with(old)), &loaded(&with(new)), &minds())
+    decide(&loaded(&with(old)), &loaded(&with(new)), &depends_on())
 }
 
 /// What one word of the table below means.
@@ -163,7 +163,7 @@ fn other_words_for_the_same_are_no_change() {
         Verdict::Same
     );
     let (all, short) = (reference(), json!({"roles": {"attacher": {}, "provisioner": null, "reconciler": {}}}));
-    assert_eq!(decide(&loaded(&all), &loaded(&short), &minds()), Verdict::Same);
+    assert_eq!(decide(&loaded(&all), &loaded(&short), &depends_on()), Verdict::Same);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_file_without_any_role_is_refused() {
     for text in ["", "# nothing\n", "csi: {timeout: 16s}\n", "roles:\n"] {
         let file = File { name: "config.yaml".to_owned(), text: text.to_owned() };
         let new = load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap();
-        let verdict = decide(&loaded(&reference()), &new, &minds());
+        let verdict = decide(&loaded(&reference()), &new, &depends_on());
         assert_eq!(verdict, Verdict::Refuse(Refusal::NoRole), "{text:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   file, every few seconds ─┐                        ┌─ faults ──────────> log, status page, metric; the old one stays
 //!   SIGHUP, at once ─────────┴─> the same twice? ─> load ─> decide [pure] ─┬─ needs a restart ──> the same
-//!                                                                          └─ Change ──> run: log, calls, campaigns
+//!                                                                          └─ Change ──> run: log, calls, Lease groups
 //! ```
 //!
 //! Decisions:
@@ -36,7 +36,7 @@ use crate::telemetry::{LogLevel, Meter, names};
 
 pub use keys::needs_restart;
 
-pub(super) use decide::{Change, Minds};
+pub(super) use decide::{Change, Dependencies};
 use decide::{Refusal, Verdict, decide};
 
 /// Between two looks at the file.
@@ -212,7 +212,7 @@ impl Reloader {
     }
 
     /// Waits for a configuration that can be applied; what can't is told here. May be dropped and called again.
-    pub(super) async fn next(&mut self, minds: impl Fn() -> Minds) -> (Loaded, Change) {
+    pub(super) async fn next(&mut self, depends_on: impl Fn() -> Dependencies) -> (Loaded, Change) {
         let Some(configuration) = self.configuration.clone() else { return std::future::pending().await };
         loop {
             if !self.due {
@@ -232,7 +232,7 @@ impl Reloader {
                 continue;
             }
             self.judged = Some(read.clone());
-            if let Some(accepted) = self.judge(&configuration, read, asked, &minds()) {
+            if let Some(accepted) = self.judge(&configuration, read, asked, &depends_on()) {
                 return accepted;
             }
         }
@@ -254,7 +254,13 @@ impl Reloader {
         }
     }
 
-    fn judge(&self, configuration: &Configuration, read: Read, asked: bool, minds: &Minds) -> Option<(Loaded, Change)> {
+    fn judge(
+        &self,
+        configuration: &Configuration,
+        read: Read,
+        asked: bool,
+        depends_on: &Dependencies,
+    ) -> Option<(Loaded, Change)> {
         let text = match read {
             Ok(text) => text,
             Err(error) => {
@@ -271,7 +277,7 @@ impl Reloader {
                 return None;
             }
         };
-        match decide(&self.current, &loaded, minds) {
+        match decide(&self.current, &loaded, depends_on) {
             Verdict::Same => {
                 if self.is_refused() {
                     info!(source = configuration.name(), "the configuration says again what is in effect");

@@ -22,7 +22,7 @@ fn good(text: &str) -> Read {
 
 /// The next change, brought into effect as the daemon does.
 async fn change(reloader: &mut Reloader) -> Change {
-    let (loaded, change) = reloader.next(Minds::new).await;
+    let (loaded, change) = reloader.next(Dependencies::new).await;
     reloader.applied(loaded, change.clone());
     change
 }
@@ -66,7 +66,7 @@ async fn each_bad_content_is_told_once_with_all_its_faults_and_the_old_one_stays
     let mut seen: Vec<RefusedBecause> = Vec::new();
     for _ in 0..60 {
         // Dropped and called again, as the daemon does whenever something else happens.
-        let nothing = tokio::time::timeout(Duration::from_secs(1), reloader.next(Minds::new)).await;
+        let nothing = tokio::time::timeout(Duration::from_secs(1), reloader.next(Dependencies::new)).await;
         assert!(nothing.is_err(), "nothing of this can be applied");
         if let Some(report) = refused().filter(|report| seen.last() != Some(&report.because)) {
             seen.push(report.because);

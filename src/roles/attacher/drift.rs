@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::csi::{PublishedOn, Snapshot};
+use crate::csi::{PublishedOn, VolumeListing};
 
 use super::attachment::Direction;
 
@@ -78,7 +78,7 @@ pub struct Drift {
 }
 
 /// Whether the driver and the record disagree: `Some(what the driver says)` if they do.
-pub fn mismatch(record: &Record, snapshot: &Snapshot) -> Option<Says> {
+pub fn mismatch(record: &Record, snapshot: &VolumeListing) -> Option<Says> {
     let says = match snapshot.volumes.get(&record.volume_handle) {
         Some(PublishedOn::Unknown) => return None,
         Some(PublishedOn::Nodes(nodes)) if nodes.contains(&record.node_id) => Says::Published,
@@ -96,7 +96,7 @@ impl Suspects {
     }
 
     /// Compares one listing with the records and returns what is confirmed, in the records' order.
-    pub fn compare(&mut self, snapshot: &Snapshot, records: &[Record]) -> Vec<Drift> {
+    pub fn compare(&mut self, snapshot: &VolumeListing, records: &[Record]) -> Vec<Drift> {
         if snapshot.started < self.begun {
             return Vec::new();
         }
@@ -159,7 +159,7 @@ mod tests {
     /// What is recorded, what is listed (nothing, no status, these nodes), what the driver is taken to say, and why.
     type Case = (bool, Option<Option<&'static [&'static str]>>, Option<Says>, &'static str);
 
-    fn snapshot(volumes: &[(&str, Option<&[&str]>)]) -> Snapshot {
+    fn snapshot(volumes: &[(&str, Option<&[&str]>)]) -> VolumeListing {
         let volumes = volumes
             .iter()
             .map(|(id, nodes)| {
@@ -169,7 +169,7 @@ mod tests {
                 ((*id).to_owned(), on)
             })
             .collect();
-        Snapshot { started: now(), finished: now(), volumes }
+        VolumeListing { started: now(), finished: now(), volumes }
     }
 
     /// The same for all of a test.
@@ -187,7 +187,7 @@ mod tests {
         let records = [record(true, Direction::Attach)];
         let old = snapshot(&[]);
         assert_eq!(suspects.compare(&old, &records), []);
-        let fresh = Snapshot { started: now() + Duration::from_secs(2), ..old };
+        let fresh = VolumeListing { started: now() + Duration::from_secs(2), ..old };
         assert_eq!(suspects.compare(&fresh, &records), [], "seen once in this term");
         assert_eq!(suspects.compare(&fresh, &records).len(), 1);
     }

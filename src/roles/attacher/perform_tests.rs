@@ -17,12 +17,12 @@ use crate::roles::attacher::attachment::Attachment;
 use crate::roles::attacher::desk::Known;
 use crate::roles::attacher::serve::Attacher;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
-use crate::sandbox::stage::Stage;
-use crate::sandbox::stage::rehearsal::Rehearsal;
+use crate::sandbox::testbed::TestBed;
+use crate::sandbox::testbed::harness::RoleHarness;
 
 /// A desk over a sandbox.
 struct Office {
-    stage: Stage,
+    testbed: TestBed,
     api: Api,
     desk: Desk,
     _tasks: Tasks,
@@ -30,10 +30,10 @@ struct Office {
 
 impl Office {
     async fn new(term: impl FnOnce(Clock) -> Term) -> Self {
-        let Rehearsal { stage, context: cx, caches, tasks, .. } = Rehearsal::with(Profile::default()).await;
+        let RoleHarness { testbed, context: cx, caches, tasks, .. } = RoleHarness::with(Profile::default()).await;
         let known = Known { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() };
         let desk = Attacher { section: AttacherSection::default(), known }.desk(&cx, &term(cx.clock));
-        Self { stage, api: cx.api, desk, _tasks: tasks }
+        Self { testbed, api: cx.api, desk, _tasks: tasks }
     }
 
     async fn of_permanent_term() -> Self {
@@ -77,8 +77,8 @@ async fn r52_a_status_that_may_not_be_written_any_more_ends_the_attempt() {
     assert!(matches!(record_attached(desk, &now, &context).await, Err(Stop::TermOver)));
     assert!(matches!(record_detached(desk, &now).await, Err(Stop::TermOver)));
     assert!(matches!(release(desk, &now).await, Err(Stop::TermOver)));
-    assert_eq!(office.stage.api.audit().entries().len(), 0);
-    office.stage.strike().await;
+    assert_eq!(office.testbed.api.audit().entries().len(), 0);
+    office.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn a_namesake_that_only_the_api_knows_is_waited_for_and_not_taken_for_what
     assert!(!office.desk.confirmed.has(uid), "nobody has looked at that one");
     assert!(matches!(confirm(&office.desk, &current).await, Ok(true)));
     assert!(matches!(confirm(&office.desk, &current).await, Ok(false)));
-    office.stage.strike().await;
+    office.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,8 +112,8 @@ async fn what_the_driver_showed_is_worth_nothing_after_a_publish_that_it_did_not
         (Code::ResourceExhausted, false),
         (Code::Cancelled, false),
     ] {
-        office.stage.driver.clear_faults();
-        office.stage.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::fail(code, "no")));
+        office.testbed.driver.clear_faults();
+        office.testbed.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::fail(code, "no")));
         office.desk.lost.note("u1");
         publish(&office.desk, &now, wanted(), None).await.unwrap_err();
         assert_eq!(office.desk.lost.has("u1"), still_lost, "{code:?}");
@@ -121,7 +121,7 @@ async fn what_the_driver_showed_is_worth_nothing_after_a_publish_that_it_did_not
         publish(&office.desk, &now, wanted(), None).await.unwrap_err();
         assert!(!office.desk.lost.has("u1"), "a refusal alone says nothing of where it is");
     }
-    office.stage.strike().await;
+    office.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +129,7 @@ async fn a_call_that_fails_after_the_term_is_no_failure_of_the_volume() {
     let lasts = CsiOptions::default().timeout / 2;
     for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
         let office = Office::new(|clock| Term::unattended(clock, lasts)).await;
-        office.stage.driver.inject(Fault::on(method, Action::Hang));
+        office.testbed.driver.inject(Fault::on(method, Action::Hang));
         let ended = if method == Method::ControllerPublishVolume {
             publish(&office.desk, &office.seen("u1"), wanted(), None).await.map(drop)
         } else {
@@ -137,8 +137,8 @@ async fn a_call_that_fails_after_the_term_is_no_failure_of_the_volume() {
             unpublish(&office.desk, unpublished, None).await
         };
         assert!(matches!(ended, Err(Stop::TermOver)), "{method:?}: {ended:?}");
-        assert_eq!(office.stage.driver.calls_of(method).len(), 1);
-        office.stage.strike().await;
+        assert_eq!(office.testbed.driver.calls_of(method).len(), 1);
+        office.testbed.tear_down().await;
     }
 }
 
@@ -156,7 +156,7 @@ async fn a_volume_is_read_before_it_is_published_unless_the_api_has_shown_it_in_
         office.api.create(&ObjectName::cluster(name), &body).await.unwrap()
     };
     let reads = async |volume: &PersistentVolume| {
-        let count = || office.stage.api.audit().count("get", "persistentvolumes");
+        let count = || office.testbed.api.audit().count("get", "persistentvolumes");
         let (before, now) = (count(), Objects { volume: Some(Arc::new(volume.clone())), ..office.seen("u1") });
         let looks_again = confirm_volume(desk, &now).await.unwrap();
         assert_eq!(looks_again, count() > before, "what was read is looked at");
@@ -174,7 +174,7 @@ async fn a_volume_is_read_before_it_is_published_unless_the_api_has_shown_it_in_
     let touched: PersistentVolume = office.api.patch(&ObjectName::of(&old), &patch::Patch::Merge(label)).await.unwrap();
     assert_eq!(reads(&touched).await, 0, "written during the term");
     assert_eq!(reads(&old).await, 1, "the same volume as a late watch shows it");
-    office.stage.strike().await;
+    office.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,5 +202,5 @@ async fn an_error_is_written_to_no_attachment_that_has_changed_since_it_was_seen
     desk.confirmed.note(&seen.attachment.uid);
     record_error(desk, &seen, &error).await.unwrap();
     assert_eq!(message().await.as_deref(), Some("CSINode not found"), "within a term nobody else records anything");
-    office.stage.strike().await;
+    office.testbed.tear_down().await;
 }

@@ -14,7 +14,7 @@ use tracing::{debug, info, info_span, warn};
 use crate::cluster::names;
 use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
-use crate::csi::{Driver, Snapshot};
+use crate::csi::{Driver, VolumeListing};
 use crate::election::Term;
 use crate::process::{ErrorChain, Tasks};
 use crate::queue::{Activation, Cause, Ticket, WorkQueue};
@@ -278,7 +278,7 @@ impl Shift {
 
     /// Compares each listing of the driver with the record, and forces what is confirmed to have drifted.
     async fn watch_drift(self, driver: Arc<Driver>, begun: Instant) {
-        let mut listings: watch::Receiver<Option<Arc<Snapshot>>> = driver.published.subscribe();
+        let mut listings: watch::Receiver<Option<Arc<VolumeListing>>> = driver.listings.subscribe();
         let mut suspects = Suspects::of_term(begun);
         loop {
             let latest = listings.borrow_and_update().clone();
@@ -308,7 +308,7 @@ impl Shift {
     }
 
     /// Notes which attachments the driver itself says are not there, and forgets those of which it says so no longer.
-    fn note_lost(&self, snapshot: &Snapshot, records: &[Record], drifts: &[Drift]) {
+    fn note_lost(&self, snapshot: &VolumeListing, records: &[Record], drifts: &[Drift]) {
         let lost = &self.desk.lost;
         let missing: BTreeMap<&str, &Record> = records
             .iter()
@@ -328,7 +328,7 @@ impl Shift {
     }
 
     /// By name, as the cache has them.
-    fn records(&self, snapshot: &Snapshot) -> Vec<Record> {
+    fn records(&self, snapshot: &VolumeListing) -> Vec<Record> {
         let active = self.active();
         let attachments = self.desk.known.attachments.all();
         attachments.into_iter().filter_map(|object| self.record(object, snapshot, &active)).collect()
@@ -339,7 +339,12 @@ impl Shift {
         self.attachments.snapshot().into_iter().filter(|item| item.next_run_in.is_none()).map(|item| item.key).collect()
     }
 
-    fn record(&self, object: Arc<VolumeAttachment>, snapshot: &Snapshot, active: &BTreeSet<String>) -> Option<Record> {
+    fn record(
+        &self,
+        object: Arc<VolumeAttachment>,
+        snapshot: &VolumeListing,
+        active: &BTreeSet<String>,
+    ) -> Option<Record> {
         let objects = self.desk.about(object)?;
         let (volume_handle, node_id) = objects.published_as(&self.desk.rules.driver)?;
         let Attachment { name, uid, direction, attached, .. } = objects.attachment;

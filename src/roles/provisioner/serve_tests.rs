@@ -13,8 +13,8 @@ use crate::roles::fixtures::change;
 use crate::roles::provisioner::{REGISTRATION, provisioner};
 use crate::roles::{Wired, Wiring};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};
-use crate::sandbox::stage::Stage;
-use crate::sandbox::stage::rehearsal::Rehearsal;
+use crate::sandbox::testbed::TestBed;
+use crate::sandbox::testbed::harness::RoleHarness;
 use crate::telemetry::Meter;
 
 /// The namespace and the name of the claim.
@@ -22,14 +22,14 @@ const CLAIM: (&str, &str) = ("default", "claim");
 
 /// A cluster with a claim, a driver, and one term of the role, which is shorter than a call to the driver may take.
 struct World {
-    stage: Stage,
+    testbed: TestBed,
     board: Board,
     meter: Meter,
     _tasks: Tasks,
 }
 
 /// Makes the claim, and its class.
-fn claim(stage: &Stage, driver: &str) {
+fn claim(testbed: &TestBed, driver: &str) {
     let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "gold" },
         "provisioner": driver });
     let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -37,39 +37,39 @@ fn claim(stage: &Stage, driver: &str) {
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "gold",
             "resources": { "requests": { "storage": "1Gi" } } } });
     for object in [class, claim] {
-        stage.api.create_value(object).unwrap();
+        testbed.api.create_value(object).unwrap();
     }
 }
 
 impl World {
     async fn with(faults: impl IntoIterator<Item = Fault>) -> Self {
-        let rehearsal = Rehearsal::with(Profile::default()).await;
-        let mut wiring = Wiring::new(&rehearsal.caches);
+        let harness = RoleHarness::with(Profile::default()).await;
+        let mut wiring = Wiring::new(&harness.caches);
         let role = (REGISTRATION.load)(&json!({}), &mut wiring).unwrap();
         let wired = wiring.into_wired();
-        rehearsal.watch();
-        let Rehearsal { stage, context: cx, tasks, .. } = rehearsal;
-        stage.start_actors();
-        faults.into_iter().for_each(|fault| stage.driver.inject(fault));
-        claim(&stage, &cx.driver.name);
+        harness.watch();
+        let RoleHarness { testbed, context: cx, tasks, .. } = harness;
+        testbed.start_actors();
+        faults.into_iter().for_each(|fault| testbed.driver.inject(fault));
+        claim(&testbed, &cx.driver.name);
         let (board, meter) = (cx.board.clone(), cx.meter.clone());
         let term = Term::unattended(cx.clock, CsiOptions::default().timeout / 2);
         tasks.spawn("role", async move {
             let _wired = wired;
             role.serve(&cx, term).await.unwrap();
         });
-        Self { stage, board, meter, _tasks: tasks }
+        Self { testbed, board, meter, _tasks: tasks }
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        until(what, &self.stage, || holds(self)).await;
+        until(what, &self.testbed, || holds(self)).await;
     }
 
     /// Waits until a call was made, and given up, which is when the term is over.
     async fn outlast(&self, method: Method) {
-        self.until("a call", |world| !world.stage.driver.calls_of(method).is_empty()).await;
+        self.until("a call", |world| !world.testbed.driver.calls_of(method).is_empty()).await;
         tokio::time::sleep(CsiOptions::default().timeout + Duration::from_secs(1)).await;
-        assert_eq!(self.stage.driver.calls_of(method).len(), 1);
+        assert_eq!(self.testbed.driver.calls_of(method).len(), 1);
     }
 
     /// The failures that figures and status page tell of.
@@ -82,62 +82,62 @@ impl World {
 
     /// Whether what was asked of the driver still stands on the claim, with what keeps the claim from going.
     fn is_marked(&self) -> bool {
-        let claim: PersistentVolumeClaim = self.stage.api.get(CLAIM.0, CLAIM.1).unwrap();
+        let claim: PersistentVolumeClaim = self.testbed.api.get(CLAIM.0, CLAIM.1).unwrap();
         let is_ours = |text: &String| text.contains("csi-control-plane");
         claim.metadata.finalizers.unwrap_or_default().iter().any(is_ours)
             && claim.metadata.annotations.unwrap_or_default().contains_key(names::ANNOTATION_PROVISIONING)
     }
 
     fn volumes(&self) -> (usize, usize) {
-        let objects: Vec<PersistentVolume> = self.stage.api.list("").unwrap();
-        (self.stage.driver.state().volumes().len(), objects.len())
+        let objects: Vec<PersistentVolume> = self.testbed.api.list("").unwrap();
+        (self.testbed.driver.state().volumes().len(), objects.len())
     }
 }
 
-async fn until(what: &str, stage: &Stage, holds: impl Fn() -> bool) {
+async fn until(what: &str, testbed: &TestBed, holds: impl Fn() -> bool) {
     for _ in 0..1000 {
         if holds() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("never: {what}; {:#?}", stage.driver.calls());
+    panic!("never: {what}; {:#?}", testbed.driver.calls());
 }
 
 /// What one term works with, and what has to be held for it: claims are worked on, volumes are not.
-async fn shift(profile: Profile) -> (Rehearsal, Shift, (Wired, Vec<crate::cluster::Subscription>)) {
-    let rehearsal = Rehearsal::with(profile).await;
-    let mut wiring = Wiring::new(&rehearsal.caches);
+async fn shift(profile: Profile) -> (RoleHarness, Shift, (Wired, Vec<crate::cluster::Subscription>)) {
+    let harness = RoleHarness::with(profile).await;
+    let mut wiring = Wiring::new(&harness.caches);
     let role = provisioner(&json!({}), &mut wiring).unwrap();
     let wired = wiring.into_wired();
-    rehearsal.watch();
+    harness.watch();
     role.known.synced().await;
-    let cx = &rehearsal.context;
+    let cx = &harness.context;
     let term = Term::unattended(cx.clock, Duration::from_secs(3600));
     let shift = role.shift(cx, &term, Locality::Cluster, CapacityHints::off());
     let (claims, desk) = (shift.claims.clone(), shift.desk.clone());
-    rehearsal.tasks.spawn("claims", async move {
+    harness.tasks.spawn("claims", async move {
         claims.run(term.stopping(), move |ticket| provision::handle(desk.clone(), ticket).boxed()).await;
     });
     let subscriptions = shift.subscribe();
-    (rehearsal, shift, (wired, subscriptions))
+    (harness, shift, (wired, subscriptions))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() {
-    let (rehearsal, shift, _held) = shift(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
-    let (stage, waits) = (&rehearsal.stage, &shift.desk.waits);
-    stage.start_actors();
-    claim(stage, &rehearsal.context.driver.name);
-    until("it waits", stage, || !waits.is_empty()).await;
-    stage.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
-    until("nobody waits", stage, || waits.is_empty()).await;
-    rehearsal.stage.strike().await;
+    let (harness, shift, _held) = shift(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
+    let (testbed, waits) = (&harness.testbed, &shift.desk.waits);
+    testbed.start_actors();
+    claim(testbed, &harness.context.driver.name);
+    until("it waits", testbed, || !waits.is_empty()).await;
+    testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
+    until("nobody waits", testbed, || waits.is_empty()).await;
+    harness.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_object_whose_name_another_has_taken_is_forgotten() {
-    let (rehearsal, shift, _held) = shift(Profile::default()).await;
+    let (harness, shift, _held) = shift(Profile::default()).await;
     let desk = &shift.desk;
     desk.deleted.note("u1");
     desk.detaching.note("pv-1", 1);
@@ -145,7 +145,7 @@ async fn a_volume_object_whose_name_another_has_taken_is_forgotten() {
     shift.volume_changed(&change(Some(&old), Some(&new)));
     assert!(!desk.deleted.has("u1"));
     assert_eq!(desk.detaching.all(), []);
-    rehearsal.stage.strike().await;
+    harness.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,22 +155,22 @@ async fn a_create_that_outlasts_the_term_is_no_failure_and_what_it_may_have_made
     assert_eq!(world.told(), Vec::<String>::new());
     assert!(world.is_marked());
     assert_eq!(world.volumes(), (1, 0));
-    world.stage.strike().await;
+    world.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_outlasts_the_term_is_no_failure_and_leaves_the_object() {
     let world = World::with([Fault::on(Method::DeleteVolume, Action::Hang)]).await;
     let is_bound = |world: &World| {
-        let claim: PersistentVolumeClaim = world.stage.api.get(CLAIM.0, CLAIM.1).unwrap();
+        let claim: PersistentVolumeClaim = world.testbed.api.get(CLAIM.0, CLAIM.1).unwrap();
         claim.status.is_some_and(|status| status.phase.as_deref() == Some("Bound"))
     };
     world.until("bound", is_bound).await;
-    world.stage.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
+    world.testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
     world.outlast(Method::DeleteVolume).await;
     assert_eq!(world.told(), Vec::<String>::new());
     assert_eq!(world.volumes(), (1, 1));
-    world.stage.strike().await;
+    world.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,5 +181,5 @@ async fn a_volume_that_cannot_be_used_and_whose_deletion_outlasts_the_term_is_no
     assert_eq!(world.told(), Vec::<String>::new());
     assert!(world.is_marked());
     assert_eq!(world.volumes(), (1, 0));
-    world.stage.strike().await;
+    world.testbed.tear_down().await;
 }

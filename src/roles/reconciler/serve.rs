@@ -6,7 +6,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
-use crate::csi::{Client, RpcError, Snapshot};
+use crate::csi::{Client, RpcError, VolumeListing};
 use crate::diagnostics::{Age, Fact};
 use crate::election::{Fenced, Term, TermOver};
 use crate::process::error_chain;
@@ -43,7 +43,7 @@ impl Role for Reconciler {
     fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
         async move {
             let _shown = cx.board.facts(NAME, {
-                let (published, clock) = (cx.driver.published.clone(), cx.clock);
+                let (published, clock) = (cx.driver.listings.clone(), cx.clock);
                 move || published.latest().map(|pass| last_pass(&pass, clock.now())).into_iter().collect()
             });
             tokio::select! {
@@ -79,7 +79,7 @@ impl Reconciler {
                     let pages = listing.pages();
                     let volumes = listing.into_volumes();
                     debug!(pass, pages, volumes = volumes.len(), "listed the driver's volumes");
-                    cx.driver.published.publish(Snapshot { started, finished, volumes });
+                    cx.driver.listings.publish(VolumeListing { started, finished, volumes });
                     "ok"
                 }
                 Err(PassError::TermOver(_)) => return,
@@ -113,7 +113,7 @@ impl Reconciler {
 }
 
 /// For the status page.
-fn last_pass(pass: &Snapshot, now: Instant) -> Fact {
+fn last_pass(pass: &VolumeListing, now: Instant) -> Fact {
     let took = Age(pass.finished.saturating_duration_since(pass.started));
     let ago = Age(now.saturating_duration_since(pass.finished));
     Fact { name: "last pass".to_owned(), value: format!("{} volumes in {took}, {ago} ago", pass.volumes.len()) }

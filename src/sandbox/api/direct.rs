@@ -1,4 +1,4 @@
-//! The API without HTTP, for tests, actors and the story: as an administrator, at once, past all faults and the audit log.
+//! The API without HTTP, for tests, actors and the demo: as an administrator, at once, past all faults and the audit log.
 
 use std::sync::Arc;
 

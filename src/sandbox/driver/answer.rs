@@ -40,7 +40,7 @@ impl Driver {
         let subject = body.subject().filter(|subject| !subject.is_empty());
         let started = self.age();
         self.change(|inner| {
-            let action = inner.script.strike(R::METHOD, volume.as_deref().or(name.as_deref()), node.as_deref());
+            let action = inner.script.tear_down(R::METHOD, volume.as_deref().or(name.as_deref()), node.as_deref());
             let call = Call {
                 id: 0,
                 method: R::METHOD,

@@ -231,7 +231,7 @@ impl Chance {
         Self { rng, rate, methods: BTreeSet::new(), menu }
     }
 
-    fn strike(&self, method: Method) -> Option<Action> {
+    fn tear_down(&self, method: Method) -> Option<Action> {
         let may = self.methods.is_empty() || self.methods.contains(&method);
         if !may || self.menu.is_empty() || self.rng.fraction() >= self.rate {
             return None;
@@ -268,7 +268,7 @@ impl Script {
     }
 
     /// What goes wrong with this call, if anything does.
-    pub(super) fn strike(&mut self, method: Method, volume: Option<&str>, node: Option<&str>) -> Option<Action> {
+    pub(super) fn tear_down(&mut self, method: Method, volume: Option<&str>, node: Option<&str>) -> Option<Action> {
         let fits = |wanted: &Option<String>, have: Option<&str>| wanted.is_none() || wanted.as_deref() == have;
         for (fault, seen) in &mut self.rules {
             if fault.method.is_some_and(|m| m != method) || !fits(&fault.volume, volume) || !fits(&fault.node, node) {
@@ -279,7 +279,7 @@ impl Script {
                 return Some(fault.action.clone());
             }
         }
-        self.chance.as_ref()?.strike(method)
+        self.chance.as_ref()?.tear_down(method)
     }
 }
 
@@ -295,9 +295,9 @@ mod tests {
         script.add(Fault::on(PUBLISH, Action::Hang).volume("v").nth(2));
         let calls = [("w", false), ("v", false), ("w", false), ("v", true), ("v", false)];
         for (volume, struck) in calls {
-            assert_eq!(script.strike(PUBLISH, Some(volume), Some("n")).is_some(), struck, "{volume}");
+            assert_eq!(script.tear_down(PUBLISH, Some(volume), Some("n")).is_some(), struck, "{volume}");
         }
-        assert_eq!(script.strike(Method::Probe, None, None), None);
+        assert_eq!(script.tear_down(Method::Probe, None, None), None);
     }
 
     #[test]
@@ -305,11 +305,11 @@ mod tests {
         let mut script = Script::default();
         script.add(Fault::on(PUBLISH, Action::Hang).once());
         script.add(Fault::anywhere(Action::fail(Code::Internal, "no")).times(2));
-        assert_eq!(script.strike(PUBLISH, None, None), Some(Action::Hang));
+        assert_eq!(script.tear_down(PUBLISH, None, None), Some(Action::Hang));
         for _ in 0..2 {
-            assert_eq!(script.strike(PUBLISH, None, None), Some(Action::fail(Code::Internal, "no")));
+            assert_eq!(script.tear_down(PUBLISH, None, None), Some(Action::fail(Code::Internal, "no")));
         }
-        assert_eq!(script.strike(PUBLISH, None, None), None);
+        assert_eq!(script.tear_down(PUBLISH, None, None), None);
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         let series = |seed| {
             let mut script = Script::default();
             script.set_chance(Chance::honest(Rng::seeded(seed), 0.3));
-            (0..200).map(|_| script.strike(PUBLISH, None, None)).collect::<Vec<_>>()
+            (0..200).map(|_| script.tear_down(PUBLISH, None, None)).collect::<Vec<_>>()
         };
         let struck = series(1).iter().flatten().count();
         assert!((30..90).contains(&struck), "{struck} of 200 at a rate of 0.3");

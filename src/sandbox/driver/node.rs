@@ -74,7 +74,7 @@ impl Profile {
 }
 
 impl State {
-    fn stage(
+    fn testbed(
         &mut self,
         profile: &Profile,
         request: &NodeStageVolumeRequest,
@@ -210,7 +210,7 @@ rpc! { NodeGetInfo: NodeGetInfoRequest => NodeGetInfoResponse = |_this, _state, 
 rpc! { NodeGetCapabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesResponse =
 |_this, _state, profile, _now| Ok(profile.node_capabilities()); }
 on_node! { NodeStageVolume: NodeStageVolumeRequest => NodeStageVolumeResponse =
-|this, state, profile| state.stage(profile, this) }
+|this, state, profile| state.testbed(profile, this) }
 on_node! { NodeUnstageVolume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse =
 |this, state, _profile| state.unstage(this) }
 on_node! { NodePublishVolume: NodePublishVolumeRequest => NodePublishVolumeResponse =
@@ -227,7 +227,7 @@ mod tests {
     use super::super::state_tests::{mount, publish};
     use super::*;
 
-    fn stage(volume: &str, path: &str, mode: Mode) -> NodeStageVolumeRequest {
+    fn testbed(volume: &str, path: &str, mode: Mode) -> NodeStageVolumeRequest {
         NodeStageVolumeRequest {
             volume_id: volume.to_owned(),
             staging_target_path: path.to_owned(),
@@ -271,10 +271,10 @@ mod tests {
     fn a_volume_is_published_then_staged_then_mounted_and_back() {
         let (profile, mut state) = published(Mode::SingleNodeWriter);
         let (staged, mounted) =
-            (stage("v", "/staging", Mode::SingleNodeWriter), target("v", "/pod", Mode::SingleNodeWriter));
+            (testbed("v", "/staging", Mode::SingleNodeWriter), target("v", "/pod", Mode::SingleNodeWriter));
         assert_eq!(code(state.mount(&profile, &mounted)), Code::FailedPrecondition);
         for _ in 0..2 {
-            state.stage(&profile, &staged).unwrap();
+            state.testbed(&profile, &staged).unwrap();
         }
         for _ in 0..2 {
             state.mount(&profile, &mounted).unwrap();
@@ -297,16 +297,19 @@ mod tests {
         let (profile, mut state) = (Profile::with_nodes(["n0", "n1"]), State::default());
         state.seed("v");
         state.publish(&profile, &publish("v", "n1", Mode::SingleNodeWriter, false)).unwrap();
-        assert_eq!(code(state.stage(&profile, &stage("v", "/s", Mode::SingleNodeWriter))), Code::FailedPrecondition);
-        assert_eq!(code(state.stage(&profile, &stage("none", "/s", Mode::SingleNodeWriter))), Code::NotFound);
+        assert_eq!(
+            code(state.testbed(&profile, &testbed("v", "/s", Mode::SingleNodeWriter))),
+            Code::FailedPrecondition
+        );
+        assert_eq!(code(state.testbed(&profile, &testbed("none", "/s", Mode::SingleNodeWriter))), Code::NotFound);
     }
 
     #[test]
     fn a_second_use_must_be_the_same_and_a_single_writer_is_alone() {
         let (profile, mut state) = published(Mode::SingleNodeMultiWriter);
-        state.stage(&profile, &stage("v", "/staging", Mode::SingleNodeMultiWriter)).unwrap();
-        let other = stage("v", "/staging", Mode::SingleNodeWriter);
-        assert_eq!(code(state.stage(&profile, &other)), Code::AlreadyExists);
+        state.testbed(&profile, &testbed("v", "/staging", Mode::SingleNodeMultiWriter)).unwrap();
+        let other = testbed("v", "/staging", Mode::SingleNodeWriter);
+        assert_eq!(code(state.testbed(&profile, &other)), Code::AlreadyExists);
         state.mount(&profile, &target("v", "/a", Mode::SingleNodeMultiWriter)).unwrap();
         state.mount(&profile, &target("v", "/b", Mode::SingleNodeMultiWriter)).unwrap();
         let alone = target("v", "/c", Mode::SingleNodeSingleWriter);
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn a_mounted_volume_grows_no_further_than_the_volume_itself() {
         let (profile, mut state) = published(Mode::SingleNodeWriter);
-        state.stage(&profile, &stage("v", "/staging", Mode::SingleNodeWriter)).unwrap();
+        state.testbed(&profile, &testbed("v", "/staging", Mode::SingleNodeWriter)).unwrap();
         let expand = |path: &str, required_bytes| NodeExpandVolumeRequest {
             volume_id: "v".to_owned(),
             volume_path: path.to_owned(),

@@ -18,7 +18,7 @@ use crate::world::World;
 
 /// The API behind the sockets.
 fn api(world: &World) -> &Api {
-    &world.sandbox().stage.api
+    &world.sandbox().testbed.api
 }
 
 /// The user that `world.daemon()` is.

@@ -1,7 +1,7 @@
 //! Rights that are missing are told, and work goes on when they are granted.
 
 use csi_control_plane::sandbox::api::{Grant, Identity};
-use csi_control_plane::sandbox::stage::{Daemon, Stage};
+use csi_control_plane::sandbox::testbed::{Daemon, TestBed};
 
 use serde_json::Value;
 
@@ -14,14 +14,14 @@ use crate::world::World;
 fn admit(world: &World, missing: Option<(&str, &str)>) {
     let roles = without(&plan(world), missing);
     let grants = roles.iter().flat_map(|role| Grant::of_role(role).unwrap()).collect();
-    api(world).admit(Stage::token(&user(world)), Identity::limited(user(world), grants));
+    api(world).admit(TestBed::token(&user(world)), Identity::limited(user(world), grants));
 }
 
 async fn start(world: &World, missing: Option<(&str, &str)>) -> Daemon {
     admit(world, missing);
-    let (stage, name) = (&world.sandbox().stage, user(world));
-    let dial = stage.driver_dial(&name);
-    stage.start_as(&name, &objects::config().to_string(), Stage::token(&name), dial).await.unwrap()
+    let (testbed, name) = (&world.sandbox().testbed, user(world));
+    let dial = testbed.driver_dial(&name);
+    testbed.start_as(&name, &objects::config().to_string(), TestBed::token(&name), dial).await.unwrap()
 }
 
 #[tokio::test]

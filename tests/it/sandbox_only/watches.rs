@@ -89,7 +89,7 @@ async fn connections_that_are_cut_in_the_middle_of_the_work_lose_nothing() {
         let volume = world.volume(&format!("pv-{number}")).await;
         attachments.push((world.attach(&volume, &node).await, volume));
     }
-    world.sandbox().stage.connections.cut_all();
+    world.sandbox().testbed.connections.cut_all();
     for (attachment, volume) in &attachments {
         world.attached(attachment).await;
         assert!(world.is_published(volume, &node));

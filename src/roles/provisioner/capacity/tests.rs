@@ -19,8 +19,8 @@ use crate::roles::RoleContext;
 use crate::roles::provisioner::topology::Term as Place;
 use crate::sandbox::api::faults::Matching;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
-use crate::sandbox::stage::Stage;
-use crate::sandbox::stage::rehearsal::Rehearsal;
+use crate::sandbox::testbed::TestBed;
+use crate::sandbox::testbed::harness::RoleHarness;
 use crate::telemetry::Meter;
 
 mod faults;
@@ -72,7 +72,7 @@ fn workload(kind: &str) -> Value {
 
 /// A cluster, a driver, and one term of the loop.
 struct World {
-    stage: Stage,
+    testbed: TestBed,
     board: Board,
     meter: Meter,
     hints: CapacityHints,
@@ -101,11 +101,11 @@ impl World {
         section: CapacitySection,
         objects: &[Value],
     ) -> Self {
-        let rehearsal = Rehearsal::with(profile).await;
+        let harness = RoleHarness::with(profile).await;
         for object in objects {
-            rehearsal.stage.api.create_value(object.clone()).unwrap();
+            harness.testbed.api.create_value(object.clone()).unwrap();
         }
-        let (cx, caches, stop) = (&rehearsal.context, &rehearsal.caches, CancellationToken::new());
+        let (cx, caches, stop) = (&harness.context, &harness.caches, CancellationToken::new());
         let term = term(&stop, cx.clock);
         let (nodes, csi_nodes) = (caches.want(), caches.want());
         let desk = CapacityDesk {
@@ -124,22 +124,22 @@ impl World {
             clock: cx.clock,
             rng: cx.rng.clone(),
         };
-        rehearsal.watch();
+        harness.watch();
         let (hints, receiver) = CapacityHints::new();
-        rehearsal.tasks.spawn("capacity", run(desk, receiver, stop.clone()));
-        let Rehearsal { stage, context: RoleContext { board, meter, .. }, tasks, .. } = rehearsal;
-        Self { stage, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
+        harness.tasks.spawn("capacity", run(desk, receiver, stop.clone()));
+        let RoleHarness { testbed, context: RoleContext { board, meter, .. }, tasks, .. } = harness;
+        Self { testbed, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
     }
 
     /// Adds a node at a zone, with the driver on it.
     fn add_node(&self, name: &str, zone: Option<&str>) {
         for object in node(name, zone) {
-            self.stage.api.create_value(object).unwrap();
+            self.testbed.api.create_value(object).unwrap();
         }
     }
 
     fn objects(&self) -> Vec<CsiStorageCapacity> {
-        let all = self.stage.api.list::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE).unwrap();
+        let all = self.testbed.api.list::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE).unwrap();
         all.iter().map(|object| serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap()).collect()
     }
 
@@ -155,13 +155,13 @@ impl World {
     }
 
     fn asked(&self) -> usize {
-        self.stage.driver.calls_of(Method::GetCapacity).len()
+        self.testbed.driver.calls_of(Method::GetCapacity).len()
     }
 
     /// How many objects were made, changed and deleted.
     fn writes(&self) -> [u64; 3] {
         ["create", "patch", "delete"].map(|verb| {
-            self.stage
+            self.testbed
                 .api
                 .audit()
                 .matching(|entry| {
@@ -190,9 +190,9 @@ impl World {
         tokio::time::sleep(POLL * polls * 11 / 10 + Duration::from_secs(1)).await;
     }
 
-    async fn strike(self) {
+    async fn tear_down(self) {
         self.stop.cancel();
-        self.stage.strike().await;
+        self.testbed.tear_down().await;
     }
 }
 
@@ -236,7 +236,7 @@ async fn each_class_and_segment_has_its_object_and_polls_write_nothing() {
     for line in ["desired_goal 4", "desired_current 4", "obsolete 0"] {
         assert!(exposed.contains(&format!("csistoragecapacities_{line}")), "{line}");
     }
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +249,7 @@ async fn a_driver_without_topology_has_one_object_for_ever() {
     world.pass_polls(4).await;
     assert_eq!(world.writes(), [1, 0, 0], "it is not deleted and made again");
     assert_eq!(world.rows()[0][5], "");
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,16 +259,16 @@ async fn r36_nodes_labels_and_classes_are_followed_at_once() {
     world.until("z1", |world| world.told() == [at("fast", "z1", "10Ti")]).await;
     let begun = tokio::time::Instant::now();
     let moved = crate::sandbox::api::PatchBody::Merge(json!({ "metadata": { "labels": { "zone": "z2" } } }));
-    world.stage.api.patch::<k8s_openapi::api::core::v1::Node>("", "n1", moved).unwrap();
+    world.testbed.api.patch::<k8s_openapi::api::core::v1::Node>("", "n1", moved).unwrap();
     world.until("z2", |world| world.told() == [at("fast", "z2", "10Ti")]).await;
-    world.stage.api.delete::<k8s_openapi::api::storage::v1::StorageClass>("", "fast").unwrap();
+    world.testbed.api.delete::<k8s_openapi::api::storage::v1::StorageClass>("", "fast").unwrap();
     world.until("nothing", |world| world.told().is_empty()).await;
-    world.stage.api.create_value(class("fast", &json!({}))).unwrap();
+    world.testbed.api.create_value(class("fast", &json!({}))).unwrap();
     world.until("again", |world| world.told() == [at("fast", "z2", "10Ti")]).await;
-    world.stage.api.delete::<k8s_openapi::api::storage::v1::CSINode>("", "n1").unwrap();
+    world.testbed.api.delete::<k8s_openapi::api::storage::v1::CSINode>("", "n1").unwrap();
     world.until("the driver is nowhere", |world| world.told().is_empty()).await;
     assert!(begun.elapsed() < POLL, "no poll was waited for");
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,11 +278,11 @@ async fn s0_one_event_of_a_class_asks_once_per_segment() {
         world.add_node(&format!("n{name}"), Some("z1"));
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    world.stage.api.create_value(class("fast", &json!({}))).unwrap();
+    world.testbed.api.create_value(class("fast", &json!({}))).unwrap();
     world.until("its object", |world| world.told().len() == 1).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!((world.asked(), world.writes()), (1, [1, 0, 0]));
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,7 +292,7 @@ async fn volumes_that_are_made_or_deleted_refresh_their_segment_but_not_for_each
     world.add_node("n2", Some("z2"));
     world.until("both", |world| world.told().len() == 2).await;
     let asked = world.asked();
-    world.stage.driver.change_profile(|profile| profile.capacity = 5 * GIB);
+    world.testbed.driver.change_profile(|profile| profile.capacity = 5 * GIB);
     let place = [Place::new([("zone", "z1")])];
     for _ in 0..100 {
         world.hints.provisioned("fast", Some(&place));
@@ -307,7 +307,7 @@ async fn volumes_that_are_made_or_deleted_refresh_their_segment_but_not_for_each
     world.hints.failed("unknown");
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.writes(), [2, 2, 0]);
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +336,7 @@ async fn r41_objects_of_the_one_before_are_adopted_and_those_that_nobody_wants_g
     let names: Vec<_> = world.objects().into_iter().filter_map(|object| object.metadata.name).collect();
     assert_eq!(names, ["csisc-a".into(), "csisc-foreign".into()] as [std::sync::Arc<str>; 2]);
     assert_eq!(world.writes(), [0, 1, 3]);
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -345,32 +345,32 @@ async fn r42_an_object_that_somebody_deletes_or_changes_is_put_right() {
     world.add_node("n1", Some("z1"));
     world.until("it is there", |world| world.told().len() == 1).await;
     let name = world.objects()[0].metadata.name.clone().unwrap();
-    world.stage.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
+    world.testbed.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
     world.until("made again", |world| world.writes()[0] == 2 && world.told().len() == 1).await;
     let name = world.objects()[0].metadata.name.clone().unwrap();
     let lie = crate::sandbox::api::PatchBody::Merge(json!({ "capacity": "1" }));
-    world.stage.api.patch::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name, lie).unwrap();
+    world.testbed.api.patch::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name, lie).unwrap();
     world.until("true again", |world| world.told() == [at("fast", "z1", "10Ti")]).await;
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_made_is_known_before_the_watch_shows_it() {
     let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
     world.pass_polls(1).await;
-    let faults = world.stage.api.faults();
+    let faults = world.testbed.api.faults();
     let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
     world.add_node("n1", Some("z1"));
     world.until("it is made", |world| world.told().len() == 1).await;
     world.pass_polls(3).await;
     assert_eq!(world.writes(), [1, 0, 0], "no second one is made");
     let name = world.objects()[0].metadata.name.clone().unwrap();
-    world.stage.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
+    world.testbed.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
     world.until("a poll finds that it is gone", |world| world.writes()[0] == 2).await;
     faults.remove(held);
     world.pass_polls(2).await;
     assert_eq!((world.writes(), world.told().len()), ([2, 0, 0], 1));
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -394,7 +394,7 @@ async fn the_owner_is_looked_for_until_it_is_there() {
                 .await;
         }
         assert!(level < 0 || world.objects().is_empty());
-        world.stage.api.create_value(pod("me", controller)).unwrap();
+        world.testbed.api.create_value(pod("me", controller)).unwrap();
         if let Some(reason) = reason {
             world.until(reason, |world| world.rows().iter().any(|row| row[5].contains(reason))).await;
             assert_eq!(world.objects().len(), 0);
@@ -404,7 +404,7 @@ async fn the_owner_is_looked_for_until_it_is_there() {
             let kinds: Vec<_> = owners.iter().map(|owner| owner.kind.as_str()).collect();
             assert_eq!(kinds, if level < 0 { &[][..] } else { &["Pod"] });
         }
-        world.strike().await;
+        world.tear_down().await;
     }
 }
 
@@ -418,15 +418,15 @@ async fn the_owner_of_level_two_is_the_controller_of_whatever_workload_the_pod_i
     };
     for kind in ["ReplicaSet", "StatefulSet", "DaemonSet"] {
         let world = level_two().await;
-        let set = world.stage.api.create_value(workload(kind)).unwrap();
+        let set = world.testbed.api.create_value(workload(kind)).unwrap();
         let uid = set.pointer("/metadata/uid").and_then(Value::as_str).unwrap();
         let owner = controlled_by("apps/v1", kind, "set", uid);
-        world.stage.api.create_value(pod_of("me", Some(&owner))).unwrap();
+        world.testbed.api.create_value(pod_of("me", Some(&owner))).unwrap();
         world.until(kind, |world| world.told().len() == 1).await;
         let owners = world.objects()[0].metadata.owner_references.clone().unwrap();
         let owners: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.uid.as_str())).collect();
         assert_eq!(owners, [("Storage", "uid-of-main")], "{kind}");
-        world.strike().await;
+        world.tear_down().await;
     }
     for (version, kind, reason) in [
         ("apps/v1", "DaemonSet", "is not the one that controls our pod"),
@@ -435,11 +435,11 @@ async fn the_owner_of_level_two_is_the_controller_of_whatever_workload_the_pod_i
         ("apps/v1", "Storage", "controlled by Storage kube-system/set, whose own controller cannot be looked up"),
     ] {
         let world = level_two().await;
-        world.stage.api.create_value(workload("DaemonSet")).unwrap();
+        world.testbed.api.create_value(workload("DaemonSet")).unwrap();
         let owner = controlled_by(version, kind, "set", "uid-of-another");
-        world.stage.api.create_value(pod_of("me", Some(&owner))).unwrap();
+        world.testbed.api.create_value(pod_of("me", Some(&owner))).unwrap();
         world.until(reason, |world| world.rows().iter().any(|row| row[5].contains(reason))).await;
         assert_eq!(world.objects().len(), 0);
-        world.strike().await;
+        world.tear_down().await;
     }
 }

@@ -26,11 +26,11 @@ async fn guarded(section: &Value, secret: &str) -> Served {
     let expected = Secrets([("password".to_owned(), "right".to_owned())].into());
     let profile = Profile { provision_secrets: expected, ..Profile::default() };
     let world = Served::new(&REGISTRATION, section, profile).await;
-    world.stage.driver.seed([HANDLE]);
+    world.testbed.driver.seed([HANDLE]);
     for name in ["right", "wrong"] {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
             "data": { "password": if name == "right" { "cmlnaHQ=" } else { "d3Jvbmc=" } } });
-        world.stage.api.create_value(secret).unwrap();
+        world.testbed.api.create_value(secret).unwrap();
     }
     let driver = &world.context.driver.name;
     let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume",
@@ -38,10 +38,10 @@ async fn guarded(section: &Value, secret: &str) -> Served {
             "annotations": { names::ANNOTATION_PROVISIONED_BY: driver } },
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Delete", "csi": { "driver": driver, "volumeHandle": HANDLE } } });
-    world.stage.api.create_value(volume).unwrap();
+    world.testbed.api.create_value(volume).unwrap();
     name_secret(&world, secret);
     let released = PatchBody::Merge(json!({ "status": { "phase": "Released" } }));
-    world.stage.api.patch_status::<Object>("", VOLUME, released).unwrap();
+    world.testbed.api.patch_status::<Object>("", VOLUME, released).unwrap();
     world
 }
 
@@ -50,7 +50,7 @@ fn name_secret(world: &Served, secret: &str) {
     let annotations = json!({ names::ANNOTATION_DELETION_SECRET_NAME: secret,
         names::ANNOTATION_DELETION_SECRET_NAMESPACE: "default" });
     let patch = PatchBody::Merge(json!({ "metadata": { "annotations": annotations } }));
-    world.stage.api.patch::<Object>("", VOLUME, patch).unwrap();
+    world.testbed.api.patch::<Object>("", VOLUME, patch).unwrap();
 }
 
 fn serve(world: &Served) {
@@ -59,11 +59,11 @@ fn serve(world: &Served) {
 
 /// Waits until volume and object are gone, and says for each call whether it brought a secret.
 async fn calls_until_gone(world: Served) -> Vec<bool> {
-    let is_gone = |world: &Served| world.stage.api.get::<Object>("", VOLUME).is_err();
+    let is_gone = |world: &Served| world.testbed.api.get::<Object>("", VOLUME).is_err();
     world.until("gone", is_gone).await;
-    assert!(world.stage.driver.state().volumes().is_empty());
-    let calls = world.stage.driver.calls_of(Method::DeleteVolume);
-    world.stage.strike().await;
+    assert!(world.testbed.driver.state().volumes().is_empty());
+    let calls = world.testbed.driver.calls_of(Method::DeleteVolume);
+    world.testbed.tear_down().await;
     calls.iter().map(|call| call.secrets).collect()
 }
 
@@ -79,7 +79,7 @@ async fn the_secret_is_the_one_that_the_volume_names_when_its_turn_has_come() {
         };
         world.until("it waits for its turn", waits).await;
         // And no watch tells of it.
-        world.stage.api.faults().hold_watches(Matching::any().resource("persistentvolumes"));
+        world.testbed.api.faults().hold_watches(Matching::any().resource("persistentvolumes"));
         name_secret(&world, "right");
         drop(turn);
         assert_eq!(calls_until_gone(world).await, [true], "{name}");
@@ -91,13 +91,13 @@ async fn a_secret_that_could_not_be_read_just_now_is_not_done_without() {
     for action in [Action::Refuse(Rejection::too_many_requests(1)), Action::CutBefore, Action::DelayAfter(LONG)] {
         let world = guarded(&json!({ "deleteWithoutSecret": true }), "right").await;
         let on = Matching::any().verb("get").resource("secrets");
-        let fault = world.stage.api.faults().add(Fault::on(on, action.clone()).nth(1));
+        let fault = world.testbed.api.faults().add(Fault::on(on, action.clone()).nth(1));
         serve(&world);
         let has_failed = |world: &Served| world.work().iter().any(|item| item.last_error.is_some());
         world.until("told", has_failed).await;
         let told = world.work().into_iter().filter_map(|item| item.last_error).collect::<String>();
         assert!(told.starts_with("cannot load the deletion secret: "), "{told}");
-        assert_eq!(world.stage.api.faults().hits(fault), 1);
+        assert_eq!(world.testbed.api.faults().hits(fault), 1);
         assert_eq!(calls_until_gone(world).await, [true], "{action:?}");
     }
 }
@@ -113,12 +113,12 @@ async fn a_secret_that_is_withheld_is_done_without_only_where_the_configuration_
         }
     };
     world.until("told, with a way out", says("set deleteWithoutSecret to go on without")).await;
-    assert!(world.stage.driver.calls_of(Method::DeleteVolume).is_empty());
-    world.stage.strike().await;
+    assert!(world.testbed.driver.calls_of(Method::DeleteVolume).is_empty());
+    world.testbed.tear_down().await;
 
     let world = guarded(&json!({ "deleteWithoutSecret": true }), "nothing").await;
     // This driver does not need it to delete.
-    world.stage.driver.change_profile(|profile| profile.provision_secrets = Secrets::default());
+    world.testbed.driver.change_profile(|profile| profile.provision_secrets = Secrets::default());
     serve(&world);
     assert_eq!(calls_until_gone(world).await, [false]);
 }

@@ -10,25 +10,25 @@ async fn s0_a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_st
     let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
     world.add_node("n1", Some("z1"));
     world.until("it is there", |world| world.told().len() == 1).await;
-    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Internal, "pool is offline")));
+    world.testbed.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Internal, "pool is offline")));
     let asked = world.asked();
     world.pass_polls(10).await;
     let tries = world.asked() - asked;
     assert!((4..=14).contains(&tries), "{tries} calls in ten minutes: 1 s, 2 s, 4 s, …, 300 s");
     assert_eq!(world.told(), [at("fast", "z1", "10Ti")]);
     assert_eq!(world.rows()[0][5], "cannot ask for the capacity: rpc error: code = Internal desc = pool is offline");
-    world.stage.driver.clear_faults();
-    world.stage.driver.change_profile(|profile| profile.capacity = 7 * GIB);
+    world.testbed.driver.clear_faults();
+    world.testbed.driver.change_profile(|profile| profile.capacity = 7 * GIB);
     world.hints.failed("fast");
     world.until("it recovers", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
     assert_eq!(world.rows()[0][5], "");
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn r32_a_question_that_hangs_is_given_up_and_holds_up_no_other() {
     let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::Hang).once());
+    world.testbed.driver.inject(Fault::on(Method::GetCapacity, Action::Hang).once());
     let begun = tokio::time::Instant::now();
     world.add_node("n1", Some("z1"));
     world.until("it is asked", |world| world.asked() == 1).await;
@@ -38,7 +38,7 @@ async fn r32_a_question_that_hangs_is_given_up_and_holds_up_no_other() {
     world.until("both", |world| world.told() == [at("fast", "z1", "10Ti"), at("fast", "z2", "10Ti")]).await;
     assert!(begun.elapsed() < POLL, "no poll was waited for");
     assert_eq!(world.asked(), 3);
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,12 +47,12 @@ async fn a_question_that_outlasts_the_term_is_told_as_no_error_of_the_driver() {
     let section = CapacitySection { enabled: true, ..CapacitySection::default() };
     let objects = [class("fast", &json!({})), pod("me", Some("set"))];
     let world = World::in_term(|_, clock| Term::unattended(clock, timeout / 2), zoned(), section, &objects).await;
-    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::Hang));
+    world.testbed.driver.inject(Fault::on(Method::GetCapacity, Action::Hang));
     world.add_node("n1", Some("z1"));
     world.until("it is asked", |world| world.asked() == 1).await;
     tokio::time::sleep(timeout + Duration::from_secs(1)).await;
     assert_eq!((world.rows()[0][5].as_str(), world.asked()), ("", 1));
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,7 +62,7 @@ async fn as_many_questions_as_there_are_workers_are_asked_at_a_time() {
     let workers = CapacitySection::default().workers;
     assert!(workers > 1 && workers < classes.len(), "{workers}");
     let takes = Duration::from_secs(10);
-    world.stage.driver.inject(Fault::on(Method::GetCapacity, Action::Delay(takes)));
+    world.testbed.driver.inject(Fault::on(Method::GetCapacity, Action::Delay(takes)));
     world.add_node("n1", Some("z1"));
     world.until("the first are asked", |world| world.asked() > 0).await;
     tokio::time::sleep(takes / 2).await;
@@ -70,7 +70,7 @@ async fn as_many_questions_as_there_are_workers_are_asked_at_a_time() {
     tokio::time::sleep(takes).await;
     assert_eq!(world.asked(), classes.len().min(2 * workers));
     world.until("all are told", |world| world.told().len() == 20).await;
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,12 +82,12 @@ async fn r42_a_conflict_has_the_object_read_again_and_makes_no_twin() {
     let resource = resources::find("storage.k8s.io", "v1", "csistoragecapacities").unwrap();
     let conflict = Rejection::conflict(resource, "any");
     let on = Matching::any().verb("patch").resource("csistoragecapacities");
-    let struck = world.stage.api.faults().add(ApiFault::on(on, ApiAction::Refuse(conflict)).nth(1));
-    world.stage.driver.change_profile(|profile| profile.capacity = 7 * GIB);
+    let struck = world.testbed.api.faults().add(ApiFault::on(on, ApiAction::Refuse(conflict)).nth(1));
+    world.testbed.driver.change_profile(|profile| profile.capacity = 7 * GIB);
     world.hints.failed("fast");
     let begun = tokio::time::Instant::now();
     world.until("it is up to date", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
     assert!(begun.elapsed() < POLL, "no poll was waited for");
-    assert_eq!((world.stage.api.faults().hits(struck), world.writes()), (1, [1, 1, 0]));
-    world.strike().await;
+    assert_eq!((world.testbed.api.faults().hits(struck), world.writes()), (1, [1, 1, 0]));
+    world.tear_down().await;
 }

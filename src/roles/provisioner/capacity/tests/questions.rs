@@ -6,7 +6,7 @@ use crate::proto::{GetCapacityRequest, Topology};
 /// Waits until there is an object for each of so many items, and returns all questions.
 async fn questions(world: &World, items: usize) -> Vec<GetCapacityRequest> {
     world.until("all are told", |world| world.told().len() == items).await;
-    world.stage.driver.calls_of(Method::GetCapacity).into_iter().map(|call| *call.capacity.unwrap()).collect()
+    world.testbed.driver.calls_of(Method::GetCapacity).into_iter().map(|call| *call.capacity.unwrap()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -27,12 +27,12 @@ async fn r17_the_driver_is_asked_with_its_own_parameters_without_capabilities_an
     let mut asked = questions(&world, 2).await;
     asked.sort_by_key(|question| question.accessible_topology.as_ref().map(|place| place.segments["zone"].clone()));
     assert_eq!(asked, [expected(Some("z1")), expected(Some("z2"))]);
-    world.strike().await;
+    world.tear_down().await;
 
     let world = World::with(Profile::default(), &[class]).await;
     world.add_node("n1", None);
     assert_eq!(questions(&world, 1).await, [expected(None)]);
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn a_class_with_an_unknown_reserved_parameter_is_said_so_and_not_asked_for
     world.until("the sound one", |world| world.told() == [at("sound", "z1", "10Ti")]).await;
     world.until("why not the odd one", |world| world.rows()[0][5].contains("unheard-of")).await;
     assert_eq!(world.asked(), 1);
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +55,7 @@ async fn a_driver_that_cannot_tell_is_not_asked_and_the_page_says_so() {
     world.until("the reason", |world| world.rows().iter().any(|row| row[5].contains("GET_CAPACITY"))).await;
     world.pass_polls(2).await;
     assert_eq!((world.asked(), world.objects().len()), (0, 0));
-    world.strike().await;
+    world.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,5 +73,5 @@ async fn what_a_driver_told_that_cannot_tell_any_more_stays_and_the_page_says_ho
     world.until("how many are left", |world| world.rows().iter().any(|row| row[5].ends_with("as they are: 2"))).await;
     world.pass_polls(2).await;
     assert_eq!((world.asked(), world.writes(), world.objects().len()), (0, [0, 0, 0], 3));
-    world.strike().await;
+    world.tear_down().await;
 }

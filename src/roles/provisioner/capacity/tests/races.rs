@@ -86,5 +86,5 @@ async fn r2_a_node_and_its_csi_node_that_change_at_once_make_one_segment_of_the_
     world.hints.failed("fast");
     world.until("another look", |world| world.asked() > asked).await;
     assert_eq!(world.objects().iter().map(|it| it.metadata.name.clone()).collect::<Vec<_>>(), [name]);
-    world.strike().await;
+    world.tear_down().await;
 }

@@ -1,16 +1,16 @@
-//! What the story waits for: each sight is a look at the API, and at the driver where it can be asked.
+//! What the demo waits for: each sight is a look at the API, and at the driver where it can be asked.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, VolumeAttachment};
 use kube::ResourceExt as _;
 
-use super::{Attached, Backend, NotObserved, Seen, Story, StoryError, Volume, objects};
+use super::{Attached, Backend, Demo, NotObserved, Seen, StoryError, Volume, objects};
 
 /// Where the daemon's own objects are.
 const NAMESPACE: &str = "kube-system";
 
-impl Story<'_> {
+impl Demo<'_> {
     pub(super) async fn see_leaders(&mut self) -> Result<(), StoryError> {
         for (index, lease) in self.leases().into_iter().enumerate() {
             let api = self.api.clone();

@@ -1,10 +1,10 @@
-//! The stage: an API, a driver and any number of daemons, on real sockets or on a simulated network.
+//! The testbed: an API, a driver and any number of daemons, on real sockets or on a simulated network.
 //!
-//! The story, the integration tests and the simulation all play here, with exactly the daemon that `run` starts. What is tested
-//! of a role without that daemon has a rehearsal here.
+//! The demo, the integration tests and the simulation all play here, with exactly the daemon that `run` starts. What is tested
+//! of a role without that daemon uses the role harness here.
 
 #[cfg(test)]
-pub(crate) mod rehearsal;
+pub(crate) mod harness;
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub const ADMIN_TOKEN: &str = "sandbox-admin";
 
 /// Where everything stands.
 #[derive(Debug, Clone)]
-pub enum Ground {
+pub enum Transport {
     /// Loopback TCP for the API, a unix socket in this folder for the driver.
     Sockets {
         /// The folder.
@@ -50,7 +50,7 @@ pub enum Ground {
 
 /// Everything but the daemons.
 #[derive(Debug)]
-pub struct Stage {
+pub struct TestBed {
     /// The cluster.
     pub api: Api,
     /// The API's connections, to be cut.
@@ -63,15 +63,15 @@ pub struct Stage {
     pub clock: Clock,
     /// Chance.
     pub rng: Rng,
-    ground: Ground,
+    transport: Transport,
     address: Option<SocketAddr>,
     stop: CancellationToken,
     tasks: Tasks,
 }
 
-/// The stage could not be set.
+/// The testbed could not be set.
 #[derive(Debug, Error)]
-pub enum StageError {
+pub enum TestBedError {
     /// A socket could not be opened.
     #[error("cannot open the sandbox's sockets")]
     Sockets(#[from] io::Error),
@@ -95,35 +95,35 @@ pub struct Daemon {
     network: Option<Network>,
 }
 
-impl Stage {
-    /// Sets the stage with an API that knows the administrator, and a driver of this profile.
-    pub async fn set(ground: Ground, profile: Profile, clock: Clock, rng: Rng) -> Result<Self, StageError> {
+impl TestBed {
+    /// Sets the testbed with an API that knows the administrator, and a driver of this profile.
+    pub async fn set_up(transport: Transport, profile: Profile, clock: Clock, rng: Rng) -> Result<Self, TestBedError> {
         let options = ApiOptions {
             tokens: [(ADMIN_TOKEN.into(), Identity::admin("sandbox-admin"))].into(),
-            managed_fields: matches!(ground, Ground::Sockets { .. }),
+            managed_fields: matches!(transport, Transport::Sockets { .. }),
             ..ApiOptions::new(clock, rng.clone())
         };
         let api = Api::new(options);
         let connections = api::Connections::default();
         let driver = Driver::new(profile, clock);
-        let (tasks, _) = Tasks::new("stage");
+        let (tasks, _) = Tasks::new("testbed");
         let stop = CancellationToken::new();
-        let (listen, address) = match &ground {
-            Ground::Sockets { folder } => {
+        let (listen, address) = match &transport {
+            Transport::Sockets { folder } => {
                 let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
                 let address = listener.local_addr()?;
                 let incoming = api::tcp_connections(listener).boxed();
                 tasks.spawn("api", api::serve(api.clone(), incoming, connections.clone(), stop.clone()));
                 (Listen::unix(folder.join("csi.sock"), 0o600), Some(address))
             }
-            Ground::Network(network) => {
+            Transport::Network(network) => {
                 let incoming = network.listen(API_HOST)?;
                 tasks.spawn("api", api::serve(api.clone(), incoming, connections.clone(), stop.clone()));
                 (Listen::network(network.clone(), DRIVER_HOST), None)
             }
         };
         let server = Server::start(&driver, listen).await?;
-        Ok(Self { api, connections, driver, server, clock, rng, ground, address, stop, tasks })
+        Ok(Self { api, connections, driver, server, clock, rng, transport, address, stop, tasks })
     }
 
     /// The API's URL, if it is on a real socket.
@@ -150,18 +150,18 @@ impl Stage {
 
     /// How `host` reaches the API.
     pub fn api_dial(&self, host: &str) -> Dial {
-        match (&self.ground, self.address) {
-            (Ground::Network(network), _) => network.dial(host, API_HOST),
-            (Ground::Sockets { .. }, Some(address)) => Dial::tcp(address),
-            (Ground::Sockets { .. }, None) => Dial::new(|| async { Err(io::ErrorKind::NotConnected.into()) }),
+        match (&self.transport, self.address) {
+            (Transport::Network(network), _) => network.dial(host, API_HOST),
+            (Transport::Sockets { .. }, Some(address)) => Dial::tcp(address),
+            (Transport::Sockets { .. }, None) => Dial::new(|| async { Err(io::ErrorKind::NotConnected.into()) }),
         }
     }
 
     /// How `host` reaches the driver.
     pub fn driver_dial(&self, host: &str) -> Dial {
-        match &self.ground {
-            Ground::Network(network) => network.dial(host, DRIVER_HOST),
-            Ground::Sockets { folder } => Dial::unix(folder.join("csi.sock")),
+        match &self.transport {
+            Transport::Network(network) => network.dial(host, DRIVER_HOST),
+            Transport::Sockets { folder } => Dial::unix(folder.join("csi.sock")),
         }
     }
 
@@ -171,24 +171,24 @@ impl Stage {
     }
 
     /// Starts a daemon with this configuration, as an administrator of the cluster.
-    pub async fn start(&self, name: &str, yaml: &str) -> Result<Daemon, StageError> {
+    pub async fn start(&self, name: &str, yaml: &str) -> Result<Daemon, TestBedError> {
         self.api.admit(Self::token(name).as_str(), Identity::admin(name));
         self.start_as(name, yaml, Self::token(name), self.driver_dial(name)).await
     }
 
     /// Starts a daemon that comes with this token and talks to this driver. The sockets of the configuration are not used.
-    pub async fn start_as(&self, name: &str, yaml: &str, token: String, driver: Dial) -> Result<Daemon, StageError> {
+    pub async fn start_as(&self, name: &str, yaml: &str, token: String, driver: Dial) -> Result<Daemon, TestBedError> {
         self.start_over(name, yaml, token, self.api_dial(name), driver).await
     }
 
     /// Starts a daemon that runs on a node and talks to that node's own driver, as an administrator of the cluster.
-    pub async fn start_on(&self, name: &str, node: &str, yaml: &str, driver: Dial) -> Result<Daemon, StageError> {
+    pub async fn start_on(&self, name: &str, node: &str, yaml: &str, driver: Dial) -> Result<Daemon, TestBedError> {
         self.api.admit(Self::token(name).as_str(), Identity::admin(name));
         let instance = Instance { node: Some(node.to_owned()), ..instance(name) };
         self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), driver).await
     }
 
-    /// The same as [`Stage::start_as`] with a way of its own to the API.
+    /// The same as [`TestBed::start_as`] with a way of its own to the API.
     pub async fn start_over(
         &self,
         name: &str,
@@ -196,7 +196,7 @@ impl Stage {
         token: String,
         api: Dial,
         driver: Dial,
-    ) -> Result<Daemon, StageError> {
+    ) -> Result<Daemon, TestBedError> {
         self.start_instance(instance(name), yaml, token, api, driver).await
     }
 
@@ -207,14 +207,14 @@ impl Stage {
         token: String,
         api: Dial,
         driver: Dial,
-    ) -> Result<Daemon, StageError> {
+    ) -> Result<Daemon, TestBedError> {
         let name = instance.host.clone();
         let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
         let sources = Sources { file: Some(file), ..Sources::default() };
-        let loaded = config::load(&sources, &roles::sections()).map_err(StageError::Config)?;
-        let (diagnostics, network) = match &self.ground {
-            Ground::Network(network) => (None, Some(network.clone())),
-            Ground::Sockets { .. } => (Some(TcpListener::bind(("127.0.0.1", 0)).await?), None),
+        let loaded = config::load(&sources, &roles::sections()).map_err(TestBedError::Config)?;
+        let (diagnostics, network) = match &self.transport {
+            Transport::Network(network) => (None, Some(network.clone())),
+            Transport::Sockets { .. } => (Some(TcpListener::bind(("127.0.0.1", 0)).await?), None),
         };
         let (meter, stop, configuration) = (Meter::new(), CancellationToken::new(), Configuration::told(yaml));
         let address = diagnostics.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -235,8 +235,8 @@ impl Stage {
         Ok(Daemon { name, meter, diagnostics: address, configuration, stop, running, network })
     }
 
-    /// Takes the stage down.
-    pub async fn strike(self) {
+    /// Takes the testbed down.
+    pub async fn tear_down(self) {
         self.server.stop().await;
         self.stop.cancel();
         self.tasks.abort_all();

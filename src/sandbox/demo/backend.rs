@@ -1,4 +1,4 @@
-//! The driver that the story drives: the demo one, or the user's own over its socket.
+//! The driver that the demo drives: the demo one, or the user's own over its socket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::telemetry::Meter;
 /// How long the user's driver may take to answer for the first time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The driver behind the story.
+/// The driver behind the demo.
 #[derive(Debug)]
 pub enum Backend {
     /// Ours, which can misbehave on demand.
     Demo(Driver),
-    /// The user's, spoken to over a connection of the story's own.
+    /// The user's, spoken to over a connection of the demo's own.
     Own(Box<Own>),
 }
 
@@ -55,8 +55,8 @@ pub enum BackendError {
     /// Its socket could not be reached.
     #[error("cannot connect to the driver's node service")]
     Connect(#[source] tonic::transport::Error),
-    /// It cannot do what the story is about.
-    #[error("the story begins with claims, and the driver does not make volumes: it lacks CREATE_DELETE_VOLUME")]
+    /// It cannot do what the demo is about.
+    #[error("the demo begins with claims, and the driver does not make volumes: it lacks CREATE_DELETE_VOLUME")]
     MakesNoVolumes,
     /// A volume could not be detached behind Kubernetes' back.
     #[error("cannot detach a volume behind Kubernetes' back")]
@@ -73,7 +73,7 @@ impl Own {
         rng: Rng,
     ) -> Result<Self, BackendError> {
         let csi = Csi::new(dial, CsiOptions::default(), Meter::new(), clock, rng);
-        let (tasks, _) = Tasks::new("story");
+        let (tasks, _) = Tasks::new("demo");
         tasks.spawn("csi", csi.clone().run());
         let mut states = csi.state();
         let ready = tokio::time::timeout(PATIENCE, states.wait_for(|state| state.ready().is_some())).await;
@@ -115,7 +115,7 @@ impl Backend {
         }
     }
 
-    /// The story's nodes. The user's driver knows only the one that it runs on.
+    /// The demo's nodes. The user's driver knows only the one that it runs on.
     pub fn places(&self) -> Vec<Place> {
         match self {
             Self::Demo(driver) => {

@@ -1,6 +1,6 @@
 //! The scripted run: from an empty cluster to a clean stop, each step observed in the API before it is told.
 //!
-//! The story creates what people create: classes, claims, pods. The rest is done by the daemon and by the sandbox's controllers
+//! The demo creates what people create: classes, claims, pods. The rest is done by the daemon and by the sandbox's controllers
 //! ([`super::actors`]), and `sights` is where it is looked for.
 
 mod backend;
@@ -16,7 +16,7 @@ pub use self::backend::{Backend, BackendError, Own, Place};
 pub use self::narrator::{Narrator, NotObserved, Seen};
 use super::api::{Api, DirectError, PatchBody};
 use super::driver::{Action, Fault, Method};
-use super::stage::Daemon;
+use super::testbed::Daemon;
 use crate::cluster::names;
 
 /// The message of the demo driver's failing attach.
@@ -29,14 +29,14 @@ const FAILURES: u32 = 2;
 /// What to try by hand: `DRIVER` stands for the driver's name.
 const TRY: &str = include_str!("try.yaml");
 
-/// The story did not come to its end.
+/// The demo did not come to its end.
 #[derive(Debug, Error)]
 pub enum StoryError {
     /// A step was not seen in the API.
     #[error(transparent)]
     NotObserved(#[from] NotObserved),
-    /// The API refused an object of the story.
-    #[error("the sandbox's API refused the story")]
+    /// The API refused an object of the demo.
+    #[error("the sandbox's API refused the demo")]
     Api(#[from] DirectError),
     /// The driver did not play along.
     #[error("the driver did not play along")]
@@ -46,9 +46,9 @@ pub enum StoryError {
     Daemon(#[from] crate::app::AppError),
 }
 
-/// Everything that the story needs.
+/// Everything that the demo needs.
 #[derive(Debug)]
-pub struct Story<'a> {
+pub struct Demo<'a> {
     /// The cluster.
     pub api: &'a Api,
     /// The driver.
@@ -57,7 +57,7 @@ pub struct Story<'a> {
     pub narrator: &'a mut Narrator,
 }
 
-/// A claim of the story and what became of it.
+/// A claim of the demo and what became of it.
 #[derive(Debug, Clone)]
 struct Volume {
     /// The claim, and the pod that uses it.
@@ -87,8 +87,8 @@ pub fn manifest_to_try(driver: &str) -> String {
     TRY.replace("DRIVER", driver)
 }
 
-impl<'a> Story<'a> {
-    /// A story that has not begun.
+impl<'a> Demo<'a> {
+    /// A demo that has not begun.
     pub fn new(api: &'a Api, backend: &'a Backend, narrator: &'a mut Narrator) -> Self {
         Self { api, backend, narrator }
     }

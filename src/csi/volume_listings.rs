@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 /// The shared place of the last snapshot. Clones share it; it outlives a driver's restart.
 #[derive(Debug, Clone)]
-pub struct Published(Arc<watch::Sender<Option<Arc<Snapshot>>>>);
+pub struct VolumeListings(Arc<watch::Sender<Option<Arc<VolumeListing>>>>);
 
 /// One complete pass over the driver's volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct VolumeListing {
     /// When the first page was asked for.
     pub started: Instant,
     /// When the last page had come.
@@ -33,29 +33,29 @@ pub enum PublishedOn {
     Nodes(BTreeSet<String>),
 }
 
-impl Published {
+impl VolumeListings {
     /// Nothing seen yet.
     pub fn new() -> Self {
         Self(Arc::new(watch::Sender::new(None)))
     }
 
     /// Replaces what was seen before.
-    pub fn publish(&self, snapshot: Snapshot) {
+    pub fn publish(&self, snapshot: VolumeListing) {
         self.0.send_replace(Some(Arc::new(snapshot)));
     }
 
     /// The last complete pass, if there was one.
-    pub fn latest(&self) -> Option<Arc<Snapshot>> {
+    pub fn latest(&self) -> Option<Arc<VolumeListing>> {
         self.0.borrow().clone()
     }
 
     /// Follows the passes. A slow reader sees the newest, not each.
-    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<VolumeListing>>> {
         self.0.subscribe()
     }
 }
 
-impl Default for Published {
+impl Default for VolumeListings {
     fn default() -> Self {
         Self::new()
     }
@@ -68,15 +68,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn readers_see_the_newest_pass() {
-        let published = Published::new();
-        let mut reader = published.clone().subscribe();
-        assert_eq!(published.latest(), None);
+        let listings = VolumeListings::new();
+        let mut reader = listings.clone().subscribe();
+        assert_eq!(listings.latest(), None);
         let now = Instant::now();
-        let pass =
-            |number| Snapshot { started: now, finished: now + Duration::from_secs(number), volumes: BTreeMap::new() };
-        (1..=3).for_each(|number| published.publish(pass(number)));
+        let pass = |number| VolumeListing {
+            started: now,
+            finished: now + Duration::from_secs(number),
+            volumes: BTreeMap::new(),
+        };
+        (1..=3).for_each(|number| listings.publish(pass(number)));
         reader.changed().await.unwrap();
         assert_eq!(reader.borrow_and_update().as_deref(), Some(&pass(3)));
-        assert_eq!(published.latest().as_deref(), Some(&pass(3)));
+        assert_eq!(listings.latest().as_deref(), Some(&pass(3)));
     }
 }

@@ -1,10 +1,10 @@
-//! All campaigns of a daemon: one per Lease, and which roles are led together.
+//! All Lease groups of a daemon: one per Lease, and which roles are led together.
 //!
 //! What is wanted is said whenever the configuration changes; what runs follows, step by step:
 //!
 //! ```text
-//!   wanted: Lease -> settings, roster        a campaign goes on         its roster changes, its Lease and its term do not
-//!   running: Lease -> campaign         ───>  nobody wants it            it ends what is in flight and hands its Lease back
+//!   wanted: Lease -> settings, active roles        a Lease group goes on         its active roles changes, its Lease and its term do not
+//!   running: Lease -> Lease group         ───>  nobody wants it            it ends what is in flight and hands its Lease back
 //!                                            its Lease's settings differ  the same, and it begins anew when it has ended
 //!                                            a new one                  it begins when nobody else serves one of its roles
 //! ```
@@ -19,28 +19,28 @@ use crate::process::{Rng, TaskEnd, TaskEnds, TaskFate, Tasks, watch};
 use crate::roles::{Instance, RoleContext};
 use crate::telemetry::names;
 
-use super::board::Shown;
-use super::campaign::{Campaign, Hosted, Roster, count_task_failure};
+use super::board::StatusSource;
+use super::lease_group::{ActiveRole, ActiveRoles, LeaseGroup, count_task_failure};
 use super::plan::LoadedRole;
-use super::reload::Minds;
+use super::reload::Dependencies;
 
-/// The name of the campaign of roles that every replica serves.
+/// The name of the Lease group of roles that every replica serves.
 const WITHOUT_LEASE: &str = "without-lease";
 
-/// The scope of the campaigns' tasks.
-const SCOPE: &str = "campaign";
+/// The scope of the Lease groups' tasks.
+const SCOPE: &str = "leases";
 
 /// The Lease's name; `None`: every replica serves.
 type Key = Option<String>;
 
-/// The campaigns in progress, and those that are wanted.
-pub(super) struct Campaigns {
+/// The Lease groups in progress, and those that are wanted.
+pub(super) struct LeaseGroups {
     leases: LeaseFactory,
-    shown: Shown,
+    status: StatusSource,
     context: RoleContext,
     election: kube::Client,
     stop: CancellationToken,
-    roles: BTreeMap<&'static str, (Key, Arc<Hosted>)>,
+    roles: BTreeMap<&'static str, (Key, Arc<ActiveRole>)>,
     running: BTreeMap<Key, Running>,
     /// Every Lease that was ever run for.
     known: BTreeSet<String>,
@@ -48,18 +48,18 @@ pub(super) struct Campaigns {
     ends: TaskEnds,
 }
 
-/// One campaign in progress.
+/// One Lease group in progress.
 struct Running {
     settings: Option<LeaseSettings>,
-    roster: watch::Sender<Roster>,
+    roles: watch::Sender<ActiveRoles>,
     stop: CancellationToken,
 }
 
-impl Campaigns {
+impl LeaseGroups {
     /// None yet.
     pub(super) fn new(
         leases: LeaseFactory,
-        shown: Shown,
+        status: StatusSource,
         context: RoleContext,
         election: kube::Client,
         stop: CancellationToken,
@@ -67,12 +67,12 @@ impl Campaigns {
         let (tasks, ends) = Tasks::new(SCOPE);
         context.board.tasks(tasks.view()).forever();
         let (roles, running, known) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { leases, shown, context, election, stop, roles, running, known, tasks, ends }
+        Self { leases, status, context, election, stop, roles, running, known, tasks, ends }
     }
 
     /// The roles that each role asked about.
-    pub(super) fn minds(&self) -> Minds {
-        self.roles.iter().map(|(name, (_, hosted))| (*name, hosted.minds.clone())).collect()
+    pub(super) fn depends_on(&self) -> Dependencies {
+        self.roles.iter().map(|(name, (_, active))| (*name, active.depends_on.clone())).collect()
     }
 
     /// Wants no longer `without`, but these, under Leases that are held like this.
@@ -86,13 +86,13 @@ impl Campaigns {
         for name in without {
             self.roles.remove(name);
         }
-        for LoadedRole { lease, hosted, .. } in with {
-            self.roles.insert(hosted.name, (lease.name(&self.context.driver.name), Arc::new(hosted)));
+        for LoadedRole { lease, active, .. } in with {
+            self.roles.insert(active.name, (lease.name(&self.context.driver.name), Arc::new(active)));
         }
         self.follow();
     }
 
-    /// Waits for a campaign to end. `Err`: one that should have gone on.
+    /// Waits for a Lease group to end. `Err`: one that should have gone on.
     pub(super) async fn ended(&mut self) -> Result<(), TaskEnd> {
         let Some(end) = self.ends.next().await else { return std::future::pending().await };
         let asked = self.running.keys().find(|key| task(key) == end.task).cloned();
@@ -125,9 +125,9 @@ impl Campaigns {
         if self.stop.is_cancelled() {
             return;
         }
-        let mut wanted: BTreeMap<Key, Roster> = BTreeMap::new();
-        for (key, hosted) in self.roles.values() {
-            wanted.entry(key.clone()).or_default().push(Arc::clone(hosted));
+        let mut wanted: BTreeMap<Key, ActiveRoles> = BTreeMap::new();
+        for (key, active) in self.roles.values() {
+            wanted.entry(key.clone()).or_default().push(Arc::clone(active));
         }
         for (key, running) in &self.running {
             let goes_on = wanted.contains_key(key) && running.settings == self.leases.settings(key.as_deref());
@@ -135,56 +135,56 @@ impl Campaigns {
                 running.stop.cancel();
             }
         }
-        for (key, roster) in wanted {
+        for (key, roles) in wanted {
             let settings = self.leases.settings(key.as_deref());
-            for hosted in &roster {
-                self.shown.states.lease(hosted.name, settings.as_ref().map(|settings| settings.name.as_str()));
+            for active in &roles {
+                self.status.states.lease(active.name, settings.as_ref().map(|settings| settings.name.as_str()));
             }
             match self.running.get(&key) {
                 Some(running) if !running.stop.is_cancelled() => {
-                    running.roster.send_if_modified(|current| {
-                        let differs = !current.iter().map(Arc::as_ptr).eq(roster.iter().map(Arc::as_ptr));
+                    running.roles.send_if_modified(|current| {
+                        let differs = !current.iter().map(Arc::as_ptr).eq(roles.iter().map(Arc::as_ptr));
                         if differs {
-                            current.clone_from(&roster);
+                            current.clone_from(&roles);
                         }
                         differs
                     });
                 }
                 // It is looked at again when that one has ended.
                 Some(_) => {}
-                None if self.is_elsewhere(&roster) => {}
-                None => self.begin(key, settings, roster),
+                None if self.is_elsewhere(&roles) => {}
+                None => self.begin(key, settings, roles),
             }
         }
     }
 
-    /// Whether a campaign that ends may still serve one of these roles: two must never serve one.
-    fn is_elsewhere(&self, roster: &Roster) -> bool {
+    /// Whether a Lease group that ends may still serve one of these roles: two must never serve one.
+    fn is_elsewhere(&self, roles: &ActiveRoles) -> bool {
         let ending = self.running.values().filter(|running| running.stop.is_cancelled());
         ending
-            .flat_map(|running| running.roster.borrow().clone())
-            .any(|old| roster.iter().any(|new| new.name == old.name))
+            .flat_map(|running| running.roles.borrow().clone())
+            .any(|old| roles.iter().any(|new| new.name == old.name))
     }
 
-    fn begin(&mut self, key: Key, settings: Option<LeaseSettings>, roster: Roster) {
-        let (roster, seats) = watch::channel(roster);
+    fn begin(&mut self, key: Key, settings: Option<LeaseSettings>, roles: ActiveRoles) {
+        let (roles, slots) = watch::channel(roles);
         let stop = self.stop.child_token();
-        let campaign = Campaign {
+        let group = LeaseGroup {
             lease: settings.clone(),
             election: self.election.clone(),
-            roster: seats,
-            states: self.shown.states.clone(),
-            leases: self.shown.leases.clone(),
+            roles: slots,
+            states: self.status.states.clone(),
+            leases: self.status.leases.clone(),
             context: self.context.clone(),
             stop: stop.clone(),
         };
         self.known.extend(settings.as_ref().map(|settings| settings.name.clone()));
-        self.tasks.spawn(key.as_deref().unwrap_or(WITHOUT_LEASE), campaign.run());
-        self.running.insert(key, Running { settings, roster, stop });
+        self.tasks.spawn(key.as_deref().unwrap_or(WITHOUT_LEASE), group.run());
+        self.running.insert(key, Running { settings, roles, stop });
     }
 }
 
-/// The name of a campaign's task.
+/// The name of a Lease group's task.
 fn task(key: &Key) -> String {
     format!("{SCOPE}.{}", key.as_deref().unwrap_or(WITHOUT_LEASE))
 }

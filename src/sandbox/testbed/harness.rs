@@ -14,7 +14,7 @@ use crate::sandbox::driver::Profile;
 use crate::sandbox::network::Network;
 use crate::telemetry::Meter;
 
-use super::{ADMIN_TOKEN, Ground, Stage, instance};
+use super::{ADMIN_TOKEN, TestBed, Transport, instance};
 
 /// The host and the pod that the role would run in.
 const NAME: &str = "me";
@@ -22,32 +22,32 @@ const NAME: &str = "me";
 /// How long our own driver may take to answer for the first time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A stage on a simulated network, and what the app would give a role there.
-pub(crate) struct Rehearsal {
+/// A testbed on a simulated network, and what the app would give a role there.
+pub(crate) struct RoleHarness {
     /// The API and the driver.
-    pub(crate) stage: Stage,
+    pub(crate) testbed: TestBed,
     /// What a role is given, with a driver that is ready. Events are only noted: nobody writes them.
     pub(crate) context: RoleContext,
-    /// To be asked for what the role wants to know before [`Rehearsal::watch`].
+    /// To be asked for what the role wants to know before [`RoleHarness::watch`].
     pub(crate) caches: Caches,
     /// The connection to the driver, the watches, and what the test adds. They run for as long as somebody has this.
     pub(crate) tasks: Tasks,
     clients: Clients,
 }
 
-impl Rehearsal {
-    /// Sets the stage, and waits until the driver is ready.
+impl RoleHarness {
+    /// Sets the testbed, and waits until the driver is ready.
     pub(crate) async fn with(profile: Profile) -> Self {
         let (clock, rng, meter) = (Clock::system(), Rng::seeded(1), Meter::new());
-        let ground = Ground::Network(Network::new());
-        let stage = Stage::set(ground, profile, clock, rng.clone()).await.unwrap();
-        let csi = Csi::new(stage.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, rng.clone());
-        let (tasks, _) = Tasks::new("rehearsal");
+        let transport = Transport::Network(Network::new());
+        let testbed = TestBed::set_up(transport, profile, clock, rng.clone()).await.unwrap();
+        let csi = Csi::new(testbed.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, rng.clone());
+        let (tasks, _) = Tasks::new("harness");
         tasks.spawn("csi", csi.clone().run());
         let mut states = csi.state();
         let ready = tokio::time::timeout(PATIENCE, states.wait_for(|state| state.ready().is_some())).await;
         let driver = ready.expect("the driver is not ready").unwrap().ready().unwrap().clone();
-        let access = ClusterAccess::Endpoint { dial: stage.api_dial(NAME), token: Some(ADMIN_TOKEN.into()) };
+        let access = ClusterAccess::Endpoint { dial: testbed.api_dial(NAME), token: Some(ADMIN_TOKEN.into()) };
         let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
         let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
         let source = EventSource { component: driver.name.clone(), instance: NAME.into() };
@@ -62,7 +62,7 @@ impl Rehearsal {
             rng,
             instance: instance(NAME),
         };
-        Self { stage, context, caches: Caches::new(), tasks, clients }
+        Self { testbed, context, caches: Caches::new(), tasks, clients }
     }
 
     /// Starts the caches that were asked for.

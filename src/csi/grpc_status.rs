@@ -22,22 +22,22 @@ const NOTHING_YET: i32 = -1;
 
 /// The status that the driver sent for one call. Clones are of the same call.
 #[derive(Debug, Clone)]
-pub(super) struct Word(Arc<AtomicI32>);
+pub(super) struct GrpcStatus(Arc<AtomicI32>);
 
-impl Default for Word {
+impl Default for GrpcStatus {
     fn default() -> Self {
         Self(Arc::new(AtomicI32::new(NOTHING_YET)))
     }
 }
 
-impl Word {
+impl GrpcStatus {
     /// What it has said by now.
-    pub(super) fn said(&self) -> Option<Code> {
+    pub(super) fn code(&self) -> Option<Code> {
         let code = self.0.load(Ordering::Acquire);
         (code != NOTHING_YET).then(|| Code::from_i32(code))
     }
 
-    fn listen(&self, headers: &mut HeaderMap) {
+    fn note(&self, headers: &mut HeaderMap) {
         if let Some(status) = headers.get("grpc-status") {
             self.0.store(Code::from_bytes(status.as_bytes()) as i32, Ordering::Release);
         }
@@ -46,26 +46,26 @@ impl Word {
     }
 }
 
-/// A channel for one call, which hears the driver's word.
+/// A channel for one call, which hears the driver's status.
 #[derive(Debug)]
-pub(super) struct Listening<S> {
+pub(super) struct StatusTap<S> {
     inner: S,
-    word: Word,
+    status: GrpcStatus,
 }
 
-impl<S> Listening<S> {
-    pub(super) fn new(inner: S, word: Word) -> Self {
-        Self { inner, word }
+impl<S> StatusTap<S> {
+    pub(super) fn new(inner: S, status: GrpcStatus) -> Self {
+        Self { inner, status }
     }
 }
 
-impl<S> tonic::codegen::Service<http::Request<Body>> for Listening<S>
+impl<S> tonic::codegen::Service<http::Request<Body>> for StatusTap<S>
 where
     S: GrpcService<Body, ResponseBody = Body>,
     S::Future: Send + 'static,
     S::Error: 'static,
 {
-    type Response = http::Response<Heard>;
+    type Response = http::Response<TappedBody>;
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
@@ -74,24 +74,24 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let word = self.word.clone();
+        let status = self.status.clone();
         let answer = self.inner.call(request);
         async move {
             let mut answer = answer.await?;
-            word.listen(answer.headers_mut());
-            Ok(answer.map(|body| Heard { body, word }))
+            status.note(answer.headers_mut());
+            Ok(answer.map(|body| TappedBody { body, status }))
         }
         .boxed()
     }
 }
 
 /// An answer's body, whose trailers are heard as they pass.
-pub(super) struct Heard {
+pub(super) struct TappedBody {
     body: Body,
-    word: Word,
+    status: GrpcStatus,
 }
 
-impl hyper::body::Body for Heard {
+impl hyper::body::Body for TappedBody {
     type Data = <Body as hyper::body::Body>::Data;
     type Error = <Body as hyper::body::Body>::Error;
 
@@ -103,7 +103,7 @@ impl hyper::body::Body for Heard {
         if let Poll::Ready(Some(Ok(frame))) = &mut next
             && let Some(trailers) = frame.trailers_mut()
         {
-            self.word.listen(trailers);
+            self.status.note(trailers);
         }
         next
     }

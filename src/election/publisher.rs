@@ -3,7 +3,7 @@
 use crate::process::watch;
 use tokio::time::Instant;
 
-use super::decide::Sight;
+use super::decide::LeaseView;
 use super::gate::Leadership;
 use super::lease_client::LeaseError;
 use super::settings::LeaseSettings;
@@ -13,7 +13,7 @@ use crate::process::{Clock, error_chain};
 use crate::telemetry::{Meter, names};
 
 /// Where an elector stands, for all who ask.
-pub(super) struct Standing {
+pub(super) struct StatusPublisher {
     leadership: watch::Sender<Leadership>,
     view: ElectionView,
     master: metrics::Gauge,
@@ -21,7 +21,7 @@ pub(super) struct Standing {
     identity: String,
 }
 
-impl Standing {
+impl StatusPublisher {
     pub(super) fn new(settings: &LeaseSettings, meter: &Meter, clock: Clock) -> Self {
         let name = format!("{}/{}", settings.namespace, settings.name);
         let master = meter.gauge(&names::LEADER_STATUS, &[("name", &settings.name)]);
@@ -44,13 +44,13 @@ impl Standing {
     }
 
     /// We don't lead. Who does?
-    pub(super) fn follow(&self, sight: &Sight) {
+    pub(super) fn follow(&self, view: &LeaseView) {
         self.master.set(0.0);
-        let holder = sight.holder().filter(|holder| *holder != self.identity).map(str::to_owned);
+        let holder = view.holder().filter(|holder| *holder != self.identity).map(str::to_owned);
         {
             let mut known = self.view.known();
             (known.term, known.renewed) = (None, None);
-            known.transitions = sight.lease().map_or(0, |(_, record)| record.transitions);
+            known.transitions = view.lease().map_or(0, |(_, record)| record.transitions);
             if known.leader != holder
                 && let Some(leader) = &holder
             {
@@ -70,12 +70,12 @@ impl Standing {
     }
 
     /// We lead, by a request that began at `renewed`.
-    pub(super) fn lead(&self, sight: &Sight, term: &Term, renewed: Instant) {
+    pub(super) fn lead(&self, view: &LeaseView, term: &Term, renewed: Instant) {
         {
             let mut known = self.view.known();
             (known.term, known.renewed) = (Some(term.id()), Some(renewed));
             known.leader = Some(self.identity.clone());
-            known.transitions = sight.lease().map_or(0, |(_, record)| record.transitions);
+            known.transitions = view.lease().map_or(0, |(_, record)| record.transitions);
         }
         self.master.set(1.0);
         tracing::info!(lease = self.lease, term = term.id(), "acquired the lease");

@@ -1,4 +1,4 @@
-//! Tells the story: a line a step with its time, and a sign of life while a step waits.
+//! Tells the demo: a line a step with its time, and a sign of life while a step waits.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ pub enum Seen<T> {
     NotYet(String),
 }
 
-/// Tells the story.
+/// Tells the demo.
 pub struct Narrator {
     out: Box<dyn Write + Send>,
     began: Instant,
@@ -66,7 +66,7 @@ impl Narrator {
         (self.steps, self.skipped)
     }
 
-    /// Since the story began.
+    /// Since the demo began.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -103,7 +103,7 @@ impl Narrator {
     }
 
     fn line(&mut self, text: fmt::Arguments<'_>) {
-        // A reader that went away does not end the story.
+        // A reader that went away does not end the demo.
         let _: io::Result<()> = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
     }
 }

@@ -1,11 +1,11 @@
 //! One Lease and the roles that are served under it.
 //!
-//! A campaign waits for the driver, runs for the Lease, and serves the roles while it leads. It hands the Lease back when the
+//! A Lease group waits for the driver, runs for the Lease, and serves the roles while it leads. It hands the Lease back when the
 //! daemon stops, when the driver came back with other capabilities (the roles must be served anew), and when the driver
 //! has been gone for so long that a replica with a living driver should lead instead.
 //!
-//! Each role has a seat in the campaign, and the roster says who sits there. A role that was configured anew takes its seat
-//! when its predecessor has ended what was in flight: the term, the Lease and the other seats notice nothing.
+//! Each role has a slot in the Lease group, and the list of active roles says which role it serves. A role that was configured anew takes its slot
+//! when its predecessor has ended what was in flight: the term, the Lease and the other slots notice nothing.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -37,33 +37,33 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A role that is enabled, loaded, and served again and again.
-pub(super) struct Hosted {
+pub(super) struct ActiveRole {
     pub(super) name: &'static str,
     pub(super) role: Box<dyn Role>,
     /// The roles that it must be loaded anew for when they come or go.
-    pub(super) minds: BTreeSet<&'static str>,
+    pub(super) depends_on: BTreeSet<&'static str>,
     /// Its caches: they may go when it has, which is when its last work in flight has ended.
     pub(super) _watches: Vec<WatchHandle>,
 }
 
-/// Who is to be served in a campaign.
-pub(super) type Roster = Vec<Arc<Hosted>>;
+/// Who is to be served in a Lease group.
+pub(super) type ActiveRoles = Vec<Arc<ActiveRole>>;
 
-/// What a campaign works with.
-pub(super) struct Campaign {
+/// What a Lease group works with.
+pub(super) struct LeaseGroup {
     /// The Lease to run for; `None`: election is switched off.
     pub(super) lease: Option<LeaseSettings>,
     pub(super) election: kube::Client,
-    pub(super) roster: watch::Receiver<Roster>,
+    pub(super) roles: watch::Receiver<ActiveRoles>,
     pub(super) states: RoleStates,
     pub(super) leases: super::board::Leases,
-    /// The context but for the driver, which each campaign takes as it is.
+    /// The context but for the driver, which each Lease group takes as it is.
     pub(super) context: RoleContext,
     pub(super) stop: CancellationToken,
 }
 
-impl Campaign {
-    /// Campaigns until told to stop.
+impl LeaseGroup {
+    /// LeaseGroups until told to stop.
     pub(super) async fn run(self) {
         let mut driver = self.context.csi.state();
         while let Some(ready) = self.ready_driver(&mut driver).await {
@@ -77,7 +77,7 @@ impl Campaign {
             };
             tokio::select! {
                 biased;
-                () = self.campaign(&context, &handing_back) => {}
+                () = self.lead_in_turn(&context, &handing_back) => {}
                 () = until_changed => {}
             }
         }
@@ -85,8 +85,8 @@ impl Campaign {
     }
 
     fn all_enter(&self, phase: Phase) {
-        for hosted in self.roster.borrow().iter() {
-            self.states.enter(hosted.name, phase, self.context.clock.now());
+        for active in self.roles.borrow().iter() {
+            self.states.enter(active.name, phase, self.context.clock.now());
         }
     }
 
@@ -108,10 +108,10 @@ impl Campaign {
     }
 
     /// Runs for the Lease once, and serves the roles for as many terms as are won until `stop`.
-    async fn campaign(&self, context: &Arc<RoleContext>, stop: &CancellationToken) {
+    async fn lead_in_turn(&self, context: &Arc<RoleContext>, stop: &CancellationToken) {
         let Some(settings) = &self.lease else {
             let gate = || Gate::permanent(stop, self.context.clock);
-            return self.seats(context, gate, stop).await;
+            return self.slots(context, gate, stop).await;
         };
         let meter = &self.context.meter;
         let elector = Elector::new(
@@ -132,50 +132,50 @@ impl Campaign {
         self.leases.show(settings.name.clone(), elector.view());
         let closed = CancellationToken::new();
         let leadership = elector.leadership();
-        let seats = self.seats(context, || Gate::new(leadership.clone()), &closed);
+        let slots = self.slots(context, || Gate::new(leadership.clone()), &closed);
         let span = info_span!("election", lease = settings.name);
         let election = async {
             let result = elector.run(stop.clone()).instrument(span).await;
             closed.cancel();
             result
         };
-        let (result, ()) = join(election, seats).await;
+        let (result, ()) = join(election, slots).await;
         if let Err(error) = result {
             warn!(lease = settings.name, error = %ErrorChain(&error), "could not release the lease; it will expire");
         }
     }
 
-    /// A seat for every role that there could be, until `closed`: most are empty.
-    async fn seats(&self, context: &Arc<RoleContext>, gate: impl Fn() -> Gate, closed: &CancellationToken) {
-        join_all(ROLES.iter().map(|role| self.seat(role.name, context, gate(), closed))).await;
+    /// A slot for every role that there could be, until `closed`: most are empty.
+    async fn slots(&self, context: &Arc<RoleContext>, gate: impl Fn() -> Gate, closed: &CancellationToken) {
+        join_all(ROLES.iter().map(|role| self.slot(role.name, context, gate(), closed))).await;
     }
 
-    /// Serves whoever sits in the seat, term after term, until the gate closes.
-    async fn seat(&self, name: &'static str, context: &Arc<RoleContext>, mut gate: Gate, closed: &CancellationToken) {
-        let mut roster = self.roster.clone();
+    /// Serves whoever sits in the slot, term after term, until the gate closes.
+    async fn slot(&self, name: &'static str, context: &Arc<RoleContext>, mut gate: Gate, closed: &CancellationToken) {
+        let mut roles = self.roles.clone();
         loop {
-            let hosted = tokio::select! {
+            let active = tokio::select! {
                 biased;
-                hosted = occupant(&mut roster, name) => hosted,
+                active = occupant(&mut roles, name) => active,
                 () = closed.cancelled() => return,
             };
             self.states.enter(name, Phase::Standby, self.context.clock.now());
             let guard = tokio::select! {
                 biased;
-                () = replaced(&mut roster, &hosted) => continue,
+                () = replaced(&mut roles, &active) => continue,
                 guard = gate.next() => guard,
             };
             let Some(guard) = guard else { return };
             let (part, leave) = guard.term().part();
             let until_replaced = async {
-                replaced(&mut roster, &hosted).await;
+                replaced(&mut roles, &active).await;
                 info!(role = name, "configured anew: letting what is in flight end");
                 leave.cancel();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
                 biased;
-                () = self.serve(&hosted, context, &part) => {}
+                () = self.serve(&active, context, &part) => {}
                 () = until_replaced => {}
             }
             // Only now may the Lease be handed back: what was in flight has ended.
@@ -184,8 +184,8 @@ impl Campaign {
     }
 
     /// Serves one term, again after each error, until it is over.
-    async fn serve(&self, hosted: &Hosted, context: &Arc<RoleContext>, term: &Term) {
-        let (role, clock) = (hosted.name, self.context.clock);
+    async fn serve(&self, active: &ActiveRole, context: &Arc<RoleContext>, term: &Term) {
+        let (role, clock) = (active.name, self.context.clock);
         let serving = self.context.meter.gauge(&names::ROLE_SERVING, &[("role", role)]);
         let mut pauses = Pauses::default();
         while !term.is_over() {
@@ -194,7 +194,7 @@ impl Campaign {
             serving.set(1.0);
             info!(role, term = term.id(), "serving");
             let span = info_span!("role", role);
-            let served = AssertUnwindSafe(hosted.role.serve(context, term.clone()).instrument(span));
+            let served = AssertUnwindSafe(active.role.serve(context, term.clone()).instrument(span));
             let result = served.catch_unwind().await.unwrap_or_else(|panic| Err(RoleError::panicked(panic.as_ref())));
             serving.set(0.0);
             let Err(error) = result else { break };
@@ -243,23 +243,23 @@ pub(super) fn count_task_failure(end: &TaskEnd, board: &Board, meter: &Meter) {
     board.task_failed(end);
 }
 
-/// Waits until somebody sits in the seat of that name.
-async fn occupant(roster: &mut watch::Receiver<Roster>, name: &str) -> Arc<Hosted> {
+/// Waits until somebody sits in the slot of that name.
+async fn occupant(roles: &mut watch::Receiver<ActiveRoles>, name: &str) -> Arc<ActiveRole> {
     loop {
-        let found = roster.borrow_and_update().iter().find(|hosted| hosted.name == name).cloned();
-        if let Some(hosted) = found {
-            return hosted;
+        let found = roles.borrow_and_update().iter().find(|active| active.name == name).cloned();
+        if let Some(active) = found {
+            return active;
         }
-        if roster.changed().await.is_err() {
+        if roles.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Waits until another is to sit in this one's seat, or nobody.
-async fn replaced(roster: &mut watch::Receiver<Roster>, hosted: &Arc<Hosted>) {
-    while roster.borrow_and_update().iter().any(|other| Arc::ptr_eq(other, hosted)) {
-        if roster.changed().await.is_err() {
+/// Waits until another is to sit in this one's slot, or nobody.
+async fn replaced(roles: &mut watch::Receiver<ActiveRoles>, active: &Arc<ActiveRole>) {
+    while roles.borrow_and_update().iter().any(|other| Arc::ptr_eq(other, active)) {
+        if roles.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
