@@ -11,7 +11,7 @@ use csi_control_plane::csi::{PublishedOn, VolumeListing};
 use csi_control_plane::process::Clock;
 use csi_control_plane::proto::{ListVolumesResponse, Volume, list_volumes_response};
 use csi_control_plane::roles::attacher::attachment::Direction;
-use csi_control_plane::roles::attacher::drift::{Record, Suspects};
+use csi_control_plane::roles::attacher::drift::{DriftDetector, Record};
 use csi_control_plane::roles::reconciler::listing::{Listing, Next};
 
 const COUNT: usize = 10_000;
@@ -73,7 +73,7 @@ fn comparisons(criterion: &mut Criterion) {
         let records = records(drifted);
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
-                || Suspects::of_term(now),
+                || DriftDetector::of_term(now),
                 |mut suspects| {
                     let first = suspects.compare(&snapshot, &records).len();
                     (first, suspects)

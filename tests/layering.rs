@@ -108,41 +108,41 @@ const PURE: &[&str] = &[
     "roles/attacher/attachment.rs",
     "roles/attacher/decide.rs",
     "roles/attacher/drift.rs",
-    "roles/attacher/interest.rs",
-    "roles/attacher/lineage.rs",
+    "roles/attacher/predicates.rs",
+    "roles/attacher/trace_link.rs",
     "roles/attacher/migration.rs",
-    "roles/attacher/outset.rs",
-    "roles/attacher/refusal.rs",
-    "roles/provisioner/capacity/book.rs",
+    "roles/attacher/term_start.rs",
+    "roles/attacher/error.rs",
     "roles/provisioner/capacity/desired.rs",
     "roles/provisioner/capacity/diff.rs",
+    "roles/provisioner/capacity/index.rs",
     "roles/provisioner/capacity/labels.rs",
-    "roles/provisioner/claim.rs",
-    "roles/provisioner/competition.rs",
-    "roles/provisioner/decide.rs",
+    "roles/provisioner/claims/claim.rs",
+    "roles/provisioner/claims/decide.rs",
+    "roles/provisioner/claims/error.rs",
+    "roles/provisioner/claims/finality.rs",
+    "roles/provisioner/claims/intent.rs",
+    "roles/provisioner/claims/request.rs",
+    "roles/provisioner/claims/request/digest.rs",
+    "roles/provisioner/claims/request/error.rs",
+    "roles/provisioner/claims/state.rs",
+    "roles/provisioner/claims/volume.rs",
     "roles/provisioner/deletion/decide.rs",
-    "roles/provisioner/deletion/refusal.rs",
-    "roles/provisioner/intent.rs",
-    "roles/provisioner/interest.rs",
-    "roles/provisioner/origin.rs",
-    "roles/provisioner/parameters.rs",
-    "roles/provisioner/progress.rs",
-    "roles/provisioner/protection/decide.rs",
-    "roles/provisioner/refusal.rs",
-    "roles/provisioner/request.rs",
-    "roles/provisioner/request/digest.rs",
-    "roles/provisioner/request/error.rs",
-    "roles/provisioner/secrets.rs",
-    "roles/provisioner/source.rs",
-    "roles/provisioner/source/fault.rs",
-    "roles/provisioner/state.rs",
+    "roles/provisioner/deletion/error.rs",
+    "roles/provisioner/node/contention.rs",
+    "roles/provisioner/parameters/mod.rs",
+    "roles/provisioner/parameters/secrets.rs",
+    "roles/provisioner/predicates.rs",
+    "roles/provisioner/sources/protection.rs",
+    "roles/provisioner/sources/source.rs",
+    "roles/provisioner/sources/source/fault.rs",
+    "roles/provisioner/sources/status.rs",
     "roles/provisioner/topology/affinity.rs",
-    "roles/provisioner/topology/key_book.rs",
+    "roles/provisioner/topology/key_stats.rs",
     "roles/provisioner/topology/lookup.rs",
     "roles/provisioner/topology/requirement.rs",
     "roles/provisioner/topology/segment.rs",
-    "roles/provisioner/topology/term.rs",
-    "roles/provisioner/volume.rs",
+    "roles/provisioner/topology/segments.rs",
     "roles/reconciler/listing.rs",
 ];
 
@@ -316,7 +316,7 @@ fn no_role_imports_another() {
 }
 
 /// The clients that write, as a role gets them. Each may be named to be fenced, and for nothing else.
-const WRITERS: &[&str] = &["cx.api", "context.api", "driver.client"];
+const WRITERS: &[&str] = &["role.api", "context.api", "driver.client"];
 
 #[test]
 fn a_role_reaches_a_client_that_writes_only_through_its_terms_fence() {
@@ -326,8 +326,8 @@ fn a_role_reaches_a_client_that_writes_only_through_its_terms_fence() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     for line in [
-        "    cx.api.patch(&name, &patch).await",
-        "    let api = cx.api.clone();",
+        "    role.api.patch(&name, &patch).await",
+        "    let api = role.api.clone();",
         "    cx.driver.client.controller_publish_volume(request).await",
         "    let client = &driver.client;",
         "    let RoleContext { api, driver, .. } = cx;",
@@ -335,7 +335,8 @@ fn a_role_reaches_a_client_that_writes_only_through_its_terms_fence() {
         assert_eq!(unfenced(line).len(), 1, "{line}");
     }
     assert!(
-        unfenced("    api: term.fence(cx.api.clone()),\n    driver: term.fence(cx.driver.client.clone()),").is_empty()
+        unfenced("    api: term.fence(role.api.clone()),\n    driver: term.fence(role.driver.client.clone()),")
+            .is_empty()
     );
 }
 
@@ -344,7 +345,7 @@ fn unfenced(code: &str) -> Vec<String> {
         let unpacked = line.contains("RoleContext {") && line.contains('=');
         let fenced = WRITERS.iter().any(|writer| {
             line.contains(&format!(".fence({writer}.clone())"))
-                || line.contains(&format!(".fence(cx.{writer}.clone())"))
+                || line.contains(&format!(".fence(role.{writer}.clone())"))
         });
         unpacked || (WRITERS.iter().any(|writer| line.contains(writer)) && !fenced)
     };

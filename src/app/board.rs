@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::Caches;
 use crate::config::Loaded;
-use crate::csi::{Csi, DriverState, VolumeActivity, VolumeOperations};
+use crate::csi::{Csi, DriverState, VolumeActivity, VolumeLocks};
 use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, Registered, RoleReport, RoleStatus};
 use crate::election::ElectionView;
 use crate::process::Clock;
@@ -57,10 +57,10 @@ impl StatusSource {
     pub(super) fn register(&self, board: &Board, standing: Standing) {
         let status = self.clone();
         board.driver(move || status.driver_report()).forever();
-        let states = self.csi.state();
+        let driver_states = self.csi.state();
         board
             .readiness("driver", move || {
-                let state = states.borrow();
+                let state = driver_states.borrow();
                 if state.ready().is_some() {
                     return Ok(());
                 }
@@ -119,7 +119,7 @@ impl StatusSource {
     }
 
     /// Shows which volumes are being changed: by whichever role, there is one line for each volume.
-    pub(super) fn register_operations(board: &Board, operations: &VolumeOperations) {
+    pub(super) fn register_operations(board: &Board, operations: &VolumeLocks) {
         let operations = operations.clone();
         board
             .table("driver", "Calls that change a volume", &["volume", "#running for", "#waiting"], move || {

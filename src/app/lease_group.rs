@@ -63,7 +63,7 @@ pub(super) struct LeaseGroup {
 }
 
 impl LeaseGroup {
-    /// LeaseGroups until told to stop.
+    /// Leads until told to stop.
     pub(super) async fn run(self) {
         let mut driver = self.context.csi.state();
         while let Some(ready) = self.ready_driver(&mut driver).await {

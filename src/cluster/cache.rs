@@ -227,7 +227,7 @@ impl<K: Cached> Cache<K> {
 
     /// Tells `tell` of everything that is held, then of every change, in order and without a gap.
     ///
-    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or apply_own_write into this cache.
+    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or apply own writes to this cache.
     pub fn subscribe(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let mut subscribers = locked(&self.0.subscribers);
         for object in self.all() {

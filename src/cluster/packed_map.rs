@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// PackedMap by key, in the order of keys.
+/// A map of texts by key, in the order of keys.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PackedMap {
     /// Key, value, key, value …

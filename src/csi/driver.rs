@@ -9,8 +9,8 @@ use super::capabilities::Capabilities;
 use super::channel::ConnectError;
 use super::client::Client;
 use super::error::RpcError;
-use super::operations::VolumeOperations;
 use super::volume_listings::VolumeListings;
+use super::volume_locks::VolumeLocks;
 use crate::proto;
 
 /// What stands between the daemon and its driver, as it changes.
@@ -69,7 +69,7 @@ pub struct Driver {
     /// Calls the driver. Refuses once another generation has begun.
     pub client: Client,
     /// Which volumes are being changed. Shared by all generations.
-    pub operations: VolumeOperations,
+    pub operations: VolumeLocks,
     /// Where volumes were last seen attached. Shared by all generations.
     pub listings: VolumeListings,
     vendor_version: Mutex<String>,
@@ -80,7 +80,7 @@ impl Driver {
         identity: Identity,
         generation: u64,
         client: Client,
-        operations: VolumeOperations,
+        operations: VolumeLocks,
         listings: VolumeListings,
     ) -> Self {
         let Identity { name, vendor_version, capabilities } = identity;

@@ -23,8 +23,8 @@ use super::capabilities::Capabilities;
 use super::channel::{Connection, Route};
 use super::client::{Caller, Client, CsiOptions};
 use super::driver::{Driver, DriverState, HandshakeError, Identity, identify};
-use super::operations::VolumeOperations;
 use super::volume_listings::VolumeListings;
+use super::volume_locks::VolumeLocks;
 use crate::process::{Clock, Dial, Rng, error_chain};
 use crate::telemetry::{Meter, names};
 
@@ -47,7 +47,7 @@ pub struct Csi {
     caller: Arc<Caller>,
     rng: Rng,
     state: Arc<watch::Sender<DriverState>>,
-    operations: VolumeOperations,
+    operations: VolumeLocks,
     listings: VolumeListings,
     /// How many connections led to a ready driver, and since when the latest does.
     met: Arc<Mutex<(u64, Option<Instant>)>>,
@@ -62,7 +62,7 @@ impl Csi {
             caller: Arc::new(Caller::new(options, meter, clock)),
             rng,
             state: Arc::new(watch::Sender::new(state)),
-            operations: VolumeOperations::new(clock),
+            operations: VolumeLocks::new(clock),
             listings: VolumeListings::new(),
             met: Arc::default(),
         }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::cluster::{Api, ApiError, ApiErrorKind, Cache, Cached, ObjectName};
-use crate::csi::{OperationGuard, RpcError, VolumeOperations};
+use crate::csi::{RpcError, VolumeLock, VolumeLocks};
 use crate::election::TermOver;
 use crate::process::error_chain;
 use crate::queue::{Key, Outcome, Ticket};
@@ -87,8 +87,8 @@ impl<E: Failure> Stop<E> {
 /// Takes a volume for an attempt that has `held` another, or none. `false`: it had to wait, so what it knows may be old; look
 /// again.
 pub async fn hold<K: Key>(
-    held: &mut Option<OperationGuard>,
-    operations: &VolumeOperations,
+    held: &mut Option<VolumeLock>,
+    operations: &VolumeLocks,
     volume: &str,
     ticket: &mut Ticket<K>,
 ) -> bool {

@@ -19,13 +19,13 @@ pub mod secret;
 #[path = "served_tests.rs"]
 mod served;
 pub mod term;
-pub mod uids;
+pub mod uid_set;
 pub mod wiring;
 
 use crate::config::RoleSection;
 
 pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
-pub use uids::Uids;
+pub use uid_set::UidSet;
 pub use wiring::{Wired, Wiring};
 
 /// What each role's block in the configuration may hold.

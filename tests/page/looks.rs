@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::browser::{Browser, DESK, PHONE, Screen};
 use crate::scene::Scene;
 
-/// PackedMap whose colour is too near to what they stand on, by WCAG 2.2, 1.4.3: less than 4.5, or 3 where they are large.
+/// Texts whose colour is too near to what they stand on, by WCAG 2.2, 1.4.3: less than 4.5, or 3 where they are large.
 const TOO_FAINT: &str = r#"(() => {
   const parse = (text) => {
     const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number);

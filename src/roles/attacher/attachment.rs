@@ -4,7 +4,7 @@ use crate::cluster::names;
 use crate::cluster::{PackedMap, SecretRef, VolumeAttachment, VolumeError, VolumeSpec};
 use crate::queue;
 
-use super::refusal::Refusal;
+use super::error::InvalidAttachment;
 
 /// What the attacher reads of a `VolumeAttachment`.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,13 +16,13 @@ pub struct Attachment {
     /// The node to attach to.
     pub node: String,
     /// What to attach.
-    pub source: Result<Source, Refusal>,
+    pub source: Result<Source, InvalidAttachment>,
     /// Which way it goes.
     pub direction: Direction,
     /// Whether it has a finalizer, whoever's.
-    pub held: bool,
+    pub has_finalizers: bool,
     /// Whether ours is among them.
-    pub guarded: bool,
+    pub has_our_finalizer: bool,
     /// What was recorded on the object before it was first published.
     pub recorded: Recorded,
     /// `status.attached`.
@@ -101,8 +101,8 @@ impl Attachment {
             node: object.spec.node_name.clone(),
             source: Self::source_of(object),
             direction: direction_of(object),
-            guarded: metadata.has_finalizer(finalizer),
-            held: !metadata.finalizers().is_empty(),
+            has_our_finalizer: metadata.has_finalizer(finalizer),
+            has_finalizers: !metadata.finalizers().is_empty(),
             recorded: Recorded::of(object),
             attached: status.attached,
             metadata: status.attachment_metadata.unwrap_or_default(),
@@ -111,11 +111,11 @@ impl Attachment {
         }
     }
 
-    fn source_of(object: &VolumeAttachment) -> Result<Source, Refusal> {
+    fn source_of(object: &VolumeAttachment) -> Result<Source, InvalidAttachment> {
         let source = &object.spec.source;
         match (&source.persistent_volume_name, &source.inline_volume_spec) {
-            (Some(_), Some(_)) => Err(Refusal::BothSources),
-            (None, None) => Err(Refusal::NoSource),
+            (Some(_), Some(_)) => Err(InvalidAttachment::BothSources),
+            (None, None) => Err(InvalidAttachment::NoSource),
             (Some(name), None) => Ok(Source::Volume(name.clone())),
             (None, Some(spec)) => Ok(Source::Inline(spec.clone())),
         }

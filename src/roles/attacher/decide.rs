@@ -18,8 +18,8 @@ use crate::proto::VolumeCapability;
 use crate::roles::secret::Secret;
 
 use super::attachment::{Attachment, Direction, Source};
+use super::error::InvalidAttachment;
 use super::migration;
-use super::refusal::Refusal;
 
 /// What is the same for every attachment of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub enum Step {
     /// Write `attached: false`: somebody else's finalizer keeps the attachment alive.
     RecordDetached,
     /// Give up this attempt.
-    Refuse(Refusal),
+    Refuse(InvalidAttachment),
 }
 
 /// One write or read that must be done before the driver is asked.
@@ -153,7 +153,7 @@ pub fn next_step(view: &View<'_>) -> Step {
     step.unwrap_or_else(Step::Refuse)
 }
 
-fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
+fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     let (attachment, done) = (view.attachment, view.done);
     if let Some(context) = &done.published {
         return Ok(if is_recorded(attachment, context) {
@@ -176,12 +176,15 @@ fn attach_step(view: &View<'_>) -> Result<Step, Refusal> {
         &csi_form.mount_options,
         view.rules.multi_writer,
     )
-    .map_err(Refusal::AccessModes)?;
+    .map_err(InvalidAttachment::AccessModes)?;
     let node_id = match view.node {
         Node::Id(id) => id,
-        Node::Missing => return Err(Refusal::NodeMissing(attachment.node.clone())),
+        Node::Missing => return Err(InvalidAttachment::NodeMissing(attachment.node.clone())),
         Node::WithoutDriver => {
-            return Err(Refusal::DriverNotOnNode { node: attachment.node.clone(), driver: view.rules.driver.clone() });
+            return Err(InvalidAttachment::DriverNotOnNode {
+                node: attachment.node.clone(),
+                driver: view.rules.driver.clone(),
+            });
         }
     };
 
@@ -212,7 +215,7 @@ fn left_behind(attachment: &Attachment, csi: &CsiSource, node_id: &str) -> Optio
     let left_id = recorded.node_id.as_deref().unwrap_or(node_id);
     let left_handle = recorded.volume_handle.as_deref().unwrap_or(&csi.volume_handle);
     let is_same_volume = left_handle == csi.volume_handle;
-    if !attachment.guarded || (left_id == node_id && is_same_volume) {
+    if !attachment.has_our_finalizer || (left_id == node_id && is_same_volume) {
         return None;
     }
     let secret =
@@ -233,7 +236,7 @@ fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparat
         return wanted;
     }
     let recorded = &attachment.recorded;
-    let is_marked = attachment.guarded
+    let is_marked = attachment.has_our_finalizer
         && recorded.node_id.as_deref() == Some(node_id)
         && recorded.volume_handle.as_deref().is_none_or(|handle| handle == csi.volume_handle);
     if !is_marked {
@@ -246,20 +249,20 @@ fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparat
     wanted
 }
 
-fn detach_step(view: &View<'_>) -> Result<Step, Refusal> {
+fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     let (attachment, done) = (view.attachment, view.done);
     if done.unpublished {
         return Ok(if done.gone {
             Step::Settled
-        } else if attachment.guarded {
+        } else if attachment.has_our_finalizer {
             Step::Release
-        } else if attachment.held && shows_attached(attachment) {
+        } else if attachment.has_finalizers && shows_attached(attachment) {
             Step::RecordDetached
         } else {
             Step::Settled
         });
     }
-    if !attachment.guarded && !view.forced {
+    if !attachment.has_our_finalizer && !view.forced {
         return Ok(Step::Settled);
     }
     let target = detach_target(view)?;
@@ -271,9 +274,12 @@ fn detach_step(view: &View<'_>) -> Result<Step, Refusal> {
     let node_id = match (&attachment.recorded.node_id, view.node) {
         (Some(id), _) => id.clone(),
         (None, Node::Id(id)) => id.to_owned(),
-        (None, Node::Missing) => return Err(Refusal::NodeMissing(attachment.node.clone())),
+        (None, Node::Missing) => return Err(InvalidAttachment::NodeMissing(attachment.node.clone())),
         (None, Node::WithoutDriver) => {
-            return Err(Refusal::DriverNotOnNode { node: attachment.node.clone(), driver: view.rules.driver.clone() });
+            return Err(InvalidAttachment::DriverNotOnNode {
+                node: attachment.node.clone(),
+                driver: view.rules.driver.clone(),
+            });
         }
     };
     Ok(Step::Unpublish(Box::new(Unpublish { volume_id: target.volume_handle, node_id })))
@@ -285,13 +291,13 @@ struct Target {
 }
 
 /// What a detach is about: the volume if it still is the one that the attach wrote down, else what was written down.
-fn detach_target(view: &View<'_>) -> Result<Target, Refusal> {
+fn detach_target(view: &View<'_>) -> Result<Target, InvalidAttachment> {
     let attachment = view.attachment;
     let from_spec = attachment.source.clone().and_then(|source| {
         let spec = match (&source, view.volume) {
             (Source::Inline(spec), _) => spec.as_ref(),
             (Source::Volume(_), Some(volume)) => &volume.spec,
-            (Source::Volume(name), None) => return Err(Refusal::VolumeMissing(name.clone())),
+            (Source::Volume(name), None) => return Err(InvalidAttachment::VolumeMissing(name.clone())),
         };
         let csi = migration::csi_source(spec, || not_csi(&source, spec))?;
         Ok(Target {
@@ -310,12 +316,15 @@ fn detach_target(view: &View<'_>) -> Result<Target, Refusal> {
     }
 }
 
-fn attach_spec<'a>(source: &'a Source, volume: Option<&'a PersistentVolume>) -> Result<&'a VolumeSpec, Refusal> {
+fn attach_spec<'a>(
+    source: &'a Source,
+    volume: Option<&'a PersistentVolume>,
+) -> Result<&'a VolumeSpec, InvalidAttachment> {
     match (source, volume) {
         (Source::Inline(spec), _) => Ok(spec),
-        (Source::Volume(name), None) => Err(Refusal::VolumeMissing(name.clone())),
+        (Source::Volume(name), None) => Err(InvalidAttachment::VolumeMissing(name.clone())),
         (Source::Volume(name), Some(volume)) if volume.metadata.deletion_timestamp.is_some() => {
-            Err(Refusal::VolumeDeleting(name.clone()))
+            Err(InvalidAttachment::VolumeDeleting(name.clone()))
         }
         (Source::Volume(_), Some(volume)) => Ok(&volume.spec),
     }
@@ -323,13 +332,13 @@ fn attach_spec<'a>(source: &'a Source, volume: Option<&'a PersistentVolume>) -> 
 
 /// Why there is no CSI source. Another driver's volume is refused rather than published: the attach/detach controller never
 /// names us for one, and the cache does not keep its attributes.
-fn not_csi(source: &Source, spec: &VolumeSpec) -> Refusal {
+fn not_csi(source: &Source, spec: &VolumeSpec) -> InvalidAttachment {
     match (source, &spec.foreign_driver) {
         (Source::Volume(volume), Some(driver)) => {
-            Refusal::Foreign { volume: volume.clone(), driver: driver.to_string() }
+            InvalidAttachment::Foreign { volume: volume.clone(), driver: driver.to_string() }
         }
-        (Source::Volume(volume), None) => Refusal::NotCsi(volume.clone()),
-        (Source::Inline(_), _) => Refusal::InlineNotCsi,
+        (Source::Volume(volume), None) => InvalidAttachment::NotCsi(volume.clone()),
+        (Source::Inline(_), _) => InvalidAttachment::InlineNotCsi,
     }
 }
 

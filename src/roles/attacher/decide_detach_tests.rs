@@ -49,7 +49,7 @@ fn r17_without_a_recorded_id_the_cluster_is_asked() {
     world.set("/metadata/annotations", json!({}));
     assert!(matches!(world.step(), Step::Unpublish(unpublish) if unpublish.node_id == "id-1"));
     world.node = Node::Missing;
-    assert_eq!(world.step(), Step::Refuse(Refusal::NodeMissing("node-1".into())));
+    assert_eq!(world.step(), Step::Refuse(InvalidAttachment::NodeMissing("node-1".into())));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_volume_object_replaced_under_its_name_does_not_redirect_the_detach() {
 fn a_volume_removed_by_force_is_detached_by_what_the_attach_wrote_down() {
     let mut world = World::detaching();
     world.volume = None;
-    assert_eq!(world.step(), Step::Refuse(Refusal::VolumeMissing("pv-1".into())));
+    assert_eq!(world.step(), Step::Refuse(InvalidAttachment::VolumeMissing("pv-1".into())));
     world.set(
         "/metadata/annotations",
         json!({

@@ -253,47 +253,47 @@ fn hopeless_attachments_are_refused_before_anything_is_written() {
         "accessModes": ["ReadWriteOnce"], "awsElasticBlockStore": { "volumeID": "vol-1" } } });
     let nfs = json!({ "metadata": { "name": "pv-1" }, "spec": {
         "accessModes": ["ReadWriteOnce"], "nfs": { "server": "s", "path": "/" } } });
-    let cases: Vec<(&str, Change, Refusal)> = vec![
-        ("no source", Box::new(|w| w.set("/spec/source", json!({}))), Refusal::NoSource),
+    let cases: Vec<(&str, Change, InvalidAttachment)> = vec![
+        ("no source", Box::new(|w| w.set("/spec/source", json!({}))), InvalidAttachment::NoSource),
         (
             "both sources",
             Box::new(|w| {
                 w.set("/spec/source", json!({ "persistentVolumeName": "pv-1", "inlineVolumeSpec": {} }));
             }),
-            Refusal::BothSources,
+            InvalidAttachment::BothSources,
         ),
-        ("volume missing", Box::new(|w| w.volume = None), Refusal::VolumeMissing("pv-1".into())),
+        ("volume missing", Box::new(|w| w.volume = None), InvalidAttachment::VolumeMissing("pv-1".into())),
         (
             "R47: volume deleting",
             Box::new(|w| w.set_volume("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))),
-            Refusal::VolumeDeleting("pv-1".into()),
+            InvalidAttachment::VolumeDeleting("pv-1".into()),
         ),
         (
             "in-tree",
             Box::new(move |w| w.volume = Some(in_tree.clone())),
-            Refusal::InTree(crate::cluster::InTree::AwsElasticBlockStore),
+            InvalidAttachment::InTree(crate::cluster::InTree::AwsElasticBlockStore),
         ),
-        ("not CSI", Box::new(move |w| w.volume = Some(nfs.clone())), Refusal::NotCsi("pv-1".into())),
+        ("not CSI", Box::new(move |w| w.volume = Some(nfs.clone())), InvalidAttachment::NotCsi("pv-1".into())),
         (
             "another driver's volume",
             Box::new(|w| w.set_volume("/spec/csi/driver", json!("other.csi.example.com"))),
-            Refusal::Foreign { volume: "pv-1".into(), driver: "other.csi.example.com".into() },
+            InvalidAttachment::Foreign { volume: "pv-1".into(), driver: "other.csi.example.com".into() },
         ),
         (
             "inline, not CSI",
             Box::new(|w| w.set("/spec/source", json!({ "inlineVolumeSpec": { "accessModes": ["ReadWriteOnce"] } }))),
-            Refusal::InlineNotCsi,
+            InvalidAttachment::InlineNotCsi,
         ),
         (
             "access modes",
             Box::new(|w| w.set_volume("/spec/accessModes", json!(["ReadOnlyMany", "ReadWriteOnce"]))),
-            Refusal::AccessModes(AccessModeError::ReadersAndWriter),
+            InvalidAttachment::AccessModes(AccessModeError::ReadersAndWriter),
         ),
-        ("no CSINode", Box::new(|w| w.node = Node::Missing), Refusal::NodeMissing("node-1".into())),
+        ("no CSINode", Box::new(|w| w.node = Node::Missing), InvalidAttachment::NodeMissing("node-1".into())),
         (
             "driver not on the node",
             Box::new(|w| w.node = Node::WithoutDriver),
-            Refusal::DriverNotOnNode { node: "node-1".into(), driver: DRIVER.into() },
+            InvalidAttachment::DriverNotOnNode { node: "node-1".into(), driver: DRIVER.into() },
         ),
     ];
     for (what, change, refusal) in cases {
@@ -307,7 +307,7 @@ fn hopeless_attachments_are_refused_before_anything_is_written() {
 fn r18_an_attach_never_takes_the_node_id_from_an_annotation() {
     let mut world = World::prepared();
     world.node = Node::Missing;
-    assert_eq!(world.step(), Step::Refuse(Refusal::NodeMissing("node-1".into())));
+    assert_eq!(world.step(), Step::Refuse(InvalidAttachment::NodeMissing("node-1".into())));
 }
 
 #[test]

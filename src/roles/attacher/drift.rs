@@ -13,9 +13,9 @@ use crate::csi::{PublishedOn, VolumeListing};
 use super::attachment::Direction;
 
 /// The most listings between two forced repairs of a mismatch that does not heal.
-const MAX_PATIENCE: u32 = 64;
+const MAX_THRESHOLD: u32 = 64;
 /// Seen in two listings before anything is done.
-const FIRST_PATIENCE: u32 = 2;
+const FIRST_THRESHOLD: u32 = 2;
 
 /// One attachment as recorded, read after the listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Record {
 
 /// What the listings of a term say so far, by attachment.
 #[derive(Debug)]
-pub struct Suspects {
+pub struct DriftDetector {
     begun: Instant,
     by_name: BTreeMap<String, Suspect>,
 }
@@ -51,13 +51,13 @@ struct Suspect {
     /// How often in a row.
     seen: u32,
     /// The least that was said of it in that row.
-    says: Says,
-    patience: u32,
+    says: Reported,
+    threshold: u32,
 }
 
 /// What a listing says of an attachment's volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Says {
+pub enum Reported {
     /// It is published to the node.
     Published,
     /// It is there, and not published to the node: the driver's own word.
@@ -74,21 +74,21 @@ pub struct Drift {
     /// What is to be done again.
     pub direction: Direction,
     /// What the driver says, in each of the listings.
-    pub says: Says,
+    pub says: Reported,
 }
 
 /// Whether the driver and the record disagree: `Some(what the driver says)` if they do.
-pub fn mismatch(record: &Record, snapshot: &VolumeListing) -> Option<Says> {
+pub fn mismatch(record: &Record, snapshot: &VolumeListing) -> Option<Reported> {
     let says = match snapshot.volumes.get(&record.volume_handle) {
         Some(PublishedOn::Unknown) => return None,
-        Some(PublishedOn::Nodes(nodes)) if nodes.contains(&record.node_id) => Says::Published,
-        Some(PublishedOn::Nodes(_)) => Says::NotPublished,
-        None => Says::Unlisted,
+        Some(PublishedOn::Nodes(nodes)) if nodes.contains(&record.node_id) => Reported::Published,
+        Some(PublishedOn::Nodes(_)) => Reported::NotPublished,
+        None => Reported::Unlisted,
     };
-    ((says == Says::Published) != record.attached).then_some(says)
+    ((says == Reported::Published) != record.attached).then_some(says)
 }
 
-impl Suspects {
+impl DriftDetector {
     /// Nothing is suspected. A listing from before the term `begun` then says nothing: another replica may have attached and
     /// detached since.
     pub fn of_term(begun: Instant) -> Self {
@@ -113,11 +113,11 @@ impl Suspects {
                 suspect.seen = 0;
             }
             // Two listings that disagree about why say no more than the weaker of them.
-            suspect.says = if suspect.seen == 0 || suspect.says == says { says } else { Says::Unlisted };
+            suspect.says = if suspect.seen == 0 || suspect.says == says { says } else { Reported::Unlisted };
             suspect.seen += 1;
-            if suspect.seen >= suspect.patience {
+            if suspect.seen >= suspect.threshold {
                 suspect.seen = 0;
-                suspect.patience = (suspect.patience * 2).min(MAX_PATIENCE);
+                suspect.threshold = (suspect.threshold * 2).min(MAX_THRESHOLD);
                 confirmed.push(Drift { name: record.name.clone(), direction: record.direction, says: suspect.says });
             }
             self.by_name.insert(record.name.clone(), suspect);
@@ -137,14 +137,14 @@ impl Suspects {
 }
 
 impl Suspect {
-    fn new(record: &Record, says: Says) -> Self {
+    fn new(record: &Record, says: Reported) -> Self {
         Self {
             uid: record.version.0.clone(),
             version: record.version.1.clone(),
             direction: record.direction,
             seen: 0,
             says,
-            patience: FIRST_PATIENCE,
+            threshold: FIRST_THRESHOLD,
         }
     }
 }
@@ -157,7 +157,7 @@ mod tests {
     use std::time::Duration;
 
     /// What is recorded, what is listed (nothing, no status, these nodes), what the driver is taken to say, and why.
-    type Case = (bool, Option<Option<&'static [&'static str]>>, Option<Says>, &'static str);
+    type Case = (bool, Option<Option<&'static [&'static str]>>, Option<Reported>, &'static str);
 
     fn snapshot(volumes: &[(&str, Option<&[&str]>)]) -> VolumeListing {
         let volumes = volumes
@@ -183,13 +183,13 @@ mod tests {
 
     #[test]
     fn a_listing_from_before_the_term_says_nothing() {
-        let mut suspects = Suspects::of_term(now() + Duration::from_secs(1));
+        let mut detector = DriftDetector::of_term(now() + Duration::from_secs(1));
         let records = [record(true, Direction::Attach)];
         let old = snapshot(&[]);
-        assert_eq!(suspects.compare(&old, &records), []);
+        assert_eq!(detector.compare(&old, &records), []);
         let fresh = VolumeListing { started: now() + Duration::from_secs(2), ..old };
-        assert_eq!(suspects.compare(&fresh, &records), [], "seen once in this term");
-        assert_eq!(suspects.compare(&fresh, &records).len(), 1);
+        assert_eq!(detector.compare(&fresh, &records), [], "seen once in this term");
+        assert_eq!(detector.compare(&fresh, &records).len(), 1);
     }
 
     fn record(attached: bool, direction: Direction) -> Record {
@@ -208,11 +208,11 @@ mod tests {
     fn a_mismatch_is_what_the_driver_and_the_record_disagree_on() {
         let cases: &[Case] = &[
             (true, Some(Some(&["node-1"])), None, "both say attached"),
-            (true, Some(Some(&[])), Some(Says::NotPublished), "detached behind Kubernetes' back (R19)"),
-            (true, Some(Some(&["node-2"])), Some(Says::NotPublished), "published elsewhere"),
-            (true, None, Some(Says::Unlisted), "not listed at all"),
+            (true, Some(Some(&[])), Some(Reported::NotPublished), "detached behind Kubernetes' back (R19)"),
+            (true, Some(Some(&["node-2"])), Some(Reported::NotPublished), "published elsewhere"),
+            (true, None, Some(Reported::Unlisted), "not listed at all"),
             (true, Some(None), None, "no status says nothing (R21, issue 416)"),
-            (false, Some(Some(&["node-1"])), Some(Says::Published), "published, but recorded as detached"),
+            (false, Some(Some(&["node-1"])), Some(Reported::Published), "published, but recorded as detached"),
             (false, Some(Some(&[])), None, "both say detached"),
             (false, None, None, "not listed and not attached"),
         ];
@@ -224,11 +224,11 @@ mod tests {
 
     #[test]
     fn one_sighting_is_not_enough_and_two_are() {
-        let (mut suspects, gone) = (Suspects::of_term(now()), snapshot(&[("vol-1", Some(&[]))]));
+        let (mut detector, gone) = (DriftDetector::of_term(now()), snapshot(&[("vol-1", Some(&[]))]));
         let records = [record(true, Direction::Attach)];
-        assert_eq!(suspects.compare(&gone, &records), []);
-        let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, says: Says::NotPublished };
-        assert_eq!(suspects.compare(&gone, &records), [confirmed]);
+        assert_eq!(detector.compare(&gone, &records), []);
+        let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, says: Reported::NotPublished };
+        assert_eq!(detector.compare(&gone, &records), [confirmed]);
     }
 
     #[test]
@@ -236,52 +236,52 @@ mod tests {
         let (gone, omitted) = (snapshot(&[("vol-1", Some(&[]))]), snapshot(&[]));
         let records = [record(true, Direction::Attach)];
         for (first, second) in [(&gone, &omitted), (&omitted, &gone), (&omitted, &omitted)] {
-            let mut suspects = Suspects::of_term(now());
-            assert_eq!(suspects.compare(first, &records), []);
-            assert_eq!(suspects.compare(second, &records)[0].says, Says::Unlisted);
+            let mut detector = DriftDetector::of_term(now());
+            assert_eq!(detector.compare(first, &records), []);
+            assert_eq!(detector.compare(second, &records)[0].says, Reported::Unlisted);
             // What was left out before says nothing of the listings after the repair.
-            let again: Vec<Drift> = (0..4).flat_map(|_| suspects.compare(&gone, &records)).collect();
-            assert_eq!(again[0].says, Says::NotPublished);
+            let again: Vec<Drift> = (0..4).flat_map(|_| detector.compare(&gone, &records)).collect();
+            assert_eq!(again[0].says, Reported::NotPublished);
         }
     }
 
     #[test]
     fn a_match_in_between_clears_the_suspicion() {
-        let mut suspects = Suspects::of_term(now());
+        let mut detector = DriftDetector::of_term(now());
         let (gone, there) = (snapshot(&[("vol-1", Some(&[]))]), snapshot(&[("vol-1", Some(&["node-1"]))]));
         let records = [record(true, Direction::Attach)];
-        assert_eq!(suspects.compare(&gone, &records), []);
-        assert_eq!(suspects.compare(&there, &records), []);
-        assert!(suspects.is_empty());
-        assert_eq!(suspects.compare(&gone, &records), []);
+        assert_eq!(detector.compare(&gone, &records), []);
+        assert_eq!(detector.compare(&there, &records), []);
+        assert!(detector.is_empty());
+        assert_eq!(detector.compare(&gone, &records), []);
     }
 
     #[test]
     fn work_in_flight_or_a_change_since_starts_the_count_afresh() {
         let gone = snapshot(&[("vol-1", Some(&[]))]);
-        let mut suspects = Suspects::of_term(now());
-        assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
-        assert_eq!(suspects.compare(&gone, &[Record { busy: true, ..record(true, Direction::Attach) }]), []);
-        assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
+        let mut detector = DriftDetector::of_term(now());
+        assert_eq!(detector.compare(&gone, &[record(true, Direction::Attach)]), []);
+        assert_eq!(detector.compare(&gone, &[Record { busy: true, ..record(true, Direction::Attach) }]), []);
+        assert_eq!(detector.compare(&gone, &[record(true, Direction::Attach)]), []);
         let changed = Record { version: ("uid-1".into(), "8".into()), ..record(true, Direction::Attach) };
-        assert_eq!(suspects.compare(&gone, std::slice::from_ref(&changed)), []);
-        assert_eq!(suspects.compare(&gone, std::slice::from_ref(&changed)).len(), 1);
+        assert_eq!(detector.compare(&gone, std::slice::from_ref(&changed)), []);
+        assert_eq!(detector.compare(&gone, std::slice::from_ref(&changed)).len(), 1);
     }
 
     #[test]
     fn a_namesake_inherits_no_suspicion() {
         let gone = snapshot(&[("vol-1", Some(&[]))]);
-        let mut suspects = Suspects::of_term(now());
-        assert_eq!(suspects.compare(&gone, &[record(true, Direction::Attach)]), []);
+        let mut detector = DriftDetector::of_term(now());
+        assert_eq!(detector.compare(&gone, &[record(true, Direction::Attach)]), []);
         let namesake = Record { version: ("uid-2".into(), "9".into()), ..record(true, Direction::Attach) };
-        assert_eq!(suspects.compare(&gone, &[namesake]), []);
+        assert_eq!(detector.compare(&gone, &[namesake]), []);
     }
 
     #[test]
     fn a_mismatch_that_does_not_heal_is_forced_ever_more_rarely() {
-        let (mut suspects, omitted) = (Suspects::of_term(now()), snapshot(&[]));
+        let (mut detector, omitted) = (DriftDetector::of_term(now()), snapshot(&[]));
         let records = [record(true, Direction::Attach)];
-        let forced: Vec<usize> = (1..=200).filter(|_| !suspects.compare(&omitted, &records).is_empty()).collect();
+        let forced: Vec<usize> = (1..=200).filter(|_| !detector.compare(&omitted, &records).is_empty()).collect();
         assert_eq!(forced, [2, 6, 14, 30, 62, 126, 190]);
     }
 }

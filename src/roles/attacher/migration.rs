@@ -7,19 +7,25 @@ use std::borrow::Cow;
 
 use crate::cluster::{CsiSource, VolumeSpec};
 
-use super::refusal::Refusal;
+use super::error::InvalidAttachment;
 
 /// The CSI form of a volume's spec. `not_csi` is the refusal for a spec that has neither a CSI nor an in-tree source.
-pub fn csi_form(spec: &VolumeSpec, not_csi: impl FnOnce() -> Refusal) -> Result<Cow<'_, VolumeSpec>, Refusal> {
+pub fn csi_form(
+    spec: &VolumeSpec,
+    not_csi: impl FnOnce() -> InvalidAttachment,
+) -> Result<Cow<'_, VolumeSpec>, InvalidAttachment> {
     match (&spec.csi, spec.in_tree) {
         (Some(_), _) => Ok(Cow::Borrowed(spec)),
-        (None, Some(kind)) => Err(Refusal::InTree(kind)),
+        (None, Some(kind)) => Err(InvalidAttachment::InTree(kind)),
         (None, None) => Err(not_csi()),
     }
 }
 
 /// The CSI source of a spec, by way of [`csi_form`].
-pub fn csi_source(spec: &VolumeSpec, not_csi: impl FnOnce() -> Refusal + Clone) -> Result<Cow<'_, CsiSource>, Refusal> {
+pub fn csi_source(
+    spec: &VolumeSpec,
+    not_csi: impl FnOnce() -> InvalidAttachment + Clone,
+) -> Result<Cow<'_, CsiSource>, InvalidAttachment> {
     match csi_form(spec, not_csi.clone())? {
         Cow::Borrowed(spec) => spec.csi.as_deref().map(Cow::Borrowed).ok_or_else(not_csi),
         Cow::Owned(spec) => spec.csi.map(|csi| Cow::Owned(*csi)).ok_or_else(not_csi),

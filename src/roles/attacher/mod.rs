@@ -11,20 +11,20 @@
 
 pub mod attachment;
 mod config;
-mod csi;
+pub mod context;
 pub mod decide;
-pub mod desk;
 pub mod drift;
-pub mod interest;
-pub mod lineage;
+pub mod error;
+mod handler;
 pub mod migration;
-pub mod outset;
 mod perform;
-pub mod refusal;
+pub mod predicates;
 pub mod report;
 mod rules;
 mod serve;
-mod trivial;
+pub mod term_start;
+pub mod trace_link;
+mod trivial_handler;
 mod volumes;
 
 use serde_json::Value;
@@ -48,9 +48,9 @@ const NAME: &str = "attacher";
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
     let section: AttacherSection = RoleSection::read(section)?;
-    let known = desk::Known { attachments: wiring.cache(), volumes: wiring.cache(), nodes: wiring.cache() };
+    let stores = context::Stores { attachments: wiring.cache(), volumes: wiring.cache(), nodes: wiring.cache() };
     for rule in rules::rules(&section) {
         wiring.needs(rule);
     }
-    Ok(Box::new(serve::Attacher { section, known }))
+    Ok(Box::new(serve::Attacher { section, stores }))
 }

@@ -14,7 +14,7 @@ use crate::process::{Clock, Tasks};
 use crate::proto::VolumeCapability;
 use crate::roles::attacher::AttacherSection;
 use crate::roles::attacher::attachment::Attachment;
-use crate::roles::attacher::desk::Known;
+use crate::roles::attacher::context::Stores;
 use crate::roles::attacher::serve::Attacher;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::testbed::TestBed;
@@ -24,16 +24,16 @@ use crate::sandbox::testbed::harness::RoleHarness;
 struct Office {
     testbed: TestBed,
     api: Api,
-    desk: Desk,
+    cx: Context,
     _tasks: Tasks,
 }
 
 impl Office {
     async fn new(term: impl FnOnce(Clock) -> Term) -> Self {
-        let RoleHarness { testbed, context: cx, caches, tasks, .. } = RoleHarness::with(Profile::default()).await;
-        let known = Known { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() };
-        let desk = Attacher { section: AttacherSection::default(), known }.desk(&cx, &term(cx.clock));
-        Self { testbed, api: cx.api, desk, _tasks: tasks }
+        let RoleHarness { testbed, context: role, caches, tasks, .. } = RoleHarness::with(Profile::default()).await;
+        let stores = Stores { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() };
+        let cx = Attacher { section: AttacherSection::default(), stores }.cx(&role, &term(role.clock));
+        Self { testbed, api: role.api, cx, _tasks: tasks }
     }
 
     async fn of_permanent_term() -> Self {
@@ -43,17 +43,17 @@ impl Office {
     /// What a cache says of an attachment.
     fn seen(&self, uid: &str) -> Objects {
         let object: VolumeAttachment = serde_json::from_value(json!({
-            "metadata": { "name": "csi-1", "uid": uid, "finalizers": [self.desk.rules.finalizer] },
+            "metadata": { "name": "csi-1", "uid": uid, "finalizers": [self.cx.rules.finalizer] },
             "spec": self.spec(),
         }))
         .unwrap();
-        let attachment = Attachment::parse(&object, &self.desk.rules.finalizer);
+        let attachment = Attachment::parse(&object, &self.cx.rules.finalizer);
         Objects { attachment, object: Arc::new(object), volume: None, node: None }
     }
 
     fn spec(&self) -> Value {
         json!({
-            "attacher": self.desk.rules.driver, "nodeName": "node-1", "source": { "persistentVolumeName": "pv-1" },
+            "attacher": self.cx.rules.driver, "nodeName": "node-1", "source": { "persistentVolumeName": "pv-1" },
         })
     }
 }
@@ -72,11 +72,11 @@ fn wanted() -> Publish {
 #[tokio::test(start_paused = true)]
 async fn r52_a_status_that_may_not_be_written_any_more_ends_the_attempt() {
     let office = Office::new(|clock| Term::unattended(clock, Duration::ZERO)).await;
-    let (desk, now) = (&office.desk, office.seen("u1"));
+    let (cx, now) = (&office.cx, office.seen("u1"));
     let context = BTreeMap::from([("path".to_owned(), "/dev/a".to_owned())]);
-    assert!(matches!(record_attached(desk, &now, &context).await, Err(Stop::TermOver)));
-    assert!(matches!(record_detached(desk, &now).await, Err(Stop::TermOver)));
-    assert!(matches!(release(desk, &now).await, Err(Stop::TermOver)));
+    assert!(matches!(record_attached(cx, &now, &context).await, Err(Stop::TermOver)));
+    assert!(matches!(record_detached(cx, &now).await, Err(Stop::TermOver)));
+    assert!(matches!(release(cx, &now).await, Err(Stop::TermOver)));
     assert_eq!(office.testbed.api.audit().entries().len(), 0);
     office.testbed.tear_down().await;
 }
@@ -92,10 +92,10 @@ async fn a_namesake_that_only_the_api_knows_is_waited_for_and_not_taken_for_what
     let made: VolumeAttachment = office.api.create(&name, &body).await.unwrap();
     let uid = made.metadata.uid.as_deref().unwrap();
     let (old, current) = (office.seen("of-its-former-life"), office.seen(uid));
-    assert!(matches!(confirm(&office.desk, &old).await, Err(Stop::Later(CATCH_UP))));
-    assert!(!office.desk.confirmed.has(uid), "nobody has looked at that one");
-    assert!(matches!(confirm(&office.desk, &current).await, Ok(true)));
-    assert!(matches!(confirm(&office.desk, &current).await, Ok(false)));
+    assert!(matches!(confirm(&office.cx, &old).await, Err(Stop::Later(CATCH_UP))));
+    assert!(!office.cx.confirmed.has(uid), "nobody has looked at that one");
+    assert!(matches!(confirm(&office.cx, &current).await, Ok(true)));
+    assert!(matches!(confirm(&office.cx, &current).await, Ok(false)));
     office.testbed.tear_down().await;
 }
 
@@ -114,12 +114,12 @@ async fn what_the_driver_showed_is_worth_nothing_after_a_publish_that_it_did_not
     ] {
         office.testbed.driver.clear_faults();
         office.testbed.driver.inject(Fault::on(Method::ControllerPublishVolume, Action::fail(code, "no")));
-        office.desk.lost.note("u1");
-        publish(&office.desk, &now, wanted(), None).await.unwrap_err();
-        assert_eq!(office.desk.lost.has("u1"), still_lost, "{code:?}");
-        office.desk.lost.forget("u1");
-        publish(&office.desk, &now, wanted(), None).await.unwrap_err();
-        assert!(!office.desk.lost.has("u1"), "a refusal alone says nothing of where it is");
+        office.cx.lost.note("u1");
+        publish(&office.cx, &now, wanted(), None).await.unwrap_err();
+        assert_eq!(office.cx.lost.has("u1"), still_lost, "{code:?}");
+        office.cx.lost.forget("u1");
+        publish(&office.cx, &now, wanted(), None).await.unwrap_err();
+        assert!(!office.cx.lost.has("u1"), "a refusal alone says nothing of where it is");
     }
     office.testbed.tear_down().await;
 }
@@ -131,10 +131,10 @@ async fn a_call_that_fails_after_the_term_is_no_failure_of_the_volume() {
         let office = Office::new(|clock| Term::unattended(clock, lasts)).await;
         office.testbed.driver.inject(Fault::on(method, Action::Hang));
         let ended = if method == Method::ControllerPublishVolume {
-            publish(&office.desk, &office.seen("u1"), wanted(), None).await.map(drop)
+            publish(&office.cx, &office.seen("u1"), wanted(), None).await.map(drop)
         } else {
             let unpublished = Unpublish { volume_id: "vol-1".into(), node_id: "node-1".into() };
-            unpublish(&office.desk, unpublished, None).await
+            unpublish(&office.cx, unpublished, None).await
         };
         assert!(matches!(ended, Err(Stop::TermOver)), "{method:?}: {ended:?}");
         assert_eq!(office.testbed.driver.calls_of(method).len(), 1);
@@ -145,32 +145,32 @@ async fn a_call_that_fails_after_the_term_is_no_failure_of_the_volume() {
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_read_before_it_is_published_unless_the_api_has_shown_it_in_this_term() {
     let office = Office::of_permanent_term().await;
-    let desk = &office.desk;
+    let cx = &office.cx;
     let made = async |name: &str| -> PersistentVolume {
         let body = json!({
             "apiVersion": "v1", "kind": "PersistentVolume",
-            "metadata": { "name": name, "finalizers": [desk.rules.finalizer] },
+            "metadata": { "name": name, "finalizers": [cx.rules.finalizer] },
             "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
-                "csi": { "driver": desk.rules.driver, "volumeHandle": name } },
+                "csi": { "driver": cx.rules.driver, "volumeHandle": name } },
         });
         office.api.create(&ObjectName::cluster(name), &body).await.unwrap()
     };
     let reads = async |volume: &PersistentVolume| {
         let count = || office.testbed.api.audit().count("get", "persistentvolumes");
         let (before, now) = (count(), Objects { volume: Some(Arc::new(volume.clone())), ..office.seen("u1") });
-        let looks_again = confirm_volume(desk, &now).await.unwrap();
+        let looks_again = confirm_volume(cx, &now).await.unwrap();
         assert_eq!(looks_again, count() > before, "what was read is looked at");
         count() - before
     };
     let (unknown, old) = (made("unknown").await, made("old").await);
     assert_eq!(reads(&unknown).await, 1, "nobody knows yet when the term began");
     assert_eq!(reads(&unknown).await, 0, "once a term");
-    desk.outset.at(office.api.latest_version::<PersistentVolume>().await.unwrap().unwrap());
+    cx.term_start.at(office.api.latest_version::<PersistentVolume>().await.unwrap().unwrap());
     assert_eq!(reads(&old).await, 1, "it is older than the term: somebody else may have let go of it");
     let new = made("new").await;
     assert_eq!(reads(&new).await, 0, "made during the term");
     let label = json!({ "metadata": { "labels": { "touched": "yes" } } });
-    desk.confirmed.retain(|_| false);
+    cx.confirmed.retain(|_| false);
     let touched: PersistentVolume = office.api.patch(&ObjectName::of(&old), &patch::Patch::Merge(label)).await.unwrap();
     assert_eq!(reads(&touched).await, 0, "written during the term");
     assert_eq!(reads(&old).await, 1, "the same volume as a late watch shows it");
@@ -180,27 +180,27 @@ async fn a_volume_is_read_before_it_is_published_unless_the_api_has_shown_it_in_
 #[tokio::test(start_paused = true)]
 async fn an_error_is_written_to_no_attachment_that_has_changed_since_it_was_seen_unless_the_api_has_confirmed_it() {
     let office = Office::of_permanent_term().await;
-    let desk = &office.desk;
+    let cx = &office.cx;
     let name = ObjectName::cluster("csi-1");
     let body = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "csi-1" },
         "spec": office.spec() });
     let object: VolumeAttachment = office.api.create(&name, &body).await.unwrap();
-    let attachment = Attachment::parse(&object, &desk.rules.finalizer);
+    let attachment = Attachment::parse(&object, &cx.rules.finalizer);
     let seen = Objects { attachment, object: Arc::new(object), volume: None, node: None };
-    record_attached(desk, &seen, &BTreeMap::new()).await.unwrap();
+    record_attached(cx, &seen, &BTreeMap::new()).await.unwrap();
     let error = json!({ "attachError": { "message": "CSINode not found" } });
     let message = async || {
         let now: VolumeAttachment = office.api.get(&name).await.unwrap();
         now.status.attach_error.and_then(|error| error.message)
     };
-    let refused = record_error(desk, &seen, &error).await;
+    let refused = record_error(cx, &seen, &error).await;
     assert!(
         matches!(&refused, Err(Stop::Failed(AttemptError::WriteError(error))) if error.kind().is_stale()),
         "{refused:?}"
     );
     assert_eq!(message().await, None, "it is attached, and says so");
-    desk.confirmed.note(&seen.attachment.uid);
-    record_error(desk, &seen, &error).await.unwrap();
+    cx.confirmed.note(&seen.attachment.uid);
+    record_error(cx, &seen, &error).await.unwrap();
     assert_eq!(message().await.as_deref(), Some("CSINode not found"), "within a term nobody else records anything");
     office.testbed.tear_down().await;
 }

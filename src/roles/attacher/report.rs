@@ -15,10 +15,10 @@ use crate::roles::attempt::Failure as _;
 use crate::telemetry::{Meter, names};
 
 use super::attachment::{Attachment, Direction};
-use super::csi::Stop;
-use super::desk::{Desk, Objects};
+use super::context::{Context, Objects};
+use super::error::{AttemptError, InvalidAttachment};
+use super::handler::Stop;
 use super::perform;
-use super::refusal::{AttemptError, Refusal};
 
 /// The attacher's figures.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Reporter {
     }
 }
 
-impl Desk {
+impl Context {
     /// An attempt failed: says so in the status, in an event, in the figures and in the log, and decides on the retry.
     pub(super) async fn report_failure(
         &self,
@@ -244,7 +244,7 @@ impl Desk {
 fn retry(error: &AttemptError, longest: Duration) -> Outcome {
     match error {
         // Only a change of the volume helps, and that wakes the key (k/k 141541).
-        AttemptError::Refused(Refusal::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
+        AttemptError::Refused(InvalidAttachment::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
         _ => error.outcome(),
     }
 }

@@ -20,17 +20,17 @@ use crate::process::{ErrorChain, Tasks};
 use crate::queue::{Activation, Cause, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
-use crate::roles::{Uids, queues};
+use crate::roles::{UidSet, queues};
 
 use super::attachment::{Attachment, direction_of, epoch_of};
 use super::config::AttacherSection;
+use super::context::{Context, Stores};
 use super::decide::{Progress, Rules, Step, next_step};
-use super::desk::{Desk, Known};
-use super::drift::{Drift, Record, Says, Suspects, mismatch};
-use super::interest::{self, Wake};
-use super::outset::Outset;
+use super::drift::{Drift, DriftDetector, Record, Reported, mismatch};
+use super::predicates::{self, Wake};
 use super::report::Reporter;
-use super::{NAME, csi, trivial, volumes};
+use super::term_start::TermStartVersion;
+use super::{NAME, handler, trivial_handler, volumes};
 
 /// Between two tries to learn when the term began: it saves reads, and nothing waits for it.
 const OUTSET_PAUSE: Duration = Duration::from_secs(5);
@@ -42,83 +42,83 @@ const ONLY_LANE: usize = 0;
 #[derive(Debug)]
 pub(super) struct Attacher {
     pub(super) section: AttacherSection,
-    pub(super) known: Known,
+    pub(super) stores: Stores,
 }
 
 impl Role for Attacher {
-    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(cx, term).boxed()
+    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(role, term).boxed()
     }
 }
 
 /// What a term works with.
 #[derive(Clone)]
 struct Shift {
-    desk: Arc<Desk>,
+    cx: Arc<Context>,
     attachments: WorkQueue<String>,
     volumes: WorkQueue<String>,
 }
 
 impl Attacher {
-    async fn serve_term(&self, cx: &RoleContext, term: Term) -> Result<(), RoleError> {
-        let begun = cx.clock.now();
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        let begun = role.clock.now();
         let synced = async {
-            self.known.attachments.synced().await;
-            self.known.volumes.synced().await;
-            self.known.nodes.synced().await;
+            self.stores.attachments.synced().await;
+            self.stores.volumes.synced().await;
+            self.stores.nodes.synced().await;
         };
         if term.unless_over(synced).await.is_err() {
             return Ok(());
         }
         let (tasks, mut ends) = Tasks::new(NAME);
-        let shift = self.shift(cx, &term);
-        let publishes = cx.driver.capabilities.controller_service() && cx.driver.capabilities.publish_unpublish();
+        let shift = self.shift(role, &term);
+        let publishes = role.driver.capabilities.controller_service() && role.driver.capabilities.publish_unpublish();
         info!(handler = if publishes { "csi" } else { "trivial" }, "serving attachments");
 
         let stop = term.stopping();
         let attachments = shift.attachments.run(stop.clone(), {
-            let desk = shift.desk.clone();
+            let cx = shift.cx.clone();
             move |ticket: Ticket<String>| {
                 if publishes {
-                    csi::handle(desk.clone(), ticket).boxed()
+                    handler::handle(cx.clone(), ticket).boxed()
                 } else {
-                    trivial::handle(desk.clone(), ticket).boxed()
+                    trivial_handler::handle(cx.clone(), ticket).boxed()
                 }
             }
         });
         let volumes = shift.volumes.run(stop, {
-            let desk = shift.desk.clone();
-            move |ticket: Ticket<String>| volumes::handle(desk.clone(), ticket).boxed()
+            let cx = shift.cx.clone();
+            move |ticket: Ticket<String>| volumes::handle(cx.clone(), ticket).boxed()
         });
         let shown = [
-            queues::show(&cx.board, NAME, &shift.attachments, "Volumes to attach and detach", {
-                let desk = shift.desk.clone();
-                move |name| desk.find(name).map(|objects| objects.subject())
+            queues::show(&role.board, NAME, &shift.attachments, "Volumes to attach and detach", {
+                let cx = shift.cx.clone();
+                move |name| cx.find(name).map(|objects| objects.subject())
             }),
-            queues::show(&cx.board, NAME, &shift.volumes, "Volumes to look after", |_| None),
-            cx.board.tasks(tasks.view()),
+            queues::show(&role.board, NAME, &shift.volumes, "Volumes to look after", |_| None),
+            role.board.tasks(tasks.view()),
         ];
-        let subscriptions = shift.subscribe(&self.known);
+        let subscriptions = shift.subscribe(&self.stores);
         tasks.spawn("resync", shift.clone().resync());
         if publishes {
-            tasks.spawn("outset", shift.clone().find_outset());
+            tasks.spawn("term_start", shift.clone().find_outset());
         }
-        tasks.spawn("drift", shift.clone().watch_drift(cx.driver.clone(), begun));
+        tasks.spawn("drift", shift.clone().watch_drift(role.driver.clone(), begun));
 
         let result = finish(futures::future::join(attachments, volumes), &term, &mut ends).await;
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();
-        shift.desk.reporter.retire();
+        shift.cx.reporter.retire();
         result
     }
 
-    fn shift(&self, cx: &RoleContext, term: &Term) -> Shift {
-        let desk = Arc::new(self.desk(cx, term));
+    fn shift(&self, role: &RoleContext, term: &Term) -> Shift {
+        let cx = Arc::new(self.cx(role, term));
         let (section, backoff) = (&self.section, self.section.retry.backoff());
         let lanes = [("attach", section.workers), ("detach", section.detach_workers())];
         let attachments = queues::make(
-            cx,
+            role,
             names::QUEUE_ATTACHMENTS,
             &lanes,
             backoff,
@@ -126,85 +126,85 @@ impl Attacher {
         );
         let lanes = [("release", section.workers)];
         let volumes = queues::make(
-            cx,
+            role,
             names::QUEUE_VOLUMES,
             &lanes,
             backoff,
             |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
         );
-        Shift { desk, attachments, volumes }
+        Shift { cx, attachments, volumes }
     }
 
-    pub(super) fn desk(&self, cx: &RoleContext, term: &Term) -> Desk {
-        let capabilities = &cx.driver.capabilities;
+    pub(super) fn cx(&self, role: &RoleContext, term: &Term) -> Context {
+        let capabilities = &role.driver.capabilities;
         let rules = Rules {
-            driver: cx.driver.name.clone(),
-            finalizer: names::finalizer(&cx.driver.name),
+            driver: role.driver.name.clone(),
+            finalizer: names::finalizer(&role.driver.name),
             publish_readonly: capabilities.publish_readonly(),
             multi_writer: capabilities.single_node_multi_writer(),
             default_fs_type: self.section.default_fs_type.clone(),
         };
-        Desk {
+        Context {
             rules,
             section: self.section.clone(),
-            known: self.known.clone(),
+            stores: self.stores.clone(),
             term: term.clone(),
-            api: term.fence(cx.api.clone()),
-            driver: term.fence(cx.driver.client.clone()),
-            operations: cx.driver.operations.clone(),
-            events: cx.events.clone(),
-            reporter: Reporter::new(cx.meter.clone(), cx.driver.name.clone()),
-            clock: cx.clock,
+            api: term.fence(role.api.clone()),
+            driver: term.fence(role.driver.client.clone()),
+            operations: role.driver.operations.clone(),
+            events: role.events.clone(),
+            reporter: Reporter::new(role.meter.clone(), role.driver.name.clone()),
+            clock: role.clock,
             relisted: tokio::sync::OnceCell::new(),
-            confirmed: Uids::default(),
-            outset: Outset::default(),
-            lost: Uids::default(),
+            confirmed: UidSet::default(),
+            term_start: TermStartVersion::default(),
+            lost: UidSet::default(),
         }
     }
 }
 
 impl Shift {
     /// Feeds the queues from the caches. What the caches hold already is replayed first.
-    fn subscribe(&self, known: &Known) -> [Subscription; 3] {
-        let attachments = known.attachments.subscribe({
+    fn subscribe(&self, stores: &Stores) -> [Subscription; 3] {
+        let attachments = stores.attachments.subscribe({
             let shift = self.clone();
             move |change| {
                 if let Some(object) = change.new.as_deref().or(change.old.as_deref()) {
                     let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
-                    match interest::attachment_wake(change, &shift.desk.rules.driver) {
+                    match predicates::attachment_wake(change, &shift.cx.rules.driver) {
                         Wake::Now => shift.wake(object, Cause::Changed),
                         Wake::Forget => {
                             shift.attachments.forget(&name);
-                            shift.desk.reporter.forget(&name);
+                            shift.cx.reporter.forget(&name);
                         }
                         Wake::No => {}
                     }
                 }
-                if let Some(volume) = interest::volume_to_release(change) {
+                if let Some(volume) = predicates::volume_to_release(change) {
                     shift.wake_volume(volume.to_owned(), Cause::Changed);
                 }
             }
         });
-        let volumes = known.volumes.subscribe({
-            let (shift, attachments) = (self.clone(), known.attachments.clone());
+        let volumes = stores.volumes.subscribe({
+            let (shift, attachments) = (self.clone(), stores.attachments.clone());
             move |change| {
                 let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
                 let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
-                match interest::volume_wake(change, &shift.desk.rules) {
+                match predicates::volume_wake(change, &shift.cx.rules) {
                     Wake::Now => shift.wake_volume(name.clone(), Cause::Changed),
                     Wake::Forget => shift.volumes.forget(&name),
                     Wake::No => {}
                 }
-                if interest::volume_unblocks(change) {
+                if predicates::volume_unblocks(change) {
                     shift.wake_unsettled(&attachments.find(BY_VOLUME, &name));
                 }
             }
         });
-        let nodes = known.nodes.subscribe({
-            let (shift, attachments) = (self.clone(), known.attachments.clone());
+        let nodes = stores.nodes.subscribe({
+            let (shift, attachments) = (self.clone(), stores.attachments.clone());
             move |change| {
                 let Some(node) = change.new.as_deref().and_then(|node| node.metadata.name.as_deref()) else { return };
-                if interest::node_unblocks(change, &shift.desk.rules.driver) {
+                if predicates::node_unblocks(change, &shift.cx.rules.driver) {
                     shift.wake_unsettled(&attachments.find(BY_NODE, node));
                 }
             }
@@ -223,7 +223,7 @@ impl Shift {
 
     /// Wakes those of our attachments that are not yet what is wanted.
     fn wake_unsettled(&self, objects: &[Arc<VolumeAttachment>]) {
-        for object in objects.iter().filter(|object| object.spec.attacher == self.desk.rules.driver) {
+        for object in objects.iter().filter(|object| object.spec.attacher == self.cx.rules.driver) {
             let attached = object.status.attached;
             if object.metadata.deletion_timestamp.is_some() || !attached {
                 self.wake(object, Cause::Changed);
@@ -233,9 +233,9 @@ impl Shift {
 
     /// Finds out which version the volumes are at now that the term has begun. Until then, each is read before it is published.
     async fn find_outset(self) {
-        while let Ok(api) = self.desk.api.use_now() {
+        while let Ok(api) = self.cx.api.use_now() {
             match api.latest_version::<PersistentVolume>().await {
-                Ok(Some(version)) => self.desk.outset.at(version),
+                Ok(Some(version)) => self.cx.term_start.at(version),
                 Ok(None) => {}
                 Err(error) => {
                     debug!(error = %ErrorChain(&error), "cannot tell yet which volumes are written during the term");
@@ -251,25 +251,25 @@ impl Shift {
 
     /// Looks at everything once per interval, in case a wake-up was ever missed. Never cuts a back-off short.
     async fn resync(self) {
-        if self.desk.section.resync.is_zero() {
+        if self.cx.section.resync.is_zero() {
             return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(self.desk.section.resync).await;
-            let attachments = self.desk.known.attachments.all();
+            tokio::time::sleep(self.cx.section.resync).await;
+            let attachments = self.cx.stores.attachments.all();
             debug!(attachments = attachments.len(), "resync");
-            for object in attachments.iter().filter(|object| object.spec.attacher == self.desk.rules.driver) {
+            for object in attachments.iter().filter(|object| object.spec.attacher == self.cx.rules.driver) {
                 let name = object.metadata.name.as_deref().unwrap_or_default();
-                let unsettled = self.desk.find(name).is_some_and(|objects| {
+                let unsettled = self.cx.find(name).is_some_and(|objects| {
                     let done = Progress::default();
-                    next_step(&objects.view(&self.desk.rules, false, &done)) != Step::Settled
+                    next_step(&objects.view(&self.cx.rules, false, &done)) != Step::Settled
                 });
                 if unsettled {
                     self.wake(object, Cause::Resync);
                 }
             }
-            for volume in self.desk.known.volumes.all() {
-                if super::decide::wants_release(&volume, &self.desk.rules) {
+            for volume in self.cx.stores.volumes.all() {
+                if super::decide::wants_release(&volume, &self.cx.rules) {
                     self.wake_volume(volume.metadata.name.as_deref().unwrap_or_default().to_owned(), Cause::Resync);
                 }
             }
@@ -279,12 +279,12 @@ impl Shift {
     /// Compares each listing of the driver with the record, and forces what is confirmed to have drifted.
     async fn watch_drift(self, driver: Arc<Driver>, begun: Instant) {
         let mut listings: watch::Receiver<Option<Arc<VolumeListing>>> = driver.listings.subscribe();
-        let mut suspects = Suspects::of_term(begun);
+        let mut detector = DriftDetector::of_term(begun);
         loop {
             let latest = listings.borrow_and_update().clone();
             if let Some(snapshot) = latest {
                 let records = self.records(&snapshot);
-                let drifts = suspects.compare(&snapshot, &records);
+                let drifts = detector.compare(&snapshot, &records);
                 self.note_lost(&snapshot, &records, &drifts);
                 for drift in drifts {
                     warn!(
@@ -293,12 +293,12 @@ impl Shift {
                         driver_says = ?drift.says,
                         "the driver and the record disagree: doing it again"
                     );
-                    self.desk.reporter.drifted(drift.direction);
-                    if let Some(objects) = self.desk.find(&drift.name) {
+                    self.cx.reporter.drifted(drift.direction);
+                    if let Some(objects) = self.cx.find(&drift.name) {
                         self.wake(&objects.object, Cause::Drift);
                     }
                 }
-                debug!(attachments = records.len(), suspects = suspects.len(), "compared");
+                debug!(attachments = records.len(), detector = detector.len(), "compared");
             }
             if listings.changed().await.is_err() {
                 // No one lists any more; stay, so that the end of this task is not taken for a failure.
@@ -309,19 +309,22 @@ impl Shift {
 
     /// Notes which attachments the driver itself says are not there, and forgets those of which it says so no longer.
     fn note_lost(&self, snapshot: &VolumeListing, records: &[Record], drifts: &[Drift]) {
-        let lost = &self.desk.lost;
+        let lost = &self.cx.lost;
         let missing: BTreeMap<&str, &Record> = records
             .iter()
-            .filter(|record| mismatch(record, snapshot) == Some(Says::NotPublished))
+            .filter(|record| mismatch(record, snapshot) == Some(Reported::NotPublished))
             .map(|record| (record.version.0.as_str(), record))
             .collect();
         lost.retain(|uid| missing.contains_key(uid.as_str()));
-        let confirmed: BTreeSet<&str> =
-            drifts.iter().filter(|drift| drift.says == Says::NotPublished).map(|drift| drift.name.as_str()).collect();
+        let confirmed: BTreeSet<&str> = drifts
+            .iter()
+            .filter(|drift| drift.says == Reported::NotPublished)
+            .map(|drift| drift.name.as_str())
+            .collect();
         for (uid, record) in missing.into_iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
             lost.note(uid);
             // In this order: a call that begins now, or has begun since the records were read, is later than the listing.
-            if self.desk.operations.touched_since(&record.volume_handle, snapshot.started) {
+            if self.cx.operations.touched_since(&record.volume_handle, snapshot.started) {
                 lost.forget(uid);
             }
         }
@@ -330,7 +333,7 @@ impl Shift {
     /// By name, as the cache has them.
     fn records(&self, snapshot: &VolumeListing) -> Vec<Record> {
         let active = self.active();
-        let attachments = self.desk.known.attachments.all();
+        let attachments = self.cx.stores.attachments.all();
         attachments.into_iter().filter_map(|object| self.record(object, snapshot, &active)).collect()
     }
 
@@ -345,10 +348,10 @@ impl Shift {
         snapshot: &VolumeListing,
         active: &BTreeSet<String>,
     ) -> Option<Record> {
-        let objects = self.desk.about(object)?;
-        let (volume_handle, node_id) = objects.published_as(&self.desk.rules.driver)?;
+        let objects = self.cx.about(object)?;
+        let (volume_handle, node_id) = objects.published_as(&self.cx.rules.driver)?;
         let Attachment { name, uid, direction, attached, .. } = objects.attachment;
-        let busy = active.contains(&name) || self.desk.operations.touched_since(&volume_handle, snapshot.started);
+        let busy = active.contains(&name) || self.cx.operations.touched_since(&volume_handle, snapshot.started);
         let version = (uid, objects.object.metadata.resource_version.as_deref().unwrap_or_default().to_owned());
         Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
     }

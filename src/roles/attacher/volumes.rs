@@ -9,15 +9,15 @@ use crate::cluster::{ApiError, ApiErrorKind, BY_VOLUME, ObjectName, patch};
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _};
 
+use super::context::Context;
 use super::decide::is_releasable;
-use super::desk::Desk;
 
 /// Why an attempt ended without its volume being settled.
 type Stop = attempt::Stop<ApiError>;
 
 /// Works one ticket of the volume queue.
-pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outcome {
-    match release(&desk, &mut ticket).await {
+pub(super) async fn handle(cx: Arc<Context>, mut ticket: Ticket<String>) -> Outcome {
+    match release(&cx, &mut ticket).await {
         Ok(outcome) => outcome,
         Err(Stop::Failed(error)) => {
             let message = error.message();
@@ -29,30 +29,30 @@ pub(super) async fn handle(desk: Arc<Desk>, mut ticket: Ticket<String>) -> Outco
     }
 }
 
-async fn release(desk: &Desk, ticket: &mut Ticket<String>) -> Result<Outcome, Stop> {
+async fn release(cx: &Context, ticket: &mut Ticket<String>) -> Result<Outcome, Stop> {
     let name = ObjectName::cluster(ticket.key());
     let releasable = |volume: &PersistentVolume| {
-        let is_attached = !desk.known.attachments.find(BY_VOLUME, name.name()).is_empty();
-        is_releasable(volume, is_attached, &desk.rules)
+        let is_attached = !cx.stores.attachments.find(BY_VOLUME, name.name()).is_empty();
+        is_releasable(volume, is_attached, &cx.rules)
     };
-    let Some(volume) = desk.known.volumes.get(&name) else { return Ok(Outcome::Forget) };
+    let Some(volume) = cx.stores.volumes.get(&name) else { return Ok(Outcome::Forget) };
     if !releasable(&volume) {
         // What may still change, a deletion of the volume or of its last attachment, wakes this key.
         return Ok(Outcome::Settled);
     }
-    ticket.park(desk.term.unless_over(desk.attachments_of_term())).await?;
-    let Some(volume) = desk.known.volumes.get(&name) else { return Ok(Outcome::Forget) };
+    ticket.park(cx.term.unless_over(cx.attachments_of_term())).await?;
+    let Some(volume) = cx.stores.volumes.get(&name) else { return Ok(Outcome::Forget) };
     if !releasable(&volume) {
         return Ok(Outcome::Settled);
     }
-    let Some(patch) = patch::remove_finalizer(&volume.metadata, &desk.rules.finalizer) else {
+    let Some(patch) = patch::remove_finalizer(&volume.metadata, &cx.rules.finalizer) else {
         return Ok(Outcome::Settled);
     };
-    let api = desk.api.use_now()?;
+    let api = cx.api.use_now()?;
     match api.patch::<PersistentVolume>(&name, &patch).await {
         Ok(written) => {
-            desk.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
-            desk.known.volumes.apply_own_write(written);
+            cx.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
+            cx.stores.volumes.apply_own_write(written);
             info!("released the volume");
             Ok(Outcome::Settled)
         }
@@ -62,7 +62,7 @@ async fn release(desk: &Desk, ticket: &mut Ticket<String>) -> Result<Outcome, St
             if error.kind().is_stale()
                 && let Ok(fresh) = api.get::<PersistentVolume>(&name).await
             {
-                desk.known.volumes.apply_own_write(fresh);
+                cx.stores.volumes.apply_own_write(fresh);
             }
             Err(error.into())
         }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
 
-use super::capacity::CapacitySection;
-use super::secrets::is_subdomain;
+use crate::roles::provisioner::capacity::CapacitySection;
+use crate::roles::provisioner::parameters::secrets::is_subdomain;
 
 /// The provisioner: how much it does at once, what it asks of the driver, and how it tries again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -286,7 +286,8 @@ mod tests {
         }
         for prefix in ["a", "0", "a-", "a.b", "a--b"] {
             assert_eq!(with(|s| s.volume_name_prefix = prefix.into()), Vec::<String>::new(), "{prefix:?}");
-            let names = crate::roles::provisioner::request::NameRule { prefix: prefix.to_owned(), uuid_length: None };
+            let names =
+                crate::roles::provisioner::claims::request::NameRule { prefix: prefix.to_owned(), uuid_length: None };
             assert!(names.volume_name("123e4567-e89b-12d3-a456-426614174000").is_ok(), "{prefix:?}");
         }
         for length in [0, 33] {

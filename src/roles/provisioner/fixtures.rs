@@ -8,7 +8,7 @@ use crate::cluster::{PersistentVolumeClaim, StorageClass};
 
 pub(super) use crate::roles::fixtures::merged;
 
-use super::request::{NameRule, ProvisionRules, Request, RequestInput, build};
+use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules, Request, RequestInput, build};
 
 pub(super) const DRIVER: &str = "disk.example.com";
 

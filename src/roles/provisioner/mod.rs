@@ -18,42 +18,22 @@
 //! claims' first two ([`haste`]), and whoever leads next, after a crash at any point, asks the same again until the answer is
 //! final, and then stores the volume or deletes it.
 
-mod asking;
 pub mod capacity;
-pub mod claim;
-pub mod competition;
+pub mod claims;
 mod config;
-pub mod decide;
+pub mod context;
 pub mod deletion;
-pub mod desk;
-mod feed;
 #[cfg(test)]
 mod fixtures;
-pub mod haste;
-pub mod intent;
-pub mod interest;
-pub mod origin;
+pub mod node;
 pub mod parameters;
-mod perform;
-pub mod progress;
-pub mod protection;
-mod provision;
-mod reclaim;
-pub mod refusal;
+pub mod predicates;
 pub mod report;
-pub mod request;
 mod rules;
-pub mod secrets;
 mod serve;
-mod sight;
-pub mod site;
-pub mod source;
-pub mod state;
-mod taking;
+pub mod sources;
 pub mod topology;
-pub mod view;
-pub mod volume;
-pub mod waits;
+mod triggers;
 
 use serde_json::Value;
 
@@ -89,7 +69,7 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     let section: ProvisionerSection = RoleSection::read(section)?;
     let watches_nodes = (section.topology || section.capacity.enabled) && !section.node_deployment.enabled;
     let per_node = section.node_deployment.enabled;
-    let known = desk::Known {
+    let stores = context::Stores {
         claims: wiring.cache(),
         volumes: wiring.cache(),
         classes: wiring.cache(),
@@ -102,7 +82,7 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
         wiring.needs(rule);
     }
     let beside_attacher = wiring.hosts("attacher");
-    Ok(serve::Provisioner { section, known, beside_attacher })
+    Ok(serve::Provisioner { section, stores, beside_attacher })
 }
 
 #[cfg(test)]

@@ -12,16 +12,16 @@ use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::Failure as _;
 use crate::telemetry::{Meter, names};
 
-use super::claim::Claim;
-use super::config::EventsChoice;
-use super::decide::Ignored;
-use super::deletion::refusal::DeletionError;
-use super::desk::Desk;
-use super::progress::{Phase, gist};
-use super::provision::Attempt;
-use super::refusal::AttemptError;
-use super::source::{Source, normalise};
-use super::topology::Term;
+use crate::roles::provisioner::claims::claim::Claim;
+use crate::roles::provisioner::claims::decide::Ignored;
+use crate::roles::provisioner::claims::error::AttemptError;
+use crate::roles::provisioner::claims::reconcile::Attempt;
+use crate::roles::provisioner::claims::state::{Phase, gist};
+use crate::roles::provisioner::config::EventsChoice;
+use crate::roles::provisioner::context::Context;
+use crate::roles::provisioner::deletion::error::DeleteError;
+use crate::roles::provisioner::sources::source::{Source, normalise};
+use crate::roles::provisioner::topology::Segment;
 
 /// The provisioner's figures.
 #[derive(Debug)]
@@ -85,76 +85,76 @@ impl Attempt<'_> {
     /// The class and the kind of the source, for figures. What a claim's author may write freely is no label, or each would be
     /// a series for good: only a class that there is counts, or the one that the driver was asked with.
     fn labels(&self) -> (String, &'static str) {
-        let claim = &self.progress.claim;
+        let claim = &self.state.claim;
         let own = claim.key.name.namespace().unwrap_or_default();
         let source = normalise(&claim.object.spec, own, true).unwrap_or(Source::None);
-        let asked = self.progress.request.as_ref().map(|request| request.plan.class.as_str());
-        let known = asked.or_else(|| claim.class.as_deref().filter(|_| self.desk.class_of(claim).is_some()));
+        let asked = self.state.request.as_ref().map(|request| request.plan.class.as_str());
+        let known = asked.or_else(|| claim.class.as_deref().filter(|_| self.cx.class_of(claim).is_some()));
         (known.unwrap_or_default().to_owned(), source.kind())
     }
 
     /// The driver is about to be asked.
     pub(super) fn tell_begins(&mut self) {
-        debug!(resumed = self.progress.resumed, "asking the driver for the volume");
-        if self.desk.section.events == EventsChoice::All {
+        debug!(resumed = self.state.resumed, "asking the driver for the volume");
+        if self.cx.section.events == EventsChoice::All {
             self.tell_provisioning();
         }
     }
 
     /// It takes its time.
     pub(super) fn tell_provisioning(&mut self) {
-        if self.progress.told.provisioning {
+        if self.state.reported.provisioning {
             return;
         }
-        self.progress.told.provisioning = true;
+        self.state.reported.provisioning = true;
         self.note();
-        let claim = &self.progress.claim;
+        let claim = &self.state.claim;
         let note = format!("External provisioner is provisioning volume for claim \"{}\"", claim.key.name);
-        self.desk.tell_claim(claim, EventKind::Normal, "Provisioning", &note);
+        self.cx.tell_claim(claim, EventKind::Normal, "Provisioning", &note);
     }
 
     /// Nothing keeps the snapshot while it is restored: once for each claim, however often it is tried.
     pub(super) fn tell_unprotected(&mut self, error: &ApiError) {
-        if std::mem::replace(&mut self.progress.told.unprotected, true) {
+        if std::mem::replace(&mut self.state.reported.unprotected, true) {
             return;
         }
         self.note();
         warn!(error = %ErrorChain(error), "cannot protect the snapshot: restoring it unprotected");
         let note =
             format!("the snapshot is restored without being protected from deletion meanwhile: {}", ErrorChain(error));
-        self.desk.tell_claim(&self.progress.claim, EventKind::Warning, "SourceUnprotected", &note);
+        self.cx.tell_claim(&self.state.claim, EventKind::Warning, "SourceUnprotected", &note);
     }
 
     /// What became of a claim that somebody else had begun.
     pub(super) fn tell_resumed(&mut self, result: &str) {
-        if self.progress.resumed {
-            self.progress.resumed = false;
-            self.desk.reporter.resumed(result);
+        if self.state.resumed {
+            self.state.resumed = false;
+            self.cx.reporter.resumed(result);
         }
     }
 
     /// A volume that nobody wants, or nobody can use, was deleted again.
-    pub(super) fn tell_reclaimed(&mut self, volume: &str) {
+    pub(super) fn tell_discarded(&mut self, volume: &str) {
         info!(volume, "deleted the volume: nobody waits for it, or it could not be used");
         self.tell_resumed("reclaimed");
-        self.desk.reporter.reclaimed();
+        self.cx.reporter.reclaimed();
     }
 
     /// A volume that the claim has no use for was left to whoever uses it: nothing that is tried again, but people must know.
     pub(super) fn tell_left(&self, error: &AttemptError) {
-        self.desk.tell_claim(&self.progress.claim, EventKind::Warning, "ProvisioningFailed", &error.message());
+        self.cx.tell_claim(&self.state.claim, EventKind::Warning, "ProvisioningFailed", &error.message());
     }
 
     /// The claim has its volume.
     pub(super) fn tell_success(&mut self) {
         self.tell_resumed("found");
-        let desk = self.desk;
-        let claim = self.progress.claim.clone();
-        desk.sources_may_be_free(&claim);
+        let cx = self.cx;
+        let claim = self.state.claim.clone();
+        cx.sources_may_be_free(&claim);
         // Once, though the claim may still have to be released.
-        let Some(success) = self.progress.success.take() else { return };
+        let Some(success) = self.state.success.take() else { return };
         let (class, source) = self.labels();
-        let took = desk.clock.now().saturating_duration_since(success.begun);
+        let took = cx.clock.now().saturating_duration_since(success.begun);
         // What was asked for has a name.
         let name = self.volume_name(&claim).unwrap_or_default();
         info!(
@@ -164,34 +164,34 @@ impl Attempt<'_> {
             seconds = took.as_secs_f64(),
             "provisioned"
         );
-        desk.hints.provisioned(&class, success.affinity.as_deref());
-        desk.reporter.provisioned(&class, source, took);
-        let told = &self.progress.told;
-        if told.provisioning || told.failure.is_some() || desk.section.events == EventsChoice::All {
+        cx.hints.provisioned(&class, success.affinity.as_deref());
+        cx.reporter.provisioned(&class, source, took);
+        let told = &self.state.reported;
+        if told.provisioning || told.failure.is_some() || cx.section.events == EventsChoice::All {
             let note = format!("Successfully provisioned volume {name}");
-            desk.tell_claim(&claim, EventKind::Normal, "ProvisioningSucceeded", &note);
+            cx.tell_claim(&claim, EventKind::Normal, "ProvisioningSucceeded", &note);
         }
     }
 
     /// There is nothing to do for the claim.
     pub(super) fn tell_ignored(&mut self, why: Ignored) {
         debug!(?why, "ignored");
-        let desk = self.desk;
-        let claim = self.progress.claim.clone();
-        desk.sources_may_be_free(&claim);
+        let cx = self.cx;
+        let claim = self.state.claim.clone();
+        cx.sources_may_be_free(&claim);
         match why {
             Ignored::Populator => {
                 let note = "Assuming an external populator will provision the volume";
-                desk.tell_claim(&claim, EventKind::Normal, "Provisioning", note);
+                cx.tell_claim(&claim, EventKind::Normal, "Provisioning", note);
             }
             Ignored::InTree => {
                 let class = claim.class.as_deref().unwrap_or_default();
                 let note = format!(
                     "StorageClass \"{class}\" is of an in-tree plugin, whose migration to {} is not supported: \
                      use a class whose provisioner is {}",
-                    desk.rules.driver, desk.rules.driver
+                    cx.rules.driver, cx.rules.driver
                 );
-                desk.tell_claim(&claim, EventKind::Warning, "ProvisioningFailed", &note);
+                cx.tell_claim(&claim, EventKind::Warning, "ProvisioningFailed", &note);
             }
             _ => {}
         }
@@ -199,39 +199,39 @@ impl Attempt<'_> {
 
     /// An attempt failed: says so in an event, in the figures and in the log, and decides on the retry.
     pub(super) fn tell_failure(&mut self, error: &AttemptError) -> Outcome {
-        let desk = self.desk;
+        let cx = self.cx;
         let message = error.message();
         warn!(attempt = self.ticket.attempt() + 1, error = message, "provisioning failed");
         self.ticket.note(message.clone());
         // One whose volume object is stored is provisioned, and was told so: what is left is our affair.
-        if self.progress.phase != Phase::Saved && self.is_wanted() {
+        if self.state.phase != Phase::Stored && self.is_wanted() {
             let (class, source) = self.labels();
-            desk.reporter.provision_failed(&class, source);
+            cx.reporter.provision_failed(&class, source);
             if error.is_of_the_driver() {
-                desk.hints.failed(&class);
+                cx.hints.failed(&class);
             }
             let news = Some(format!("{} {}", error.label(), gist(&message)));
-            if self.progress.told.failure != news {
-                self.progress.told.failure = news;
+            if self.state.reported.failure != news {
+                self.state.reported.failure = news;
                 let note = format!("failed to provision volume: {message}");
-                desk.tell_claim(&self.progress.claim, EventKind::Warning, "ProvisioningFailed", &note);
+                cx.tell_claim(&self.state.claim, EventKind::Warning, "ProvisioningFailed", &note);
             }
         }
         self.note();
-        if error.is_infeasible() && self.progress.phase == Phase::Idle {
-            return Outcome::RetryAfter(desk.section.retry.infeasible);
+        if error.is_infeasible() && self.state.phase == Phase::Idle {
+            return Outcome::RetryAfter(cx.section.retry.infeasible);
         }
         error.outcome()
     }
 }
 
-impl Desk {
+impl Context {
     /// An attempt at a volume failed.
     pub(super) fn deletion_failed(
         &self,
         ticket: &Ticket<String>,
         volume: &PersistentVolume,
-        error: &DeletionError,
+        error: &DeleteError,
     ) -> Outcome {
         let message = error.message();
         warn!(attempt = ticket.attempt() + 1, error = message, "could not delete the volume, or keep its finalizer");
@@ -250,9 +250,9 @@ impl Desk {
         info!("the volume and its persistentvolume are gone");
         // A term with several values for a key was not made by us.
         let place = |term: &Reach| {
-            Term::new(term.iter().filter_map(|(key, values)| Some((key.to_string(), values.first()?.to_string()))))
+            Segment::new(term.iter().filter_map(|(key, values)| Some((key.to_string(), values.first()?.to_string()))))
         };
-        let places: Vec<Term> = volume.spec.node_affinity.iter().map(place).collect();
+        let places: Vec<Segment> = volume.spec.node_affinity.iter().map(place).collect();
         self.hints.deleted((!places.is_empty()).then_some(&places));
     }
 

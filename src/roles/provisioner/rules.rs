@@ -3,7 +3,7 @@
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
 
-use super::config::{EventsChoice, ProvisionerSection};
+use crate::roles::provisioner::config::{EventsChoice, ProvisionerSection};
 
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 

@@ -14,22 +14,24 @@ use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
-use crate::roles::{Uids, queues};
+use crate::roles::{UidSet, queues};
 
-use super::capacity::{CapacityDesk, CapacityHintReceiver, CapacityHints, CapacityKnown, Places};
-use super::claim::ClaimKey;
-use super::config::ProvisionerSection;
-use super::decide::Rules;
-use super::desk::{Desk, Detaching, Known, ProgressBook};
-use super::feed::Shift;
-use super::protection::decide::SourceKey;
-use super::protection::turns::SourceTurns;
-use super::report::Reporter;
-use super::request::{NameRule, ProvisionRules};
-use super::site::{Home, Locality};
-use super::topology::LocalNode;
-use super::waits::Waits;
-use super::{NAME, capacity, deletion, protection, provision};
+use super::{NAME, capacity, claims, deletion, sources};
+use crate::roles::provisioner::capacity::{
+    CapacityContext, CapacityHintReceiver, CapacityHints, CapacityStores, Places,
+};
+use crate::roles::provisioner::claims::claim::ClaimKey;
+use crate::roles::provisioner::claims::decide::Rules;
+use crate::roles::provisioner::claims::pending_on::PendingOn;
+use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules};
+use crate::roles::provisioner::config::ProvisionerSection;
+use crate::roles::provisioner::context::{ClaimStates, Context, Detaching, Stores};
+use crate::roles::provisioner::node::scope::{LocalNode, Scope};
+use crate::roles::provisioner::report::Reporter;
+use crate::roles::provisioner::sources::protection::SourceKey;
+use crate::roles::provisioner::sources::turns::SourceTurns;
+use crate::roles::provisioner::topology::NodeTopology;
+use crate::roles::provisioner::triggers::Shift;
 
 /// The name of the queue of content sources.
 const QUEUE_SOURCES: &str = "sources";
@@ -43,39 +45,39 @@ const NO_NODE: &str = "nodeDeployment is enabled, and NODE_NAME is not set: no c
 #[derive(Debug)]
 pub(super) struct Provisioner {
     pub(super) section: ProvisionerSection,
-    pub(super) known: Known,
+    pub(super) stores: Stores,
     /// Whether the attacher is served by this daemon, too.
     pub(super) beside_attacher: bool,
 }
 
 impl Role for Provisioner {
-    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(cx, term).boxed()
+    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(role, term).boxed()
     }
 }
 
 impl Provisioner {
-    async fn serve_term(&self, cx: &RoleContext, term: Term) -> Result<(), RoleError> {
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         tokio::select! {
             biased;
             () = term.over() => return Ok(()),
-            () = self.known.synced() => {}
+            () = self.stores.synced() => {}
         }
-        let mut met = cx.csi.state();
+        let mut met = role.csi.state();
         loop {
             // What is heard of the driver from here on may be news of its place.
             met.borrow_and_update();
-            let Some(locality) = self.locality(cx, &term).await? else { return Ok(()) };
-            let home = locality.home().cloned();
+            let Some(scope) = self.scope(role, &term).await? else { return Ok(()) };
+            let home = scope.home().cloned();
             let (part, leave) = term.part();
             let until_moved = async {
-                self.moved(cx, &term, &mut met, home.as_ref()).await;
+                self.moved(role, &term, &mut met, home.as_ref()).await;
                 leave.cancel();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
                 biased;
-                served = self.serve_at(cx, part, locality) => {
+                served = self.serve_at(role, part, scope) => {
                     if served.is_err() || term.is_over() {
                         return served;
                     }
@@ -86,7 +88,7 @@ impl Provisioner {
     }
 
     /// Serves until the term is over, or until what is known of where we are holds no longer.
-    async fn serve_at(&self, cx: &RoleContext, term: Term, locality: Locality) -> Result<(), RoleError> {
+    async fn serve_at(&self, role: &RoleContext, term: Term, scope: Scope) -> Result<(), RoleError> {
         let (tasks, mut ends) = Tasks::new(NAME);
         let (hints, heard) = if self.section.capacity.enabled {
             let (hints, heard) = CapacityHints::new();
@@ -94,44 +96,44 @@ impl Provisioner {
         } else {
             (CapacityHints::off(), None)
         };
-        let (places, stop) = (self.places(&locality), term.stopping());
-        let shift = self.shift(cx, &term, locality, hints);
-        info!(topology = shift.desk.asking.topology, durable = shift.desk.rules.durable, "serving claims");
+        let (places, stop) = (self.places(&scope), term.stopping());
+        let shift = self.shift(role, &term, scope, hints);
+        info!(topology = shift.cx.asking.topology, durable = shift.cx.rules.durable, "serving claims");
 
-        let capacity = self.capacity(cx, &term, places, heard);
+        let capacity = self.capacity(role, &term, places, heard);
         let claims = shift.claims.run(stop.clone(), {
-            let desk = shift.desk.clone();
-            move |ticket: Ticket<ClaimKey>| provision::handle(desk.clone(), ticket).boxed()
+            let cx = shift.cx.clone();
+            move |ticket: Ticket<ClaimKey>| claims::handle(cx.clone(), ticket).boxed()
         });
         let volumes = shift.volumes.run(stop.clone(), {
-            let desk = shift.desk.clone();
-            move |ticket: Ticket<String>| deletion::handle(desk.clone(), ticket).boxed()
+            let cx = shift.cx.clone();
+            move |ticket: Ticket<String>| deletion::handle(cx.clone(), ticket).boxed()
         });
         let sources = shift.sources.run(stop, {
-            let desk = shift.desk.clone();
-            move |ticket: Ticket<SourceKey>| protection::handle(desk.clone(), ticket).boxed()
+            let cx = shift.cx.clone();
+            move |ticket: Ticket<SourceKey>| sources::handle(cx.clone(), ticket).boxed()
         });
         let shown = (
-            queues::show(&cx.board, NAME, &shift.claims, "Claims in progress", {
-                let desk = shift.desk.clone();
-                move |key| desk.subject(key)
+            queues::show(&role.board, NAME, &shift.claims, "Claims in state", {
+                let cx = shift.cx.clone();
+                move |key| cx.subject(key)
             }),
-            queues::show(&cx.board, NAME, &shift.volumes, "Volumes to delete", |_| None),
-            queues::show(&cx.board, NAME, &shift.sources, "Sources to let go of", |_| None),
-            cx.board.table(NAME, "Volumes that wait to be detached", &["volume", "#attachments"], {
-                let desk = shift.desk.clone();
-                move || desk.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
+            queues::show(&role.board, NAME, &shift.volumes, "Volumes to delete", |_| None),
+            queues::show(&role.board, NAME, &shift.sources, "Sources to let go of", |_| None),
+            role.board.table(NAME, "Volumes that wait to be detached", &["volume", "#attachments"], {
+                let cx = shift.cx.clone();
+                move || cx.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
             }),
-            shift.desk.locality.node().map(|_| {
-                let desk = shift.desk.clone();
-                cx.board.table(
+            shift.cx.scope.node().map(|_| {
+                let cx = shift.cx.clone();
+                role.board.table(
                     NAME,
                     "Claims of no node, or of another",
                     &["claim", "node", "#looks again in, seconds"],
-                    move || desk.locality.races(desk.clock.now()),
+                    move || cx.scope.races(cx.clock.now()),
                 )
             }),
-            cx.board.tasks(tasks.view()),
+            role.board.tasks(tasks.view()),
         );
         let subscriptions = shift.subscribe();
         tasks.spawn("resync", shift.clone().resync());
@@ -142,33 +144,33 @@ impl Provisioner {
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();
-        shift.desk.reporter.retire();
+        shift.cx.reporter.retire();
         result
     }
 
     /// Which claims are for this daemon: asked of the driver where each node has one of its own. `None`: the term is over.
-    async fn locality(&self, cx: &RoleContext, term: &Term) -> Result<Option<Locality>, RoleError> {
+    async fn scope(&self, role: &RoleContext, term: &Term) -> Result<Option<Scope>, RoleError> {
         if !self.section.node_deployment.enabled {
-            return Ok(Some(Locality::Cluster));
+            return Ok(Some(Scope::Cluster));
         }
-        let Some(name) = cx.instance.node.clone() else { return Err(RoleError::Unfit(NO_NODE)) };
-        let driver = term.fence(cx.driver.client.clone());
+        let Some(name) = role.instance.node.clone() else { return Err(RoleError::Unfit(NO_NODE)) };
+        let driver = term.fence(role.driver.client.clone());
         for failures in 1.. {
             let Ok(client) = driver.use_now() else { return Ok(None) };
             let Ok(answer) = term.during(client.node_get_info(NodeGetInfoRequest {})).await else { return Ok(None) };
             match answer {
                 Ok(answer) => {
                     let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
-                    let node = LocalNode { name, segments: segments.into_iter().collect() };
-                    let home = Home::new(node, &self.section, cx.clock.now(), cx.rng.clone());
-                    return Ok(Some(Locality::Node(Box::new(home))));
+                    let node = NodeTopology { name, segments: segments.into_iter().collect() };
+                    let home = LocalNode::new(node, &self.section, role.clock.now(), role.rng.clone());
+                    return Ok(Some(Scope::Node(Box::new(home))));
                 }
                 Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
             }
             tokio::select! {
                 biased;
                 () = term.over() => return Ok(None),
-                () = tokio::time::sleep(self.backoff().delay(failures, None, cx.rng.fraction())) => {}
+                () = tokio::time::sleep(self.backoff().delay(failures, None, role.rng.fraction())) => {}
             }
         }
         Ok(None)
@@ -178,18 +180,18 @@ impl Provisioner {
     /// the old one is of no use then: the driver refuses it, or makes volumes that nobody asked for.
     async fn moved(
         &self,
-        cx: &RoleContext,
+        role: &RoleContext,
         term: &Term,
         met: &mut watch::Receiver<DriverState>,
-        held: Option<&LocalNode>,
+        held: Option<&NodeTopology>,
     ) {
         let Some(held) = held else { return std::future::pending().await };
         while met.changed().await.is_ok() {
             if met.borrow_and_update().ready().is_none() {
                 continue;
             }
-            if let Ok(Some(locality)) = self.locality(cx, term).await
-                && let Some(now) = locality.home().filter(|now| *now != held)
+            if let Ok(Some(scope)) = self.scope(role, term).await
+                && let Some(now) = scope.home().filter(|now| *now != held)
             {
                 info!(was = ?held.segments, is = ?now.segments, "the driver is back with this node at another place: serving anew");
                 return;
@@ -199,53 +201,53 @@ impl Provisioner {
     }
 
     /// Where the driver's nodes are, for those who tell of its capacity.
-    fn places(&self, locality: &Locality) -> Option<Places> {
-        match (locality, &self.known.nodes) {
-            (Locality::Node(home), _) => Some(home.places()),
-            (Locality::Cluster, Some((nodes, csi_nodes))) => {
+    fn places(&self, scope: &Scope) -> Option<Places> {
+        match (scope, &self.stores.nodes) {
+            (Scope::Node(home), _) => Some(home.places()),
+            (Scope::Cluster, Some((nodes, csi_nodes))) => {
                 Some(Places::Cluster { nodes: nodes.clone(), csi_nodes: csi_nodes.clone() })
             }
-            (Locality::Cluster, None) => None,
+            (Scope::Cluster, None) => None,
         }
     }
 
     /// Keeps the scheduler informed of the room that is left, if that is wanted.
     async fn capacity(
         &self,
-        cx: &RoleContext,
+        role: &RoleContext,
         term: &Term,
         places: Option<Places>,
         heard: Option<CapacityHintReceiver>,
     ) {
-        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.known.capacities) else { return };
-        let desk = CapacityDesk {
+        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.stores.capacities) else { return };
+        let cx = CapacityContext {
             role: NAME,
-            driver: cx.driver.name.clone(),
-            has_get_capacity: cx.driver.capabilities.get_capacity(),
+            driver: role.driver.name.clone(),
+            has_get_capacity: role.driver.capabilities.get_capacity(),
             section: self.section.capacity.clone(),
             backoff: self.backoff(),
-            known: CapacityKnown { classes: self.known.classes.clone(), capacities: capacities.clone() },
+            stores: CapacityStores { classes: self.stores.classes.clone(), capacities: capacities.clone() },
             places,
-            api: term.fence(cx.api.clone()),
-            client: term.fence(cx.driver.client.clone()),
-            instance: cx.instance.clone(),
-            board: cx.board.clone(),
-            meter: cx.meter.clone(),
-            clock: cx.clock,
-            rng: cx.rng.clone(),
+            api: term.fence(role.api.clone()),
+            client: term.fence(role.driver.client.clone()),
+            instance: role.instance.clone(),
+            board: role.board.clone(),
+            meter: role.meter.clone(),
+            clock: role.clock,
+            rng: role.rng.clone(),
         };
-        capacity::run(desk, heard, term.stopping()).await;
+        capacity::run(cx, heard, term.stopping()).await;
     }
 
     fn backoff(&self) -> Backoff {
         self.section.retry.section().backoff()
     }
 
-    fn shift(&self, cx: &RoleContext, term: &Term, locality: Locality, hints: CapacityHints) -> Shift {
+    fn shift(&self, role: &RoleContext, term: &Term, scope: Scope, hints: CapacityHints) -> Shift {
         let (section, backoff) = (&self.section, self.backoff());
         let lanes = [("release", SOURCE_WORKERS)];
         let sources = queues::make(
-            cx,
+            role,
             QUEUE_SOURCES,
             &lanes,
             backoff,
@@ -253,7 +255,7 @@ impl Provisioner {
         );
         let lanes = [("provision", section.workers)];
         let claims = queues::make(
-            cx,
+            role,
             names::QUEUE_CLAIMS,
             &lanes,
             backoff,
@@ -261,25 +263,25 @@ impl Provisioner {
         );
         let lanes = [("delete", section.delete_workers())];
         let volumes = queues::make(
-            cx,
+            role,
             names::QUEUE_DELETIONS,
             &lanes,
             backoff,
             |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
         );
-        let desk = Arc::new(self.desk(cx, term, locality, hints, sources.clone()));
-        Shift { desk, claims, volumes, sources }
+        let cx = Arc::new(self.cx(role, term, scope, hints, sources.clone()));
+        Shift { cx, claims, volumes, sources }
     }
 
-    fn desk(
+    fn cx(
         &self,
-        cx: &RoleContext,
+        role: &RoleContext,
         term: &Term,
-        locality: Locality,
+        scope: Scope,
         hints: CapacityHints,
         free_sources: WorkQueue<SourceKey>,
-    ) -> Desk {
-        let (section, driver) = (&self.section, &cx.driver);
+    ) -> Context {
+        let (section, driver) = (&self.section, &role.driver);
         let capabilities = &driver.capabilities;
         let rules = Rules {
             driver: driver.name.clone(),
@@ -299,7 +301,7 @@ impl Provisioner {
             publish_readonly: section.publish_readonly,
         };
         let attaches = capabilities.publish_unpublish();
-        Desk {
+        Context {
             rules,
             deletion: deletion::decide::Rules {
                 driver: driver.name.clone(),
@@ -309,35 +311,35 @@ impl Provisioner {
             asking,
             capabilities: capabilities.clone(),
             section: section.clone(),
-            known: self.known.clone(),
-            identity: identity(cx, locality.node()),
-            locality,
+            stores: self.stores.clone(),
+            identity: identity(role, scope.node()),
+            scope,
             hints,
             term: term.clone(),
-            api: term.fence(cx.api.clone()),
+            api: term.fence(role.api.clone()),
             driver: term.fence(driver.client.clone()),
             operations: driver.operations.clone(),
-            events: cx.events.clone(),
-            reporter: Reporter::new(cx.meter.clone(), driver.name.clone()),
-            clock: cx.clock,
+            events: role.events.clone(),
+            reporter: Reporter::new(role.meter.clone(), driver.name.clone()),
+            clock: role.clock,
             attacher_finalizer: (self.beside_attacher && attaches).then(|| names::finalizer(&driver.name)),
-            progress: ProgressBook::default(),
+            states: ClaimStates::default(),
             haste: Arc::default(),
-            waits: Waits::default(),
+            pending_on: PendingOn::default(),
             topology_keys: Mutex::default(),
             cut: Once::new(),
             detaching: Detaching::default(),
-            deleted: Uids::default(),
+            deleted: UidSet::default(),
             relisted: tokio::sync::OnceCell::new(),
             relisted_claims: tokio::sync::OnceCell::new(),
-            source_turns: SourceTurns::new(cx.clock),
-            admitted: Uids::default(),
+            source_turns: SourceTurns::new(role.clock),
+            admitted: UidSet::default(),
             free_sources,
         }
     }
 }
 
-impl Known {
+impl Stores {
     async fn synced(&self) {
         self.claims.synced().await;
         self.volumes.synced().await;
@@ -353,9 +355,9 @@ impl Known {
 
 /// What is written on volumes about who made them: `<milliseconds>-<number>-<driver>`, and `-<node>` where each node has a
 /// daemon of its own, as the Go sidecar does.
-fn identity(cx: &RoleContext, node: Option<&str>) -> String {
-    let number = (cx.rng.fraction() * 10_000.0).floor();
-    let identity = format!("{}-{number}-{}", cx.clock.wall().as_millisecond(), cx.driver.name);
+fn identity(role: &RoleContext, node: Option<&str>) -> String {
+    let number = (role.rng.fraction() * 10_000.0).floor();
+    let identity = format!("{}-{number}-{}", role.clock.wall().as_millisecond(), role.driver.name);
     node.map_or_else(|| identity.clone(), |node| format!("{identity}-{node}"))
 }
 

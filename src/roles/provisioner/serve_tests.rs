@@ -48,15 +48,15 @@ impl World {
         let role = (REGISTRATION.load)(&json!({}), &mut wiring).unwrap();
         let wired = wiring.into_wired();
         harness.watch();
-        let RoleHarness { testbed, context: cx, tasks, .. } = harness;
+        let RoleHarness { testbed, context, tasks, .. } = harness;
         testbed.start_actors();
         faults.into_iter().for_each(|fault| testbed.driver.inject(fault));
-        claim(&testbed, &cx.driver.name);
-        let (board, meter) = (cx.board.clone(), cx.meter.clone());
-        let term = Term::unattended(cx.clock, CsiOptions::default().timeout / 2);
+        claim(&testbed, &context.driver.name);
+        let (board, meter) = (context.board.clone(), context.meter.clone());
+        let term = Term::unattended(context.clock, CsiOptions::default().timeout / 2);
         tasks.spawn("role", async move {
             let _wired = wired;
-            role.serve(&cx, term).await.unwrap();
+            role.serve(&context, term).await.unwrap();
         });
         Self { testbed, board, meter, _tasks: tasks }
     }
@@ -111,13 +111,15 @@ async fn shift(profile: Profile) -> (RoleHarness, Shift, (Wired, Vec<crate::clus
     let role = provisioner(&json!({}), &mut wiring).unwrap();
     let wired = wiring.into_wired();
     harness.watch();
-    role.known.synced().await;
-    let cx = &harness.context;
-    let term = Term::unattended(cx.clock, Duration::from_secs(3600));
-    let shift = role.shift(cx, &term, Locality::Cluster, CapacityHints::off());
-    let (claims, desk) = (shift.claims.clone(), shift.desk.clone());
+    role.stores.synced().await;
+    let context = &harness.context;
+    let term = Term::unattended(context.clock, Duration::from_secs(3600));
+    let shift = role.shift(context, &term, Scope::Cluster, CapacityHints::off());
+    let (claims, cx) = (shift.claims.clone(), shift.cx.clone());
     harness.tasks.spawn("claims", async move {
-        claims.run(term.stopping(), move |ticket| provision::handle(desk.clone(), ticket).boxed()).await;
+        claims
+            .run(term.stopping(), move |ticket| crate::roles::provisioner::claims::handle(cx.clone(), ticket).boxed())
+            .await;
     });
     let subscriptions = shift.subscribe();
     (harness, shift, (wired, subscriptions))
@@ -126,7 +128,7 @@ async fn shift(profile: Profile) -> (RoleHarness, Shift, (Wired, Vec<crate::clus
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() {
     let (harness, shift, _held) = shift(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
-    let (testbed, waits) = (&harness.testbed, &shift.desk.waits);
+    let (testbed, waits) = (&harness.testbed, &shift.cx.pending_on);
     testbed.start_actors();
     claim(testbed, &harness.context.driver.name);
     until("it waits", testbed, || !waits.is_empty()).await;
@@ -138,13 +140,13 @@ async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() 
 #[tokio::test(start_paused = true)]
 async fn a_volume_object_whose_name_another_has_taken_is_forgotten() {
     let (harness, shift, _held) = shift(Profile::default()).await;
-    let desk = &shift.desk;
-    desk.deleted.note("u1");
-    desk.detaching.note("pv-1", 1);
+    let cx = &shift.cx;
+    cx.deleted.note("u1");
+    cx.detaching.note("pv-1", 1);
     let [old, new] = ["u1", "u2"].map(|uid| json!({ "metadata": { "name": "pv-1", "uid": uid } }));
     shift.volume_changed(&change(Some(&old), Some(&new)));
-    assert!(!desk.deleted.has("u1"));
-    assert_eq!(desk.detaching.all(), []);
+    assert!(!cx.deleted.has("u1"));
+    assert_eq!(cx.detaching.all(), []);
     harness.testbed.tear_down().await;
 }
 

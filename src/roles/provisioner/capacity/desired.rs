@@ -8,18 +8,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cluster::StorageClass;
-use crate::roles::provisioner::topology::{Segments, Term};
+use crate::roles::provisioner::topology::{Segment, Segments};
 
 /// One thing to tell: how much room a class has in a segment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Item {
+pub struct Slot {
     /// The class's name.
     pub class: Arc<str>,
     /// The segment; the empty one is everywhere.
-    pub segment: Arc<Term>,
+    pub segment: Arc<Segment>,
 }
 
-impl fmt::Display for Item {
+impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.class, self.segment)
     }
@@ -56,7 +56,7 @@ impl Desired {
     }
 
     /// A class is this now, or gone.
-    pub fn tell_class(&mut self, name: &str, class: Option<&Arc<StorageClass>>) -> Vec<Item> {
+    pub fn tell_class(&mut self, name: &str, class: Option<&Arc<StorageClass>>) -> Vec<Slot> {
         let (name, held): (Arc<str>, _) = match self.classes.get_key_value(name) {
             Some((name, held)) => (Arc::clone(name), Some(held)),
             None => (name.into(), None),
@@ -72,19 +72,19 @@ impl Desired {
     }
 
     /// The driver is at `place` on a node now, or cannot be placed there any more.
-    pub fn tell_node(&mut self, node: &str, place: Option<Term>) -> Vec<Item> {
+    pub fn tell_node(&mut self, node: &str, place: Option<Segment>) -> Vec<Slot> {
         let change = self.segments.tell(node, place);
         change.added.iter().chain(&change.removed).flat_map(|segment| self.at(segment)).collect()
     }
 
     /// The class, if the item is wanted.
-    pub fn wants(&self, item: &Item) -> Option<&Arc<StorageClass>> {
-        self.segments.find(&item.segment)?;
-        self.classes.get(&item.class)
+    pub fn wants(&self, slot: &Slot) -> Option<&Arc<StorageClass>> {
+        self.segments.find(&slot.segment)?;
+        self.classes.get(&slot.class)
     }
 
     /// Every wanted item.
-    pub fn all(&self) -> impl Iterator<Item = Item> {
+    pub fn all(&self) -> impl Iterator<Item = Slot> {
         self.classes.keys().flat_map(|class| self.of_class(class))
     }
 
@@ -99,15 +99,15 @@ impl Desired {
     }
 
     /// A class in every segment.
-    pub fn of_class(&self, class: &str) -> Vec<Item> {
+    pub fn of_class(&self, class: &str) -> Vec<Slot> {
         let class = self.classes.get_key_value(class).map_or_else(|| class.into(), |(class, _)| Arc::clone(class));
-        self.segments.iter().map(|segment| Item { class: Arc::clone(&class), segment: Arc::clone(segment) }).collect()
+        self.segments.iter().map(|segment| Slot { class: Arc::clone(&class), segment: Arc::clone(segment) }).collect()
     }
 
     /// Every class in the segments that a volume's places touch. Most drivers name a segment by all its keys; of those
     /// that don't, every segment within the place, or around it, has changed.
-    pub fn touched_by(&self, places: &[Term]) -> Vec<Item> {
-        let touched = |place: &Term| match self.segments.find(place) {
+    pub fn touched_by(&self, places: &[Segment]) -> Vec<Slot> {
+        let touched = |place: &Segment| match self.segments.find(place) {
             Some(segment) => vec![Arc::clone(segment)],
             None => self
                 .segments
@@ -116,14 +116,14 @@ impl Desired {
                 .cloned()
                 .collect(),
         };
-        let mut segments: Vec<Arc<Term>> = places.iter().flat_map(touched).collect();
+        let mut segments: Vec<Arc<Segment>> = places.iter().flat_map(touched).collect();
         segments.sort_unstable();
         segments.dedup();
         segments.iter().flat_map(|segment| self.at(segment)).collect()
     }
 
-    fn at(&self, segment: &Arc<Term>) -> Vec<Item> {
-        self.classes.keys().map(|class| Item { class: Arc::clone(class), segment: Arc::clone(segment) }).collect()
+    fn at(&self, segment: &Arc<Segment>) -> Vec<Slot> {
+        self.classes.keys().map(|class| Slot { class: Arc::clone(class), segment: Arc::clone(segment) }).collect()
     }
 }
 
@@ -150,12 +150,12 @@ mod tests {
         Desired::new(ClassFilter { driver: "demo".to_owned(), immediate })
     }
 
-    fn zone(value: &str) -> Term {
-        Term::new([("zone", value)])
+    fn zone(value: &str) -> Segment {
+        Segment::new([("zone", value)])
     }
 
-    fn shown(items: &[Item]) -> Vec<String> {
-        let mut shown: Vec<String> = items.iter().map(ToString::to_string).collect();
+    fn shown(slots: &[Slot]) -> Vec<String> {
+        let mut shown: Vec<String> = slots.iter().map(ToString::to_string).collect();
         shown.sort();
         shown
     }
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(moved, ["fast at zone=z2", "slow at zone=z2"]);
         assert_eq!(shown(&desired.tell_node("n2", None)), moved, "and so do those that must go");
         assert_eq!(desired.all().count(), 2);
-        assert!(desired.all().all(|item| desired.wants(&item).is_some()));
+        assert!(desired.all().all(|slot| desired.wants(&slot).is_some()));
     }
 
     #[test]
@@ -210,10 +210,10 @@ mod tests {
         let mut desired = desired(false);
         desired.tell_class("fast", Some(&class("fast", WAITS, "ssd")));
         for (node, zone, rack) in [("n1", "z1", "A"), ("n2", "z1", "B"), ("n3", "z2", "A")] {
-            desired.tell_node(node, Some(Term::new([("zone", zone), ("rack", rack)])));
+            desired.tell_node(node, Some(Segment::new([("zone", zone), ("rack", rack)])));
         }
-        let touched = |places: &[Term]| shown(&desired.touched_by(places));
-        assert_eq!(touched(&[Term::new([("zone", "z1"), ("rack", "A")])]), ["fast at rack=A,zone=z1"]);
+        let touched = |places: &[Segment]| shown(&desired.touched_by(places));
+        assert_eq!(touched(&[Segment::new([("zone", "z1"), ("rack", "A")])]), ["fast at rack=A,zone=z1"]);
         assert_eq!(touched(&[zone("z1")]), ["fast at rack=A,zone=z1", "fast at rack=B,zone=z1"]);
         assert_eq!(touched(&[zone("z1"), zone("z1")]).len(), 2, "each once");
         assert_eq!(touched(&[zone("z9")]), Vec::<String>::new());

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
 
-use super::desired::Item;
+use super::desired::Slot;
 use crate::cluster::{CsiStorageCapacity, Patch, SmolStr, quantity};
-use crate::roles::provisioner::topology::Term;
+use crate::roles::provisioner::topology::Segment;
 
 /// The beginning of every object's name; the server makes the rest.
 const NAME_PREFIX: &str = "csisc-";
 
 /// How much room the driver says that there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct Capacity {
     /// In all, in bytes.
     pub capacity: i64,
     /// For one volume, if the driver says so. It is never derived.
@@ -27,7 +27,7 @@ pub struct Room {
 
 /// What all our objects have in common.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Style {
+pub struct ObjectTemplate {
     /// Our namespace.
     pub namespace: String,
     /// The labels that we find them by.
@@ -48,13 +48,18 @@ pub enum Write {
 }
 
 /// The item that an object is about.
-pub fn item_of(object: &CsiStorageCapacity) -> Item {
+pub fn slot_of(object: &CsiStorageCapacity) -> Slot {
     let labels = object.node_topology.clone().unwrap_or_default();
-    Item { class: object.storage_class_name.as_str().into(), segment: Arc::new(Term::new(labels)) }
+    Slot { class: object.storage_class_name.as_str().into(), segment: Arc::new(Segment::new(labels)) }
 }
 
 /// The writes that make `objects` tell `room` once, or nothing if the item is not wanted.
-pub fn plan(item: &Item, room: Option<&Room>, style: &Style, objects: &[Arc<CsiStorageCapacity>]) -> Vec<Write> {
+pub fn plan(
+    slot: &Slot,
+    room: Option<&Capacity>,
+    template: &ObjectTemplate,
+    objects: &[Arc<CsiStorageCapacity>],
+) -> Vec<Write> {
     let mut standing: Vec<&Arc<CsiStorageCapacity>> =
         objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none()).collect();
     // The one that we would have made comes first, then the oldest: whoever looks decides the same.
@@ -64,8 +69,8 @@ pub fn plan(item: &Item, room: Option<&Room>, style: &Style, objects: &[Arc<CsiS
     });
     let kept = standing.first().filter(|object| room.is_some() && !object.node_topology_odd).copied();
     let mut writes: Vec<Write> = match (room, kept) {
-        (Some(room), Some(object)) => update(object, room, style).into_iter().collect(),
-        (Some(room), None) => vec![Write::Create(body(item, room, style))],
+        (Some(room), Some(object)) => update(object, room, template).into_iter().collect(),
+        (Some(room), None) => vec![Write::Create(body(slot, room, template))],
         (None, _) => Vec::new(),
     };
     let extra = standing.into_iter().skip(usize::from(kept.is_some()));
@@ -73,18 +78,18 @@ pub fn plan(item: &Item, room: Option<&Room>, style: &Style, objects: &[Arc<CsiS
     writes
 }
 
-fn body(item: &Item, room: &Room, style: &Style) -> Value {
+fn body(slot: &Slot, room: &Capacity, template: &ObjectTemplate) -> Value {
     let mut metadata = json!({
-        "generateName": NAME_PREFIX, "namespace": style.namespace, "labels": style.labels,
+        "generateName": NAME_PREFIX, "namespace": template.namespace, "labels": template.labels,
     });
-    if let Some(owner) = &style.owner {
+    if let Some(owner) = &template.owner {
         metadata["ownerReferences"] = json!([owner]);
     }
     // An empty selector is everywhere; none at all would be nowhere.
-    let topology = if item.segment.is_empty() { json!({}) } else { json!({ "matchLabels": item.segment.to_labels() }) };
+    let topology = if slot.segment.is_empty() { json!({}) } else { json!({ "matchLabels": slot.segment.to_labels() }) };
     let mut body = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity", "metadata": metadata,
-        "storageClassName": &*item.class, "nodeTopology": topology,
+        "storageClassName": &*slot.class, "nodeTopology": topology,
         "capacity": quantity::format_bytes(room.capacity),
     });
     if let Some(largest) = room.largest {
@@ -94,7 +99,7 @@ fn body(item: &Item, room: &Room, style: &Style) -> Value {
 }
 
 /// What differs, and nothing if nothing does. Sizes are compared as numbers: a server may spell them in its own way.
-fn update(object: &Arc<CsiStorageCapacity>, room: &Room, style: &Style) -> Option<Write> {
+fn update(object: &Arc<CsiStorageCapacity>, room: &Capacity, template: &ObjectTemplate) -> Option<Write> {
     let mut changes = Map::new();
     let bytes = |text: &Option<SmolStr>| text.as_deref().and_then(|text| quantity::bytes(text).ok());
     if bytes(&object.capacity) != Some(room.capacity) {
@@ -106,7 +111,7 @@ fn update(object: &Arc<CsiStorageCapacity>, room: &Room, style: &Style) -> Optio
     // The uid makes the server refuse a namesake.
     let mut metadata = json!({ "uid": object.metadata.uid });
     let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
-    if let Some(wanted) = other_owners(owners, style.owner.as_ref()) {
+    if let Some(wanted) = other_owners(owners, template.owner.as_ref()) {
         metadata["ownerReferences"] = json!(wanted);
     } else if changes.is_empty() {
         return None;
@@ -140,8 +145,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn item(labels: &[(&str, &str)]) -> Item {
-        Item { class: "fast".into(), segment: Arc::new(Term::new(labels.iter().copied())) }
+    fn slot(labels: &[(&str, &str)]) -> Slot {
+        Slot { class: "fast".into(), segment: Arc::new(Segment::new(labels.iter().copied())) }
     }
 
     fn owner(name: &str) -> OwnerReference {
@@ -155,15 +160,15 @@ mod tests {
         }
     }
 
-    fn style() -> Style {
-        Style {
+    fn template() -> ObjectTemplate {
+        ObjectTemplate {
             namespace: "kube-system".into(),
             labels: BTreeMap::from([("managed".into(), "us".into())]),
             owner: Some(owner("set")),
         }
     }
 
-    const ROOM: Room = Room { capacity: 10 << 30, largest: None };
+    const ROOM: Capacity = Capacity { capacity: 10 << 30, largest: None };
 
     /// What a server makes of a body.
     fn made(name: &str, body: &Value) -> Arc<CsiStorageCapacity> {
@@ -182,8 +187,8 @@ mod tests {
         Arc::new(object)
     }
 
-    fn created(item: &Item, room: &Room) -> Arc<CsiStorageCapacity> {
-        match plan(item, Some(room), &style(), &[]).as_slice() {
+    fn created(slot: &Slot, room: &Capacity) -> Arc<CsiStorageCapacity> {
+        match plan(slot, Some(room), &template(), &[]).as_slice() {
             [Write::Create(body)] => made("csisc-1", body),
             other => panic!("{other:?}"),
         }
@@ -198,8 +203,10 @@ mod tests {
 
     #[test]
     fn r45_a_new_object_says_exactly_what_the_driver_said() {
-        let room = Room { capacity: 5_970_004_541, largest: Some(1 << 30) };
-        let [Write::Create(body)] = &plan(&item(&[("zone", "z1")]), Some(&room), &style(), &[])[..] else { panic!() };
+        let room = Capacity { capacity: 5_970_004_541, largest: Some(1 << 30) };
+        let [Write::Create(body)] = &plan(&slot(&[("zone", "z1")]), Some(&room), &template(), &[])[..] else {
+            panic!()
+        };
         assert_eq!(
             *body,
             json!({
@@ -217,7 +224,7 @@ mod tests {
 
     #[test]
     fn r55_no_room_at_all_is_told_too() {
-        let object = created(&item(&[]), &Room { capacity: 0, largest: None });
+        let object = created(&slot(&[]), &Capacity { capacity: 0, largest: None });
         assert_eq!(object.capacity.as_deref(), Some("0"));
         assert_eq!(object.maximum_volume_size, None);
     }
@@ -225,79 +232,79 @@ mod tests {
     #[test]
     fn a_second_pass_writes_nothing() {
         for labels in [&[("zone", "z1")][..], &[]] {
-            let item = item(labels);
-            let object = created(&item, &ROOM);
-            assert_eq!(item_of(&object), item);
-            assert_eq!(plan(&item, Some(&ROOM), &style(), std::slice::from_ref(&object)), []);
+            let slot = slot(labels);
+            let object = created(&slot, &ROOM);
+            assert_eq!(slot_of(&object), slot);
+            assert_eq!(plan(&slot, Some(&ROOM), &template(), std::slice::from_ref(&object)), []);
             let spelled = changed(&object, |object| object.capacity = Some("10240Mi".into()));
-            assert_eq!(plan(&item, Some(&ROOM), &style(), &[spelled]), [], "the same number in other words");
+            assert_eq!(plan(&slot, Some(&ROOM), &template(), &[spelled]), [], "the same number in other words");
         }
     }
 
     #[test]
     fn a_driver_without_topology_keeps_its_object_however_the_server_shows_it() {
-        let object = created(&item(&[]), &ROOM);
+        let object = created(&slot(&[]), &ROOM);
         assert_eq!(object.node_topology, Some(BTreeMap::new()));
         let bare = changed(&object, |object| object.node_topology = None);
-        assert_eq!((item_of(&bare), item_of(&object)), (item(&[]), item(&[])));
-        assert_eq!(plan(&item(&[]), Some(&ROOM), &style(), &[bare]), []);
+        assert_eq!((slot_of(&bare), slot_of(&object)), (slot(&[]), slot(&[])));
+        assert_eq!(plan(&slot(&[]), Some(&ROOM), &template(), &[bare]), []);
     }
 
     #[test]
     fn r27_only_what_differs_is_written() {
-        let item = item(&[("zone", "z1")]);
-        let object = created(&item, &ROOM);
-        let fuller = Room { capacity: 1 << 30, largest: None };
+        let slot = slot(&[("zone", "z1")]);
+        let object = created(&slot, &ROOM);
+        let fuller = Capacity { capacity: 1 << 30, largest: None };
         assert_eq!(
-            patch_of(&plan(&item, Some(&fuller), &style(), std::slice::from_ref(&object))),
+            patch_of(&plan(&slot, Some(&fuller), &template(), std::slice::from_ref(&object))),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "capacity": "1Gi" })
         );
-        let limited = Room { largest: Some(5), ..ROOM };
+        let limited = Capacity { largest: Some(5), ..ROOM };
         assert_eq!(
-            patch_of(&plan(&item, Some(&limited), &style(), std::slice::from_ref(&object))),
+            patch_of(&plan(&slot, Some(&limited), &template(), std::slice::from_ref(&object))),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "maximumVolumeSize": "5" })
         );
         let once_limited = changed(&object, |object| object.maximum_volume_size = Some("5".into()));
         assert_eq!(
-            patch_of(&plan(&item, Some(&ROOM), &style(), &[once_limited])),
+            patch_of(&plan(&slot, Some(&ROOM), &template(), &[once_limited])),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "maximumVolumeSize": null })
         );
     }
 
     #[test]
     fn s0_another_owner_level_replaces_the_controller_and_spares_whoever_else_owns_it() {
-        let item = item(&[("zone", "z1")]);
+        let slot = slot(&[("zone", "z1")]);
         let other = OwnerReference { controller: None, ..owner("somebody") };
-        let object = changed(&created(&item, &ROOM), |object| {
+        let object = changed(&created(&slot, &ROOM), |object| {
             object.metadata.owner_references = Some(vec![owner("pod"), other.clone()]);
         });
-        let patch = patch_of(&plan(&item, Some(&ROOM), &style(), std::slice::from_ref(&object)));
+        let patch = patch_of(&plan(&slot, Some(&ROOM), &template(), std::slice::from_ref(&object)));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other, owner("set")]));
         assert_eq!(patch.get("capacity"), None);
-        let nobody = Style { owner: None, ..style() };
-        let patch = patch_of(&plan(&item, Some(&ROOM), &nobody, &[object]));
+        let nobody = ObjectTemplate { owner: None, ..template() };
+        let patch = patch_of(&plan(&slot, Some(&ROOM), &nobody, &[object]));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other]));
-        let orphan = changed(&created(&item, &ROOM), |object| object.metadata.owner_references = None);
-        assert_eq!(plan(&item, Some(&ROOM), &nobody, std::slice::from_ref(&orphan)), []);
-        let patch = patch_of(&plan(&item, Some(&ROOM), &style(), &[orphan]));
+        let orphan = changed(&created(&slot, &ROOM), |object| object.metadata.owner_references = None);
+        assert_eq!(plan(&slot, Some(&ROOM), &nobody, std::slice::from_ref(&orphan)), []);
+        let patch = patch_of(&plan(&slot, Some(&ROOM), &template(), &[orphan]));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([owner("set")]), "and a missing one is entered");
     }
 
     #[test]
     fn r41_what_nobody_wants_and_what_is_there_twice_is_deleted() {
-        let item = item(&[("zone", "z1")]);
-        let older = created(&item, &ROOM);
+        let slot = slot(&[("zone", "z1")]);
+        let older = created(&slot, &ROOM);
         let younger = changed(&older, |object| object.metadata.name = Some("csisc-2".into()));
         let both = [younger.clone(), older.clone()];
-        assert_eq!(plan(&item, Some(&ROOM), &style(), &both), [Write::Delete(younger.clone())]);
-        assert_eq!(plan(&item, None, &style(), &both), [Write::Delete(older.clone()), Write::Delete(younger)]);
+        assert_eq!(plan(&slot, Some(&ROOM), &template(), &both), [Write::Delete(younger.clone())]);
+        assert_eq!(plan(&slot, None, &template(), &both), [Write::Delete(older.clone()), Write::Delete(younger)]);
         let odd = changed(&older, |object| object.node_topology_odd = true);
-        let writes = plan(&item, Some(&ROOM), &style(), std::slice::from_ref(&odd));
+        let writes = plan(&slot, Some(&ROOM), &template(), std::slice::from_ref(&odd));
         assert!(matches!(&writes[..], [Write::Create(_), Write::Delete(object)] if *object == odd), "{writes:?}");
         let going = changed(&older, |object| {
             object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         });
-        assert_eq!(plan(&item, None, &style(), std::slice::from_ref(&going)), [], "it goes already");
-        assert!(matches!(&plan(&item, Some(&ROOM), &style(), &[going])[..], [Write::Create(_)]));
+        assert_eq!(plan(&slot, None, &template(), std::slice::from_ref(&going)), [], "it goes already");
+        assert!(matches!(&plan(&slot, Some(&ROOM), &template(), &[going])[..], [Write::Create(_)]));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::roles::provisioner::topology::Term;
+use crate::roles::provisioner::topology::Segment;
 
 /// Tells. Clones tell the same; without a listener nothing happens.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub(super) enum Hint {
     /// A class, wherever.
     Class(String),
     /// All classes at these places.
-    Places(Vec<Term>),
+    Places(Vec<Segment>),
 }
 
 impl CapacityHints {
@@ -47,7 +47,7 @@ impl CapacityHints {
     }
 
     /// A volume of a class was made, reachable from these places only, if any.
-    pub fn provisioned(&self, class: &str, affinity: Option<&[Term]>) {
+    pub fn provisioned(&self, class: &str, affinity: Option<&[Segment]>) {
         self.tell(affinity.map_or_else(|| Hint::Class(class.to_owned()), |places| Hint::Places(places.to_vec())));
     }
 
@@ -57,8 +57,8 @@ impl CapacityHints {
     }
 
     /// A volume was deleted that was reachable from these places only; without any, from everywhere.
-    pub fn deleted(&self, affinity: Option<&[Term]>) {
-        self.tell(Hint::Places(affinity.map_or_else(|| vec![Term::default()], <[Term]>::to_vec)));
+    pub fn deleted(&self, affinity: Option<&[Segment]>) {
+        self.tell(Hint::Places(affinity.map_or_else(|| vec![Segment::default()], <[Segment]>::to_vec)));
     }
 
     fn tell(&self, hint: Hint) {
@@ -96,7 +96,7 @@ mod tests {
             hints.failed("gold");
             hints.clone().deleted(None);
         }
-        let both = [Hint::Class("gold".to_owned()), Hint::Places(vec![Term::default()])];
+        let both = [Hint::Class("gold".to_owned()), Hint::Places(vec![Segment::default()])];
         assert_eq!(receiver.next().now_or_never(), Some(BTreeSet::from(both)));
         assert!(receiver.next().now_or_never().is_none());
         drop(receiver);

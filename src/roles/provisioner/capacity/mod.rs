@@ -15,12 +15,12 @@
 //! - The driver is asked with the class's parameters without ours, and never for a place that it does not know of.
 //! - A driver without `GET_CAPACITY` is said to have none, instead of being asked for ever. What it told before stays.
 
-pub mod book;
 mod config;
+mod context;
 pub mod desired;
-mod desk;
 pub mod diff;
 mod hints;
+pub mod index;
 mod labels;
 mod owner;
 mod refresh;
@@ -30,7 +30,7 @@ mod serve;
 mod tests;
 
 pub use config::CapacitySection;
-pub use desk::{CapacityDesk, CapacityKnown, Places};
+pub use context::{CapacityContext, CapacityStores, Places};
 pub use hints::{CapacityHintReceiver, CapacityHints};
 pub use labels::scope;
 pub use serve::run;

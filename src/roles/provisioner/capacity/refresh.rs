@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use tracing::{debug, warn};
 
-use super::desired::Item;
-use super::desk::Shared;
-use super::diff::{Room, Write};
+use super::context::Shared;
+use super::desired::Slot;
+use super::diff::{Capacity, Write};
 use crate::cluster::{ApiError, ApiErrorKind, CsiStorageCapacity, ObjectName, StorageClass};
 use crate::csi::RpcError;
 use crate::proto::GetCapacityRequest;
@@ -42,34 +42,34 @@ enum RefreshError {
 type Stop = attempt::Stop<RefreshError>;
 
 /// Handles one ticket.
-pub(super) async fn handle(shared: Arc<Shared>, ticket: Ticket<Item>) -> Outcome {
-    let item = ticket.key();
-    match refresh(&shared, item, ticket.causes().contains(Cause::Resync)).await {
+pub(super) async fn handle(shared: Arc<Shared>, ticket: Ticket<Slot>) -> Outcome {
+    let slot = ticket.key();
+    match refresh(&shared, slot, ticket.causes().contains(Cause::Resync)).await {
         Ok(()) => Outcome::Settled,
         Err(Stop::Failed(error)) => {
             let text = error.message();
             warn!(attempt = ticket.attempt() + 1, error = text, "could not refresh the capacity");
             ticket.note(text.clone());
-            shared.book().note_error(item, text);
+            shared.index().note_error(slot, text);
             error.outcome()
         }
         Err(stop) => stop.outcome(),
     }
 }
 
-async fn refresh(shared: &Shared, item: &Item, polled: bool) -> Result<(), Stop> {
-    let class = shared.book().desired.wants(item).cloned();
+async fn refresh(shared: &Shared, slot: &Slot, polled: bool) -> Result<(), Stop> {
+    let class = shared.index().desired.wants(slot).cloned();
     if let Some(class) = class {
-        let room = ask(shared, item, &class).await?;
-        shared.book().note_room(item, shared.desk.clock.now(), room);
+        let room = ask(shared, slot, &class).await?;
+        shared.index().note_room(slot, shared.cx.clock.now(), room);
     }
     if polled {
-        confirm(shared, item).await?;
+        confirm(shared, slot).await?;
     }
     for _ in 0..ROUNDS {
         // The class or the segment may have gone while the driver was asked: then there is nothing to write but a
         // delete.
-        let writes = shared.book().writes(item);
+        let writes = shared.index().writes(slot);
         if writes.is_empty() {
             return Ok(());
         }
@@ -80,48 +80,48 @@ async fn refresh(shared: &Shared, item: &Item, polled: bool) -> Result<(), Stop>
     Err(RefreshError::Contended.into())
 }
 
-async fn ask(shared: &Shared, item: &Item, class: &StorageClass) -> Result<Room, Stop> {
+async fn ask(shared: &Shared, slot: &Slot, class: &StorageClass) -> Result<Capacity, Stop> {
     let parameters = parameters::for_driver(&class.parameters).map_err(RefreshError::Parameters)?;
     let request = GetCapacityRequest {
         volume_capabilities: Vec::new(),
         parameters: parameters.into_iter().collect(),
-        accessible_topology: (!item.segment.is_empty()).then(|| item.segment.to_proto()),
+        accessible_topology: (!slot.segment.is_empty()).then(|| slot.segment.to_proto()),
     };
-    let client = &shared.desk.client;
+    let client = &shared.cx.client;
     let answer = client.term().during(client.use_now()?.get_capacity(request)).await?.map_err(RefreshError::Ask)?;
     let sizes = [Some(answer.available_capacity), answer.maximum_volume_size];
     if let Some(negative) = sizes.into_iter().flatten().find(|bytes| *bytes < 0) {
         return Err(RefreshError::Negative(negative).into());
     }
-    Ok(Room { capacity: answer.available_capacity, largest: answer.maximum_volume_size })
+    Ok(Capacity { capacity: answer.available_capacity, largest: answer.maximum_volume_size })
 }
 
 /// Looks for the objects that we made and the watch has not shown. One may have been deleted before it could.
-async fn confirm(shared: &Shared, item: &Item) -> Result<(), Stop> {
-    let objects = shared.book().objects(item);
+async fn confirm(shared: &Shared, slot: &Slot) -> Result<(), Stop> {
+    let objects = shared.index().objects(slot);
     for object in objects {
         let name = ObjectName::of(object.as_ref());
-        if shared.desk.known.capacities.get(&name).is_some() {
+        if shared.cx.stores.capacities.get(&name).is_some() {
             continue;
         }
         let found: Option<CsiStorageCapacity> =
-            shared.desk.api.use_now()?.get_opt(&name).await.map_err(RefreshError::Look)?;
+            shared.cx.api.use_now()?.get_opt(&name).await.map_err(RefreshError::Look)?;
         if found.is_none_or(|found| found.metadata.uid != object.metadata.uid) {
-            shared.book().lose(&object);
+            shared.index().lose(&object);
         }
     }
     Ok(())
 }
 
 async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
-    let api = shared.desk.api.use_now()?;
+    let api = shared.cx.api.use_now()?;
     match write {
         Write::Create(body) => {
-            let place = ObjectName::namespaced(shared.book().namespace(), "");
+            let place = ObjectName::namespaced(shared.index().namespace(), "");
             let object = api.create::<CsiStorageCapacity>(&place, &body).await.map_err(RefreshError::Write)?;
             debug!(object = object.metadata.name.as_deref(), "made a csistoragecapacity");
             // Before the watch shows it: the next pass must not make a second one.
-            shared.book().hold(&Arc::new(object));
+            shared.index().hold(&Arc::new(object));
         }
         Write::Update(object, patch) => {
             let name = ObjectName::of(object.as_ref());
@@ -136,7 +136,7 @@ async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
             match api.delete::<CsiStorageCapacity>(&name, uid).await {
                 // Held by a finalizer of somebody's: it is on its way, and counts no more.
                 Ok(Some(going)) => written_over(shared, going),
-                Ok(None) => shared.book().lose(&object),
+                Ok(None) => shared.index().lose(&object),
                 Err(error) => look_again(shared, &object, error).await?,
             }
         }
@@ -145,8 +145,8 @@ async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
 }
 
 fn written_over(shared: &Shared, object: CsiStorageCapacity) {
-    shared.book().hold(&Arc::new(object.clone()));
-    shared.desk.known.capacities.apply_own_write(object);
+    shared.index().hold(&Arc::new(object.clone()));
+    shared.cx.stores.capacities.apply_own_write(object);
 }
 
 /// What was planned no longer fits: the object has changed, is another's of its name, or is gone. Only the API can say which;
@@ -154,16 +154,16 @@ fn written_over(shared: &Shared, object: CsiStorageCapacity) {
 async fn look_again(shared: &Shared, object: &CsiStorageCapacity, error: ApiError) -> Result<(), Stop> {
     match error.kind() {
         ApiErrorKind::NotFound => {
-            shared.book().lose(object);
+            shared.index().lose(object);
             return Ok(());
         }
         ApiErrorKind::Conflict | ApiErrorKind::PreconditionFailed => {}
         _ => return Err(RefreshError::Write(error).into()),
     }
-    let found = shared.desk.api.use_now()?.get_opt::<CsiStorageCapacity>(&ObjectName::of(object)).await;
+    let found = shared.cx.api.use_now()?.get_opt::<CsiStorageCapacity>(&ObjectName::of(object)).await;
     match found.map_err(RefreshError::Look)? {
         Some(found) if found.metadata.uid == object.metadata.uid => written_over(shared, found),
-        _ => shared.book().lose(object),
+        _ => shared.index().lose(object),
     }
     Ok(())
 }

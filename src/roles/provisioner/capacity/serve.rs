@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, info_span, warn};
 
-use super::book::Book;
-use super::desired::{ClassFilter, Item};
-use super::desk::{CapacityDesk, Places, Shared};
-use super::diff::Style;
+use super::context::{CapacityContext, Places, Shared};
+use super::desired::{ClassFilter, Slot};
+use super::diff::ObjectTemplate;
 use super::hints::{CapacityHintReceiver, Hint};
+use super::index::Index;
 use super::{labels, owner, refresh};
 use crate::cluster::{Change, Object, Subscription, names};
 use crate::diagnostics::Registered;
@@ -40,11 +40,11 @@ const COLUMNS: &[&str] = &["class", "segment", "#capacity", "#largest volume", "
 /// What a driver told that could do so before is left as it is. To the scheduler, a missing object is a place without room
 /// (<https://kubernetes.io/docs/concepts/storage/storage-capacity/#scheduling>): without any, no pod of a driver that asks for
 /// the check would find a node, while an old figure is at worst refused by the driver and the pod sent elsewhere.
-pub async fn run(desk: CapacityDesk, hints: CapacityHintReceiver, stop: CancellationToken) {
-    if !desk.has_get_capacity {
+pub async fn run(cx: CapacityContext, hints: CapacityHintReceiver, stop: CancellationToken) {
+    if !cx.has_get_capacity {
         warn!("capacity is enabled, but the driver has no GET_CAPACITY: the scheduler is not told of any");
-        let capacities = desk.known.capacities.clone();
-        let _shown = show_reason(&desk, move || {
+        let capacities = cx.stores.capacities.clone();
+        let _shown = show_reason(&cx, move || {
             let off = "off: the driver does not have the capability GET_CAPACITY";
             match capacities.len() {
                 0 => off.to_owned(),
@@ -54,42 +54,42 @@ pub async fn run(desk: CapacityDesk, hints: CapacityHintReceiver, stop: Cancella
         return stop.cancelled().await;
     }
     let synced = async {
-        desk.known.classes.synced().await;
-        desk.places.synced().await;
+        cx.stores.classes.synced().await;
+        cx.places.synced().await;
         // The watch of a new leader may be behind: what the last one made must be known, or it is made a second time.
-        desk.known.capacities.relisted().await;
-        find_owner(&desk).await
+        cx.stores.capacities.relisted().await;
+        find_owner(&cx).await
     };
     let owner = tokio::select! {
         biased;
         () = stop.cancelled() => return,
         owner = synced => owner,
     };
-    Shift::new(desk, owner).serve(hints, stop).await;
+    Shift::new(cx, owner).serve(hints, stop).await;
 }
 
 /// The owner of our objects, as soon as the API tells.
-async fn find_owner(desk: &CapacityDesk) -> Option<OwnerReference> {
-    let (namespace, pod) = (desk.instance.namespace.as_deref(), desk.instance.pod.as_deref());
+async fn find_owner(cx: &CapacityContext) -> Option<OwnerReference> {
+    let (namespace, pod) = (cx.instance.namespace.as_deref(), cx.instance.pod.as_deref());
     let mut shown = None;
     for failures in 1.. {
         // The term is over: nothing will be written.
-        let Ok(api) = desk.api.use_now() else { return std::future::pending().await };
-        match owner::find(api, namespace, pod, desk.section.owner_level).await {
+        let Ok(api) = cx.api.use_now() else { return std::future::pending().await };
+        match owner::find(api, namespace, pod, cx.section.owner_level).await {
             Ok(owner) => return owner,
             Err(error) => {
                 let text = error_chain(&error);
                 warn!(error = text, "capacity is not told yet: the owner of its objects is not known");
-                drop(shown.replace(show_reason(desk, move || text.clone())));
-                tokio::time::sleep(desk.backoff.delay(failures, None, desk.rng.fraction())).await;
+                drop(shown.replace(show_reason(cx, move || text.clone())));
+                tokio::time::sleep(cx.backoff.delay(failures, None, cx.rng.fraction())).await;
             }
         }
     }
     None
 }
 
-fn show_reason(desk: &CapacityDesk, reason: impl Fn() -> String + Send + Sync + 'static) -> Registered {
-    desk.board.table(desk.role, TITLE, COLUMNS, move || {
+fn show_reason(cx: &CapacityContext, reason: impl Fn() -> String + Send + Sync + 'static) -> Registered {
+    cx.board.table(cx.role, TITLE, COLUMNS, move || {
         vec![vec!["-".to_owned(), "-".to_owned(), String::new(), String::new(), String::new(), reason()]]
     })
 }
@@ -98,55 +98,53 @@ fn show_reason(desk: &CapacityDesk, reason: impl Fn() -> String + Send + Sync + 
 #[derive(Clone)]
 struct Shift {
     shared: Arc<Shared>,
-    queue: WorkQueue<Item>,
+    queue: WorkQueue<Slot>,
     /// Wakes whoever counts.
     changed: Arc<Notify>,
     retired: Arc<AtomicBool>,
 }
 
 impl Shift {
-    fn new(desk: CapacityDesk, owner: Option<OwnerReference>) -> Self {
-        let filter = ClassFilter { driver: desk.driver.clone(), immediate: desk.section.immediate_binding };
-        let style = Style {
-            namespace: desk.instance.namespace.clone().unwrap_or_default(),
-            labels: labels::labels(&desk.driver, desk.places.own_node()),
+    fn new(cx: CapacityContext, owner: Option<OwnerReference>) -> Self {
+        let filter = ClassFilter { driver: cx.driver.clone(), immediate: cx.section.immediate_binding };
+        let template = ObjectTemplate {
+            namespace: cx.instance.namespace.clone().unwrap_or_default(),
+            labels: labels::labels(&cx.driver, cx.places.own_node()),
             owner,
         };
-        let role = desk.role;
+        let role = cx.role;
         let queue = WorkQueue::new(
             QueueSettings {
                 name: names::QUEUE_CAPACITY.to_owned(),
-                lanes: vec![LaneSettings { name: "capacity".to_owned(), workers: desk.section.workers }],
-                backoff: desk.backoff,
+                lanes: vec![LaneSettings { name: "capacity".to_owned(), workers: cx.section.workers }],
+                backoff: cx.backoff,
                 span: Some(Arc::new(
-                    move |item: &Item| info_span!(parent: None, "capacity", role, class = %item.class, segment = %item.segment),
+                    move |slot: &Slot| info_span!(parent: None, "capacity", role, class = %slot.class, segment = %slot.segment),
                 )),
             },
-            &desk.meter,
-            desk.clock,
-            desk.rng.clone(),
+            &cx.meter,
+            cx.clock,
+            cx.rng.clone(),
         );
-        let shared = Shared::new(desk, Book::new(filter, style));
+        let shared = Shared::new(cx, Index::new(filter, template));
         Self { shared, queue, changed: Arc::default(), retired: Arc::default() }
     }
 
     async fn serve(self, hints: CapacityHintReceiver, stop: CancellationToken) {
-        let desk = &self.shared.desk;
+        let cx = &self.shared.cx;
         let subscriptions = self.subscribe();
         let shown = [
-            queues::show(&desk.board, desk.role, &self.queue, "Capacity to ask for", |item| {
-                Some(item.segment.to_string())
-            }),
-            desk.board.table(desk.role, TITLE, COLUMNS, {
+            queues::show(&cx.board, cx.role, &self.queue, "Capacity to ask for", |slot| Some(slot.segment.to_string())),
+            cx.board.table(cx.role, TITLE, COLUMNS, {
                 let shared = Arc::clone(&self.shared);
-                move || shared.book().rows(shared.desk.clock.now()).into_iter().map(Vec::from).collect()
+                move || shared.index().rows(shared.cx.clock.now()).into_iter().map(Vec::from).collect()
             }),
         ];
-        let items = self.shared.book().desired.len();
-        info!(items, "serving capacity");
+        let slots = self.shared.index().desired.len();
+        info!(slots, "serving capacity");
         let work = self.queue.run(stop, {
             let shift = self.clone();
-            move |ticket: Ticket<Item>| {
+            move |ticket: Ticket<Slot>| {
                 let shift = shift.clone();
                 async move {
                     let outcome = refresh::handle(Arc::clone(&shift.shared), ticket).await;
@@ -173,16 +171,16 @@ impl Shift {
     /// Feeds the book and the queue from the caches. What they hold already is replayed first, the objects last: until
     /// then nobody can tell which of them are wanted.
     fn subscribe(&self) -> Vec<Subscription> {
-        let known = &self.shared.desk.known;
+        let known = &self.shared.cx.stores;
         let classes = known.classes.subscribe({
             let shift = self.clone();
             move |change| {
-                let items = shift.shared.book().tell_class(change);
-                shift.wake(items, Cause::Changed);
+                let slots = shift.shared.index().tell_class(change);
+                shift.wake(slots, Cause::Changed);
             }
         });
         let mut subscriptions = vec![classes];
-        match &self.shared.desk.places {
+        match &self.shared.cx.places {
             Places::Cluster { nodes, csi_nodes } => {
                 let shift = self.clone();
                 subscriptions.push(nodes.subscribe(move |change| shift.tell_node(change)));
@@ -190,15 +188,15 @@ impl Shift {
                 subscriptions.push(csi_nodes.subscribe(move |change| shift.tell_node(change)));
             }
             Places::Local { node, place } => {
-                let items = self.shared.book().desired.tell_node(node, Some(place.clone()));
-                self.wake(items, Cause::Changed);
+                let slots = self.shared.index().desired.tell_node(node, Some(place.clone()));
+                self.wake(slots, Cause::Changed);
             }
         }
         subscriptions.push(known.capacities.subscribe({
             let shift = self.clone();
             move |change| {
-                let items = shift.shared.book().tell_object(change);
-                shift.wake(items, Cause::Changed);
+                let slots = shift.shared.index().tell_object(change);
+                shift.wake(slots, Cause::Changed);
             }
         }));
         subscriptions
@@ -209,40 +207,40 @@ impl Shift {
     fn tell_node<K: Object>(&self, change: &Change<K>) {
         let object = change.new.as_ref().or(change.old.as_ref());
         let Some(node) = object.and_then(|object| object.meta().name.as_deref()) else { return };
-        let items = {
-            let mut book = self.shared.book();
-            let place = self.shared.desk.places.place_of(&self.shared.desk.driver, node);
-            book.desired.tell_node(node, place)
+        let slots = {
+            let mut index = self.shared.index();
+            let place = self.shared.cx.places.place_of(&self.shared.cx.driver, node);
+            index.desired.tell_node(node, place)
         };
-        self.wake(items, Cause::Changed);
+        self.wake(slots, Cause::Changed);
     }
 
-    fn wake(&self, items: impl IntoIterator<Item = Item>, cause: Cause) {
+    fn wake(&self, slots: impl IntoIterator<Item = Slot>, cause: Cause) {
         if self.retired.load(Ordering::Acquire) {
             return;
         }
-        for item in items {
-            let epoch = self.epoch_of(&item);
-            self.queue.add(item, Activation { cause, lane: 0, epoch });
+        for slot in slots {
+            let epoch = self.epoch_of(&slot);
+            self.queue.add(slot, Activation { cause, lane: 0, epoch });
         }
         self.changed.notify_one();
     }
 
     /// Another class of the same name has nothing to do with the failures of the one before.
-    fn epoch_of(&self, item: &Item) -> u64 {
-        epoch_of(self.shared.book().desired.wants(item).and_then(|class| class.metadata.uid.as_deref()))
+    fn epoch_of(&self, slot: &Slot) -> u64 {
+        epoch_of(self.shared.index().desired.wants(slot).and_then(|class| class.metadata.uid.as_deref()))
     }
 
     /// Looks at everything now and then: capacity changes without anybody telling.
     async fn poll(&self) {
         loop {
-            let desk = &self.shared.desk;
-            tokio::time::sleep(desk.rng.jittered(desk.section.poll_interval, POLL_JITTER)).await;
-            let items: Vec<Item> = {
-                let book = self.shared.book();
-                book.desired.all().chain(book.obsolete()).collect()
+            let cx = &self.shared.cx;
+            tokio::time::sleep(cx.rng.jittered(cx.section.poll_interval, POLL_JITTER)).await;
+            let slots: Vec<Slot> = {
+                let index = self.shared.index();
+                index.desired.all().chain(index.obsolete()).collect()
             };
-            self.wake(items, Cause::Resync);
+            self.wake(slots, Cause::Resync);
         }
     }
 
@@ -250,17 +248,17 @@ impl Shift {
     async fn hear(&self, hints: CapacityHintReceiver) {
         loop {
             let heard = hints.next().await;
-            let mut items: Vec<Item> = {
-                let book = self.shared.book();
+            let mut slots: Vec<Slot> = {
+                let index = self.shared.index();
                 let of = |hint: &Hint| match hint {
-                    Hint::Class(class) => book.desired.of_class(class),
-                    Hint::Places(places) => book.desired.touched_by(places),
+                    Hint::Class(class) => index.desired.of_class(class),
+                    Hint::Places(places) => index.desired.touched_by(places),
                 };
-                heard.iter().flat_map(of).filter(|item| book.desired.wants(item).is_some()).collect()
+                heard.iter().flat_map(of).filter(|slot| index.desired.wants(slot).is_some()).collect()
             };
-            items.sort_unstable();
-            items.dedup();
-            self.wake(items, Cause::Changed);
+            slots.sort_unstable();
+            slots.dedup();
+            self.wake(slots, Cause::Changed);
             tokio::time::sleep(HINT_PAUSE).await;
         }
     }
@@ -268,7 +266,7 @@ impl Shift {
     /// Shows the figures whenever they may have changed, but not more often than anybody looks.
     async fn count(&self) {
         loop {
-            let counts = self.shared.book().counts();
+            let counts = self.shared.index().counts();
             self.show([counts.goal, counts.current, counts.obsolete]);
             tokio::time::sleep(COUNT_PAUSE).await;
             self.changed.notified().await;
@@ -279,7 +277,7 @@ impl Shift {
     fn show(&self, counts: [usize; 3]) {
         let gauges = [&metric::CAPACITY_GOAL, &metric::CAPACITY_CURRENT, &metric::CAPACITY_OBSOLETE];
         for (gauge, count) in gauges.into_iter().zip(counts) {
-            self.shared.desk.meter.gauge(gauge, &[]).set(count as f64);
+            self.shared.cx.meter.gauge(gauge, &[]).set(count as f64);
         }
     }
 }

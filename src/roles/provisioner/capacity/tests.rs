@@ -16,7 +16,7 @@ use crate::proto::controller_service_capability::rpc::Type as Rpc;
 use crate::proto::plugin_capability::service;
 use crate::queue::Backoff;
 use crate::roles::RoleContext;
-use crate::roles::provisioner::topology::Term as Place;
+use crate::roles::provisioner::topology::Segment as Place;
 use crate::sandbox::api::faults::Matching;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::testbed::TestBed;
@@ -105,28 +105,28 @@ impl World {
         for object in objects {
             harness.testbed.api.create_value(object.clone()).unwrap();
         }
-        let (cx, caches, stop) = (&harness.context, &harness.caches, CancellationToken::new());
-        let term = term(&stop, cx.clock);
+        let (role, caches, stop) = (&harness.context, &harness.caches, CancellationToken::new());
+        let term = term(&stop, role.clock);
         let (nodes, csi_nodes) = (caches.want(), caches.want());
-        let desk = CapacityDesk {
+        let cx = CapacityContext {
             role: "provisioner",
             driver: DRIVER.to_owned(),
-            has_get_capacity: cx.driver.capabilities.get_capacity(),
+            has_get_capacity: role.driver.capabilities.get_capacity(),
             section,
             backoff: Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(300) },
-            known: CapacityKnown { classes: caches.want(), capacities: caches.want_in(scope(false)) },
+            stores: CapacityStores { classes: caches.want(), capacities: caches.want_in(scope(false)) },
             places: Places::Cluster { nodes: Cache::clone(&nodes), csi_nodes: Cache::clone(&csi_nodes) },
-            api: term.fence(cx.api.clone()),
-            client: term.fence(cx.driver.client.clone()),
-            instance: cx.instance.clone(),
-            board: cx.board.clone(),
-            meter: cx.meter.clone(),
-            clock: cx.clock,
-            rng: cx.rng.clone(),
+            api: term.fence(role.api.clone()),
+            client: term.fence(role.driver.client.clone()),
+            instance: role.instance.clone(),
+            board: role.board.clone(),
+            meter: role.meter.clone(),
+            clock: role.clock,
+            rng: role.rng.clone(),
         };
         harness.watch();
         let (hints, receiver) = CapacityHints::new();
-        harness.tasks.spawn("capacity", run(desk, receiver, stop.clone()));
+        harness.tasks.spawn("capacity", run(cx, receiver, stop.clone()));
         let RoleHarness { testbed, context: RoleContext { board, meter, .. }, tasks, .. } = harness;
         Self { testbed, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
     }

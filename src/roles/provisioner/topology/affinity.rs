@@ -2,13 +2,13 @@
 
 use thiserror::Error;
 
-use super::term::Term;
+use super::segment::Segment;
 use crate::proto;
 
 /// An answer that says nothing about where the volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum AffinityError {
-    /// A node selector without terms is refused by the API on every try, and one without the selector would let the
+    /// A node selector without segments is refused by the API on every try, and one without the selector would let the
     /// volume's pods run where it is not.
     #[error("the driver answered {0} accessible topologies and none of them has a segment")]
     AllEmpty(usize),
@@ -17,12 +17,13 @@ pub enum AffinityError {
 /// The places that the PersistentVolume must name: none at all for a volume that is reachable from everywhere.
 ///
 /// Places stand as the driver sent them; those without segments are left out.
-pub fn affinity(topologies: &[proto::Topology]) -> Result<Option<Vec<Term>>, AffinityError> {
+pub fn affinity(topologies: &[proto::Topology]) -> Result<Option<Vec<Segment>>, AffinityError> {
     if topologies.is_empty() {
         return Ok(None);
     }
-    let terms: Vec<Term> = topologies.iter().map(Term::of_proto).filter(|term| !term.is_empty()).collect();
-    if terms.is_empty() { Err(AffinityError::AllEmpty(topologies.len())) } else { Ok(Some(terms)) }
+    let segments: Vec<Segment> =
+        topologies.iter().map(Segment::of_proto).filter(|segment| !segment.is_empty()).collect();
+    if segments.is_empty() { Err(AffinityError::AllEmpty(topologies.len())) } else { Ok(Some(segments)) }
 }
 
 #[cfg(test)]
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     fn topology(labels: &[(&str, &str)]) -> proto::Topology {
-        Term::new(labels.iter().copied()).to_proto()
+        Segment::new(labels.iter().copied()).to_proto()
     }
 
     #[test]
@@ -41,8 +42,8 @@ mod tests {
     #[test]
     fn each_place_becomes_a_term_and_empty_ones_are_left_out() {
         let answer = [topology(&[("zone", "z2"), ("rack", "A")]), topology(&[]), topology(&[("zone", "z1")])];
-        let terms = affinity(&answer).unwrap().unwrap();
-        assert_eq!(terms, [Term::new([("rack", "A"), ("zone", "z2")]), Term::new([("zone", "z1")])]);
+        let segments = affinity(&answer).unwrap().unwrap();
+        assert_eq!(segments, [Segment::new([("rack", "A"), ("zone", "z2")]), Segment::new([("zone", "z1")])]);
     }
 
     #[test]

@@ -53,20 +53,20 @@ pub(super) fn sorted(keys: &[String]) -> Vec<String> {
 /// A cluster of one node, whose place the driver itself told: that of an instance that provisions for its own node
 /// only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalNode {
+pub struct NodeTopology {
     /// The node's name.
     pub name: String,
     /// What the driver's `NodeGetInfo` says of its place.
     pub segments: BTreeMap<String, String>,
 }
 
-impl LocalNode {
+impl NodeTopology {
     fn keys(&self) -> Vec<String> {
         self.segments.keys().cloned().collect()
     }
 }
 
-impl Cluster for LocalNode {
+impl Cluster for NodeTopology {
     fn driver_on(&self, node: &str) -> DriverOnNode {
         if node == self.name { DriverOnNode::Keys(self.keys()) } else { DriverOnNode::NoCsiNode }
     }

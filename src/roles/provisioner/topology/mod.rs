@@ -12,17 +12,17 @@
 //! sent, and does not ask again here: the node may be gone by then.
 
 mod affinity;
-mod key_book;
+mod key_stats;
 mod lookup;
 mod requirement;
 #[cfg(test)]
 mod requirement_tests;
 mod segment;
-mod term;
+mod segments;
 
 pub use affinity::{AffinityError, affinity};
-pub use key_book::KeyBook;
-pub use lookup::{Cluster, DriverOnNode, LocalNode, vote};
-pub use requirement::{Requirement, TopologyError, TopologyInput, TopologyState, plan_requirement};
-pub use segment::{Change, Segments};
-pub use term::{MOST_TERMS, Term, TooManyTerms, allowed, flatten};
+pub use key_stats::TopologyKeyStats;
+pub use lookup::{Cluster, DriverOnNode, NodeTopology, vote};
+pub use requirement::{Requirement, TopologyError, TopologyFinality, TopologyInput, plan_requirement};
+pub use segment::{MOST_TERMS, Segment, TooManySegments, allowed, flatten};
+pub use segments::{Change, Segments};

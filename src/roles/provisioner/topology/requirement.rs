@@ -13,7 +13,7 @@
 use thiserror::Error;
 
 use super::lookup::{Cluster, DriverOnNode, vote};
-use super::term::{Term, TooManyTerms, allowed, flatten};
+use super::segment::{Segment, TooManySegments, allowed, flatten};
 use crate::cluster::TopologySelectorTerm;
 use crate::proto;
 
@@ -21,9 +21,9 @@ use crate::proto;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requirement {
     /// From at least one of these; sorted, each once, none empty.
-    pub requisite: Vec<Term>,
+    pub requisite: Vec<Segment>,
     /// The same, the best first.
-    pub preferred: Vec<Term>,
+    pub preferred: Vec<Segment>,
 }
 
 /// All that a requirement depends on.
@@ -47,7 +47,7 @@ pub struct TopologyInput<'a> {
 
 /// What a claim whose requirement cannot be made is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TopologyState {
+pub enum TopologyFinality {
     /// The node is gone: the scheduler must choose another.
     Reschedule,
     /// Wait for the cluster to change.
@@ -93,7 +93,7 @@ pub enum TopologyError {
         /// The node.
         node: String,
         /// Its place.
-        place: Term,
+        place: Segment,
     },
     /// No node tells a place.
     #[error("no available topology found: no node has driver {driver} registered with topology keys")]
@@ -109,7 +109,7 @@ pub enum TopologyError {
     },
     /// The class names too many places.
     #[error(transparent)]
-    TooManyTerms(#[from] TooManyTerms),
+    TooManySegments(#[from] TooManySegments),
 }
 
 fn why_no_key(registered: bool, driver: &str) -> String {
@@ -124,15 +124,15 @@ impl TopologyError {
     /// What the claim is to do.
     ///
     /// A node that is gone while its `CSINode` lingers is rescheduled, too; the Go sidecar tries it again for ever.
-    pub fn state(&self) -> TopologyState {
+    pub fn finality(&self) -> TopologyFinality {
         match self {
-            Self::CsiNodeMissing { .. } | Self::NodeMissing { .. } => TopologyState::Reschedule,
+            Self::CsiNodeMissing { .. } | Self::NodeMissing { .. } => TopologyFinality::Reschedule,
             Self::NoKeys { .. }
             | Self::LabelsMissing { .. }
             | Self::NotAllowed { .. }
             | Self::NoTopology { .. }
             | Self::NoNodeHas { .. }
-            | Self::TooManyTerms(_) => TopologyState::NoChange,
+            | Self::TooManySegments(_) => TopologyFinality::NoChange,
         }
     }
 
@@ -145,7 +145,7 @@ impl TopologyError {
             Self::LabelsMissing { .. } => "TopologyLabels",
             Self::NotAllowed { .. } => "TopologyNotAllowed",
             Self::NoTopology { .. } | Self::NoNodeHas { .. } => "NoTopology",
-            Self::TooManyTerms(_) => "TooManyTopologies",
+            Self::TooManySegments(_) => "TooManyTopologies",
         }
     }
 }
@@ -154,20 +154,20 @@ impl Requirement {
     /// As the driver is told.
     pub fn to_proto(&self) -> proto::TopologyRequirement {
         proto::TopologyRequirement {
-            requisite: self.requisite.iter().map(Term::to_proto).collect(),
-            preferred: self.preferred.iter().map(Term::to_proto).collect(),
+            requisite: self.requisite.iter().map(Segment::to_proto).collect(),
+            preferred: self.preferred.iter().map(Segment::to_proto).collect(),
         }
     }
 
-    /// `terms` in order, the preferred ones from the `start`th on.
-    fn rotated(terms: Vec<Term>, start: usize) -> Option<Self> {
-        if terms.is_empty() {
+    /// `segments` in order, the preferred ones from the `start`th on.
+    fn rotated(segments: Vec<Segment>, start: usize) -> Option<Self> {
+        if segments.is_empty() {
             return None;
         }
         // A copy is turned: the requisite places must stay as they are for the next attempt.
-        let mut preferred = terms.clone();
+        let mut preferred = segments.clone();
         preferred.rotate_left(start);
-        Some(Self { requisite: terms, preferred })
+        Some(Self { requisite: segments, preferred })
     }
 }
 
@@ -190,7 +190,7 @@ fn for_node(input: &TopologyInput<'_>, node: &str) -> Result<Option<Requirement>
         return Ok(Requirement::rotated(vec![place], 0));
     }
     let requisite = if input.allowed.is_empty() { aggregate(input, &keys)? } else { distinct(flatten(input.allowed)?) };
-    let start = requisite.iter().position(|term| term.is_subset_of(&place)).ok_or_else(not_allowed)?;
+    let start = requisite.iter().position(|segment| segment.is_subset_of(&place)).ok_or_else(not_allowed)?;
     Ok(Requirement::rotated(requisite, start))
 }
 
@@ -218,18 +218,18 @@ fn keys_of(input: &TopologyInput<'_>, node: &str) -> Result<Vec<String>, Topolog
     }
 }
 
-fn place_of(input: &TopologyInput<'_>, node: &str, keys: &[String]) -> Result<Term, TopologyError> {
+fn place_of(input: &TopologyInput<'_>, node: &str, keys: &[String]) -> Result<Segment, TopologyError> {
     let labels = input.cluster.labels(node).ok_or_else(|| TopologyError::NodeMissing { node: node.to_owned() })?;
-    Term::of_labels(keys, &labels).ok_or_else(|| {
+    Segment::of_labels(keys, &labels).ok_or_else(|| {
         let missing = keys.iter().filter(|key| !labels.contains_key(*key)).cloned().collect();
         TopologyError::LabelsMissing { node: node.to_owned(), missing }
     })
 }
 
 /// Every place that some node is at, told by all of `keys`. The driver need not run there: it may be able to reach it.
-fn aggregate(input: &TopologyInput<'_>, keys: &[String]) -> Result<Vec<Term>, TopologyError> {
+fn aggregate(input: &TopologyInput<'_>, keys: &[String]) -> Result<Vec<Segment>, TopologyError> {
     let mut places = std::collections::HashSet::new();
-    input.cluster.each_node(&mut |labels| places.extend(Term::of_labels(keys, labels)));
+    input.cluster.each_node(&mut |labels| places.extend(Segment::of_labels(keys, labels)));
     if places.is_empty() {
         let mut keys = keys.to_vec();
         keys.sort();
@@ -238,11 +238,11 @@ fn aggregate(input: &TopologyInput<'_>, keys: &[String]) -> Result<Vec<Term>, To
     Ok(distinct(places.into_iter().collect()))
 }
 
-fn distinct(mut terms: Vec<Term>) -> Vec<Term> {
-    terms.retain(|term| !term.is_empty());
-    terms.sort_unstable();
-    terms.dedup();
-    terms
+fn distinct(mut segments: Vec<Segment>) -> Vec<Segment> {
+    segments.retain(|segment| !segment.is_empty());
+    segments.sort_unstable();
+    segments.dedup();
+    segments
 }
 
 /// With which of `places` a claim of this name begins: by the hash of its `StatefulSet`'s name and its ordinal, or of

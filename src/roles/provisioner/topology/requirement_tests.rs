@@ -106,15 +106,18 @@ impl<'a> Asked<'a> {
     /// Requisite and preferred places as `value/value`, in the order of keys.
     fn shown(&self) -> (Vec<String>, Vec<String>) {
         let requirement = self.plan().unwrap().unwrap();
-        let show = |terms: &[Term]| {
-            terms.iter().map(|term| term.pairs().map(|(_, value)| value).collect::<Vec<_>>().join("/")).collect()
+        let show = |segments: &[Segment]| {
+            segments
+                .iter()
+                .map(|segment| segment.pairs().map(|(_, value)| value).collect::<Vec<_>>().join("/"))
+                .collect()
         };
         (show(&requirement.requisite), show(&requirement.preferred))
     }
 
-    fn state(&self) -> (TopologyState, String) {
+    fn finality(&self) -> (TopologyFinality, String) {
         let error = self.plan().unwrap_err();
-        (error.state(), error.to_string())
+        (error.finality(), error.to_string())
     }
 }
 
@@ -189,8 +192,8 @@ fn a_node_outside_the_allowed_topologies_is_an_error_that_waits() {
     for (zone, strict) in [("z2", false), ("z2", true), ("z10", false), ("z10", true)] {
         let world = World::default().node("n1", &["zone"], &[("zone", zone)]);
         let asked = Asked { allowed: zones(&["z1"]), strict, ..Asked::on(&world, "n1") };
-        let (state, text) = asked.state();
-        assert_eq!(state, TopologyState::NoChange, "{zone} {strict}");
+        let (state, text) = asked.finality();
+        assert_eq!(state, TopologyFinality::NoChange, "{zone} {strict}");
         assert_eq!(
             text,
             format!("selected node \"n1\" is at zone={zone}, which is not in the class's allowedTopologies")
@@ -211,22 +214,22 @@ fn r53_allowed_topologies_that_say_less_than_the_node_are_accepted() {
 #[test]
 fn r8_r22_a_selected_node_that_is_gone_is_rescheduled() {
     let world = three();
-    let (state, text) = Asked::on(&world, "n9").state();
-    assert_eq!(state, TopologyState::Reschedule);
+    let (state, text) = Asked::on(&world, "n9").finality();
+    assert_eq!(state, TopologyFinality::Reschedule);
     assert_eq!(text, "CSINode \"n9\" of the selected node not found: the node is gone");
 
     let mut orphan = three();
     orphan.labels.remove("n1");
-    let (state, text) = Asked::on(&orphan, "n1").state();
-    assert_eq!(state, TopologyState::Reschedule, "a CSINode without its Node is no node, either");
+    let (state, text) = Asked::on(&orphan, "n1").finality();
+    assert_eq!(state, TopologyFinality::Reschedule, "a CSINode without its Node is no node, either");
     assert_eq!(text, "selected node \"n1\" not found");
 }
 
 #[test]
 fn r3_labels_are_those_of_now_and_missing_ones_are_named() {
     let mut world = World::default().node("n1", ZONE_RACK, &[("zone", "z1")]);
-    let (state, text) = Asked::on(&world, "n1").state();
-    assert_eq!(state, TopologyState::NoChange);
+    let (state, text) = Asked::on(&world, "n1").finality();
+    assert_eq!(state, TopologyFinality::NoChange);
     assert_eq!(text, "selected node \"n1\" lacks the topology labels rack, which CSINode names");
     world = world.node("n1", ZONE_RACK, &at("z1", "A"));
     assert_eq!(Asked::on(&world, "n1").shown(), both(&["A/z1"], &["A/z1"]));
@@ -239,17 +242,17 @@ fn a_node_without_the_driver_or_its_keys_waits() {
         ("n1", "no topology key found for node \"n1\": driver demo.csi.example.com is not registered there"),
         ("n2", "no topology key found for node \"n2\": driver demo.csi.example.com is registered there without any"),
     ] {
-        assert_eq!(Asked::on(&world, node).state(), (TopologyState::NoChange, text.to_owned()));
+        assert_eq!(Asked::on(&world, node).finality(), (TopologyFinality::NoChange, text.to_owned()));
     }
-    let (state, text) = Asked::of(&world).state();
-    assert_eq!(state, TopologyState::NoChange);
+    let (state, text) = Asked::of(&world).finality();
+    assert_eq!(state, TopologyFinality::NoChange);
     assert!(text.starts_with("no available topology found"), "{text}");
 
     let unlabelled = World::default().node("n1", ZONE_RACK, &[("zone", "z1")]);
-    let (state, text) = Asked::of(&unlabelled).state();
+    let (state, text) = Asked::of(&unlabelled).finality();
     assert_eq!(
         (state, text.as_str()),
-        (TopologyState::NoChange, "topology keys rack, zone were not found on any node")
+        (TopologyFinality::NoChange, "topology keys rack, zone were not found on any node")
     );
 }
 
@@ -267,12 +270,12 @@ fn without_a_node_nothing_is_asked_if_immediate_topology_is_off() {
 #[test]
 fn r40_an_instance_of_one_node_knows_its_own_place_only() {
     let segments = BTreeMap::from([("zone".to_owned(), "z1".to_owned())]);
-    let local = LocalNode { name: "n1".to_owned(), segments };
+    let local = NodeTopology { name: "n1".to_owned(), segments };
     assert_eq!(Asked::on(&local, "n1").shown(), both(&["z1"], &["z1"]));
     assert_eq!(Asked::of(&local).shown(), both(&["z1"], &["z1"]));
-    assert_eq!(Asked::on(&local, "n2").state().0, TopologyState::Reschedule);
+    assert_eq!(Asked::on(&local, "n2").finality().0, TopologyFinality::Reschedule);
     let elsewhere = Asked { allowed: zones(&["z2"]), ..Asked::on(&local, "n1") };
-    assert_eq!(elsewhere.state().0, TopologyState::NoChange);
+    assert_eq!(elsewhere.finality().0, TopologyFinality::NoChange);
 }
 
 #[test]
@@ -302,8 +305,8 @@ fn r7_r9_asking_again_gives_the_same_and_changes_nothing() {
 fn the_driver_is_told_the_same_places() {
     let requirement = Asked::on(&three(), "n1").plan().unwrap().unwrap();
     let told = requirement.to_proto();
-    assert_eq!(told.requisite.iter().map(Term::of_proto).collect::<Vec<_>>(), requirement.requisite);
-    assert_eq!(told.preferred.iter().map(Term::of_proto).collect::<Vec<_>>(), requirement.preferred);
+    assert_eq!(told.requisite.iter().map(Segment::of_proto).collect::<Vec<_>>(), requirement.requisite);
+    assert_eq!(told.preferred.iter().map(Segment::of_proto).collect::<Vec<_>>(), requirement.preferred);
 }
 
 fn any_world() -> impl Strategy<Value = World> {
@@ -323,13 +326,13 @@ fn any_world() -> impl Strategy<Value = World> {
 
 fn any_allowed() -> impl Strategy<Value = Vec<TopologySelectorTerm>> {
     let values = proptest::collection::vec("[xyz]", 1..3);
-    let term = proptest::collection::btree_map("[abc]", values, 1..3).prop_map(|expressions| TopologySelectorTerm {
+    let segment = proptest::collection::btree_map("[abc]", values, 1..3).prop_map(|expressions| TopologySelectorTerm {
         match_label_expressions: expressions
             .into_iter()
             .map(|(key, values)| TopologyExpression { key, values })
             .collect(),
     });
-    proptest::collection::vec(term, 0..3)
+    proptest::collection::vec(segment, 0..3)
 }
 
 proptest! {
@@ -348,14 +351,14 @@ proptest! {
         prop_assert_eq!(&plan, &asked.plan());
         let Ok(Some(Requirement { requisite, preferred })) = plan else { return Ok(()) };
         prop_assert!(!requisite.is_empty());
-        prop_assert!(requisite.iter().all(|term| !term.is_empty()));
+        prop_assert!(requisite.iter().all(|segment| !segment.is_empty()));
         prop_assert!(requisite.windows(2).all(|pair| pair[0] < pair[1]), "sorted, each once");
-        let start = requisite.iter().position(|term| *term == preferred[0]).unwrap();
+        let start = requisite.iter().position(|segment| *segment == preferred[0]).unwrap();
         let mut turned = requisite.clone();
         turned.rotate_left(start);
         prop_assert_eq!(&turned, &preferred);
         if let Some(node) = &node {
-            let place = Term::new(world.labels[node].clone());
+            let place = Segment::new(world.labels[node].clone());
             prop_assert!(preferred[0].is_subset_of(&place), "the best place holds the node");
             if strict {
                 prop_assert_eq!(requisite.len(), 1);
@@ -363,7 +366,7 @@ proptest! {
             }
         }
         if !strict || node.is_none() {
-            prop_assert!(requisite.iter().all(|term| allowed(term, &allowed_by_class)));
+            prop_assert!(requisite.iter().all(|segment| allowed(segment, &allowed_by_class)));
         }
     }
 
@@ -375,7 +378,7 @@ proptest! {
         let mut nodes = BTreeMap::new();
         let mut standing = BTreeSet::new();
         for (node, zone) in told {
-            let place = zone.map(|zone| Term::new([("zone", zone)]));
+            let place = zone.map(|zone| Segment::new([("zone", zone)]));
             let change = segments.tell(&node, place.clone());
             match place {
                 Some(place) => nodes.insert(node, place),
@@ -385,7 +388,7 @@ proptest! {
             if let Some(removed) = change.removed {
                 prop_assert!(standing.remove(&removed));
             }
-            let expected: BTreeSet<&Term> = nodes.values().collect();
+            let expected: BTreeSet<&Segment> = nodes.values().collect();
             prop_assert_eq!(&segments.iter().map(AsRef::as_ref).collect::<BTreeSet<_>>(), &expected);
             prop_assert_eq!(standing.iter().map(AsRef::as_ref).collect::<BTreeSet<_>>(), expected);
         }

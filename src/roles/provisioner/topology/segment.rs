@@ -1,123 +1,221 @@
-//! Which places the driver's nodes make: one segment for all nodes at the same place. Pure.
+//! One place, as labels say it. Pure.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
 
-use super::term::Term;
+use thiserror::Error;
 
-/// The places of the driver's nodes, by value. Telling of one node costs no look at the others.
-#[derive(Debug, Clone, Default)]
-pub struct Segments {
-    by_node: BTreeMap<String, Arc<Term>>,
-    nodes_at: BTreeMap<Arc<Term>, usize>,
-}
+use crate::cluster::TopologySelectorTerm;
+use crate::proto;
 
-/// What became of the segments when one node changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Change {
-    /// A place that had no node before.
-    pub added: Option<Arc<Term>>,
-    /// A place that has no node any more.
-    pub removed: Option<Arc<Term>>,
-}
+/// How many places a class may name. More is a mistake in the class: no driver takes such a request.
+pub const MOST_TERMS: usize = 16_384;
 
-impl Segments {
-    /// A node is at `place` now; or, without one, the driver cannot be placed there any more.
-    ///
-    /// A driver that registers without topology keys is at the empty term: its one segment is everywhere.
-    pub fn tell(&mut self, node: &str, place: Option<Term>) -> Change {
-        if self.by_node.get(node).map(AsRef::as_ref) == place.as_ref() {
-            return Change::default();
-        }
-        let mut change = Change::default();
-        if let Some(place) = place {
-            let held = self.nodes_at.get_key_value(&place).map(|(held, _)| Arc::clone(held));
-            let place = held.unwrap_or_else(|| {
-                let place = Arc::new(place);
-                change.added = Some(Arc::clone(&place));
-                place
-            });
-            *self.nodes_at.entry(Arc::clone(&place)).or_default() += 1;
-            change.removed = self.by_node.insert(node.to_owned(), place).and_then(|left| self.leave(left));
-        } else {
-            change.removed = self.by_node.remove(node).and_then(|left| self.leave(left));
-        }
-        change
+/// A place: each key once, in the order of keys. The empty term is everywhere.
+///
+/// Terms are ordered as the Go sidecar orders them, shorter ones first, because the driver sees that order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Segment(Vec<(String, String)>);
+
+impl Segment {
+    /// The place of these labels. Of two values for one key the later counts.
+    pub fn new<K: Into<String>, V: Into<String>>(labels: impl IntoIterator<Item = (K, V)>) -> Self {
+        let sorted: BTreeMap<String, String> =
+            labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Self(sorted.into_iter().collect())
     }
 
-    fn leave(&mut self, place: Arc<Term>) -> Option<Arc<Term>> {
-        let nodes = self.nodes_at.get_mut(&place)?;
-        *nodes -= 1;
-        if *nodes > 0 {
-            return None;
-        }
-        self.nodes_at.remove(&place);
-        Some(place)
+    /// The place that `labels` give to `keys`, if they have every one of them.
+    pub fn of_labels<'a>(
+        keys: impl IntoIterator<Item = &'a String>,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<Self> {
+        let segment: BTreeMap<&String, &String> =
+            keys.into_iter().map(|key| labels.get(key).map(|value| (key, value))).collect::<Option<_>>()?;
+        Some(Self(segment.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect()))
     }
 
-    /// Every segment, in order: what is asked first must not be left to chance.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Term>> {
-        self.nodes_at.keys()
+    /// What a driver said.
+    pub fn of_proto(topology: &proto::Topology) -> Self {
+        Self::new(topology.segments.iter().map(|(key, value)| (key.as_str(), value.as_str())))
     }
 
-    /// The segment of this very value.
-    pub fn find(&self, place: &Term) -> Option<&Arc<Term>> {
-        self.nodes_at.get_key_value(place).map(|(held, _)| held)
+    /// What a driver is told.
+    pub fn to_proto(&self) -> proto::Topology {
+        proto::Topology { segments: self.0.iter().cloned().collect() }
     }
 
-    /// How many segments there are.
-    pub fn len(&self) -> usize {
-        self.nodes_at.len()
+    /// The keys and values, in the order of keys.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Whether there are none.
+    /// As labels.
+    pub fn to_labels(&self) -> BTreeMap<String, String> {
+        self.0.iter().cloned().collect()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.binary_search_by(|(held, _)| held.as_str().cmp(key)).ok().map(|at| self.0[at].1.as_str())
+    }
+
+    /// Whether this says nothing about places.
     pub fn is_empty(&self) -> bool {
-        self.nodes_at.is_empty()
+        self.0.is_empty()
     }
+
+    /// Whether all that this says, `other` says too: `other` lies within this place.
+    pub fn is_subset_of(&self, other: &Self) -> bool {
+        self.pairs().all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+impl PartialOrd for Segment {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Segment {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0))
+    }
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("everywhere");
+        }
+        for (index, (key, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{key}={value}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// A class whose `allowedTopologies` multiply to more places than anybody can mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("allowedTopologies of the class stand for more than {MOST_TERMS} places")]
+pub struct TooManySegments;
+
+/// Every place that `allowedTopologies` stand for: the values of one term's keys multiplied, the segments one after the
+/// other.
+pub fn flatten(allowed: &[TopologySelectorTerm]) -> Result<Vec<Segment>, TooManySegments> {
+    let mut places = Vec::new();
+    for segment in allowed {
+        let mut built: Vec<Vec<(&str, &str)>> = Vec::new();
+        for expression in &segment.match_label_expressions {
+            let before = if built.is_empty() { vec![Vec::new()] } else { built };
+            if before.len().saturating_mul(expression.values.len()).saturating_add(places.len()) > MOST_TERMS {
+                return Err(TooManySegments);
+            }
+            built = expression
+                .values
+                .iter()
+                .flat_map(|value| {
+                    before.iter().map(|held| {
+                        let mut longer = held.clone();
+                        longer.push((&expression.key, value));
+                        longer
+                    })
+                })
+                .collect();
+        }
+        places.extend(built.into_iter().map(Segment::new));
+    }
+    Ok(places)
+}
+
+/// Whether a class that allows these topologies allows the place: one that allows none allows all.
+pub fn allowed(place: &Segment, allowed: &[TopologySelectorTerm]) -> bool {
+    let allows = |segment: &TopologySelectorTerm| {
+        segment
+            .match_label_expressions
+            .iter()
+            .all(|one| place.get(&one.key).is_some_and(|value| one.values.iter().any(|allowed| allowed == value)))
+    };
+    allowed.is_empty() || allowed.iter().any(allows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::TopologyExpression;
 
-    fn zone(value: &str) -> Term {
-        Term::new([("zone", value)])
-    }
-
-    fn told(added: Option<&str>, removed: Option<&str>) -> Change {
-        Change { added: added.map(|value| Arc::new(zone(value))), removed: removed.map(|value| Arc::new(zone(value))) }
-    }
-
-    #[test]
-    fn nodes_at_one_place_make_one_segment_r2() {
-        let mut segments = Segments::default();
-        assert_eq!(segments.tell("n1", Some(zone("z1"))), told(Some("z1"), None));
-        assert_eq!(segments.tell("n2", Some(zone("z1"))), Change::default());
-        assert_eq!(segments.tell("n2", Some(zone("z1"))), Change::default(), "the same again");
-        assert_eq!(segments.len(), 1);
-        assert_eq!(segments.tell("n1", None), Change::default(), "another node is still there");
-        assert_eq!(segments.tell("n2", None), told(None, Some("z1")));
-        assert!(segments.is_empty());
+    fn selector(expressions: &[(&str, &[&str])]) -> TopologySelectorTerm {
+        let expression = |(key, values): &(&str, &[&str])| TopologyExpression {
+            key: (*key).to_owned(),
+            values: values.iter().map(ToString::to_string).collect(),
+        };
+        TopologySelectorTerm { match_label_expressions: expressions.iter().map(expression).collect() }
     }
 
     #[test]
-    fn a_node_that_moves_leaves_one_segment_and_makes_another() {
-        let mut segments = Segments::default();
-        segments.tell("n1", Some(zone("z1")));
-        assert_eq!(segments.tell("n1", Some(zone("z2"))), told(Some("z2"), Some("z1")));
-        segments.tell("n2", Some(zone("z3")));
-        assert_eq!(segments.tell("n1", Some(zone("z3"))), told(None, Some("z2")));
-        assert_eq!(segments.find(&zone("z3")).map(AsRef::as_ref), Some(&zone("z3")));
-        assert_eq!(segments.find(&zone("z1")), None);
-        assert_eq!(segments.len(), 1, "both are there");
+    fn shorter_terms_come_first_then_keys_then_values() {
+        let mut segments = [
+            Segment::new([("b", "1")]),
+            Segment::new([("a", "2"), ("c", "1")]),
+            Segment::new([("a", "2")]),
+            Segment::new([("a", "1"), ("d", "1")]),
+            Segment::new([("a", "1")]),
+            Segment::default(),
+            Segment::new([("a", "10")]),
+        ];
+        segments.sort();
+        let shown: Vec<String> = segments.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["everywhere", "a=1", "a=10", "a=2", "b=1", "a=1,d=1", "a=2,c=1"]);
     }
 
     #[test]
-    fn a_driver_without_topology_has_one_segment_everywhere() {
-        let mut segments = Segments::default();
-        let change = segments.tell("n1", Some(Term::default()));
-        assert_eq!(change.added.as_deref(), Some(&Term::default()));
-        assert_eq!(segments.tell("n2", Some(Term::default())), Change::default());
-        assert_eq!(segments.tell("n9", None), Change::default(), "a node that was never placed");
+    fn a_subset_says_no_more_than_the_other() {
+        let (all, zone) = (Segment::new([("rack", "A"), ("zone", "z1")]), Segment::new([("zone", "z1")]));
+        assert!(zone.is_subset_of(&all) && !all.is_subset_of(&zone));
+        assert!(Segment::default().is_subset_of(&zone), "the empty segment is a subset of all");
+        assert!(!Segment::new([("zone", "z1")]).is_subset_of(&Segment::new([("zone", "z10")])), "no prefixes");
+    }
+
+    #[test]
+    fn values_multiply_within_a_term_and_add_up_over_terms() {
+        let both = [
+            selector(&[("zone", &["z1", "z2"]), ("rack", &["A", "B"])]),
+            selector(&[("zone", &["z9"])]),
+            selector(&[]),
+        ];
+        let shown: Vec<String> = flatten(&both).unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["rack=A,zone=z1", "rack=A,zone=z2", "rack=B,zone=z1", "rack=B,zone=z2", "zone=z9"]);
+        assert_eq!(flatten(&[]), Ok(vec![]));
+    }
+
+    #[test]
+    fn an_empty_list_of_values_begins_the_product_anew() {
+        let odd = selector(&[("zone", &["z1"]), ("rack", &[]), ("disk", &["ssd"])]);
+        assert_eq!(flatten(&[odd]), Ok(vec![Segment::new([("disk", "ssd")])]));
+    }
+
+    #[test]
+    fn a_class_that_multiplies_without_end_is_refused_and_not_computed() {
+        let values: Vec<String> = (0..40).map(|value| value.to_string()).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let huge = selector(&[("a", &values), ("b", &values), ("c", &values), ("d", &values), ("e", &values)]);
+        assert_eq!(flatten(&[huge]), Err(TooManySegments));
+    }
+
+    #[test]
+    fn a_place_is_allowed_if_one_term_allows_all_its_keys() {
+        let class = [selector(&[("zone", &["z1", "z2"]), ("rack", &["A"])]), selector(&[("zone", &["z3"])])];
+        for (labels, expected) in [
+            (vec![("zone", "z1"), ("rack", "A")], true),
+            (vec![("zone", "z2"), ("rack", "A"), ("disk", "ssd")], true),
+            (vec![("zone", "z1")], false),
+            (vec![("zone", "z1"), ("rack", "B")], false),
+            (vec![("zone", "z3")], true),
+            (vec![], false),
+        ] {
+            let place = Segment::new(labels);
+            assert_eq!(allowed(&place, &class), expected, "{place}");
+            assert!(allowed(&place, &[]), "no allowedTopologies allow all");
+        }
     }
 }

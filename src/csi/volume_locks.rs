@@ -1,0 +1,399 @@
+//! One mutating RPC per volume at a time, across all roles.
+//!
+//! The CSI specification asks the caller for it: "the CO is responsible for ensuring that there is no more than one call in
+//! flight per volume at a given time". Separate sidecars can't keep that; one process can. Who wants to change a volume
+//! waits for its turn, first come first served, and holds the guard while its RPC runs. A waiter or holder that is dropped
+//! gives its turn up.
+//!
+//! Besides, volumes remember when they were last touched, so that a comparison with what the driver listed can leave out
+//! what moved meanwhile. That memory is bounded: what was forgotten counts as touched, never as quiet.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
+
+use crate::process::Clock;
+
+/// The shared registry of what goes on with each volume. Clones share it; it outlives a driver's restart.
+#[derive(Clone)]
+pub struct VolumeLocks(Arc<Shared>);
+
+struct Shared {
+    clock: Clock,
+    volumes: Mutex<Volumes>,
+}
+
+struct Volumes {
+    by_id: BTreeMap<String, Volume>,
+    /// Quiet volumes last touched before this were forgotten.
+    horizon: Option<Instant>,
+    /// At this many volumes the quiet ones are looked through.
+    tidy_at: usize,
+}
+
+struct Volume {
+    turn: Arc<tokio::sync::Mutex<()>>,
+    waiting: usize,
+    running_since: Option<Instant>,
+    /// When an operation last began or ended; `None` until the first begins.
+    touched: Option<Instant>,
+}
+
+/// The right to change one volume. Dropping it passes the turn on.
+#[must_use = "the volume is free again as soon as the guard is dropped"]
+pub struct VolumeLock {
+    operations: VolumeLocks,
+    volume_id: String,
+    // Released after `drop` has noted the end: fields go after their struct's `drop`.
+    _turn: OwnedMutexGuard<()>,
+}
+
+/// The turns of a volume that goes by two names: by the one that sorts first, and by the other if there is one.
+pub type Both = (VolumeLock, Option<VolumeLock>);
+
+/// What goes on with one volume, for the status page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeActivity {
+    /// The volume's id.
+    pub volume_id: String,
+    /// For how long its operation has been running; `None` between two operations.
+    pub running_for: Option<Duration>,
+    /// How many operations wait for their turn.
+    pub waiting: usize,
+}
+
+/// Far longer than a comparison with the driver's list looks back.
+const MEMORY: Duration = Duration::from_secs(3600);
+/// Below this many volumes forgetting saves nothing.
+const SMALL: usize = 1024;
+
+impl VolumeLocks {
+    /// Nothing goes on yet.
+    pub fn new(clock: Clock) -> Self {
+        let volumes = Volumes { by_id: BTreeMap::new(), horizon: None, tidy_at: SMALL };
+        Self(Arc::new(Shared { clock, volumes: Mutex::new(volumes) }))
+    }
+
+    /// Waits for this volume's turn. First come, first served; dropping the future leaves the line.
+    pub async fn acquire(&self, volume_id: &str) -> VolumeLock {
+        let place = Place::take(self, volume_id);
+        let turn = Arc::clone(&place.turn).lock_owned().await;
+        place.begin(turn)
+    }
+
+    /// Takes this volume's turn if nobody has it or waits for it.
+    pub fn try_acquire(&self, volume_id: &str) -> Option<VolumeLock> {
+        let place = Place::take(self, volume_id);
+        let turn = Arc::clone(&place.turn).try_lock_owned().ok()?;
+        Some(place.begin(turn))
+    }
+
+    /// Takes the turns of a volume that goes by two names, or by one, if both are free.
+    pub fn try_lock_pair(&self, one: &str, other: &str) -> Option<Both> {
+        let (first, second) = (one.min(other), one.max(other));
+        let first = self.try_acquire(first)?;
+        let second = if one == other { None } else { Some(self.try_acquire(second)?) };
+        Some((first, second))
+    }
+
+    /// Waits for the turns of a volume that goes by two names, or by one. Whoever needs two takes them here, always in the
+    /// order of the names: two who name two volumes the other way round would else wait for each other for good.
+    pub async fn lock_pair(&self, one: &str, other: &str) -> Both {
+        let (first, second) = (one.min(other), one.max(other));
+        let first = self.acquire(first).await;
+        let second = if one == other { None } else { Some(self.acquire(second).await) };
+        (first, second)
+    }
+
+    /// Whether an operation on this volume runs, or has begun or ended at or after `since`. True as well where `since` is
+    /// so long ago that it is no longer known.
+    pub fn touched_since(&self, volume_id: &str, since: Instant) -> bool {
+        let volumes = self.lock();
+        match volumes.by_id.get(volume_id) {
+            Some(volume) => volume.running_since.is_some() || volume.touched.is_some_and(|at| at >= since),
+            None => volumes.horizon.is_some_and(|horizon| since < horizon),
+        }
+    }
+
+    /// Forgets the quiet volumes that were last touched before this.
+    pub fn prune(&self, before: Instant) {
+        self.lock().forget(before);
+    }
+
+    /// What runs or waits now, by volume id.
+    pub fn snapshot(&self) -> Vec<VolumeActivity> {
+        let now = self.0.clock.now();
+        let activity = |(id, volume): (&String, &Volume)| VolumeActivity {
+            volume_id: id.clone(),
+            running_for: volume.running_since.map(|since| now.saturating_duration_since(since)),
+            waiting: volume.waiting,
+        };
+        self.lock().by_id.iter().filter(|(_, volume)| volume.is_busy()).map(activity).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Volumes> {
+        self.0.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Volume {
+    fn is_busy(&self) -> bool {
+        self.waiting > 0 || self.running_since.is_some()
+    }
+}
+
+impl Volumes {
+    fn forget(&mut self, before: Instant) {
+        self.by_id.retain(|_, volume| volume.is_busy() || volume.touched.is_some_and(|at| at >= before));
+        self.horizon = self.horizon.max(Some(before));
+    }
+
+    /// Keeps the memory bounded without anybody's help, at a cost per volume that stays constant.
+    fn tidy(&mut self, now: Instant) {
+        if self.by_id.len() < self.tidy_at {
+            return;
+        }
+        if let Some(before) = now.checked_sub(MEMORY) {
+            self.forget(before);
+        }
+        self.tidy_at = SMALL.max(2 * self.by_id.len());
+    }
+}
+
+/// A place in one volume's line, given up on drop.
+struct Place {
+    operations: VolumeLocks,
+    volume_id: String,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Place {
+    fn take(operations: &VolumeLocks, volume_id: &str) -> Self {
+        let mut volumes = operations.lock();
+        volumes.tidy(operations.0.clock.now());
+        let volume = volumes.by_id.entry(volume_id.to_owned()).or_insert_with(|| Volume {
+            turn: Arc::default(),
+            waiting: 0,
+            running_since: None,
+            touched: None,
+        });
+        volume.waiting += 1;
+        let turn = Arc::clone(&volume.turn);
+        drop(volumes);
+        Self { operations: operations.clone(), volume_id: volume_id.to_owned(), turn }
+    }
+
+    fn begin(self, turn: OwnedMutexGuard<()>) -> VolumeLock {
+        let now = self.operations.0.clock.now();
+        if let Some(volume) = self.operations.lock().by_id.get_mut(&self.volume_id) {
+            volume.running_since = Some(now);
+            volume.touched = Some(now);
+        }
+        VolumeLock { operations: self.operations.clone(), volume_id: self.volume_id.clone(), _turn: turn }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut volumes = self.operations.lock();
+        let Some(volume) = volumes.by_id.get_mut(&self.volume_id) else { return };
+        volume.waiting -= 1;
+        // A volume that was only waited for has nothing to remember.
+        if !volume.is_busy() && volume.touched.is_none() {
+            volumes.by_id.remove(&self.volume_id);
+        }
+    }
+}
+
+impl VolumeLock {
+    /// The volume that may be changed.
+    pub fn volume_id(&self) -> &str {
+        &self.volume_id
+    }
+}
+
+impl Drop for VolumeLock {
+    fn drop(&mut self) {
+        let now = self.operations.0.clock.now();
+        if let Some(volume) = self.operations.lock().by_id.get_mut(&self.volume_id) {
+            volume.running_since = None;
+            volume.touched = Some(now);
+        }
+    }
+}
+
+impl fmt::Debug for VolumeLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("VolumeLock").field(&self.volume_id).finish()
+    }
+}
+
+impl fmt::Debug for VolumeLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.snapshot()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+    use futures::future::join_all;
+    use proptest::prelude::*;
+    use tokio::time::{advance, sleep, timeout};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn operations() -> VolumeLocks {
+        VolumeLocks::new(Clock::system())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_are_first_come_first_served_per_volume() {
+        let operations = operations();
+        let first = operations.acquire("a").await;
+        let mut second = Box::pin(operations.acquire("a"));
+        let mut third = Box::pin(operations.acquire("a"));
+        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+        assert!(operations.try_acquire("a").is_none(), "nobody jumps the line");
+        assert_eq!(operations.acquire("b").await.volume_id(), "b");
+        drop(first);
+        assert!((&mut third).now_or_never().is_none(), "the third waits for the second");
+        let second = second.await;
+        assert_eq!(operations.snapshot()[0].waiting, 1);
+        drop(second);
+        drop(third.await);
+        assert!(operations.snapshot().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_gives_up_leaves_the_line_and_no_trace() {
+        let operations = operations();
+        let begin = Instant::now();
+        let holder = operations.acquire("a").await;
+        assert!(timeout(SECOND, operations.acquire("a")).await.is_err());
+        assert_eq!(
+            operations.snapshot()[0],
+            VolumeActivity { volume_id: "a".into(), running_for: Some(SECOND), waiting: 0 }
+        );
+        drop(holder);
+        assert!(operations.snapshot().is_empty() && operations.touched_since("a", begin));
+        assert!(operations.try_acquire("a").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_that_name_two_volumes_the_other_way_round_do_not_wait_for_each_other() {
+        let operations = operations();
+        let busy = operations.acquire("a").await;
+        // The second has "b" at once, unless it waits for "a" first, as the first one does.
+        let one = async { drop(operations.lock_pair("a", "b").await) };
+        let other = async { drop(operations.lock_pair("b", "a").await) };
+        let end = async {
+            sleep(SECOND).await;
+            drop(busy);
+        };
+        let all = timeout(SECOND * 10, async { tokio::join!(one, other, end) }).await;
+        assert!(all.is_ok(), "each waits for what the other has");
+        assert!(operations.snapshot().is_empty());
+        assert!(operations.lock_pair("a", "a").await.1.is_none(), "one name, one turn");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_turns_are_taken_at_once_or_not_at_all() {
+        let operations = operations();
+        let busy = operations.acquire("b").await;
+        assert!(operations.try_lock_pair("a", "b").is_none());
+        assert_eq!(operations.snapshot().len(), 1, "nothing is held back");
+        drop(busy);
+        assert!(operations.try_lock_pair("a", "b").is_some_and(|(_, second)| second.is_some()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn begin_run_and_end_all_count_as_touched() {
+        let operations = operations();
+        advance(SECOND).await;
+        let before = Instant::now();
+        assert!(!operations.touched_since("a", before));
+        let guard = operations.acquire("a").await;
+        advance(SECOND).await;
+        let during = Instant::now();
+        assert!(operations.touched_since("a", during), "it runs");
+        drop(guard);
+        assert!(operations.touched_since("a", during), "it ended then");
+        advance(SECOND).await;
+        assert!(!operations.touched_since("a", Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_forgotten_counts_as_touched() {
+        let operations = operations();
+        let start = Instant::now();
+        drop(operations.acquire("a").await);
+        let busy = operations.acquire("busy").await;
+        advance(SECOND).await;
+        operations.prune(Instant::now());
+        assert!(operations.touched_since("a", start), "not known any more");
+        assert!(!operations.touched_since("a", Instant::now()));
+        assert_eq!(operations.snapshot().len(), 1, "what runs is never forgotten");
+        drop(busy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_stays_bounded_without_pruning() {
+        let operations = operations();
+        for round in 0..10 {
+            for volume in 0..SMALL {
+                drop(operations.acquire(&format!("{round}-{volume}")).await);
+            }
+            advance(MEMORY * 2).await;
+        }
+        assert!(operations.lock().by_id.len() <= 2 * SMALL);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// I1: whatever comes, goes and gives up, no volume ever has two operations at once, and none is starved.
+        #[test]
+        fn no_volume_has_two_operations_at_once(
+            plans in proptest::collection::vec((0..3_u8, 0..20_u64, 1..10_u64, proptest::option::of(0..15_u64)), 1..40)
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let operations = operations();
+                let active = Mutex::new(BTreeMap::<u8, usize>::new());
+                let runs = plans.iter().map(|(volume, begin, hold, patience)| {
+                    let (operations, active) = (&operations, &active);
+                    async move {
+                        sleep(Duration::from_millis(*begin)).await;
+                        let turn = async {
+                            let guard = operations.acquire(&volume.to_string()).await;
+                            *active.lock().unwrap().entry(*volume).or_default() += 1;
+                            assert_eq!(active.lock().unwrap()[volume], 1, "two at once");
+                            assert!(operations.touched_since(guard.volume_id(), Instant::now()));
+                            // Gives the turn back however it ends.
+                            let _over = Defer(|| *active.lock().unwrap().get_mut(volume).unwrap() -= 1);
+                            sleep(Duration::from_millis(*hold)).await;
+                        };
+                        match patience {
+                            Some(patience) => drop(timeout(Duration::from_millis(*patience), turn).await),
+                            None => turn.await,
+                        }
+                    }
+                });
+                join_all(runs).await;
+                assert!(operations.snapshot().is_empty());
+            });
+        }
+    }
+
+    struct Defer<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for Defer<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+}

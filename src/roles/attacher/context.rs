@@ -1,0 +1,153 @@
+//! What every ticket of a term shares, and the view of one attachment as read from the caches.
+
+use std::sync::Arc;
+
+use crate::cluster::{Api, Cache, EventRecorder, ObjectName};
+use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
+use crate::csi::{Client, VolumeLocks};
+use crate::election::{Fenced, Term};
+use crate::process::Clock;
+use crate::queue::Ticket;
+use crate::roles::UidSet;
+use crate::telemetry::TraceContext;
+
+use super::attachment::{Attachment, Source};
+use super::config::AttacherSection;
+use super::decide::{Node, Progress, Rules, View};
+use super::report::Reporter;
+use super::term_start::TermStartVersion;
+use super::trace_link::{TraceLink, lineage};
+
+/// The caches that the attacher reads.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    /// Every `VolumeAttachment`; other drivers' as stubs.
+    pub attachments: Cache<VolumeAttachment>,
+    /// Every `PersistentVolume`.
+    pub volumes: Cache<PersistentVolume>,
+    /// Every `CSINode`, with our driver's entry only.
+    pub nodes: Cache<CsiNode>,
+}
+
+/// What every ticket of a term shares.
+#[derive(Debug)]
+pub struct Context {
+    /// The rules of the term.
+    pub rules: Rules,
+    /// The role's configuration.
+    pub section: AttacherSection,
+    /// What the cluster looks like.
+    pub stores: Stores,
+    /// The right to write, which ends with the term.
+    pub term: Term,
+    /// The work path to the API, usable only during the term.
+    pub api: Fenced<Api>,
+    /// The driver, usable only during the term.
+    pub driver: Fenced<Client>,
+    /// One mutating call per volume at a time.
+    pub operations: VolumeLocks,
+    /// Kubernetes Events.
+    pub events: EventRecorder,
+    /// Figures and failures.
+    pub reporter: Reporter,
+    /// Time.
+    pub clock: Clock,
+    /// The uids of the attachments and volumes that the API itself has shown during the term.
+    ///
+    /// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
+    /// detached, released, and somebody created anew. Within a term only we take our finalizer away, so once is enough.
+    pub confirmed: UidSet,
+    /// When the term began, by the volumes' version: of what was written since, a watch has told no less than a read would.
+    pub term_start: TermStartVersion,
+    /// The uids of the attachments whose volume the driver shows, twice by now, without their node, and was not asked to
+    /// publish since: a call that may have had its effect makes what it showed before worth nothing.
+    pub lost: UidSet,
+    /// Whether the attachments were listed since the term began.
+    pub relisted: tokio::sync::OnceCell<()>,
+}
+
+/// Shared handles to the objects that one decision was made from.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    /// The attachment, parsed.
+    pub attachment: Attachment,
+    /// The attachment as the API has it.
+    pub object: Arc<VolumeAttachment>,
+    /// The volume that it names.
+    pub volume: Option<Arc<PersistentVolume>>,
+    /// The node that it names.
+    pub node: Option<Arc<CsiNode>>,
+}
+
+impl Context {
+    /// Waits until the attachments were listed once since the term began. The watch of a new leader may be behind: an
+    /// attachment that the last leader made and attached must be known before anything is concluded from its absence (I4).
+    pub async fn attachments_of_term(&self) {
+        self.relisted.get_or_init(|| self.stores.attachments.relisted()).await;
+    }
+
+    /// Reads what the caches hold for an attachment of ours.
+    pub fn find(&self, name: &str) -> Option<Objects> {
+        self.about(self.stores.attachments.get(&ObjectName::cluster(name))?)
+    }
+
+    /// What the caches hold besides about an attachment, if it is ours.
+    pub fn about(&self, object: Arc<VolumeAttachment>) -> Option<Objects> {
+        if object.spec.attacher != self.rules.driver {
+            return None;
+        }
+        let attachment = Attachment::parse(&object, &self.rules.finalizer);
+        let volume = match &attachment.source {
+            Ok(Source::Volume(volume)) => self.stores.volumes.get(&ObjectName::cluster(volume)),
+            _ => None,
+        };
+        let node = self.stores.nodes.get(&ObjectName::cluster(&attachment.node));
+        Some(Objects { attachment, object, volume, node })
+    }
+}
+
+impl Objects {
+    /// Puts a run where it belongs among the traces: to be called before anything of it is told.
+    pub fn join_trace(&self, ticket: &Ticket<String>) {
+        // What failed stays where its first try was.
+        let (0, Some(volume)) = (ticket.attempt(), &self.volume) else { return };
+        let Some((lineage, text)) = lineage(volume, &self.object, &self.attachment) else { return };
+        match (TraceContext::parse(text), lineage) {
+            (Some(claim), TraceLink::Continues) => claim.continue_in(ticket.span()),
+            (Some(claim), TraceLink::Points) => claim.link_from(ticket.span()),
+            (None, _) => {}
+        }
+    }
+
+    /// What the attachment is about, for people: its own name is a checksum.
+    pub fn subject(&self) -> String {
+        let volume = match &self.attachment.source {
+            Ok(Source::Volume(name)) => name,
+            _ => "inline volume",
+        };
+        format!("{volume} on {}", self.attachment.node)
+    }
+
+    /// The volume's handle and the node's id, as the driver's listing would show them: what was recorded, else what the
+    /// cluster says now (R17, R51).
+    pub fn published_as(&self, driver: &str) -> Option<(String, String)> {
+        let recorded = &self.attachment.recorded;
+        let spec = match (&self.attachment.source, &self.volume) {
+            (Ok(Source::Inline(spec)), _) => Some(spec.as_ref()),
+            (Ok(Source::Volume(_)), Some(volume)) => Some(&volume.spec),
+            _ => None,
+        };
+        let handle = spec.and_then(|spec| spec.csi.as_ref()).map(|csi| csi.volume_handle.clone());
+        let node_id = || self.node.as_ref().and_then(|node| node.node_id(driver)).map(str::to_owned);
+        Some((recorded.volume_handle.clone().or(handle)?, recorded.node_id.clone().or_else(node_id)?))
+    }
+
+    /// The decision's view.
+    pub fn view<'a>(&'a self, rules: &'a Rules, forced: bool, done: &'a Progress) -> View<'a> {
+        let node = match &self.node {
+            None => Node::Missing,
+            Some(node) => node.node_id(&rules.driver).map_or(Node::WithoutDriver, Node::Id),
+        };
+        View { attachment: &self.attachment, volume: self.volume.as_deref(), node, rules, forced, done }
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether an attach belongs to the trace of the claim that its volume was made for. Pure.
+//!
+//! A volume that we made while traces were on carries the claim's `traceparent`, written with its object: no write of its
+//! own. So that a claim and its pod's first attach are one trace, whichever process does them, and that a trace ends some
+//! day:
+//!
+//! | what is done to the volume | its trace |
+//! |---|---|
+//! | an attach that was asked for within `FRESH` after the volume was made, and is not done yet | the claim's |
+//! | anything else within `REMEMBERED` | its own, with a link to the claim's |
+//! | anything later | its own: no trace is kept for that long |
+//!
+//! Both moments are the API server's own (creation and deletion as it stamped them), so no clock of ours is compared
+//! with it. An attachment that is heard of before its volume has begun a trace by then, and points to the claim's. And one
+//! that is attached already, as every one is that a restarted daemon finds, continues nothing.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cluster::{PersistentVolume, VolumeAttachment, names};
+
+use super::attachment::{Attachment, Direction};
+
+/// A pod that waits for its claim is attached within seconds; minutes, where a node is made for it.
+const FRESH: Duration = Duration::from_secs(10 * 60);
+/// About as long as trace stores keep a trace.
+const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How far what is done to a volume belongs to the trace of its claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceLink {
+    /// It goes on with it.
+    Continues,
+    /// It points to it.
+    Points,
+}
+
+/// How far this attachment belongs to the trace of its volume's claim, and the `traceparent` of that.
+pub fn lineage<'a>(
+    volume: &'a PersistentVolume,
+    object: &VolumeAttachment,
+    attachment: &Attachment,
+) -> Option<(TraceLink, &'a str)> {
+    let text = volume.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACEPARENT)?;
+    let asked = object.metadata.deletion_timestamp.as_ref().or(object.metadata.creation_timestamp.as_ref())?;
+    let age = since(volume.metadata.creation_timestamp.as_ref()?.0, asked.0);
+    let is_first = attachment.direction == Direction::Attach && !attachment.attached;
+    match age {
+        age if age <= FRESH && is_first => Some((TraceLink::Continues, text)),
+        age if age <= REMEMBERED => Some((TraceLink::Points, text)),
+        _ => None,
+    }
+}
+
+/// Zero if they come in the wrong order: two servers may have stamped them.
+fn since(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const TEXT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn of(annotations: &Value, created: Option<&str>, asked: &Value, attached: bool) -> Option<(TraceLink, String)> {
+        let volume = json!({"metadata": {"name": "v", "annotations": annotations, "creationTimestamp": created}});
+        let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
+        let mut object = json!({"metadata": {"name": "a"}, "status": {"attached": attached},
+            "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}}});
+        object["metadata"].as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+        let object: VolumeAttachment = serde_json::from_value(object).unwrap();
+        let attachment = Attachment::parse(&object, "f");
+        lineage(&volume, &object, &attachment).map(|(lineage, text)| (lineage, text.to_owned()))
+    }
+
+    #[test]
+    fn the_first_attach_continues_the_claims_trace_and_nothing_years_later_does() {
+        let (made, marked) = (Some("2026-01-01T00:00:00Z"), json!({ names::ANNOTATION_TRACEPARENT: TEXT }));
+        let asked = |at: &str| json!({"creationTimestamp": at});
+        let deleted = |at: &str| json!({"creationTimestamp": "2026-01-01T00:00:05Z", "deletionTimestamp": at});
+        for (asked, attached, expected) in [
+            (asked("2026-01-01T00:00:05Z"), false, Some(TraceLink::Continues)),
+            (asked("2026-01-01T00:10:00Z"), false, Some(TraceLink::Continues)),
+            // Another server's clock.
+            (asked("2025-12-31T23:59:59Z"), false, Some(TraceLink::Continues)),
+            (asked("2026-01-01T00:10:01Z"), false, Some(TraceLink::Points)),
+            (asked("2026-01-08T00:00:00Z"), false, Some(TraceLink::Points)),
+            (asked("2026-01-08T00:00:01Z"), false, None),
+            (asked("2029-01-01T00:00:00Z"), false, None),
+            // Found attached, by a daemon that starts, or attached once more because it drifted.
+            (asked("2026-01-01T00:00:05Z"), true, Some(TraceLink::Points)),
+            (deleted("2026-01-01T00:00:30Z"), true, Some(TraceLink::Points)),
+            (deleted("2026-01-01T00:00:30Z"), false, Some(TraceLink::Points)),
+            (deleted("2029-01-01T00:00:00Z"), true, None),
+            (json!({}), false, None),
+        ] {
+            let found = of(&marked, made, &asked, attached);
+            assert_eq!(found, expected.map(|it| (it, TEXT.to_owned())), "{asked} {attached}");
+        }
+        assert_eq!(of(&json!({}), made, &asked("2026-01-01T00:00:05Z"), false), None);
+        assert_eq!(of(&marked, None, &asked("2026-01-01T00:00:05Z"), false), None);
+    }
+}

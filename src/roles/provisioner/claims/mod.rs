@@ -1,0 +1,25 @@
+//! Works claims: asks the driver for a claim's volume, stores its PersistentVolume, or deletes the volume again.
+//!
+//! ```text
+//! claims queue ──> reconcile ──> observe ──> decide (P) ──> create | discard | perform
+//!                      └──────── state (P): what the driver was asked and has answered
+//! ```
+
+pub mod claim;
+pub(super) mod create;
+pub mod decide;
+pub(super) mod discard;
+pub mod error;
+pub mod finality;
+pub mod haste;
+pub mod intent;
+pub(super) mod observe;
+pub mod pending_on;
+pub(super) mod perform;
+pub(super) mod reconcile;
+pub mod request;
+pub mod state;
+pub mod view;
+pub mod volume;
+
+pub(super) use reconcile::handle;

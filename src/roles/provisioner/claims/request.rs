@@ -1,0 +1,297 @@
+//! What the driver is asked for: a claim and its class, made into one `CreateVolume`. Pure.
+//!
+//! Built once an attempt, and pinned while an answer is outstanding: the driver knows a volume by its name, and a request
+//! under that name that asks for something else is refused, or worse, answered with what was asked before.
+//!
+//! Called without source and requirement it checks all that can be wrong with claim and class alone: before anything is
+//! written for a claim that is hopeless.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::cluster::{PackedMap, PersistentVolumeClaim, SmolStr, StorageClass, VolumeAttributesClass, quantity};
+use crate::csi::capabilities::{Capabilities, ControllerRpc};
+use crate::proto::volume_capability::access_mode::Mode;
+use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use crate::proto::{CapacityRange, CreateVolumeRequest, VolumeCapability};
+
+use super::volume::{ClaimIdentity, VolumePlan};
+use crate::roles::provisioner::parameters::secrets::{self, SecretOwner, SecretReference, is_subdomain};
+use crate::roles::provisioner::parameters::{self, SecretUse};
+use crate::roles::provisioner::sources::source::{ContentSource, Source};
+use crate::roles::provisioner::topology::Requirement;
+
+mod digest;
+mod error;
+
+pub use error::RequestError;
+
+/// What volumes are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameRule {
+    /// What stands before the claim's uid.
+    pub prefix: String,
+    /// How much of the uid is taken, without its dashes; `None`: all of it, with them.
+    pub uuid_length: Option<usize>,
+}
+
+/// How many digits of a uid nobody hits by making claims until one has the digits of another's volume: 32 bits of chance.
+/// A shorter name is the configured one or none.
+const ENOUGH: usize = 8;
+
+impl NameRule {
+    /// The name of the volume of the claim with this uid: for the driver, and of its PersistentVolume.
+    pub fn volume_name(&self, uid: &str) -> Result<String, RequestError> {
+        if uid.is_empty() {
+            return Err(RequestError::NoUid);
+        }
+        let part = match self.uuid_length {
+            Some(length) => uid.chars().filter(|c| *c != '-').take(length).collect(),
+            None => uid.to_owned(),
+        };
+        let name = format!("{}-{part}", self.prefix);
+        // Found out after the volume was made, this would leave a volume that nothing can ever name.
+        if self.prefix.is_empty() || !is_subdomain(&name) {
+            return Err(RequestError::VolumeName { prefix: self.prefix.clone(), name });
+        }
+        Ok(name)
+    }
+
+    /// The rule by which `name` is the name of the volume of the claim of this uid, if there is one: whatever the name
+    /// begins with, it ends in that uid, all of it or at least its first `ENOUGH` digits.
+    pub fn of(name: &str, uid: &str) -> Option<Self> {
+        let whole = name.strip_suffix(uid).and_then(|rest| rest.strip_suffix('-'));
+        let rule = if let Some(prefix) = whole {
+            Self { prefix: prefix.to_owned(), uuid_length: None }
+        } else {
+            let (prefix, part) = name.rsplit_once('-')?;
+            Self { prefix: prefix.to_owned(), uuid_length: Some(part.len()).filter(|length| *length >= ENOUGH) }
+        };
+        (rule.volume_name(uid).as_deref() == Ok(name)).then_some(rule)
+    }
+}
+
+/// What is the same for every claim of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch of the configuration or of the driver")]
+pub struct ProvisionRules {
+    /// Our driver.
+    pub driver: String,
+    /// What volumes are called.
+    pub names: NameRule,
+    /// The driver has `SINGLE_NODE_MULTI_WRITER`.
+    pub multi_writer: bool,
+    /// The driver has `VOLUME_ACCESSIBILITY_CONSTRAINTS`, and the configuration lets it be used.
+    pub topology: bool,
+    /// For classes that name no file system; may be empty.
+    pub default_fs_type: String,
+    /// Whether the driver is told the claim's and the volume's names.
+    pub extra_create_metadata: bool,
+    /// Whether a volume for readers only is marked so.
+    pub publish_readonly: bool,
+}
+
+/// All that a request is made of.
+#[derive(Debug, Clone)]
+pub struct RequestInput<'a> {
+    /// The claim.
+    pub claim: &'a PersistentVolumeClaim,
+    /// Its class.
+    pub class: &'a StorageClass,
+    /// The term's rules.
+    pub rules: &'a ProvisionRules,
+    /// What the volume is to be made from.
+    pub source: Option<ContentSource>,
+    /// From where it must be reachable.
+    pub requirement: Option<Requirement>,
+    /// The class of attributes that the claim names, if it names one and that was found.
+    pub attributes_class: Option<&'a VolumeAttributesClass>,
+}
+
+/// All that `CreateVolume` is asked, but for secrets' values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The volume's name.
+    pub volume_name: String,
+    /// The driver's parameters.
+    pub parameters: BTreeMap<String, String>,
+    /// The least size.
+    pub required_bytes: i64,
+    /// One capability for each access mode, in the claim's order.
+    pub capabilities: Vec<VolumeCapability>,
+    /// What the volume is to be made from.
+    pub content_source: Option<ContentSource>,
+    /// From where it must be reachable.
+    pub requirement: Option<Requirement>,
+    /// From the class of attributes.
+    pub mutable_parameters: BTreeMap<String, String>,
+    /// Where the secret for the call is.
+    pub secret: Option<SecretReference>,
+    /// What the PersistentVolume needs besides the driver's answer.
+    pub plan: VolumePlan,
+}
+
+/// The capabilities that a claim needs of the driver, each with what for.
+pub fn needed_capabilities(claim: &PersistentVolumeClaim, source: &Source) -> Vec<(ControllerRpc, &'static str)> {
+    let mut needed = vec![(ControllerRpc::CreateDeleteVolume, "create a volume")];
+    match source {
+        Source::Snapshot { .. } => needed.push((ControllerRpc::CreateDeleteSnapshot, "restore a snapshot")),
+        Source::Claim { .. } => needed.push((ControllerRpc::CloneVolume, "clone a volume")),
+        Source::None | Source::Populator { .. } => {}
+    }
+    if attributes_class(claim).is_some() {
+        needed.push((ControllerRpc::ModifyVolume, "create a volume with a VolumeAttributesClass"));
+    }
+    needed
+}
+
+/// That the driver has them.
+pub fn check_capabilities(
+    driver: &str,
+    capabilities: &Capabilities,
+    claim: &PersistentVolumeClaim,
+    source: &Source,
+) -> Result<(), RequestError> {
+    let lacking = |capability, reason| RequestError::Capability { driver: driver.to_owned(), capability, reason };
+    let needed = needed_capabilities(claim, source);
+    if let Some((_, reason)) = needed.first().filter(|_| !capabilities.controller_service()) {
+        return Err(lacking("CONTROLLER_SERVICE", reason));
+    }
+    match needed.into_iter().find(|(rpc, _)| !capabilities.has(*rpc)) {
+        Some((rpc, reason)) => Err(lacking(rpc.as_str_name(), reason)),
+        None => Ok(()),
+    }
+}
+
+/// The class of attributes that a claim names.
+pub fn attributes_class(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The CSI mode for each access mode, in the claim's order.
+pub fn access_modes(modes: &[SmolStr], multi_writer: bool) -> Result<Vec<Mode>, RequestError> {
+    if modes.is_empty() {
+        return Err(RequestError::NoAccessMode);
+    }
+    let mode = |mode: &SmolStr| match (mode.as_str(), multi_writer) {
+        ("ReadWriteMany", _) => Ok(Mode::MultiNodeMultiWriter),
+        ("ReadOnlyMany", _) => Ok(Mode::MultiNodeReaderOnly),
+        ("ReadWriteOnce" | "ReadWriteOncePod", false) => Ok(Mode::SingleNodeWriter),
+        ("ReadWriteOnce", true) => Ok(Mode::SingleNodeMultiWriter),
+        ("ReadWriteOncePod", true) => Ok(Mode::SingleNodeSingleWriter),
+        _ => Err(RequestError::AccessMode(mode.to_string())),
+    };
+    modes.iter().map(mode).collect()
+}
+
+/// One capability for each mode: a raw device if `fs_type` is `None`.
+pub fn capabilities(modes: &[Mode], fs_type: Option<&str>, mount_options: &[String]) -> Vec<VolumeCapability> {
+    let access_type = || match fs_type {
+        None => AccessType::Block(BlockVolume {}),
+        Some(fs_type) => AccessType::Mount(MountVolume {
+            fs_type: fs_type.to_owned(),
+            mount_flags: mount_options.to_vec(),
+            volume_mount_group: String::new(),
+        }),
+    };
+    let capability = |mode: &Mode| VolumeCapability {
+        access_mode: Some(AccessMode { mode: (*mode).into() }),
+        access_type: Some(access_type()),
+    };
+    modes.iter().map(capability).collect()
+}
+
+/// Makes the request.
+pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
+    let RequestInput { claim, class, rules, .. } = input;
+    let (meta, spec) = (&claim.metadata, &claim.spec);
+    let class_name = class.metadata.name.as_deref().unwrap_or_default().to_owned();
+    if class.provisioner != rules.driver {
+        let (provisioner, driver) = (class.provisioner.clone(), rules.driver.clone());
+        return Err(RequestError::ForeignClass { class: class_name, provisioner, driver });
+    }
+    if spec.has_selector {
+        return Err(RequestError::Selector);
+    }
+    let identity = ClaimIdentity::of(claim);
+    let volume_name = rules.names.volume_name(&identity.uid)?;
+    let fs_type = parameters::fs_type(&class.parameters, &rules.default_fs_type)?;
+    let fs_type = (spec.volume_mode.as_deref() != Some("Block")).then_some(fs_type);
+    let modes = access_modes(&spec.access_modes, rules.multi_writer)?;
+    let required_bytes = spec.storage.as_deref().map_or(Ok(0), quantity::bytes).map_err(RequestError::Size)?;
+    let mut parameters = parameters::for_driver(&class.parameters)?;
+    let mutable_parameters = mutable_parameters(input)?;
+
+    let none = PackedMap::default();
+    let owner = SecretOwner {
+        volume: &volume_name,
+        namespace: &identity.namespace,
+        claim: &identity.name,
+        annotations: Some(meta.annotations.as_ref().unwrap_or(&none)),
+    };
+    let mut found = BTreeMap::new();
+    for secret in SecretUse::ALL {
+        if let Some(reference) = secrets::resolve(&class.parameters, secret, owner)? {
+            found.insert(secret, reference);
+        }
+    }
+    if rules.extra_create_metadata {
+        parameters.insert(parameters::CLAIM_NAME.to_owned(), identity.name.clone());
+        parameters.insert(parameters::CLAIM_NAMESPACE.to_owned(), identity.namespace.clone());
+        parameters.insert(parameters::VOLUME_NAME.to_owned(), volume_name.clone());
+    }
+    Ok(Request {
+        parameters,
+        required_bytes,
+        capabilities: capabilities(&modes, fs_type.as_deref(), &class.mount_options),
+        content_source: input.source.clone(),
+        requirement: input.requirement.clone(),
+        mutable_parameters,
+        secret: found.get(&SecretUse::Provisioner).cloned(),
+        plan: VolumePlan {
+            driver: rules.driver.clone(),
+            name: volume_name.clone(),
+            claim: identity,
+            access_modes: spec.access_modes.clone(),
+            volume_mode: spec.volume_mode.clone(),
+            reclaim_policy: class.reclaim_policy.clone().unwrap_or_else(|| "Delete".to_owned()),
+            mount_options: class.mount_options.clone(),
+            class: class_name,
+            attributes_class: attributes_class(claim).map(str::to_owned),
+            fs_type,
+            read_only: rules.publish_readonly && modes == [Mode::MultiNodeReaderOnly],
+            topology: rules.topology,
+            secrets: found,
+        },
+        volume_name,
+    })
+}
+
+fn mutable_parameters(input: &RequestInput<'_>) -> Result<BTreeMap<String, String>, RequestError> {
+    let Some(name) = attributes_class(input.claim) else { return Ok(BTreeMap::new()) };
+    let class = input.attributes_class.ok_or_else(|| RequestError::AttributesClassMissing(name.to_owned()))?;
+    if class.driver_name == input.rules.driver {
+        return Ok(class.parameters.clone());
+    }
+    let (name, found, driver) = (name.to_owned(), class.driver_name.clone(), input.rules.driver.clone());
+    Err(RequestError::AttributesClassDriver { name, found, driver })
+}
+
+impl Request {
+    /// As the driver is asked. The size has no upper limit, as the Go sidecar sends none: a driver may round it up.
+    pub fn to_proto(&self, secrets: HashMap<String, String>) -> CreateVolumeRequest {
+        CreateVolumeRequest {
+            name: self.volume_name.clone(),
+            capacity_range: Some(CapacityRange { required_bytes: self.required_bytes, limit_bytes: 0 }),
+            volume_capabilities: self.capabilities.clone(),
+            parameters: self.parameters.clone().into_iter().collect(),
+            secrets,
+            volume_content_source: self.content_source.as_ref().map(ContentSource::to_proto),
+            accessibility_requirements: self.requirement.as_ref().map(Requirement::to_proto),
+            mutable_parameters: self.mutable_parameters.clone().into_iter().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,378 @@
+//! Who makes a claim's volume where each node's instance makes its own (spec 2.14). Pure: the caller tells the time.
+//!
+//! ```text
+//! selected node is ours ──> Mine
+//! another's ──────────────> Other (look again later) ──> AskForHolder ──> still there: Other
+//!                                                                     └─> gone: Free, and then it is nobody's
+//! nobody's, binds at once, within our reach ─> Compete(delay) ─> Claim ─> room?  yes: select our node, if still nobody's
+//!                                                                 ^        no ──> Compete(poll interval)
+//!                                                                 └── a write that lost ── Compete(longer delay)
+//! ```
+//!
+//! A node that is gone is taken off its claim by whichever daemon sees it first, whatever the class: the scheduler looks at no
+//! other node than the one that is written there. The condition that it still is lets only one of them through.
+//!
+//! Nobody sleeps: a verdict that waits says for how long, and the queue does the waiting. (The Go sidecar's workers
+//! sleep through the delay, its claims give up for ever where there was no room once, and those of a dead node are
+//! never made.)
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::cluster::Reach;
+use crate::proto::GetCapacityResponse;
+use crate::roles::provisioner::claims::claim::ClaimKey;
+use crate::roles::provisioner::topology::Segment;
+
+/// How the instances make way for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manners {
+    /// The first delay is up to this; each race that was lost doubles it.
+    pub base: Duration,
+    /// No delay is longer.
+    pub max: Duration,
+    /// Where there was no room, room is looked for again after this.
+    pub poll: Duration,
+}
+
+/// What is seen of a claim just now.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight<'a> {
+    /// Our node.
+    pub own: &'a str,
+    /// The node that was selected for the claim.
+    pub selected: Option<&'a str>,
+    /// The class binds without waiting for a pod.
+    pub immediate: bool,
+    /// We are configured to compete for such claims.
+    pub competes: bool,
+    /// Our node is in the class's `allowedTopologies`: the requirement with our node as the selected one can be made.
+    pub in_reach: bool,
+    /// What the API says of the selected node, if it was asked just now.
+    pub holder: Option<Holder>,
+}
+
+/// Another node that was selected for a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// There is such a Node.
+    There,
+    /// There is none.
+    Gone,
+}
+
+/// What to do about a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Make the volume.
+    Mine,
+    /// It is another instance's; look again after a while, because that instance may be no more.
+    Other {
+        /// After this.
+        look_again: Duration,
+    },
+    /// Ask the API whether the selected node exists, and decide again with the answer.
+    AskForHolder,
+    /// The selected node is gone: take it off the claim, on the condition that it is still written there.
+    Free,
+    /// Wait this long, then decide again.
+    Compete {
+        /// This long.
+        delay: Duration,
+    },
+    /// It is our turn: if the driver has room, select our node, on the condition that nobody else was selected.
+    Claim,
+    /// Nothing of ours.
+    Ignore,
+}
+
+/// The races that are being run, and the claims of other nodes that are watched. Memory only: an instance that starts again
+/// begins them anew.
+#[derive(Debug, Default)]
+pub struct Contention(BTreeMap<ClaimKey, Race>);
+
+#[derive(Debug, Clone, Default)]
+struct Race {
+    /// Contention lost so far.
+    lost: u32,
+    /// Who was selected when the wait began. `None`: nobody, and it is a race.
+    against: Option<String>,
+    /// When the wait is over. `None`: it has not begun.
+    due: Option<Duration>,
+}
+
+impl Contention {
+    /// What to do about the claim. `jitter` is in `[0, 1)`; `now` counts from any fixed moment.
+    pub fn verdict(
+        &mut self,
+        claim: &ClaimKey,
+        sight: &Sight<'_>,
+        manners: &Manners,
+        now: Duration,
+        jitter: f64,
+    ) -> Verdict {
+        let may_compete = sight.immediate && sight.competes && sight.in_reach;
+        match sight.selected {
+            Some(node) if node == sight.own => {
+                self.forget(claim);
+                Verdict::Mine
+            }
+            Some(node) => self.watch(claim, node, sight.holder, manners, now, jitter),
+            None if may_compete => self.run(claim, manners, now, jitter),
+            None => {
+                self.forget(claim);
+                Verdict::Ignore
+            }
+        }
+    }
+
+    /// Somebody else's node: a grace, then a look whether it still is one.
+    fn watch(
+        &mut self,
+        claim: &ClaimKey,
+        node: &str,
+        holder: Option<Holder>,
+        manners: &Manners,
+        now: Duration,
+        jitter: f64,
+    ) -> Verdict {
+        let race = self.0.entry(claim.clone()).or_default();
+        let begins = race.against.as_deref() != Some(node) || holder == Some(Holder::There) || race.due.is_none();
+        if begins {
+            // Twice the longest delay at most: every instance of the cluster will look.
+            let grace = manners.max + manners.max.mul_f64(jitter);
+            *race = Race { lost: 0, against: Some(node.to_owned()), due: Some(now + grace) };
+        }
+        match race.due {
+            // What was waited is kept: a write that fails is tried again at once.
+            _ if holder == Some(Holder::Gone) => Verdict::Free,
+            Some(due) if due > now => Verdict::Other { look_again: due.saturating_sub(now) },
+            _ => Verdict::AskForHolder,
+        }
+    }
+
+    /// Nobody's: a delay, then our turn.
+    fn run(&mut self, claim: &ClaimKey, manners: &Manners, now: Duration, jitter: f64) -> Verdict {
+        let race = self.0.entry(claim.clone()).or_default();
+        if race.against.is_some() {
+            *race = Race::default();
+        }
+        let due = *race.due.get_or_insert_with(|| now + delay(race.lost, manners, jitter));
+        if due > now { Verdict::Compete { delay: due.saturating_sub(now) } } else { Verdict::Claim }
+    }
+
+    /// The write that selects our node met another one: wait longer next time.
+    pub fn lost(&mut self, claim: &ClaimKey) {
+        let race = self.0.entry(claim.clone()).or_default();
+        *race = Race { lost: race.lost.saturating_add(1), ..Race::default() };
+    }
+
+    /// It is our turn and there is no room here: look again once capacity may have changed.
+    pub fn no_room(&mut self, claim: &ClaimKey, manners: &Manners, now: Duration) -> Verdict {
+        self.0.entry(claim.clone()).or_default().due = Some(now + manners.poll);
+        Verdict::Compete { delay: manners.poll }
+    }
+
+    /// The claim is provisioned, gone, or none of ours.
+    pub fn forget(&mut self, claim: &ClaimKey) {
+        self.0.remove(claim);
+    }
+
+    /// The claims, each with the other node that has it, if one does, and how long from `now` until we look again. `None`: at
+    /// the next attempt.
+    pub fn all(&self, now: Duration) -> impl Iterator<Item = (&ClaimKey, Option<&str>, Option<Duration>)> {
+        let waits = move |race: &Race| race.due.map(|due| due.saturating_sub(now));
+        self.0.iter().map(move |(claim, race)| (claim, race.against.as_deref(), waits(race)))
+    }
+}
+
+/// The delay after so many races lost: doubled each time, and shortened by chance so that not all begin at once.
+fn delay(lost: u32, manners: &Manners, jitter: f64) -> Duration {
+    let grown = 2_u32.checked_pow(lost).and_then(|factor| manners.base.checked_mul(factor)).unwrap_or(manners.max);
+    grown.min(manners.max).saturating_sub(manners.base.mul_f64(jitter))
+}
+
+/// Whether a volume of that size fits somewhere, by what the driver said for each place. Nothing always fits.
+pub fn has_room(answers: &[GetCapacityResponse], required_bytes: i64) -> bool {
+    let fits = |answer: &GetCapacityResponse| {
+        answer.available_capacity >= required_bytes
+            && answer.maximum_volume_size.is_none_or(|largest| largest >= required_bytes)
+    };
+    required_bytes <= 0 || answers.iter().any(fits)
+}
+
+/// Whether a volume is ours to delete: it can be reached from our node, or from everywhere.
+///
+/// `affinity` holds the terms that the PersistentVolume requires of a node.
+pub fn is_within_reach(affinity: &[Reach], own: &Segment) -> bool {
+    let admits = |term: &Reach| {
+        term.iter().all(|(key, values)| own.get(key).is_some_and(|own| values.iter().any(|value| value == own)))
+    };
+    affinity.is_empty() || own.is_empty() || affinity.iter().any(admits)
+}
+
+/// Whether a volume may be one of our driver's: only a place that is another than ours says that it is not. People also write
+/// keys there that no driver has told (`kubernetes.io/hostname`).
+pub fn may_be_within_reach(affinity: &[Reach], own: &Segment) -> bool {
+    let admits = |term: &Reach| {
+        term.iter().all(|(key, values)| own.get(key).is_none_or(|own| values.iter().any(|value| value == own)))
+    };
+    affinity.is_empty() || affinity.iter().any(admits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::ObjectName;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    const MANNERS: Manners = Manners { base: seconds(20), max: seconds(60), poll: seconds(45) };
+    const FREE: Sight<'_> =
+        Sight { own: "n1", selected: None, immediate: true, competes: true, in_reach: true, holder: None };
+
+    fn claim() -> ClaimKey {
+        ClaimKey { uid: "u1".into(), name: ObjectName::namespaced("shop", "data") }
+    }
+
+    fn at(races: &mut Contention, sight: &Sight<'_>, now: u64) -> Verdict {
+        races.verdict(&claim(), sight, &MANNERS, seconds(now), 0.5)
+    }
+
+    fn compete(delay: u64) -> Verdict {
+        Verdict::Compete { delay: seconds(delay) }
+    }
+
+    #[test]
+    fn the_selected_node_decides() {
+        let mut races = Contention::default();
+        for (sight, expected) in [
+            (Sight { selected: Some("n1"), ..FREE }, Verdict::Mine),
+            (Sight { selected: Some("n1"), immediate: false, competes: false, ..FREE }, Verdict::Mine),
+            (Sight { immediate: false, ..FREE }, Verdict::Ignore),
+            (Sight { competes: false, ..FREE }, Verdict::Ignore),
+            (Sight { in_reach: false, ..FREE }, Verdict::Ignore),
+        ] {
+            assert_eq!(at(&mut races, &sight, 0), expected, "{sight:?}");
+            assert!(races.0.is_empty(), "nothing is remembered of {sight:?}");
+        }
+    }
+
+    #[test]
+    fn our_turn_comes_after_a_delay_that_nobody_sleeps_through() {
+        let mut races = Contention::default();
+        assert_eq!(at(&mut races, &FREE, 100), compete(10));
+        assert_eq!(at(&mut races, &FREE, 104), compete(6), "woken early, it waits for the rest");
+        assert_eq!(at(&mut races, &FREE, 110), Verdict::Claim);
+        assert_eq!(at(&mut races, &FREE, 111), Verdict::Claim, "an attempt that failed is simply repeated");
+        assert_eq!(at(&mut races, &Sight { selected: Some("n1"), ..FREE }, 112), Verdict::Mine);
+        assert!(races.0.is_empty());
+    }
+
+    #[test]
+    fn each_race_lost_doubles_the_delay_up_to_the_longest() {
+        let mut races = Contention::default();
+        let mut delays = Vec::new();
+        for _ in 0..4 {
+            let Verdict::Compete { delay } = at(&mut races, &FREE, 0) else { panic!() };
+            delays.push(delay.as_secs());
+            races.lost(&claim());
+        }
+        assert_eq!(delays, [10, 30, 50, 50]);
+        assert_eq!(delay(u32::MAX, &MANNERS, 0.0), MANNERS.max);
+        assert_eq!(delay(0, &Manners { max: seconds(5), ..MANNERS }, 0.9), Duration::ZERO, "never below zero");
+    }
+
+    #[test]
+    fn where_there_was_no_room_it_is_looked_for_again() {
+        let mut races = Contention::default();
+        at(&mut races, &FREE, 0);
+        assert_eq!(at(&mut races, &FREE, 10), Verdict::Claim);
+        assert_eq!(races.no_room(&claim(), &MANNERS, seconds(10)), compete(45));
+        assert_eq!(at(&mut races, &FREE, 50), compete(5));
+        assert_eq!(at(&mut races, &FREE, 55), Verdict::Claim);
+    }
+
+    #[test]
+    fn a_claim_is_shown_with_the_other_node_that_has_it() {
+        let mut races = Contention::default();
+        at(&mut races, &FREE, 0);
+        assert_eq!(races.all(seconds(4)).collect::<Vec<_>>(), [(&claim(), None, Some(seconds(6)))]);
+        at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 0);
+        assert_eq!(races.all(seconds(4)).collect::<Vec<_>>(), [(&claim(), Some("n2"), Some(seconds(86)))]);
+    }
+
+    fn other(look_again: u64) -> Verdict {
+        Verdict::Other { look_again: seconds(look_again) }
+    }
+
+    #[test]
+    fn r38_a_claim_whose_node_is_gone_is_freed_of_it_whatever_its_class() {
+        let held = Sight { selected: Some("n2"), ..FREE };
+        for held in [
+            held,
+            Sight { immediate: false, ..held },
+            Sight { competes: false, ..held },
+            Sight { in_reach: false, ..held },
+        ] {
+            let mut races = Contention::default();
+            assert_eq!(at(&mut races, &held, 0), other(90), "{held:?}");
+            assert_eq!(at(&mut races, &held, 60), other(30));
+            assert_eq!(at(&mut races, &held, 90), Verdict::AskForHolder);
+            let there = Sight { holder: Some(Holder::There), ..held };
+            assert_eq!(at(&mut races, &there, 90), other(90), "all is well");
+            assert_eq!(at(&mut races, &held, 180), Verdict::AskForHolder);
+            let gone = Sight { holder: Some(Holder::Gone), ..held };
+            assert_eq!(at(&mut races, &gone, 180), Verdict::Free);
+            assert_eq!(at(&mut races, &held, 181), Verdict::AskForHolder, "the write failed: no other wait of so long");
+            let another = Sight { selected: Some("n3"), ..held };
+            assert_eq!(at(&mut races, &another, 182), other(90), "n3 was quicker");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_was_freed_of_its_node_is_raced_for_like_any_other() {
+        let mut races = Contention::default();
+        assert_eq!(at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 0), other(90));
+        assert_eq!(at(&mut races, &FREE, 89), compete(10));
+        assert_eq!(at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 90), other(90));
+        assert_eq!(at(&mut races, &Sight { immediate: false, ..FREE }, 91), Verdict::Ignore);
+        assert!(races.0.is_empty(), "its node is the scheduler's to choose");
+    }
+
+    #[test]
+    fn there_is_room_if_one_place_has_it_and_one_volume_may_be_that_large() {
+        let answer = |available_capacity, maximum_volume_size| GetCapacityResponse {
+            available_capacity,
+            maximum_volume_size,
+            ..GetCapacityResponse::default()
+        };
+        assert!(has_room(&[answer(5, None), answer(10, None)], 10));
+        assert!(!has_room(&[answer(9, None)], 10));
+        assert!(!has_room(&[answer(100, Some(9))], 10));
+        assert!(has_room(&[answer(100, Some(10))], 10));
+        assert!(!has_room(&[], 10) && has_room(&[], 0), "nothing always fits");
+    }
+
+    #[test]
+    fn a_volume_is_deleted_where_it_can_be_reached() {
+        let own = Segment::new([("zone", "z1"), ("rack", "A")]);
+        let term = |key: &str, values: &[&str]| {
+            Reach::from([(key.into(), values.iter().map(|&value| value.into()).collect::<Box<_>>())])
+        };
+        // And whether it may be one of our driver's: a key that no driver has told does not say that it is not.
+        for (affinity, expected, may_be) in [
+            (vec![], true, true),
+            (vec![term("zone", &["z2", "z1"])], true, true),
+            (vec![term("zone", &["z2"])], false, false),
+            (vec![term("zone", &["z2"]), term("rack", &["A"])], true, true),
+            (vec![term("disk", &["ssd"])], false, true),
+        ] {
+            assert_eq!(is_within_reach(&affinity, &own), expected, "{affinity:?}");
+            assert_eq!(may_be_within_reach(&affinity, &own), may_be, "{affinity:?}");
+            assert!(is_within_reach(&affinity, &Segment::default()), "a driver without topology reaches all");
+        }
+    }
+}

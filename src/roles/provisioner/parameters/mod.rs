@@ -1,0 +1,242 @@
+//! A class' parameters: which are ours, which are the driver's, and what stands in ours. Pure.
+//!
+//! | key under `csi.storage.k8s.io/` | deprecated, kept for the driver | is |
+//! |---|---|---|
+//! | `fstype` | `fstype` in any case | the file system |
+//! | `secret-name`, `secret-namespace` | | the default for every row below |
+//! | `provisioner-secret-…` | `csiProvisionerSecret…` | for `CreateVolume` and `DeleteVolume` |
+//! | `controller-publish-secret-…` | `csiControllerPublishSecret…` | for the attacher |
+//! | `node-stage-secret-…` | `csiNodeStageSecret…` | for the kubelet |
+//! | `node-publish-secret-…` | `csiNodePublishSecret…` | for the kubelet |
+//! | `controller-expand-secret-…` | | for the resizer |
+//! | `node-expand-secret-…` | | for the kubelet |
+//! | `controller-modify-secret-…` | | for the resizer |
+//!
+//! Any other key under the prefix is refused: it is a typing error, or asks for what this version does not know. Passing it on
+//! would make a volume without what the class wants.
+
+pub mod secrets;
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+/// The keys that are not the driver's begin with this.
+pub const PREFIX: &str = "csi.storage.k8s.io/";
+/// The file system's key.
+pub const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+/// Told to the driver on request: the claim's name.
+pub const CLAIM_NAME: &str = "csi.storage.k8s.io/pvc/name";
+/// Told to the driver on request: the claim's namespace.
+pub const CLAIM_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
+/// Told to the driver on request: the PersistentVolume's name.
+pub const VOLUME_NAME: &str = "csi.storage.k8s.io/pv/name";
+
+/// Why a class' parameters can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ParameterError {
+    /// A key under the prefix that nobody knows.
+    #[error(
+        "StorageClass parameter \"{0}\" is unknown, and csi.storage.k8s.io/ is reserved: correct the key, or remove it from the class"
+    )]
+    UnknownKey(String),
+    /// The file system twice.
+    #[error("StorageClass parameters \"{first}\" and \"{second}\" both name a file system: keep {FS_TYPE} alone")]
+    TwoFileSystems {
+        /// A key.
+        first: String,
+        /// Another.
+        second: String,
+    },
+    /// A secret's name or namespace twice.
+    #[error(
+        "StorageClass parameters \"{deprecated}\" and \"{key}\" both name the {secret} secret: keep \"{key}\" alone"
+    )]
+    TwoKeys {
+        /// Whose secret.
+        secret: &'static str,
+        /// The old key.
+        deprecated: &'static str,
+        /// The key that should stay.
+        key: &'static str,
+    },
+    /// Half of a pair.
+    #[error("the {secret} secret needs both a name and a namespace: StorageClass parameter \"{missing}\" is missing")]
+    Half {
+        /// Whose secret.
+        secret: &'static str,
+        /// The key that is not there.
+        missing: &'static str,
+    },
+    /// A key without a value.
+    #[error("StorageClass parameter \"{0}\" is empty: set it, or remove the keys of this secret")]
+    Empty(&'static str),
+}
+
+/// What a secret is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SecretUse {
+    /// `CreateVolume` and `DeleteVolume`.
+    Provisioner,
+    /// `ControllerPublishVolume`.
+    ControllerPublish,
+    /// `NodeStageVolume`.
+    NodeStage,
+    /// `NodePublishVolume`.
+    NodePublish,
+    /// `ControllerExpandVolume`.
+    ControllerExpand,
+    /// `NodeExpandVolume`.
+    NodeExpand,
+    /// `ControllerModifyVolume`.
+    ControllerModify,
+}
+
+/// The keys of one secret.
+#[derive(Debug, Clone, Copy)]
+struct Keys {
+    secret: &'static str,
+    name: Key,
+    namespace: Key,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Key {
+    key: &'static str,
+    deprecated: Option<&'static str>,
+}
+
+/// The row of a secret that has no deprecated keys, or those that begin with this word.
+macro_rules! keys {
+    ($secret:literal, $key:literal) => {
+        Keys {
+            secret: $secret,
+            name: Key { key: concat!("csi.storage.k8s.io/", $key, "-name"), deprecated: None },
+            namespace: Key { key: concat!("csi.storage.k8s.io/", $key, "-namespace"), deprecated: None },
+        }
+    };
+    ($secret:literal, $key:literal, $deprecated:literal) => {
+        Keys {
+            secret: $secret,
+            name: Key {
+                key: concat!("csi.storage.k8s.io/", $key, "-name"),
+                deprecated: Some(concat!($deprecated, "Name")),
+            },
+            namespace: Key {
+                key: concat!("csi.storage.k8s.io/", $key, "-namespace"),
+                deprecated: Some(concat!($deprecated, "Namespace")),
+            },
+        }
+    };
+}
+
+const DEFAULT: Keys = keys!("default", "secret");
+
+impl SecretUse {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Provisioner,
+        Self::ControllerPublish,
+        Self::NodeStage,
+        Self::NodePublish,
+        Self::ControllerExpand,
+        Self::NodeExpand,
+        Self::ControllerModify,
+    ];
+
+    fn keys(self) -> Keys {
+        match self {
+            Self::Provisioner => keys!("provisioner", "provisioner-secret", "csiProvisionerSecret"),
+            Self::ControllerPublish => {
+                keys!("controller publish", "controller-publish-secret", "csiControllerPublishSecret")
+            }
+            Self::NodeStage => keys!("node stage", "node-stage-secret", "csiNodeStageSecret"),
+            Self::NodePublish => keys!("node publish", "node-publish-secret", "csiNodePublishSecret"),
+            Self::ControllerExpand => keys!("controller expand", "controller-expand-secret"),
+            Self::NodeExpand => keys!("node expand", "node-expand-secret"),
+            Self::ControllerModify => keys!("controller modify", "controller-modify-secret"),
+        }
+    }
+
+    /// What the secret is called in an error's text.
+    pub fn label(self) -> &'static str {
+        self.keys().secret
+    }
+}
+
+/// Where a class says a secret is: templates, see [`crate::roles::provisioner::parameters::secrets`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Template<'a> {
+    /// For its namespace.
+    pub namespace: &'a str,
+    /// For its name.
+    pub name: &'a str,
+}
+
+/// The templates of one secret: its own keys, else the default's, else none.
+pub fn template(
+    parameters: &BTreeMap<String, String>,
+    secret: SecretUse,
+) -> Result<Option<Template<'_>>, ParameterError> {
+    match pair(parameters, secret.keys())? {
+        Some(own) => Ok(Some(own)),
+        None => pair(parameters, DEFAULT),
+    }
+}
+
+fn pair(parameters: &BTreeMap<String, String>, keys: Keys) -> Result<Option<Template<'_>>, ParameterError> {
+    let half = |missing: Key| ParameterError::Half { secret: keys.secret, missing: missing.key };
+    match (value(parameters, keys.secret, keys.name)?, value(parameters, keys.secret, keys.namespace)?) {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(half(keys.namespace)),
+        (None, Some(_)) => Err(half(keys.name)),
+        (Some(name), Some(namespace)) => Ok(Some(Template { namespace, name })),
+    }
+}
+
+fn value<'a>(
+    parameters: &'a BTreeMap<String, String>,
+    secret: &'static str,
+    Key { key, deprecated }: Key,
+) -> Result<Option<&'a str>, ParameterError> {
+    let old = deprecated.and_then(|old| parameters.get(old).map(|value| (old, value)));
+    let (key, value) = match (old, parameters.get(key)) {
+        (Some((deprecated, _)), Some(_)) => return Err(ParameterError::TwoKeys { secret, deprecated, key }),
+        (Some(old), None) => old,
+        (None, Some(value)) => (key, value),
+        (None, None) => return Ok(None),
+    };
+    if value.is_empty() { Err(ParameterError::Empty(key)) } else { Ok(Some(value)) }
+}
+
+/// The file system that the class names, else `default`, which may be empty: the driver then chooses, and nobody here says ext4.
+pub fn fs_type(parameters: &BTreeMap<String, String>, default: &str) -> Result<String, ParameterError> {
+    // Only the old key's case is free; the new one in another case is an unknown key under the prefix.
+    let mut named = parameters.iter().filter(|(key, _)| *key == FS_TYPE || key.eq_ignore_ascii_case("fstype"));
+    let first = named.next();
+    if let (Some((first, _)), Some((second, _))) = (first, named.next()) {
+        return Err(ParameterError::TwoFileSystems { first: first.clone(), second: second.clone() });
+    }
+    let value = first.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty());
+    Ok(value.unwrap_or(default).to_owned())
+}
+
+/// The parameters that the driver is told: all but ours.
+pub fn for_driver(parameters: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ParameterError> {
+    let is_ours = |key: &str| {
+        let is_of = |keys: Keys| keys.name.key == key || keys.namespace.key == key;
+        key == FS_TYPE || is_of(DEFAULT) || SecretUse::ALL.into_iter().any(|secret| is_of(secret.keys()))
+    };
+    let mut kept = BTreeMap::new();
+    for (key, value) in parameters {
+        if !key.starts_with(PREFIX) {
+            kept.insert(key.clone(), value.clone());
+        } else if !is_ours(key) {
+            return Err(ParameterError::UnknownKey(key.clone()));
+        }
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests;

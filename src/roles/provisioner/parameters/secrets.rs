@@ -1,0 +1,315 @@
+//! Which Secret goes with a volume: a class' templates, resolved for one claim; and what a deletion finds again. Pure: only
+//! references, never a secret's text.
+//!
+//! | template | may use | must become |
+//! |---|---|---|
+//! | namespace | `${pv.name}` `${pvc.namespace}` | a namespace's name |
+//! | name | these and `${pvc.name}` `${pvc.annotations['<key>']}` | an object's name |
+//!
+//! The namespace takes nothing that a claim's author may choose freely: or a claim could point at any Secret that we may read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+use crate::cluster::names::{
+    ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY,
+};
+use crate::cluster::{ClaimRef, PackedMap, PersistentVolume};
+
+use super::{ParameterError, SecretUse, Template, template};
+use crate::roles::provisioner::claims::finality::Finality;
+
+/// Where a Secret is.
+pub use crate::cluster::SecretRef as SecretReference;
+
+/// Why a Secret's place is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SecretError {
+    /// The class' keys are wrong.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
+    /// A template uses what is not there.
+    #[error(
+        "the {secret} secret's {field} template \"{template}\" has unknown tokens: {}; known are {}",
+        quoted(.unknown), known_tokens(field)
+    )]
+    UnknownTokens {
+        /// What the secret is for.
+        secret: &'static str,
+        /// `name` or `namespace`.
+        field: &'static str,
+        /// The class' text.
+        template: String,
+        /// What it names.
+        unknown: BTreeSet<String>,
+    },
+    /// A template became what no object can be called.
+    #[error(
+        "the {secret} secret's {field} \"{value}\" (from the template \"{template}\") is not valid: {}",
+        rule(field)
+    )]
+    InvalidName {
+        /// What the secret is for.
+        secret: &'static str,
+        /// `name` or `namespace`.
+        field: &'static str,
+        /// The class' text.
+        template: String,
+        /// What it became.
+        value: String,
+    },
+    /// The volume's annotations say what no object can be called.
+    #[error(
+        "the {field} \"{value}\" of the volume's deletion secret, from its annotations, is not valid: {}",
+        rule(field)
+    )]
+    InvalidAnnotation {
+        /// `name` or `namespace`.
+        field: &'static str,
+        /// What the annotation says.
+        value: String,
+    },
+    /// The volume's annotations, or its class and `claimRef`, point into a namespace that the configuration does not allow.
+    #[error(
+        "the volume's deletion secret {namespace}/{name} is in a namespace that deletionSecretNamespaces does not allow: \
+         allow it, or correct the volume's annotations"
+    )]
+    ForbiddenNamespace {
+        /// Where it is.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+fn quoted(all: &BTreeSet<String>) -> String {
+    all.iter().map(|token| format!("\"{token}\"")).collect::<Vec<_>>().join(", ")
+}
+
+fn known_tokens(field: &str) -> &'static str {
+    if field == NAMESPACE {
+        "${pv.name} and ${pvc.namespace}"
+    } else {
+        "${pv.name}, ${pvc.name}, ${pvc.namespace} and ${pvc.annotations['key']} for each annotation that the claim has"
+    }
+}
+
+fn rule(field: &str) -> &'static str {
+    if field == NAMESPACE {
+        "at most 63 of a-z, 0-9 and -, beginning and ending with a letter or a digit"
+    } else {
+        "at most 253 of a-z, 0-9, - and ., each part between dots beginning and ending with a letter or a digit"
+    }
+}
+
+const NAMESPACE: &str = "namespace";
+const NAME: &str = "name";
+
+impl SecretError {
+    /// The driver was not asked: what is missing may come with an edit of the claim or of the class.
+    pub fn finality(&self) -> Finality {
+        Finality::NoChange
+    }
+
+    /// A word for metrics.
+    pub fn label(&self) -> &'static str {
+        "SecretReference"
+    }
+}
+
+/// Whose secret it is.
+#[derive(Debug, Clone, Copy)]
+pub struct SecretOwner<'a> {
+    /// The PersistentVolume's name.
+    pub volume: &'a str,
+    /// The claim's namespace.
+    pub namespace: &'a str,
+    /// The claim's name.
+    pub claim: &'a str,
+    /// The claim's annotations; none where only a volume's `claimRef` is left of it.
+    pub annotations: Option<&'a PackedMap>,
+}
+
+impl<'a> SecretOwner<'a> {
+    fn of_claim_ref(volume: &'a str, claim: &'a ClaimRef) -> Self {
+        Self { volume, namespace: &claim.namespace, claim: &claim.name, annotations: None }
+    }
+
+    fn token(&self, field: &str, token: &str) -> Option<&'a str> {
+        match token {
+            "pv.name" => Some(self.volume),
+            "pvc.namespace" => Some(self.namespace),
+            "pvc.name" if field == NAME => Some(self.claim),
+            _ if field == NAME => {
+                let key = token.strip_prefix("pvc.annotations['")?.strip_suffix("']")?;
+                self.annotations?.get(key)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where the class keeps this secret for `owner`; `None`: it names none.
+pub fn resolve(
+    parameters: &BTreeMap<String, String>,
+    secret: SecretUse,
+    owner: SecretOwner<'_>,
+) -> Result<Option<SecretReference>, SecretError> {
+    let Some(Template { namespace, name }) = template(parameters, secret)? else { return Ok(None) };
+    let namespace = fill(secret, NAMESPACE, namespace, owner)?;
+    let name = fill(secret, NAME, name, owner)?;
+    Ok(Some(SecretReference { name, namespace }))
+}
+
+fn fill(secret: SecretUse, field: &'static str, template: &str, owner: SecretOwner<'_>) -> Result<String, SecretError> {
+    let mut unknown = BTreeSet::new();
+    let value = expand(template, |token| {
+        owner.token(field, token).unwrap_or_else(|| {
+            unknown.insert(token.to_owned());
+            ""
+        })
+    });
+    let (secret, template) = (secret.label(), template.to_owned());
+    if !unknown.is_empty() {
+        return Err(SecretError::UnknownTokens { secret, field, template, unknown });
+    }
+    let is_valid = if field == NAMESPACE { is_label(&value) } else { is_subdomain(&value) };
+    if is_valid { Ok(value) } else { Err(SecretError::InvalidName { secret, field, template, value }) }
+}
+
+/// Where the secret for a volume's deletion is, and how sure that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeletionSecret {
+    /// Written on the volume when it was made, or known from its class.
+    At(SecretReference),
+    /// There is none.
+    None,
+    /// Our driver's provisioner made the volume before there were annotations, and its class is gone, or nobody knows whose
+    /// it was. The Go sidecar deletes without a secret then.
+    Unknown(&'static str),
+}
+
+/// Finds the secret that a volume must be deleted with: its annotations say so, or else its class does, as long as both are
+/// there. `namespaces`: where it may be; none given, anywhere.
+///
+/// What is missing is only missed where a secret may have gone into the making, by a provisioner of `driver`. A volume that
+/// people made names any class, most often one that never existed.
+pub fn for_deletion(
+    volume: &PersistentVolume,
+    class: Option<&BTreeMap<String, String>>,
+    namespaces: &[String],
+    driver: &str,
+) -> Result<DeletionSecret, SecretError> {
+    let annotation = |key: &str| volume.metadata.annotation(key);
+    let is_made_by_us = annotation(ANNOTATION_PROVISIONED_BY) == Some(driver);
+    let missing = |why| if is_made_by_us { DeletionSecret::Unknown(why) } else { DeletionSecret::None };
+    let noted = annotation(ANNOTATION_DELETION_SECRET_NAME).zip(annotation(ANNOTATION_DELETION_SECRET_NAMESPACE));
+    if let Some((name, namespace)) = noted {
+        // One of them empty is nobody's writing but an editor's, and names no Secret.
+        if name.is_empty() || namespace.is_empty() {
+            return Ok(DeletionSecret::None);
+        }
+        for (field, value, is_valid) in [(NAMESPACE, namespace, is_label(namespace)), (NAME, name, is_subdomain(name))]
+        {
+            if !is_valid {
+                return Err(SecretError::InvalidAnnotation { field, value: value.to_owned() });
+            }
+        }
+        return allowed(SecretReference { name: name.to_owned(), namespace: namespace.to_owned() }, namespaces);
+    }
+    if volume.spec.storage_class_name.as_deref().is_none_or(str::is_empty) {
+        return Ok(DeletionSecret::None);
+    }
+    let Some(parameters) = class else {
+        return Ok(missing("it has no deletion annotations, and its storage class is gone"));
+    };
+    if template(parameters, SecretUse::Provisioner)?.is_none() {
+        return Ok(DeletionSecret::None);
+    }
+    let Some(claim) = volume.spec.claim_ref.as_deref() else {
+        return Ok(missing("it has no deletion annotations and no claimRef"));
+    };
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let found = resolve(parameters, SecretUse::Provisioner, SecretOwner::of_claim_ref(name, claim))?;
+    found.map_or(Ok(DeletionSecret::None), |reference| allowed(reference, namespaces))
+}
+
+/// A secret in one of these namespaces; none given, in any. Also where a class says where: whoever may edit the volume can take the
+/// annotations off it, and write another namespace into its `claimRef`.
+fn allowed(reference: SecretReference, namespaces: &[String]) -> Result<DeletionSecret, SecretError> {
+    if namespaces.is_empty() || namespaces.contains(&reference.namespace) {
+        return Ok(DeletionSecret::At(reference));
+    }
+    let SecretReference { name, namespace } = reference;
+    Err(SecretError::ForbiddenNamespace { namespace, name })
+}
+
+/// Replaces `${name}` and `$name` as Go's `os.Expand` does, with its answers to what is malformed: the classes that are out
+/// there were written against it. `${}` and an unclosed `${` vanish, a `$` before anything else stays.
+pub fn expand<'v>(template: &str, mut value: impl FnMut(&str) -> &'v str) -> String {
+    let mut out = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some(at) = rest.find('$') {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let after = &from[1..];
+        if after.is_empty() {
+            // A last `$` stands for itself.
+            return out + from;
+        }
+        let (name, used) = shell_name(after);
+        match (name, used) {
+            ("", 0) => out.push('$'),
+            ("", _) => {}
+            _ => out.push_str(value(name)),
+        }
+        rest = &after[used..];
+    }
+    out + rest
+}
+
+/// The name at the beginning of what follows a `$`, and how many bytes it takes.
+fn shell_name(text: &str) -> (&str, usize) {
+    let is_special = |byte: u8| matches!(byte, b'*' | b'#' | b'$' | b'@' | b'!' | b'?' | b'-' | b'0'..=b'9');
+    let bytes = text.as_bytes();
+    match bytes {
+        [b'{', special, b'}', ..] if is_special(*special) => (&text[1..2], 3),
+        [b'{', ..] => match text.find('}') {
+            Some(1) => ("", 2),
+            Some(end) => (&text[1..end], end + 1),
+            None => ("", 1),
+        },
+        [special, ..] if is_special(*special) => (&text[..1], 1),
+        _ => {
+            let end = bytes.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+            let end = end.unwrap_or(bytes.len());
+            (&text[..end], end)
+        }
+    }
+}
+
+/// Whether a text can be a namespace's name: a DNS-1123 label.
+pub fn is_label(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    bytes.len() <= 63
+        && is_end(bytes.first())
+        && is_end(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+}
+
+/// Whether a text can be most objects' name: a DNS-1123 subdomain, whose parts may be longer than a label.
+pub fn is_subdomain(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        is_end(part.chars().next())
+            && is_end(part.chars().last())
+            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+#[cfg(test)]
+#[path = "secrets_tests.rs"]
+mod tests;

@@ -1,0 +1,199 @@
+//! Which changes of the cluster wake which key. Pure.
+//!
+//! As in the attacher, a change wakes a claim only if it is one that *we never make ourselves*: our mark, our annotation
+//! and the node that we take off the claim wake nobody, so that back-off really backs off. A claim that waits for
+//! something is woken by that: its class, its node, its source. So is a volume whose deletion has failed: by its class, by
+//! what it says of its secret, and by the other object that had its handle. Where each node has a daemon of its own, what
+//! another's writes is not ours: a claim that it gives back wakes us.
+
+use std::sync::Arc;
+
+use crate::cluster::{
+    Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,
+    VolumeAttachment, VolumeSnapshot, names,
+};
+
+use crate::roles::provisioner::claims::claim::{Claim, Owner, is_guarded, owner_of};
+use crate::roles::provisioner::deletion::decide as deletion;
+
+/// What a change means for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Look at it now.
+    Now,
+    /// It is gone, or has nothing to do with us any more: forget its failures, unless something of it was begun.
+    Forget,
+    /// Nothing to do.
+    No,
+}
+
+/// What a change of a claim means for its key. `home` is our node, where each has a daemon of its own.
+pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, mark: &str, home: Option<&str>) -> Wake {
+    let is_wanted = |object: &PersistentVolumeClaim| is_wanted(object, driver, mark);
+    let is_given_back = |old: &Arc<PersistentVolumeClaim>, new: &Arc<PersistentVolumeClaim>| {
+        let holder = |object: &Arc<_>| Claim::parse(Arc::clone(object), driver, mark).holder();
+        home.is_some_and(|home| holder(new).is_none() && holder(old).is_some_and(|node| node != home))
+    };
+    match (&change.old, &change.new) {
+        (_, None) => Wake::Forget,
+        (None, Some(new)) => {
+            if is_wanted(new) {
+                Wake::Now
+            } else {
+                Wake::No
+            }
+        }
+        (Some(old), Some(new)) if !is_wanted(new) => {
+            if is_wanted(old) {
+                Wake::Forget
+            } else {
+                Wake::No
+            }
+        }
+        (Some(old), Some(new)) if !is_wanted(old) || is_turned(old, new) || is_given_back(old, new) => Wake::Now,
+        (Some(_), Some(_)) => Wake::No,
+    }
+}
+
+/// Whether a claim wants something of us, or carries our mark.
+pub fn is_wanted(object: &PersistentVolumeClaim, driver: &str, mark: &str) -> bool {
+    let is_waiting = object.spec.volume_name.as_deref().is_none_or(str::is_empty);
+    is_guarded(object, mark) || (owner_of(object, driver) != Owner::Others && is_waiting)
+}
+
+/// Whether somebody else changed what is wanted.
+fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
+    old.metadata.uid != new.metadata.uid
+        || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+        || old.spec != new.spec
+        || (new.selected_node().is_some() && old.selected_node() != new.selected_node())
+        || others_annotations(old).ne(others_annotations(new))
+}
+
+/// The annotations that we never write. Any of them may be in a template of the class.
+fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&str, &str)> {
+    const OURS: [&str; 3] =
+        [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
+    object.metadata.annotations.iter().flat_map(PackedMap::iter).filter(|(key, _)| !OURS.contains(key))
+}
+
+/// Whether claims of a class that could not be provisioned, and volumes that could not be deleted, should be tried now: it
+/// appeared, or says something else.
+pub fn class_unblocks(change: &Change<StorageClass>) -> bool {
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(old), Some(new)) => {
+            let said = |class: &StorageClass| StorageClass {
+                metadata: Meta { uid: class.metadata.uid.clone(), ..Default::default() },
+                ..class.clone()
+            };
+            said(old) != said(new)
+        }
+    }
+}
+
+/// Whether claims for a node, or for any, should be tried now: our driver came, went, or has other topology keys there.
+pub fn csi_node_unblocks(change: &Change<CsiNode>, driver: &str) -> bool {
+    let keys = |node: Option<&CsiNode>| node.and_then(|node| node.topology_keys(driver)).map(<[String]>::to_vec);
+    let is_there = |node: Option<&CsiNode>| node.is_some_and(|node| node.node_id(driver).is_some());
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    keys(old) != keys(new) || is_there(old) != is_there(new)
+}
+
+/// Whether claims that are to be made from a claim should be tried now: what a clone must know of it changed.
+pub fn source_claim_unblocks(change: &Change<PersistentVolumeClaim>) -> bool {
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (None, _) | (_, None) => true,
+        (Some(old), Some(new)) => {
+            old.metadata.uid != new.metadata.uid
+                || old.status != new.status
+                || old.spec.volume_name != new.spec.volume_name
+                || old.spec.storage != new.spec.storage
+                || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+        }
+    }
+}
+
+/// The same for a snapshot.
+pub fn snapshot_unblocks(change: &Change<VolumeSnapshot>) -> bool {
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (None, _) | (_, None) => true,
+        (Some(old), Some(new)) => {
+            old.metadata.uid != new.metadata.uid
+                || old.status != new.status
+                || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+        }
+    }
+}
+
+/// What a change of a volume means for its key in the queue of deletions.
+pub fn volume_wake(change: &Change<PersistentVolume>, rules: &deletion::Rules) -> Wake {
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (_, None) => Wake::Forget,
+        (old, Some(new)) => {
+            let old = old.filter(|old| old.metadata.uid == new.metadata.uid);
+            let wants = wants_work(new, rules);
+            let is_news =
+                old.is_none_or(|old| wants_work(old, rules) != wants || secret_clues(old) != secret_clues(new));
+            if wants.is_some() && is_news { Wake::Now } else { Wake::No }
+        }
+    }
+}
+
+/// What a volume says of the secret that it is deleted with. Written once, when it is made: any change is somebody else's.
+fn secret_clues(volume: &PersistentVolume) -> ([Option<&str>; 3], Option<&ClaimRef>) {
+    const NOTES: [&str; 3] = [
+        names::ANNOTATION_DELETION_SECRET_NAME,
+        names::ANNOTATION_DELETION_SECRET_NAMESPACE,
+        names::ANNOTATION_PROVISIONED_BY,
+    ];
+    (NOTES.map(|key| volume.metadata.annotation(key)), volume.spec.claim_ref.as_deref())
+}
+
+/// The driver's volume that may be deleted for another object's sake now: this one has kept it, and does so no more.
+pub fn handle_freed(change: &Change<PersistentVolume>) -> Option<&str> {
+    let old = change.old.as_deref().filter(|old| deletion::keeps(old))?;
+    let is_kept = change.new.as_deref().is_some_and(deletion::keeps);
+    old.spec.csi.as_ref().filter(|_| !is_kept).map(|csi| csi.volume_handle.as_str())
+}
+
+/// What is to be done about a volume, as far as it alone decides. Removing our finalizer leads to none of these, and the
+/// deletion of the object is a change of ours only after the driver's answer, when the run is still on.
+pub fn wants_work(volume: &PersistentVolume, rules: &deletion::Rules) -> Option<(&'static str, bool)> {
+    let is_deleting = volume.metadata.deletion_timestamp.is_some();
+    let is_protected = deletion::is_protected(volume, rules);
+    if !deletion::is_ours(volume, &rules.driver) {
+        return None;
+    }
+    if !deletion::is_delete(volume) {
+        return is_protected.then_some(("release", is_deleting));
+    }
+    if deletion::is_released(volume) {
+        return (!is_deleting || is_protected).then_some(("delete", false));
+    }
+    let is_bound = volume.phase.as_deref() == Some("Bound");
+    (is_bound && !is_deleting && !is_protected).then_some(("protect", false))
+}
+
+/// The volume whose deletion may go on, because an attachment that named it is gone.
+pub fn volume_detached(change: &Change<VolumeAttachment>) -> Option<&str> {
+    let named =
+        |object: Option<&VolumeAttachment>| object.and_then(|object| object.spec.source.persistent_volume_name.clone());
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (Some(old), new) if named(Some(old)) != named(new) => old.spec.source.persistent_volume_name.as_deref(),
+        _ => None,
+    }
+}
+
+/// What a change of a volume means to a claim whose volume's name was taken.
+pub fn name_freed(change: &Change<PersistentVolume>) -> Option<ObjectName> {
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (Some(old), None) => Some(ObjectName::of(old)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "predicates_tests.rs"]
+mod tests;

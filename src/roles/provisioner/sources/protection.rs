@@ -1,0 +1,187 @@
+//! Which content sources are still needed, and by whom: pure.
+//!
+//! A source is used by every claim of ours that names it and may still be provisioned: one without a volume, or one that
+//! was begun, whatever became of it since. One of another namespace counts from when a grant was found for it. The
+//! finalizer leaves with the last user (spec 3.4 and 3.5: the Go sidecar takes a snapshot's away with the first, and a
+//! claim's only once the claim is being deleted).
+
+use std::fmt;
+
+use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr};
+
+use super::source::{SNAPSHOT_GROUP, Source};
+use crate::roles::provisioner::claims::claim::{Owner, is_guarded, owner_of};
+
+/// What a volume can be made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceKind {
+    /// Another claim's volume.
+    Claim,
+    /// A snapshot.
+    Snapshot,
+}
+
+/// One content source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceKey {
+    /// What it is.
+    pub kind: SourceKind,
+    /// Where it is.
+    pub name: ObjectName,
+}
+
+impl SourceKind {
+    /// As a claim spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Claim => "PersistentVolumeClaim",
+            Self::Snapshot => "VolumeSnapshot",
+        }
+    }
+}
+
+impl fmt::Display for SourceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.as_str(), self.name)
+    }
+}
+
+impl SourceKey {
+    /// The source that a claim names, whether or not it may use it.
+    pub fn of(claim: &PersistentVolumeClaim) -> Option<Self> {
+        let own = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let source = claim.spec.data_source.as_ref().or(claim.spec.data_source_ref.as_ref())?;
+        Self::named(source, own)
+    }
+
+    /// The source that a claim is to be made from, where it is one.
+    pub fn of_source(source: &Source) -> Option<Self> {
+        let (kind, namespace, name) = match source {
+            Source::Claim { namespace, name } => (SourceKind::Claim, namespace, name),
+            Source::Snapshot { namespace, name } => (SourceKind::Snapshot, namespace, name),
+            Source::None | Source::Populator { .. } => return None,
+        };
+        Some(Self { kind, name: ObjectName::namespaced(namespace, name) })
+    }
+
+    fn named(source: &DataSource, own: &str) -> Option<Self> {
+        let kind = [SourceKind::Claim, SourceKind::Snapshot].into_iter().find(|kind| kind.as_str() == source.kind)?;
+        if kind == SourceKind::Snapshot && source.api_group.as_deref().is_some_and(|group| group != SNAPSHOT_GROUP) {
+            // Another group's kind of the same name, which is a populator's.
+            return None;
+        }
+        let namespace = source.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
+        Some(Self { kind, name: ObjectName::namespaced(namespace, &source.name) })
+    }
+
+    /// How the claims' look-up by source spells it.
+    pub fn index_value(&self) -> String {
+        format!("{}/{}/{}", self.name.namespace().unwrap_or_default(), self.kind.as_str(), self.name.name())
+    }
+}
+
+/// Whether a claim still needs the source that it names. `begun`: the driver may have been asked for it. `admitted`: the
+/// source's namespace has agreed, which counts where that is not the claim's own: anybody may name any source.
+pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, admitted: bool, driver: &str, mark: &str) -> bool {
+    if begun || is_guarded(claim, mark) {
+        return true;
+    }
+    if !admitted && is_strange(claim) {
+        return false;
+    }
+    let is_waiting = claim.spec.volume_name.as_deref().is_none_or(str::is_empty);
+    owner_of(claim, driver) == Owner::Us && is_waiting && claim.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether the source that a claim names is of another namespace.
+fn is_strange(claim: &PersistentVolumeClaim) -> bool {
+    SourceKey::of(claim).is_some_and(|source| source.name.namespace() != claim.metadata.namespace.as_deref())
+}
+
+/// Whether our finalizer should leave a source now. Users are looked for only where there is one.
+pub fn is_releasable(finalizers: &[SmolStr], finalizer: &str, is_used: impl FnOnce() -> bool) -> bool {
+    finalizers.iter().any(|held| held == finalizer) && !is_used()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::names;
+    use crate::roles::provisioner::fixtures::{self, DRIVER};
+
+    const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
+
+    fn claim(patch: Value) -> PersistentVolumeClaim {
+        let ours = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: DRIVER } } });
+        fixtures::claim(fixtures::merged(ours, patch))
+    }
+
+    #[test]
+    fn a_source_is_used_until_its_claim_is_provisioned_or_given_up() {
+        let deleting = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        let marked = json!({ "metadata": { "finalizers": [MARK] } });
+        let cases = [
+            (json!({}), false, true, "waiting"),
+            (json!({ "spec": { "volumeName": "pv-1" } }), false, false, "provisioned"),
+            (deleting.clone(), false, false, "deleted before anything was begun"),
+            (deleting.clone(), true, true, "deleted while the driver owes an answer"),
+            (fixtures::merged(deleting, marked), false, true, "deleted, and begun by whoever led before"),
+            (
+                json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: "other" } } }),
+                false,
+                false,
+                "another's",
+            ),
+        ];
+        for (patch, begun, expected, what) in cases {
+            for admitted in [false, true] {
+                assert_eq!(is_user(&claim(patch.clone()), begun, admitted, DRIVER, MARK), expected, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_source_of_another_namespace_is_used_once_that_has_agreed() {
+        let from = |namespace: &str| {
+            let source = json!({ "kind": "PersistentVolumeClaim", "name": "it", "namespace": namespace });
+            json!({ "spec": { "dataSourceRef": source } })
+        };
+        let marked = json!({ "metadata": { "finalizers": [MARK] } });
+        for (patch, begun, admitted, expected, what) in [
+            (from("other"), false, false, false, "nobody has looked for a grant"),
+            (from("other"), false, true, true, "granted"),
+            (from("other"), true, false, true, "begun"),
+            (fixtures::merged(from("other"), marked), false, false, true, "begun by whoever led before"),
+            (from("shop"), false, false, true, "its own namespace by name"),
+            (from(""), false, false, true, "its own namespace"),
+        ] {
+            assert_eq!(is_user(&claim(patch), begun, admitted, DRIVER, MARK), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_source_is_known_by_kind_namespace_and_name() {
+        let of = |spec: Value| SourceKey::of(&claim(json!({ "spec": spec }))).map(|key| key.to_string());
+        let source = |kind: &str| json!({ "kind": kind, "name": "it" });
+        assert_eq!(of(json!({})), None);
+        assert_eq!(of(json!({ "dataSource": source("VolumeSnapshot") })).as_deref(), Some("VolumeSnapshot shop/it"));
+        assert_eq!(of(json!({ "dataSource": source("Sample") })), None);
+        let grouped = |group: &str| fixtures::merged(source("VolumeSnapshot"), json!({ "apiGroup": group }));
+        let ours = of(json!({ "dataSourceRef": grouped(SNAPSHOT_GROUP) }));
+        assert_eq!(ours.as_deref(), Some("VolumeSnapshot shop/it"));
+        assert_eq!(of(json!({ "dataSourceRef": grouped("example.com") })), None, "a populator's");
+        let elsewhere = json!({ "kind": "PersistentVolumeClaim", "name": "it", "namespace": "other" });
+        let found = SourceKey::of(&claim(json!({ "spec": { "dataSourceRef": elsewhere } }))).unwrap();
+        assert_eq!(found.index_value(), "other/PersistentVolumeClaim/it");
+    }
+
+    #[test]
+    fn a_finalizer_goes_with_the_last_user_and_only_where_it_is() {
+        let held = ["x".into()];
+        assert!(is_releasable(&held, "x", || false));
+        assert!(!is_releasable(&held, "x", || true));
+        assert!(!is_releasable(&held, "y", || panic!("users are not looked for in vain")));
+    }
+}

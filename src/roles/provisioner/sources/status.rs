@@ -1,0 +1,140 @@
+//! How far the content source of a claim is known: which request comes next, or what it is. Pure.
+//!
+//! Everything is read from the API, not from a cache: a deletion that a watch has not brought yet would be missed. It is
+//! protected last, once nothing else is in the way: a source that can't be used is not held up.
+
+use crate::cluster::{PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeSnapshot, VolumeSnapshotContent};
+
+use super::source::{
+    ContentSource, Source, SourceError, Wanted, bound_content, check_clone, check_grants, check_snapshot, kind_of_group,
+};
+use crate::roles::provisioner::claims::decide::{SourceStatus, SourceStep};
+use crate::roles::provisioner::claims::error::InvalidClaim;
+
+/// What one attempt has read of a source. An inner `None`: it was looked for, and is not there.
+#[derive(Debug, Default)]
+pub struct SourceObjects {
+    /// The grants of its namespace.
+    pub grants: Option<Vec<ReferenceGrant>>,
+    /// The snapshot.
+    pub snapshot: Option<Option<VolumeSnapshot>>,
+    /// The content behind it.
+    pub content: Option<Option<VolumeSnapshotContent>>,
+    /// The source claim.
+    pub claim: Option<Option<PersistentVolumeClaim>>,
+    /// The volume behind it.
+    pub volume: Option<Option<PersistentVolume>>,
+    /// It carries the finalizer that keeps it until we are done.
+    pub protected: bool,
+}
+
+/// How far the source is known.
+pub fn origin(
+    source: &Result<Source, SourceError>,
+    own: &str,
+    wanted: &Wanted<'_>,
+    found: &SourceObjects,
+) -> SourceStatus {
+    match next(source, own, wanted, found) {
+        Ok(origin) => origin,
+        Err(error) => SourceStatus::Refused(InvalidClaim::Source(error)),
+    }
+}
+
+fn next(
+    source: &Result<Source, SourceError>,
+    own: &str,
+    wanted: &Wanted<'_>,
+    found: &SourceObjects,
+) -> Result<SourceStatus, SourceError> {
+    let source = source.as_ref().map_err(Clone::clone)?;
+    if let Some(namespace) = source.foreign_namespace(own) {
+        match &found.grants {
+            None => return Ok(SourceStatus::Step(SourceStep::ListGrants(namespace.to_owned()))),
+            Some(grants) => check_grants(grants, own, source)?,
+        }
+    }
+    match source {
+        Source::None => return Ok(SourceStatus::Stores),
+        Source::Populator { group, kind, name, .. } => {
+            return Ok(SourceStatus::Populator(format!("{} \"{name}\"", kind_of_group(kind, group))));
+        }
+        Source::Snapshot { .. } => {
+            let Some(snapshot) = &found.snapshot else { return Ok(SourceStatus::Step(SourceStep::GetSnapshot)) };
+            if let (Some(bound), None) = (snapshot.as_ref().and_then(bound_content), &found.content) {
+                return Ok(SourceStatus::Step(SourceStep::GetContent(bound.to_owned())));
+            }
+        }
+        Source::Claim { .. } => {
+            let Some(claim) = &found.claim else { return Ok(SourceStatus::Step(SourceStep::GetClaim)) };
+            let held =
+                claim.as_ref().and_then(|claim| claim.spec.volume_name.as_deref()).filter(|held| !held.is_empty());
+            if let (Some(held), None) = (held, &found.volume) {
+                return Ok(SourceStatus::Step(SourceStep::GetVolume(held.to_owned())));
+            }
+        }
+    }
+    content(source, wanted, found)?;
+    Ok(if found.protected { SourceStatus::Stores } else { SourceStatus::Step(SourceStep::Protect) })
+}
+
+/// The source in the driver's words, from what was read.
+pub fn content(
+    source: &Source,
+    wanted: &Wanted<'_>,
+    found: &SourceObjects,
+) -> Result<Option<ContentSource>, SourceError> {
+    match source {
+        Source::None | Source::Populator { .. } => Ok(None),
+        Source::Snapshot { namespace, name } => {
+            let snapshot = found.snapshot.as_ref().and_then(Option::as_ref);
+            let content = found.content.as_ref().and_then(Option::as_ref);
+            check_snapshot(wanted, (namespace, name), snapshot, content).map(Some)
+        }
+        Source::Claim { namespace, name } => {
+            let claim = found.claim.as_ref().and_then(Option::as_ref);
+            let volume = found.volume.as_ref().and_then(Option::as_ref);
+            check_clone(wanted, (namespace, name), claim, volume).map(Some)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::roles::provisioner::fixtures::{DRIVER, claim};
+
+    #[test]
+    fn what_a_populator_serves_in_another_namespace_is_left_to_it_once_that_has_agreed() {
+        let (claim, claims) = (claim(json!({})), json!({"group": "", "kind": "PersistentVolumeClaim"}));
+        let wanted = Wanted { claim: &claim, driver: DRIVER, prevent_mode_conversion: true };
+        let dump = |namespace: &str| {
+            let (group, kind, name) = ("x.io".to_owned(), "Dump".to_owned(), "monday".to_owned());
+            Ok(Source::Populator { group, kind, namespace: namespace.to_owned(), name })
+        };
+        let granting = |to: serde_json::Value| SourceObjects {
+            grants: Some(vec![
+                serde_json::from_value(json!({"metadata": {"namespace": "far"}, "spec": {
+                    "from": [{"group": "", "kind": "PersistentVolumeClaim", "namespace": "shop"}], "to": [to]}}))
+                .unwrap(),
+            ]),
+            ..SourceObjects::default()
+        };
+        let left = SourceStatus::Populator("Dump.x.io \"monday\"".to_owned());
+        let look = |source, found: &SourceObjects| origin(&source, "shop", &wanted, found);
+        assert_eq!(look(dump("shop"), &SourceObjects::default()), left, "its own namespace needs no grant");
+        assert_eq!(
+            look(dump("far"), &SourceObjects::default()),
+            SourceStatus::Step(SourceStep::ListGrants("far".to_owned()))
+        );
+        assert_eq!(look(dump("far"), &granting(json!({"group": "x.io", "kind": "Dump"}))), left);
+        for found in [granting(claims), SourceObjects { grants: Some(Vec::new()), ..SourceObjects::default() }] {
+            let SourceStatus::Refused(InvalidClaim::Source(error)) = look(dump("far"), &found) else {
+                panic!("not refused")
+            };
+            assert!(error.to_string().contains("no ReferenceGrant in namespace far"), "{error}");
+        }
+    }
+}

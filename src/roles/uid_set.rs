@@ -1,0 +1,34 @@
+//! What a term has to remember of objects, by uid: names come back, uids do not.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A set of uids.
+#[derive(Debug, Default)]
+pub struct UidSet(Mutex<BTreeSet<String>>);
+
+impl UidSet {
+    /// Notes a uid.
+    pub fn note(&self, uid: &str) {
+        self.lock().insert(uid.to_owned());
+    }
+
+    /// Whether it was noted.
+    pub fn has(&self, uid: &str) -> bool {
+        self.lock().contains(uid)
+    }
+
+    /// It matters no more. Says whether it did.
+    pub fn forget(&self, uid: &str) -> bool {
+        self.lock().remove(uid)
+    }
+
+    /// Forgets all of which this says no.
+    pub fn retain(&self, keep: impl FnMut(&String) -> bool) {
+        self.lock().retain(keep);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
