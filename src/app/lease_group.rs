@@ -29,7 +29,7 @@ use crate::telemetry::{Meter, names};
 use super::role_states::{Phase, RoleStates};
 
 /// How long a leader whose driver is gone keeps the Lease. A driver's restart takes seconds; beyond that a replica
-/// beside a living driver does better (R29).
+/// beside a living driver does better (attacher R29).
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before a role whose term failed is served again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -144,7 +144,7 @@ pub(super) enum HandshakeError {
     Controller(#[source] RpcError),
 }
 
-/// Probes once and, if the driver is ready, asks who it is and what it can do. Each call has its own deadline (R28).
+/// Probes once and, if the driver is ready, asks who it is and what it can do. Each call has its own deadline (attacher R28).
 ///
 /// `known` is the name that the driver must have, or is told the one that it has.
 pub(super) async fn identify(

@@ -356,7 +356,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// I1: whatever comes, goes and gives up, no volume ever has two operations at once, and none is starved.
+        /// attacher I1: whatever comes, goes and gives up, no volume ever has two operations at once, and none is starved.
         #[test]
         fn no_volume_has_two_operations_at_once(
             plans in proptest::collection::vec((0..3_u8, 0..20_u64, 1..10_u64, proptest::option::of(0..15_u64)), 1..40)

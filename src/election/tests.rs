@@ -369,7 +369,7 @@ async fn a_release_that_cannot_be_written_is_an_error() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// I8, with wall clocks that are wrong by days, and networks and processes that fail in every way.
+    /// attacher I8, with wall clocks that are wrong by days, and networks and processes that fail in every way.
     #[test]
     fn electors_with_skewed_clocks_never_hold_overlapping_terms(
         seed in any::<u64>(),

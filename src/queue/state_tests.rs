@@ -346,7 +346,7 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// I1's half of the queue: whatever happens, in whatever order.
+    /// The queue's half of attacher I1: whatever happens, in whatever order.
     #[test]
     fn no_key_runs_twice_at_once_and_none_is_lost(ops in prop::collection::vec(op(), 1..120)) {
         let workers = [1usize, 2];
@@ -419,7 +419,7 @@ proptest! {
         prop_assert_eq!(state.next_timer(), None);
     }
 
-    /// I9, with a jitter and causes of every kind but urgent ones.
+    /// attacher I9, with a jitter and causes of every kind but urgent ones.
     #[test]
     fn gaps_between_failures_never_fall_short_of_the_back_off(
         jitters in prop::collection::vec(0.0f64..1.0, 1..12), resync in any::<bool>(),

@@ -230,7 +230,7 @@ async fn r39_status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
         line.starts_with("csi_sidecar_operations_seconds_count") && line.contains(method) && line.contains("Internal")
     });
     assert!(failures.is_some(), "{metrics}");
-    // R39: one registry, with the process's own figures and the leadership.
+    // attacher R39: one registry, with the process's own figures and the leadership.
     for line in ["process_start_time_seconds ", "leader_election_master_status{"] {
         assert!(metrics.lines().any(|it| it.starts_with(line)), "{line}");
     }

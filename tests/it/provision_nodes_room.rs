@@ -1,5 +1,6 @@
-//! What a daemon on each node tells of the room that is left there (spec 5): its own objects, under its own label, which go with
-//! whoever owns them. And the room for a claim: where it is looked for, and who looks when a node has none after all.
+//! What a daemon on each node tells of the room that is left there (provisioner spec 5): its own objects, under its own
+//! label, which go with whoever owns them. And the room for a claim: where it is looked for, and who looks when a node has
+//! none after all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,6 +1,6 @@
 //! The provisioner's regression list, row by row: what must hold, and which tests prove it.
 //!
-//! The rows are those of the behavioural specification of external-provisioner: section 8, from its change logs. As in
+//! The rows are those of provisioner spec 8, from external-provisioner's change logs. As in
 //! [`crate::rows`], a row is proven by scenarios where a user could notice it, by unit tests where only the code could.
 
 use crate::rows::Proof::{self, Instead, Tests};
@@ -19,7 +19,7 @@ const VOLUMES_LEFT_ALONE: &[&str] = &[
 ];
 
 /// Number, what must hold, proof.
-const ROWS: &[(u32, &str, Proof)] = &[
+pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         1,
         "a snapshot that was left protected is let go of",

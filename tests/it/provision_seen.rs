@@ -1,6 +1,5 @@
 //! What was seen of external-provisioner when it was played against a real API server, one by one, and which tests prove that it
-//! is not to be seen of ours. From section 0 of its behavioural specification; the rest of the list is in
-//! [`crate::provision_rows`].
+//! is not to be seen of ours. From provisioner spec 0; the rest of the list is in [`crate::provision_rows`].
 
 use crate::provision_rows::{LEFT_ALONE, NO_MIGRATION};
 use crate::rows::Proof::{self, Instead, Tests};
@@ -141,6 +140,6 @@ const SEEN: &[(u32, &str, Proof)] = &[
 
 #[test]
 fn everything_seen_of_the_go_sidecar_is_proven_by_tests_that_say_so() {
-    // They are section 0: it has no numbers of its own in the names.
+    // They are provisioner spec 0: it has no numbers of its own in the names.
     assert_proven(SEEN, 22, |name, _| name.split('_').any(|word| word == "s0"));
 }

@@ -1,7 +1,7 @@
 //! The regression list, row by row: what must hold, and which tests prove it.
 //!
-//! The rows are those of the behavioural specification of external-attacher's fixes (2.12), and the ones found since. A row
-//! is proven by scenarios of this suite where a user could notice it, by unit tests where only the code could.
+//! The rows are those of attacher spec 2.12: external-attacher's fixes, and the ones found since. A row is proven by
+//! scenarios of this suite where a user could notice it, by unit tests where only the code could.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(crate) enum Proof {
 use Proof::{Instead, Tests};
 
 /// Number, what must hold, proof.
-const ROWS: &[(u32, &str, Proof)] = &[
+pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         1,
         "our own error in the status does not cut the back-off short",
@@ -277,7 +277,7 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
 }
 
 /// The names of the tests in a file that are not ignored.
-fn tests_in(text: &str) -> Vec<String> {
+pub(crate) fn tests_in(text: &str) -> Vec<String> {
     let (mut is_test, mut is_ignored, mut found) = (false, false, Vec::new());
     for line in text.lines().map(str::trim) {
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
@@ -293,7 +293,7 @@ fn tests_in(text: &str) -> Vec<String> {
 }
 
 /// The rows that a test's name cites: `r24_...`, `..._r28`, `row_07_...`, `rows_23_and_52_...`.
-fn cited_in(name: &str) -> BTreeSet<u32> {
+pub(crate) fn cited_in(name: &str) -> BTreeSet<u32> {
     let (mut cited, mut follows) = (BTreeSet::new(), false);
     for word in name.split('_') {
         let number: Option<u32> = word.parse().ok().filter(|_| follows);

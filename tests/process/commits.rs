@@ -74,7 +74,7 @@ impl Commits {
         self.all().into_iter().find(passes)
     }
 
-    /// I8: no daemon writes but the one that holds the Lease, and that not a moment longer than the Lease is valid.
+    /// attacher I8: no daemon writes but the one that holds the Lease, and that not a moment longer than the Lease is valid.
     pub(crate) fn assert_one_leader(&self, lease_duration: Duration) {
         let writes =
             self.all().into_iter().filter(|commit| commit.user.starts_with(DAEMONS) && commit.plural != "leases");

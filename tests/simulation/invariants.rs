@@ -1,5 +1,5 @@
-//! What must hold, whatever happens: the I's are those of the attacher's specification (section 10), R37 is one of its requirements, and
-//! the P's are the provisioner's. Each has a mutant that breaks it.
+//! What must hold, whatever happens: the I's are those of attacher spec 10, R37 is one of that file's rows, and the P's are those of
+//! provisioner spec 10. Each has a mutant that breaks it.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! The deterministic simulation: two daemons, an API and a driver in one runtime, one network and one clock; random events
-//! and faults; the invariants of the attacher's specification (section 10) and of the provisioner checked at every step.
+//! and faults; the invariants of attacher spec 10 and provisioner spec 10 checked at every step.
 //! Every third seed is the attacher's alone; the others have claims, pods, classes, snapshots and nodes that come and go.
 //!
 //! ```text

@@ -64,7 +64,7 @@ pub(crate) struct Asked {
     pub(crate) belied: bool,
 }
 
-/// Whether the driver is done with a request after this refusal (spec 2.4).
+/// Whether the driver is done with a request after this refusal (provisioner spec 2.4).
 fn is_final(code: Code) -> bool {
     !matches!(code, Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted)
 }

@@ -126,7 +126,7 @@ async fn no_more_requests_are_in_flight_than_allowed() {
     assert_eq!(server.seen().len(), 6);
 }
 
-/// R52: a process that was frozen past its lease wakes with all that had waited for a slot.
+/// attacher R52: a process that was frozen past its lease wakes with all that had waited for a slot.
 #[tokio::test(start_paused = true)]
 async fn r52_a_request_that_waited_past_the_end_of_its_term_is_not_sent() {
     let server = Server::new(|_| Answer::Silence);

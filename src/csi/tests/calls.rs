@@ -215,7 +215,7 @@ async fn a_status_whose_details_are_garbage_is_still_the_drivers() {
     }
 }
 
-/// R52: whoever may no longer write sends nothing, though it was allowed to begin.
+/// attacher R52: whoever may no longer write sends nothing, though it was allowed to begin.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_no_longer_permitted_once_it_could_be_sent_is_not_sent() {
     let bench = Bench::started();

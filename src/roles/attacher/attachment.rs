@@ -11,7 +11,7 @@ use super::error::InvalidAttachment;
 pub struct Attachment {
     /// The object's name: the key of the work.
     pub name: String,
-    /// The object's uid. Names of attachments repeat over time (spec, constants table); uids do not.
+    /// The object's uid. Names of attachments repeat over time (spec 0); uids do not.
     pub uid: String,
     /// The node to attach to.
     pub node: String,

@@ -1,4 +1,4 @@
-//! The decision, case by case. Rows of the specification's regression list are cited by their number.
+//! The decision, case by case. Rows of docs/spec/attacher.md are cited by their number.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Every request of an attach and of a detach fails in every way, once: nothing is lost, nothing stays behind (I12).
+//! Every request of an attach and of a detach fails in every way, once: nothing is lost, nothing stays behind (attacher I12).
 
 use std::time::Duration;
 

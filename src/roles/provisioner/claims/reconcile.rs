@@ -200,7 +200,7 @@ impl Attempt<'_> {
     }
 
     /// The volume object exists. While the cache has not seen it, that is known from the entry alone: another run must not
-    /// ask the driver a second time (59).
+    /// ask the driver a second time (R59).
     fn settle(&mut self) {
         let claim = self.state.claim.clone();
         let is_seen = claim.volume_name.is_some() || (self.seen.is_none() && self.place(&claim) == NameStatus::Ours);

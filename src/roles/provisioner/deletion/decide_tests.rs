@@ -52,7 +52,7 @@ fn whose_volume_it_is_is_said_by_who_made_it_or_else_by_its_source() {
     let cases = [
         (json!({}), true, "made by us"),
         (by(json!({ names::ANNOTATION_PROVISIONED_BY: "other" })), false, "made by another"),
-        (by(json!({ names::ANNOTATION_PROVISIONED_BY: null })), true, "static, with our source (61)"),
+        (by(json!({ names::ANNOTATION_PROVISIONED_BY: null })), true, "static, with our source (R61)"),
         (
             both(by(json!({ names::ANNOTATION_PROVISIONED_BY: null })), json!({ "spec": { "csi": null } })),
             false,
