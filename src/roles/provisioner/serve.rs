@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, Once};
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
 use tracing::{info, info_span, warn};
 
 use crate::cluster::names;
@@ -138,7 +138,9 @@ impl Provisioner {
         tasks.spawn("sweep", shift.clone().sweep());
         tasks.spawn("figures", shift.clone().figures());
 
-        let result = finish(futures::future::join4(claims, volumes, sources, capacity), &term, &mut ends).await;
+        let queues = futures::future::join3(claims, volumes, sources).map(Ok);
+        let work = futures::future::try_join(queues, capacity).map_ok(drop);
+        let result = finish(work, &term, &mut ends, &subscriptions).await;
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();
@@ -216,8 +218,10 @@ impl Provisioner {
         term: &Term,
         places: Option<Places>,
         heard: Option<CapacityHintReceiver>,
-    ) {
-        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.known.capacities) else { return };
+    ) -> Result<(), RoleError> {
+        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.known.capacities) else {
+            return Ok(());
+        };
         let desk = CapacityDesk {
             role: NAME,
             driver: cx.driver.name.clone(),
@@ -234,7 +238,7 @@ impl Provisioner {
             clock: cx.clock,
             entropy: cx.entropy.clone(),
         };
-        capacity::run(desk, heard, term.stopping()).await;
+        capacity::run(desk, heard, term.stopping()).await
     }
 
     fn backoff(&self) -> Backoff {

@@ -126,7 +126,7 @@ impl World {
         };
         rehearsal.watch();
         let (hints, receiver) = CapacityHints::new();
-        rehearsal.tasks.spawn("capacity", run(desk, receiver, stop.clone()));
+        rehearsal.tasks.spawn_fallible("capacity", run(desk, receiver, stop.clone()));
         let Rehearsal { stage, context: RoleContext { board, meter, .. }, tasks, .. } = rehearsal;
         Self { stage, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
     }
