@@ -8,8 +8,12 @@
 //! Two locks, never the same work under both: `subscribers` is held while a piece of news is taken in *and* delivered,
 //! which gives every subscriber one order; `store` is held only to look or to change, so that a subscriber may read this
 //! and any other cache while it is being told. What a subscriber must not do is feed news, subscribe, or end a subscription.
+//!
+//! A subscriber that panics harms nobody else: the cache catches the panic, tells that subscriber nothing more, and goes on with
+//! the next one. [`Subscription::panicked`] says so to the subscription's owner, whose term must fail.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
@@ -17,12 +21,13 @@ use crate::process::watch;
 use kube::Resource as _;
 use metrics::{Counter, Gauge};
 use tokio::time::Instant;
+use tracing::error;
 
 use super::error::ApiErrorKind;
 use super::fanout::{Change, Fanout, News, Origin};
 use super::names::ObjectName;
 use super::objects::{Cached, IndexName};
-use crate::process::Clock;
+use crate::process::{Clock, panic_message};
 use crate::telemetry::{Meter, names as metric};
 
 /// The objects of one kind. Clones are handles to the same objects.
@@ -50,11 +55,38 @@ struct Setup {
 }
 
 struct Subscriber<K> {
-    alive: Arc<AtomicBool>,
+    link: Arc<Link>,
     tell: Tell<K>,
 }
 
 type Tell<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// What a subscriber and its [`Subscription`] share.
+struct Link {
+    alive: AtomicBool,
+    /// What the subscriber said when it panicked.
+    panic: watch::Sender<Option<String>>,
+}
+
+impl<K: Cached> Subscriber<K> {
+    fn new(tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Self {
+        let link = Link { alive: AtomicBool::new(true), panic: watch::Sender::new(None) };
+        Self { link: Arc::new(link), tell: Box::new(tell) }
+    }
+
+    /// Tells the subscriber of a change, unless its subscription has ended or it has panicked before.
+    fn tell(&self, change: &Change<K>) {
+        if !self.link.alive.load(Ordering::Acquire) {
+            return;
+        }
+        // What the panic may have left half done belongs to the subscriber alone, which is told nothing more.
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.tell)(change))) else { return };
+        self.link.alive.store(false, Ordering::Release);
+        let message = format!("the subscriber to {} panicked: {}", K::KIND, panic_message(panic.as_ref()));
+        error!(error = message, "a subscriber is told nothing more");
+        self.link.panic.send_replace(Some(message));
+    }
+}
 
 #[derive(Default)]
 struct Progress {
@@ -100,20 +132,34 @@ pub struct CacheStatus {
 /// the subscriber held is let go of.
 #[must_use = "dropping it ends the subscription"]
 pub struct Subscription {
-    alive: Arc<AtomicBool>,
+    link: Arc<Link>,
     from: Weak<dyn Subscribed>,
 }
 
 /// A cache when it no longer matters of what.
 trait Subscribed: Send + Sync {
-    fn unsubscribe(&self, alive: &Arc<AtomicBool>);
+    fn unsubscribe(&self, link: &Arc<Link>);
+}
+
+impl Subscription {
+    /// Waits until the subscriber has panicked, and returns which one it was and what it said. Waits for ever if it never does.
+    ///
+    /// From then on the subscriber is told nothing, so its owner must not go on.
+    pub async fn panicked(&self) -> String {
+        let mut panic = self.link.panic.subscribe();
+        let message = panic.wait_for(Option::is_some).await.ok().and_then(|message| message.clone());
+        match message {
+            Some(message) => message,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.alive.store(false, Ordering::Release);
+        self.link.alive.store(false, Ordering::Release);
         if let Some(cache) = self.from.upgrade() {
-            cache.unsubscribe(&self.alive);
+            cache.unsubscribe(&self.link);
         }
     }
 }
@@ -125,9 +171,9 @@ impl fmt::Debug for Subscription {
 }
 
 impl<K: Cached> Subscribed for Inner<K> {
-    fn unsubscribe(&self, alive: &Arc<AtomicBool>) {
+    fn unsubscribe(&self, link: &Arc<Link>) {
         let mut subscribers = locked(&self.subscribers);
-        let at = subscribers.iter().position(|subscriber| Arc::ptr_eq(&subscriber.alive, alive));
+        let at = subscribers.iter().position(|subscriber| Arc::ptr_eq(&subscriber.link, link));
         let gone = at.map(|at| subscribers.remove(at));
         // Not under the lock: nobody knows what goes with it.
         drop(subscribers);
@@ -227,16 +273,26 @@ impl<K: Cached> Cache<K> {
 
     /// Tells `tell` of everything that is held, then of every change, in order and without a gap.
     ///
-    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or apply own writes to this cache.
+    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or apply own writes to this cache. If
+    /// it panics, it is told nothing more, and [`Subscription::panicked`] resolves.
     pub fn subscribe(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let mut subscribers = locked(&self.0.subscribers);
+        let subscriber = Subscriber::new(tell);
         for object in self.all() {
-            tell(&Change { old: None, new: Some(object), origin: Origin::Replay });
+            subscriber.tell(&Change { old: None, new: Some(object), origin: Origin::Replay });
         }
-        let alive = Arc::new(AtomicBool::new(true));
-        subscribers.push(Subscriber { alive: Arc::clone(&alive), tell: Box::new(tell) });
+        let link = Arc::clone(&subscriber.link);
+        subscribers.push(subscriber);
         let from: Weak<Inner<K>> = Arc::downgrade(&self.0);
-        Subscription { alive, from }
+        Subscription { link, from }
+    }
+
+    /// Lets every subscriber that there is now panic at the next change.
+    #[cfg(test)]
+    pub(crate) fn break_subscribers(&self, message: &'static str) {
+        for subscriber in locked(&self.0.subscribers).iter_mut() {
+            subscriber.tell = Box::new(move |_| panic!("{message}"));
+        }
     }
 
     /// Takes in the server's answer to our own write, ahead of the watch: the next decision is made from what was
@@ -291,8 +347,8 @@ impl<K: Cached> Cache<K> {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
         setup.objects.set(held as f64);
         for change in &changes {
-            for subscriber in subscribers.iter().filter(|subscriber| subscriber.alive.load(Ordering::Acquire)) {
-                (subscriber.tell)(change);
+            for subscriber in subscribers.iter() {
+                subscriber.tell(change);
             }
         }
         drop(subscribers);

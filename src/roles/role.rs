@@ -97,6 +97,9 @@ pub enum RoleError {
     /// The role's own task panicked.
     #[error("the role panicked: {0}")]
     Panicked(String),
+    /// What the role wants to know of a kind panicked at a change. The message says of which kind.
+    #[error("{0}")]
+    SubscriberPanicked(String),
 }
 
 impl RoleError {

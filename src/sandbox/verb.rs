@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_yaml::Value;
 use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::api::{Token, kubeconfig};
 use super::demo::{self, Backend, BackendError, Demo, Narrator, Own, StoryError};
@@ -68,6 +69,9 @@ pub enum SandboxError {
     /// The demo did not come to its end.
     #[error("the demo did not come to its end")]
     Demo(#[from] StoryError),
+    /// A second signal came while the sandbox stopped.
+    #[error("interrupted before the daemon had stopped and handed its leases back")]
+    Interrupted,
     /// Signals cannot be listened for.
     #[error("cannot wait for Ctrl-C")]
     Signal(#[source] io::Error),
@@ -133,15 +137,25 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     }
     narrator.say("");
 
-    let mut demo = Demo::new(&testbed.api, &backend, &mut narrator);
+    let mut signals = Signals::listen().map_err(SandboxError::Signal)?;
+    let api = testbed.api.clone();
+    let mut demo = Demo::new(&api, &backend, &mut narrator);
     // Stopped in the middle of it, too, the daemon hands back its leases and the folder goes.
     tokio::select! {
         biased;
-        signal = interrupted() => signal.map_err(SandboxError::Signal)?,
+        () = signals.next() => {}
         told = tell(&mut demo, wanted.keep, folder, &backend) => told?,
     }
-    demo.stop(daemon).await?;
-    testbed.tear_down().await;
+    let stop = async {
+        demo.stop(daemon).await?;
+        testbed.tear_down().await;
+        Ok(())
+    };
+    tokio::select! {
+        biased;
+        () = signals.next() => return Err(SandboxError::Interrupted),
+        stopped = stop => stopped.map_err(SandboxError::Demo)?,
+    }
     let ((steps, skipped), elapsed) = (narrator.count(), narrator.elapsed());
     let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
     narrator.say(format_args!("\n{steps} steps observed{skipped} in {:.1}s", elapsed.as_secs_f64()));
@@ -173,7 +187,7 @@ async fn tell(demo: &mut Demo<'_>, keep: bool, folder: &Path, backend: &Backend)
 }
 
 /// Two nodes in two zones, each with storage of its own.
-fn demo_profile() -> Profile {
+pub(super) fn demo_profile() -> Profile {
     let zones = [("demo-node-a", "zone-a", 200 * GIB), ("demo-node-b", "zone-b", 120 * GIB)];
     let mut profile = Profile::default().in_pools(zones.map(|(_, zone, size)| Pool::at([(ZONE, zone)], size)));
     for (node, zone, _) in zones {
@@ -184,7 +198,7 @@ fn demo_profile() -> Profile {
 }
 
 /// The sandbox's configuration for the driver at `address`, with the overlay's keys on top.
-fn configuration(address: &str, backend: &Backend, overlay: Option<&Path>) -> Result<String, SandboxError> {
+pub(super) fn configuration(address: &str, backend: &Backend, overlay: Option<&Path>) -> Result<String, SandboxError> {
     let base = format!("csi: {{ endpoint: {address:?} }}{CONFIGURATION}");
     // A driver whose place is not known is asked for volumes anywhere. Nobody owns the capacity objects: there is no pod.
     let known = format!(
@@ -232,13 +246,24 @@ fn telemetry_settings(variables: &BTreeMap<String, String>) -> TelemetrySettings
     }
 }
 
-async fn interrupted() -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        biased;
-        interrupt = tokio::signal::ctrl_c() => interrupt,
-        _ = terminate.recv() => Ok(()),
+/// The signals that end the sandbox: SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next one.
+    async fn next(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 

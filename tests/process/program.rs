@@ -129,6 +129,13 @@ impl Program {
         .await
     }
 
+    /// Waits for a line with this text on its standard output.
+    pub(crate) async fn printed(&mut self, text: &str) {
+        let mut lines = BufReader::new(self.child.stdout.as_mut().unwrap()).lines();
+        let found = async { while lines.next_line().await.unwrap().is_some_and(|line| !line.contains(text)) {} };
+        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never printed: {text}"));
+    }
+
     /// Sends it a signal by name, such as `TERM`.
     pub(crate) async fn signal(&self, name: &str) {
         let pid = self.id();

@@ -3,7 +3,7 @@
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::driver::{GIB, Node, Pool, Profile};
 
-use crate::program::run;
+use crate::program::{Program, run};
 use crate::theatre::Theatre;
 
 #[tokio::test]
@@ -30,6 +30,17 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
     ] {
         assert!(ended.stdout.contains(step), "{step:?} in\n{}", ended.stdout);
     }
+}
+
+#[tokio::test]
+async fn a_story_that_waits_in_vain_ends_at_ctrl_c() {
+    let folder = tempfile::tempdir().unwrap();
+    let overlay = folder.path().join("overlay.yaml");
+    std::fs::write(&overlay, "roles: { attacher: { retry: { initial: 1h, max: 1h } } }").unwrap();
+    let mut program = Program::start(&["sandbox", "--config", overlay.to_str().unwrap()], &[]);
+    program.printed("waiting: archive is attached").await;
+    program.signal("INT").await;
+    assert_eq!(program.exit().await, Some(0), "{}", program.stderr());
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -331,6 +332,53 @@ async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the
     pass(MOMENT).await;
     assert_eq!(taken(&heard), ["+a@3 Replay"]);
     assert_eq!(*sizes.lock().unwrap(), [(2, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_is_told_nothing_more_and_the_others_and_the_watch_miss_nothing() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let mut held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let (first, before) = log(&held.cache);
+    let told = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&told);
+    let breaks = held.cache.subscribe(move |change| {
+        *count.lock().unwrap() += 1;
+        assert!(change.origin == Origin::Replay, "no more of this");
+    });
+    let (last, after) = log(&held.cache);
+    send(&state, "ADDED", &va("b", "u2", 6));
+    pass(MOMENT).await;
+    let message = breaks.panicked().now_or_never();
+    assert_eq!(message.as_deref(), Some("the subscriber to VolumeAttachment panicked: no more of this"));
+    held.cache.apply_own_write(attachment("a", "u1", 7));
+    send(&state, "ADDED", &va("c", "u3", 8));
+    pass(MOMENT).await;
+    let heard = ["+a@3 Replay", "+b@6 Watch", "~a@7 OwnWrite", "+c@8 Watch"];
+    assert_eq!((taken(&before), taken(&after)), (heard.map(str::to_owned).to_vec(), heard.map(str::to_owned).to_vec()));
+    assert_eq!(*told.lock().unwrap(), 2, "what it has half done is not built upon");
+    assert!(first.panicked().now_or_never().is_none() && last.panicked().now_or_never().is_none());
+    assert!(held._tasks.1.next().now_or_never().is_none(), "the watch goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_at_an_own_write_or_at_the_replay_harms_neither_the_writer_nor_the_others() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let at_once = held.cache.subscribe(|_| panic!("at once"));
+    let at_write = held.cache.subscribe(|change| assert!(change.origin != Origin::OwnWrite, "at the write"));
+    let (_subscription, heard) = log(&held.cache);
+    held.cache.apply_own_write(attachment("a", "u1", 7));
+    assert_eq!(taken(&heard), ["+a@3 Replay", "~a@7 OwnWrite"]);
+    for (subscription, said) in [(at_once, "at once"), (at_write, "at the write")] {
+        let message = subscription.panicked().now_or_never();
+        assert_eq!(message, Some(format!("the subscriber to VolumeAttachment panicked: {said}")));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -105,7 +105,8 @@ impl Attacher {
         }
         tasks.spawn("drift", shift.clone().watch_drift(role.driver.clone(), begun));
 
-        let result = finish(futures::future::join(attachments, volumes), &term, &mut ends).await;
+        let work = futures::future::join(attachments, volumes).map(|_| Ok(()));
+        let result = finish(work, &term, &mut ends, &subscriptions).await;
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();

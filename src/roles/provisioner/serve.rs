@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, Once};
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
 use tracing::{info, info_span, warn};
 
 use crate::cluster::names;
@@ -140,7 +140,9 @@ impl Provisioner {
         tasks.spawn("sweep", shift.clone().sweep());
         tasks.spawn("figures", shift.clone().figures());
 
-        let result = finish(futures::future::join4(claims, volumes, sources, capacity), &term, &mut ends).await;
+        let queues = futures::future::join3(claims, volumes, sources).map(Ok);
+        let work = futures::future::try_join(queues, capacity).map_ok(drop);
+        let result = finish(work, &term, &mut ends, &subscriptions).await;
         drop(subscriptions);
         drop(shown);
         tasks.abort_all();
@@ -218,8 +220,10 @@ impl Provisioner {
         term: &Term,
         places: Option<Places>,
         heard: Option<CapacityHintReceiver>,
-    ) {
-        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.stores.capacities) else { return };
+    ) -> Result<(), RoleError> {
+        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.stores.capacities) else {
+            return Ok(());
+        };
         let cx = CapacityContext {
             role: NAME,
             driver: role.driver.name.clone(),
@@ -236,7 +240,7 @@ impl Provisioner {
             clock: role.clock,
             rng: role.rng.clone(),
         };
-        capacity::run(cx, heard, term.stopping()).await;
+        capacity::run(cx, heard, term.stopping()).await
     }
 
     fn backoff(&self) -> Backoff {

@@ -23,9 +23,10 @@ mod scheduler;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::pure::resources;
 use super::api::{Api, PatchBody};
@@ -33,6 +34,8 @@ use crate::process::Tasks;
 
 /// More rounds than these without rest are a fault of ours.
 const MOST_ROUNDS: usize = 200;
+/// After so many the actors pause, so that even then they keep no core busy.
+const UNREST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The controllers of one cluster.
 #[derive(Debug)]
@@ -53,8 +56,8 @@ impl Actors {
         }
     }
 
-    /// Does all that is to be done now.
-    pub fn settle(&mut self) {
+    /// Does all that is to be done now. Whether the actors have found rest.
+    pub fn settle(&mut self) -> bool {
         for _ in 0..MOST_ROUNDS {
             let before = self.cluster.0.version();
             binder::pass(&self.cluster);
@@ -62,10 +65,11 @@ impl Actors {
             self.attachments.pass(&self.cluster);
             protection::pass(&self.cluster);
             if self.cluster.0.version() == before {
-                return;
+                return true;
             }
         }
         tracing::error!("the sandbox's controllers find no rest");
+        false
     }
 
     /// Goes on doing so after every change, and when something has rested long enough, in a task of `tasks`.
@@ -73,7 +77,9 @@ impl Actors {
         let mut versions = self.cluster.0.versions();
         tasks.spawn("actors", async move {
             loop {
-                self.settle();
+                if !self.settle() {
+                    sleep(UNREST_PAUSE).await;
+                }
                 let next = self.scheduler.next(Instant::now());
                 tokio::select! {
                     changed = versions.changed() => if changed.is_err() { return },

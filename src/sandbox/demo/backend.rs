@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::csi::{self, Csi, CsiOptions, RpcError};
@@ -14,7 +15,7 @@ use crate::proto::{ControllerUnpublishVolumeRequest, ListVolumesRequest, NodeGet
 use crate::sandbox::driver::Driver;
 use crate::telemetry::Meter;
 
-/// How long the user's driver may take to answer for the first time.
+/// How long the user's driver may take to answer for the first time, and its node service.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The driver behind the demo.
@@ -52,6 +53,9 @@ pub enum BackendError {
     /// Its node service does not say where it runs.
     #[error("the driver's socket has no node service to ask for a node; name one that it knows with --node-id")]
     Node(#[source] tonic::Status),
+    /// Its node service does not answer.
+    #[error("the driver's node service did not say within {limit}s where it runs", limit = PATIENCE.as_secs())]
+    Silent,
     /// Its socket could not be reached.
     #[error("cannot connect to the driver's node service")]
     Connect(#[source] tonic::transport::Error),
@@ -76,7 +80,7 @@ impl Own {
         let (tasks, _) = Tasks::new("demo");
         tasks.spawn("csi", csi.clone().run());
         let mut states = csi.state();
-        let ready = tokio::time::timeout(PATIENCE, states.wait_for(|state| state.ready().is_some())).await;
+        let ready = timeout(PATIENCE, states.wait_for(|state| state.ready().is_some())).await;
         let driver = match ready {
             Ok(Ok(state)) => state.ready().cloned(),
             Ok(Err(_)) | Err(_) => None,
@@ -91,7 +95,7 @@ impl Own {
         let place = match node_id {
             // Where it is only its node service knows; without that, volumes are asked for anywhere.
             Some(node_id) => Place { node_id, segments: BTreeMap::new() },
-            None => ask_for_node(address).await?,
+            None => timeout(PATIENCE, ask_for_node(address)).await.map_err(|_| BackendError::Silent)??,
         };
         Ok(Self { driver, place, _tasks: tasks })
     }

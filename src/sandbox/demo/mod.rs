@@ -7,12 +7,16 @@ mod backend;
 mod narrator;
 pub mod objects;
 mod sights;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use thiserror::Error;
+use tokio::time::timeout;
 use tonic::Code;
 
 pub use self::backend::{Backend, BackendError, Own, Place};
+use self::narrator::PATIENCE;
 pub use self::narrator::{Narrator, NotObserved, Seen};
 use super::api::{Api, DirectError, PatchBody};
 use super::driver::{Action, Fault, Method};
@@ -124,7 +128,13 @@ impl<'a> Demo<'a> {
 
     /// Stops the daemon and sees that it handed its Leases back.
     pub async fn stop(&mut self, daemon: Daemon) -> Result<(), StoryError> {
-        daemon.stop().await?;
+        match timeout(PATIENCE, daemon.stop()).await {
+            Ok(stopped) => stopped?,
+            Err(_) => {
+                let error = self.narrator.not_observed("the daemon stops", "it runs".to_owned());
+                return Err(error.in_world(sights::world(self.api)).into());
+            }
+        }
         for lease in self.leases() {
             self.see_released(&lease).await?;
         }

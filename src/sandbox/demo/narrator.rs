@@ -8,16 +8,28 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// How long a step may take to be observed.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a step that waits says so.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+/// Between two looks at least: a step that waits keeps no core busy, however often something changes.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A step was not observed in time.
 #[derive(Debug, Error)]
-#[error("not observed within {limit}s: {what}; last seen: {seen}", limit = PATIENCE.as_secs())]
+#[error("step {step} was not observed within {limit}s: {what}; last seen: {seen}; {world}", limit = PATIENCE.as_secs())]
 pub struct NotObserved {
+    step: usize,
     what: String,
     seen: String,
+    world: String,
+}
+
+impl NotObserved {
+    /// The same with what else there was to see at that time.
+    #[must_use]
+    pub fn in_world(self, world: String) -> Self {
+        Self { world, ..self }
+    }
 }
 
 /// What an observation came to.
@@ -83,23 +95,38 @@ impl Narrator {
     {
         let deadline = Instant::now() + PATIENCE;
         let mut sign = Instant::now() + SIGN_OF_LIFE;
+        let mut seen = "nothing".to_owned();
         loop {
             let change = changed();
-            let seen = match look().await {
-                Seen::Yes(value) => return Ok(value),
-                Seen::NotYet(seen) => seen,
+            match timeout_at(deadline, look()).await {
+                Ok(Seen::Yes(value)) => return Ok(value),
+                Ok(Seen::NotYet(found)) => seen = found,
+                // The next wait ends at once.
+                Err(_) => {}
+            }
+            let next_look = Instant::now() + LOOK_PAUSE;
+            let change = async {
+                change.await;
+                sleep_until(next_look).await;
             };
-            tokio::select! {
-                biased;
-                waited = timeout_at(deadline, change) => if waited.is_err() {
-                    return Err(NotObserved { what: what.to_owned(), seen });
-                },
-                () = sleep_until(sign) => {
-                    sign = Instant::now() + SIGN_OF_LIFE;
-                    self.line(format_args!("            ... waiting: {what} ({seen})"));
+            tokio::pin!(change);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = sleep_until(deadline) => return Err(self.not_observed(what, seen)),
+                    () = sleep_until(sign) => {
+                        sign = Instant::now() + SIGN_OF_LIFE;
+                        self.line(format_args!("            ... waiting: {what} ({seen})"));
+                    }
+                    () = &mut change => break,
                 }
             }
         }
+    }
+
+    /// The step that comes next was waited for in vain.
+    pub(super) fn not_observed(&self, what: &str, seen: String) -> NotObserved {
+        NotObserved { step: self.steps + 1, what: what.to_owned(), seen, world: "nothing else is known".to_owned() }
     }
 
     fn line(&mut self, text: fmt::Arguments<'_>) {
@@ -111,5 +138,46 @@ impl Narrator {
 impl fmt::Debug for Narrator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Narrator").field("steps", &self.steps).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_ends_in_time_and_spins_neither_where_changes_never_cease_nor_where_none_comes() {
+        for changes_at_once in [true, false] {
+            let mut narrator = Narrator::new(Box::new(io::sink()), Instant::now());
+            narrator.step("the first one");
+            let (begun, mut looks) = (Instant::now(), 0_u32);
+            let changed = || async move {
+                if !changes_at_once {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let look = async || {
+                looks += 1;
+                assert!(looks < 10_000, "it spins");
+                Seen::<()>::NotYet("its phase is Pending".to_owned())
+            };
+            let error = narrator.observe("the claim is bound", changed, look).await.unwrap_err();
+            assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+            let most = if changes_at_once { PATIENCE.as_millis() / LOOK_PAUSE.as_millis() + 1 } else { 1 };
+            assert!(u128::from(looks) <= most, "{looks} looks");
+            let said = error.in_world("claim a is Pending".to_owned()).to_string();
+            let told = "step 2 was not observed within 60s: the claim is bound; last seen: its phase is Pending; claim a is Pending";
+            assert_eq!(said, told);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_gets_no_answer_ends_in_time() {
+        let mut narrator = Narrator::new(Box::new(io::sink()), Instant::now());
+        let begun = Instant::now();
+        let look = async || std::future::pending::<Seen<()>>().await;
+        let observed = narrator.observe("an answer", || std::future::ready(()), look).await;
+        assert!(observed.is_err());
+        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
     }
 }

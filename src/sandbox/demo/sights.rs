@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim,
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, VolumeAttachment};
 use kube::ResourceExt as _;
 
-use super::{Attached, Backend, Demo, NotObserved, Seen, StoryError, Volume, objects};
+use super::{Api, Attached, Backend, Demo, NotObserved, Seen, StoryError, Volume, objects};
+use crate::process::watch;
 
 /// Where the daemon's own objects are.
 const NAMESPACE: &str = "kube-system";
@@ -17,7 +18,7 @@ impl Demo<'_> {
             let leader = self
                 .observe(&format!("lease {lease} is taken"), async || match api.get::<Lease>(NAMESPACE, &lease) {
                     Ok(held) => holder(&held).map_or_else(|| Seen::NotYet("nobody holds it".into()), Seen::Yes),
-                    Err(_) => Seen::NotYet("the driver is not discovered yet".into()),
+                    Err(_) => Seen::NotYet(format!("there is none in {NAMESPACE}")),
                 })
                 .await?;
             if index == 0 {
@@ -209,8 +210,10 @@ impl Demo<'_> {
             Backend::Own(_) => None,
         };
         let changed = || {
+            // What is told from here on is news: the look comes after.
             let (mut versions, mut driver) = (versions.clone(), driver.clone());
             versions.mark_unchanged();
+            driver.iter_mut().for_each(watch::Receiver::mark_unchanged);
             async move {
                 tokio::select! {
                     biased;
@@ -225,8 +228,51 @@ impl Demo<'_> {
                 }
             }
         };
-        self.narrator.observe(what, changed, look).await
+        let observed = self.narrator.observe(what, changed, look).await;
+        observed.map_err(|error| error.in_world(world(self.api)))
     }
+}
+
+/// How things stand in the cluster, in one line: what a step that was waited for in vain depends on.
+pub(super) fn world(api: &Api) -> String {
+    let mut told = Vec::new();
+    for claim in api.list::<PersistentVolumeClaim>("default").unwrap_or_default() {
+        let phase = claim.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        told.push(format!("claim {} is {phase}", claim.name_any()));
+    }
+    for volume in api.list::<PersistentVolume>("").unwrap_or_default() {
+        let phase = volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        told.push(format!("volume {} is {phase}", volume.name_any()));
+    }
+    for pod in api.list::<Pod>("default").unwrap_or_default() {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let place = node.map_or_else(|| "has no node".to_owned(), |node| format!("is on {node}"));
+        told.push(format!("pod {} {place}", pod.name_any()));
+    }
+    for attachment in api.list::<VolumeAttachment>("").unwrap_or_default() {
+        let volume = attachment.spec.source.persistent_volume_name.unwrap_or_default();
+        let status = attachment.status.unwrap_or_default();
+        let error = status.attach_error.or(status.detach_error).and_then(|error| error.message);
+        let state = match error {
+            Some(error) => format!("fails: {error}"),
+            None if status.attached => "is attached".to_owned(),
+            None => "is not attached".to_owned(),
+        };
+        told.push(format!("{volume} on {} {state}", attachment.spec.node_name));
+    }
+    let events = api.list::<Event>("default").unwrap_or_default();
+    let is_warning = |event: &Event| {
+        event.type_.as_deref() == Some("Warning")
+            && event.involved_object.kind.as_deref() == Some("PersistentVolumeClaim")
+    };
+    for event in events.into_iter().filter(is_warning) {
+        let (reason, claim) = (event.reason.unwrap_or_default(), event.involved_object.name.unwrap_or_default());
+        told.push(format!("event {reason} on claim {claim}: {}", event.message.unwrap_or_default()));
+    }
+    if told.is_empty() {
+        return "the cluster has no claim, volume, pod or attachment".to_owned();
+    }
+    format!("in the cluster: {}", told.join("; "))
 }
 
 fn holder(lease: &Lease) -> Option<String> {

@@ -20,7 +20,9 @@ use crate::cluster::{Change, Object, Subscription, names};
 use crate::diagnostics::Registered;
 use crate::process::error_chain;
 use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue, epoch_of};
+use crate::roles::RoleError;
 use crate::roles::queues;
+use crate::roles::term::panicked;
 use crate::telemetry::names as metric;
 
 /// Each poll comes up to this share later than asked for, so that the nodes of a cluster don't ask all at once.
@@ -33,14 +35,15 @@ const COUNT_PAUSE: Duration = Duration::from_secs(1);
 const TITLE: &str = "Capacity by segment";
 const COLUMNS: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
 
-/// Keeps the `CSIStorageCapacity` objects of a term until `stop`, and then until what is in flight has ended.
+/// Keeps the `CSIStorageCapacity` objects of a term until `stop`, and then until what is in flight has ended. `Err`: a subscriber
+/// has panicked.
 ///
 /// The caller drops the future when the term is lost. Does nothing but say so if the driver cannot tell its capacity.
 ///
 /// What a driver told that could do so before is left as it is. To the scheduler, a missing object is a place without room
 /// (<https://kubernetes.io/docs/concepts/storage/storage-capacity/#scheduling>): without any, no pod of a driver that asks for
 /// the check would find a node, while an old figure is at worst refused by the driver and the pod sent elsewhere.
-pub async fn run(cx: CapacityContext, hints: CapacityHintReceiver, stop: CancellationToken) {
+pub async fn run(cx: CapacityContext, hints: CapacityHintReceiver, stop: CancellationToken) -> Result<(), RoleError> {
     if !cx.has_get_capacity {
         warn!("capacity is enabled, but the driver has no GET_CAPACITY: the scheduler is not told of any");
         let capacities = cx.stores.capacities.clone();
@@ -51,7 +54,8 @@ pub async fn run(cx: CapacityContext, hints: CapacityHintReceiver, stop: Cancell
                 left => format!("{off}; old CSIStorageCapacity objects that are left as they are: {left}"),
             }
         });
-        return stop.cancelled().await;
+        stop.cancelled().await;
+        return Ok(());
     }
     let synced = async {
         cx.stores.classes.synced().await;
@@ -62,10 +66,10 @@ pub async fn run(cx: CapacityContext, hints: CapacityHintReceiver, stop: Cancell
     };
     let owner = tokio::select! {
         biased;
-        () = stop.cancelled() => return,
+        () = stop.cancelled() => return Ok(()),
         owner = synced => owner,
     };
-    Shift::new(cx, owner).serve(hints, stop).await;
+    Shift::new(cx, owner).serve(hints, stop).await
 }
 
 /// The owner of our objects, as soon as the API tells.
@@ -130,7 +134,7 @@ impl Shift {
         Self { shared, queue, changed: Arc::default(), retired: Arc::default() }
     }
 
-    async fn serve(self, hints: CapacityHintReceiver, stop: CancellationToken) {
+    async fn serve(self, hints: CapacityHintReceiver, stop: CancellationToken) -> Result<(), RoleError> {
         let cx = &self.shared.cx;
         let subscriptions = self.subscribe();
         let shown = [
@@ -154,18 +158,20 @@ impl Shift {
                 .boxed()
             }
         });
-        tokio::select! {
+        let result = tokio::select! {
             biased;
-            () = work => {}
-            () = self.poll() => {}
-            () = self.hear(hints) => {}
-            () = self.count() => {}
-        }
+            () = work => Ok(()),
+            () = self.poll() => Ok(()),
+            () = self.hear(hints) => Ok(()),
+            () = self.count() => Ok(()),
+            error = panicked(&subscriptions) => Err(error),
+        };
         self.retired.store(true, Ordering::Release);
         drop(subscriptions);
         drop(shown);
         // What there is to do now is told by whoever leads.
         self.show([0, 0, 0]);
+        result
     }
 
     /// Feeds the book and the queue from the caches. What they hold already is replayed first, the objects last: until

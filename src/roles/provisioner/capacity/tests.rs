@@ -126,7 +126,7 @@ impl World {
         };
         harness.watch();
         let (hints, receiver) = CapacityHints::new();
-        harness.tasks.spawn("capacity", run(cx, receiver, stop.clone()));
+        harness.tasks.spawn_fallible("capacity", run(cx, receiver, stop.clone()));
         let RoleHarness { testbed, context: RoleContext { board, meter, .. }, tasks, .. } = harness;
         Self { testbed, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
     }

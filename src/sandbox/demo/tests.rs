@@ -1,0 +1,77 @@
+//! Stories that cannot come to their end, in simulated time: each says where it stopped, and stops there.
+
+use std::io;
+
+use tokio::time::Instant;
+
+use super::narrator::PATIENCE;
+use super::{Backend, Demo, Narrator};
+use crate::process::{Clock, Rng, error_chain};
+use crate::sandbox::network::Network;
+use crate::sandbox::testbed::{ADMIN_TOKEN, TestBed, Transport};
+use crate::sandbox::verb;
+
+/// What a demo with this overlay says at its end.
+async fn end_of_story_with(overlay: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("overlay.yaml");
+    std::fs::write(&path, overlay).unwrap();
+    let (clock, rng) = (Clock::system(), Rng::seeded(1));
+    let testbed = TestBed::set_up(Transport::Network(Network::new()), verb::demo_profile(), clock, rng).await.unwrap();
+    let backend = Backend::Demo(testbed.driver.clone());
+    let yaml = verb::configuration("unix:///csi.sock", &backend, Some(&path)).unwrap();
+    testbed.start_actors();
+    let dial = testbed.driver_dial("sandbox");
+    let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await.unwrap();
+    let mut narrator = Narrator::new(Box::new(io::sink()), clock.now());
+    let begun = Instant::now();
+    let mut demo = Demo::new(&testbed.api, &backend, &mut narrator);
+    demo.furnish().unwrap();
+    let error = demo.play().await.unwrap_err();
+    assert!(begun.elapsed() < 2 * PATIENCE, "after {:?}: {error}", begun.elapsed());
+    daemon.kill();
+    testbed.tear_down().await;
+    error_chain(&error)
+}
+
+/// Whether a text has these parts in this order.
+fn says(text: &str, parts: &[&str]) {
+    let mut rest = text;
+    for part in parts {
+        let at = rest.find(part).unwrap_or_else(|| panic!("{part:?} is not in its place in {text}"));
+        rest = &rest[at + part.len()..];
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
+    let said = end_of_story_with("roles: { provisioner: { topology: false } }").await;
+    let parts = [
+        "step 9 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
+        "pod invoices is on node-b; pod orders is on node-a; pvc-",
+        "on node-a is attached; pvc-",
+        "on node-b fails: rpc error: code = FailedPrecondition",
+        "event VolumeAttachFailed on claim invoices",
+    ];
+    says(&said, &parts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_story_whose_attacher_waits_for_an_hour_ends_in_time_and_says_where() {
+    let said = end_of_story_with("roles: { attacher: { retry: { initial: 1h, max: 1h } } }").await;
+    let parts = [
+        "step 16 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
+        "in the cluster: claim archive is Bound; claim invoices is Bound",
+        "event VolumeAttachFailed on claim archive",
+    ];
+    says(&said, &parts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_story_whose_leases_are_elsewhere_ends_in_time_and_says_where() {
+    let said = end_of_story_with("leaderElection: { namespace: elsewhere }").await;
+    let expected = "step 2 was not observed within 60s: lease external-attacher-leader-demo-csi-example-com is taken; \
+        last seen: there is none in kube-system; the cluster has no claim, volume, pod or attachment";
+    assert_eq!(said, expected);
+}
