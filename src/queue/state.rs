@@ -284,6 +284,8 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
 
         let delay = if let Outcome::RetryAfter(delay) = outcome {
             delay
+        } else if outcome == Outcome::Interrupted {
+            Duration::ZERO
         } else {
             item.failures = item.failures.saturating_add(1);
             let cap = if let Outcome::Retry { cap } = outcome { cap } else { None };
@@ -303,7 +305,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
             item.phase = Phase::Delayed { at, sequence };
             self.timers.insert((at, sequence), key.clone());
         }
-        Some(Finish { worked, retried: true })
+        Some(Finish { worked, retried: outcome != Outcome::Interrupted })
     }
 
     fn begin(&mut self, now: Duration, key: K, next: Next, payload: S) {

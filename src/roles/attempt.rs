@@ -115,8 +115,3 @@ pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Res
     // Not compared with the cache of a moment ago: the write that outran ours may be our own, and be in there already.
     Ok(cache.get(&name).is_none_or(|held| held.meta().resource_version != seen.meta().resource_version))
 }
-
-#[cfg(test)]
-#[cfg(feature = "sandbox")]
-#[path = "attempt_tests.rs"]
-mod tests;

@@ -3,29 +3,20 @@
 //! [`ROLES`] is the only list of roles: the configuration's keys, the plan that `check` prints, the Leases and the loops
 //! that serve terms all follow from it. A new role is one folder and one line.
 //!
-//! What roles have in common stands beside them: their work queues, how a term ends, and how an attempt at a key does.
+//! What every role is made of stands in [`kit`].
 
 pub mod attacher;
 pub mod attempt;
-#[cfg(test)]
-mod fixtures;
+pub mod kit;
 pub mod provisioner;
-pub mod queues;
 pub mod reconciler;
 pub mod role;
-pub mod secret;
-#[cfg(test)]
-#[cfg(feature = "sandbox")]
-#[path = "served_tests.rs"]
-mod served;
 pub mod term;
-pub mod uid_set;
 pub mod wiring;
 
 use crate::config::RoleSection;
 
 pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
-pub use uid_set::UidSet;
 pub use wiring::{Wired, Wiring};
 
 /// What each role's block in the configuration may hold.

@@ -34,8 +34,3 @@ pub async fn panicked(subscriptions: &[Subscription]) -> RoleError {
     let (message, _, _) = select_all(subscriptions.iter().map(|subscription| Box::pin(subscription.panicked()))).await;
     RoleError::SubscriberPanicked(message)
 }
-
-#[cfg(test)]
-#[cfg(feature = "sandbox")]
-#[path = "term_tests.rs"]
-mod tests;

@@ -8,7 +8,7 @@ use crate::csi::{Client, VolumeLocks};
 use crate::election::{Fenced, Term};
 use crate::process::Clock;
 use crate::queue::Ticket;
-use crate::roles::UidSet;
+use crate::roles::kit::UidSet;
 use crate::telemetry::TraceContext;
 
 use super::attachment::{Attachment, Source};

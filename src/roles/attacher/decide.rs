@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use crate::cluster::{CsiSource, PersistentVolume, SecretRef, VolumeSpec};
 use crate::csi::volume;
 use crate::proto::VolumeCapability;
-use crate::roles::secret::Secret;
+use crate::roles::kit::secrets::Secret;
 
 use super::attachment::{Attachment, Direction, Source};
 use super::error::InvalidAttachment;

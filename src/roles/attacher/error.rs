@@ -7,7 +7,7 @@ use crate::cluster::{ApiError, ApiErrorKind, InTree, SecretNotText};
 use crate::csi::volume::AccessModeError;
 use crate::csi::{Client, RpcError};
 use crate::roles::attempt::Failure;
-use crate::roles::secret::SecretFailure;
+use crate::roles::kit::secrets::SecretFailure;
 
 /// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -12,7 +12,7 @@ use crate::cluster::{ApiError, ObjectName, names, patch};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use crate::roles::attempt::read_again;
-use crate::roles::secret::{self, Secret};
+use crate::roles::kit::secrets::{self as secret, Secret};
 
 use super::context::{Context, Objects};
 use super::decide::{Intent, Preparation, Publish, Unpublish};

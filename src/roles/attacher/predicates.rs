@@ -90,7 +90,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::roles::fixtures::{change, merged};
+    use crate::roles::kit::fixtures::{change, merged};
 
     const DRIVER: &str = "demo.csi.example.com";
     const FINALIZER: &str = "external-attacher/demo-csi-example-com";

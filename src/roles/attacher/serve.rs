@@ -18,9 +18,9 @@ use crate::csi::{Driver, VolumeListing};
 use crate::election::Term;
 use crate::process::{ErrorChain, Tasks};
 use crate::queue::{Activation, Cause, Ticket, WorkQueue};
+use crate::roles::kit::{UidSet, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
-use crate::roles::{UidSet, queues};
 
 use super::attachment::{Attachment, direction_of, epoch_of};
 use super::config::AttacherSection;

@@ -11,7 +11,7 @@ use crate::csi::{Capabilities, Client, VolumeLocks};
 use crate::election::{Fenced, Term};
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::UidSet;
+use crate::roles::kit::UidSet;
 
 use crate::roles::provisioner::capacity::CapacityHints;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{PersistentVolumeClaim, StorageClass};
 
-pub(super) use crate::roles::fixtures::merged;
+pub(super) use crate::roles::kit::fixtures::merged;
 
 use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules, Request, RequestInput, build};
 

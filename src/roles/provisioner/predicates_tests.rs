@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::roles::fixtures::change;
+use crate::roles::kit::fixtures::change;
 use crate::roles::provisioner::fixtures::{DRIVER, merged};
 
 const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";

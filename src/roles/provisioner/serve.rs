@@ -12,9 +12,9 @@ use crate::election::Term;
 use crate::process::{Tasks, watch};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
+use crate::roles::kit::{UidSet, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
-use crate::roles::{UidSet, queues};
 
 use super::{NAME, capacity, claims, deletion, sources};
 use crate::roles::provisioner::capacity::{

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
-use crate::roles::fixtures::change;
+use crate::roles::kit::fixtures::change;
 use crate::roles::provisioner::{REGISTRATION, provisioner};
 use crate::roles::{Wired, Wiring};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};

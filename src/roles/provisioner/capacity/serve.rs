@@ -21,7 +21,7 @@ use crate::diagnostics::Registered;
 use crate::process::error_chain;
 use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue, epoch_of};
 use crate::roles::RoleError;
-use crate::roles::queues;
+use crate::roles::kit::queues;
 use crate::roles::term::panicked;
 use crate::telemetry::names as metric;
 

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
 use crate::roles::attempt::Failure as _;
-use crate::roles::secret::Secret;
+use crate::roles::kit::secrets::Secret;
 use crate::telemetry::TraceContext;
 
 use super::claim::Claim;

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::cluster::{BY_HANDLE, ObjectName, PersistentVolume};
 use crate::proto::DeleteVolumeRequest;
-use crate::roles::secret::Secret;
+use crate::roles::kit::secrets::Secret;
 
 use super::decide::{NameStatus, is_unwanted};
 use super::error::AttemptError;

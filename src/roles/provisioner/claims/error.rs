@@ -8,7 +8,7 @@ use crate::cluster::{ApiError, ApiErrorKind, SecretNotText};
 use crate::csi::RpcError;
 use crate::process::error_chain;
 use crate::roles::attempt::Failure;
-use crate::roles::secret::SecretFailure;
+use crate::roles::kit::secrets::SecretFailure;
 
 use super::finality::{self, Finality};
 use super::request::RequestError;

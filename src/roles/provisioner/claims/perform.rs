@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
 use crate::roles::attempt::{Failure as _, read_again};
-use crate::roles::secret::{self, Secret};
+use crate::roles::kit::secrets::{self as secret, Secret};
 
 use super::claim::Claim;
 use super::decide::SourceStep;

@@ -13,7 +13,7 @@ use crate::cluster::{ObjectName, PersistentVolume, VolumeAttributesClass};
 use crate::csi::VolumeLock;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _, hold};
-use crate::roles::secret::Secret;
+use crate::roles::kit::secrets::Secret;
 
 use super::claim::ClaimKey;
 use super::decide::{Ignored, NameStatus, Step, next_step};

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::roles::secret::Secret;
+use crate::roles::kit::secrets::Secret;
 
 use super::claim::Claim;
 use super::error::AttemptError;

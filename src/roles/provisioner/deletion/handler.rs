@@ -13,9 +13,9 @@ use crate::process::ErrorChain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _};
+use crate::roles::kit::secrets::{self as secret, Secret};
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError, SecretReference, for_deletion};
-use crate::roles::secret::{self, Secret};
 
 use super::decide::{Done, Past, Step, View, keeps, next_step};
 use super::error::DeleteError;

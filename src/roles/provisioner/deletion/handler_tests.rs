@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::names;
 use crate::election::Term;
+use crate::roles::kit::served::Served;
 use crate::roles::provisioner::REGISTRATION;
-use crate::roles::served::Served;
 use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::faults::{Action, Fault, Matching};
 use crate::sandbox::api::pure::rejection::Rejection;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cluster::{Change, Origin};
 
 /// `base` with what `patch` says laid over it; null takes away.
-pub(super) fn merged(mut base: Value, patch: Value) -> Value {
+pub(crate) fn merged(mut base: Value, patch: Value) -> Value {
     match (&mut base, patch) {
         (Value::Object(held), Value::Object(patch)) => {
             for (key, value) in patch {
@@ -26,7 +26,7 @@ pub(super) fn merged(mut base: Value, patch: Value) -> Value {
 }
 
 /// What a watch tells when an object is made, changed or deleted.
-pub(super) fn change<K: DeserializeOwned>(old: Option<&Value>, new: Option<&Value>) -> Change<K> {
+pub(crate) fn change<K: DeserializeOwned>(old: Option<&Value>, new: Option<&Value>) -> Change<K> {
     let parse = |value: &Value| Arc::new(serde_json::from_value(value.clone()).unwrap());
     Change { old: old.map(parse), new: new.map(parse), origin: Origin::Watch }
 }

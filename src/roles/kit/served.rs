@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Registration, Role, RoleContext, Wired, Wiring};
 use crate::cluster::{ApiOptions, CsiNode, ObjectName};
 use crate::diagnostics::WorkReport;
 use crate::election::Term;
 use crate::process::Tasks;
+use crate::roles::{Registration, Role, RoleContext, Wired, Wiring};
 use crate::sandbox::api::faults::{Action, Fault, Matching};
 use crate::sandbox::driver::Profile;
 use crate::sandbox::testbed::TestBed;
@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A testbed, a role, and what the role works with.
-pub(super) struct Served {
-    pub(super) testbed: TestBed,
-    pub(super) context: RoleContext,
+pub(crate) struct Served {
+    pub(crate) testbed: TestBed,
+    pub(crate) context: RoleContext,
     role: Arc<dyn Role>,
     tasks: Tasks,
     _wired: Wired,
@@ -31,7 +31,7 @@ pub(super) struct Served {
 
 impl Served {
     /// Sets the testbed. The caches are warm when the role is served.
-    pub(super) async fn new(registration: &Registration, section: &Value, profile: Profile) -> Self {
+    pub(crate) async fn new(registration: &Registration, section: &Value, profile: Profile) -> Self {
         let harness = RoleHarness::with(profile).await;
         let mut wiring = Wiring::new(&harness.caches);
         let role = (registration.load)(section, &mut wiring).unwrap().into();
@@ -42,7 +42,7 @@ impl Served {
     }
 
     /// Begins to serve a term.
-    pub(super) fn serve(&self, term: Term) {
+    pub(crate) fn serve(&self, term: Term) {
         let (role, cx) = (Arc::clone(&self.role), self.context.clone());
         self.tasks.spawn("role", async move {
             role.serve(&cx, term).await.unwrap();
@@ -50,12 +50,12 @@ impl Served {
     }
 
     /// What is in the role's queues.
-    pub(super) fn work(&self) -> Vec<WorkReport> {
+    pub(crate) fn work(&self) -> Vec<WorkReport> {
         self.context.board.report().work
     }
 
     /// Waits for something.
-    pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let look = async {
             while !holds(self) {
                 tokio::time::sleep(PAUSE).await;
@@ -67,7 +67,7 @@ impl Served {
 
     /// Fills the work path to the API with requests that nobody answers: what is asked next waits for its turn until these have
     /// timed out.
-    pub(super) async fn jam(&self) {
+    pub(crate) async fn jam(&self) {
         let faults = self.testbed.api.faults();
         let held = faults.add(Fault::on(Matching::any().verb("get").resource("csinodes"), Action::Hold));
         let places = ApiOptions::default().max_in_flight;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::role::RoleContext;
 use crate::diagnostics::{Age, Board, QueueReport, Registered, WorkReport};
 use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, WorkQueue};
+use crate::roles::role::RoleContext;
 
 /// Makes a queue. `lanes`: the name of each and its workers; `span`: what a key keeps from its first add until it settles.
 pub fn make<K: Key>(

@@ -25,7 +25,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Why a secret could not be read.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum SecretFailure {
     /// The API did not show it.
     #[error(transparent)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{ApiOptions, names};
 use crate::election::Term;
-use crate::roles::served::Served;
+use crate::roles::kit::served::Served;
 use crate::roles::{Registration, attacher, provisioner};
 use crate::sandbox::driver::Profile;
 

@@ -1,0 +1,261 @@
+//! Why an attempt at a key failed, and when the queue tries again.
+
+use std::error::Error;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::cluster::{ApiError, ApiErrorKind};
+use crate::csi::RpcError;
+use crate::election::TermOver;
+use crate::process::error_chain;
+use crate::queue::Outcome;
+
+use super::report::gist;
+use super::secrets::SecretFailure;
+
+/// The longest wait for an object that no cache watches, such as a Secret. Nothing wakes the key when the object comes, and the
+/// person who creates it looks on.
+pub const UNWATCHED: Duration = Duration::from_secs(30);
+
+/// One kind of request that a role makes, by the text that says what failed. Each role keeps its operations as constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Op(pub &'static str);
+
+impl Op {
+    /// Wraps the API's error: `api.patch(..).await.map_err(|error| PROTECT.failed(error))`.
+    pub fn failed(self, source: impl Into<OpFailure>) -> OpError {
+        OpError { op: self, source: source.into() }
+    }
+}
+
+/// A request that failed, and which one it was.
+#[derive(Debug, Clone, Error)]
+#[error("{}", .op.0)]
+pub struct OpError {
+    /// The operation.
+    pub op: Op,
+    /// Why it failed.
+    #[source]
+    pub source: OpFailure,
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, Error)]
+pub enum OpFailure {
+    /// The API refused it, or did not answer.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The secret cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretFailure),
+    /// The driver refused it, or did not answer.
+    #[error(transparent)]
+    Driver(#[from] RpcError),
+}
+
+impl OpError {
+    /// The API's error, if the API was asked.
+    pub fn api(&self) -> Option<&ApiError> {
+        match &self.source {
+            OpFailure::Api(error) | OpFailure::Secret(SecretFailure::Api(error)) => Some(error),
+            OpFailure::Secret(SecretFailure::NotText(_)) | OpFailure::Driver(_) => None,
+        }
+    }
+
+    /// The driver's error, if the driver was asked.
+    pub fn driver(&self) -> Option<&RpcError> {
+        if let OpFailure::Driver(error) = &self.source { Some(error) } else { None }
+    }
+
+    /// Whether the operation needs a Secret that is missing, forbidden or not text. Only people can change that.
+    pub fn is_of_missing_secret(&self) -> bool {
+        matches!(&self.source, OpFailure::Secret(failure) if failure.is_withheld())
+    }
+
+    fn label(&self) -> &'static str {
+        match &self.source {
+            OpFailure::Api(error) | OpFailure::Secret(SecretFailure::Api(error)) => error.label(),
+            OpFailure::Secret(SecretFailure::NotText(_)) => "SecretNotText",
+            OpFailure::Driver(error) => error.label(),
+        }
+    }
+}
+
+/// A reason of the role's own: the object is invalid, or the driver's answer cannot be used.
+pub trait Reason: Error + Send + Sync + 'static {
+    /// One word for metrics and Events.
+    fn label(&self) -> &'static str;
+
+    /// The driver's error behind it, if there is one.
+    fn driver(&self) -> Option<&RpcError> {
+        None
+    }
+
+    /// A shorter longest wait before the next attempt than the configured one.
+    fn retry_cap(&self) -> Option<Duration> {
+        self.driver().and_then(RpcError::retry_cap)
+    }
+
+    /// The text that tells a new failure from the same one again. It holds nothing that changes by itself, such as the handle of
+    /// a volume that the driver makes anew at each attempt.
+    fn gist(&self) -> String {
+        gist(&self.to_string())
+    }
+}
+
+/// For handlers that only make requests: they have no reason of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NoReason {}
+
+impl Reason for NoReason {
+    fn label(&self) -> &'static str {
+        match *self {}
+    }
+}
+
+/// Why an attempt failed. `R` is the role's own reason.
+#[derive(Debug, Clone, Error)]
+pub enum AttemptError<R: Reason> {
+    /// For a reason of the role's own.
+    #[error(transparent)]
+    Reason(R),
+    /// The driver refused the call, or did not answer it.
+    #[error(transparent)]
+    Driver(RpcError),
+    /// A request failed.
+    #[error(transparent)]
+    Op(OpError),
+    /// The API accepts each write and shows none of them.
+    #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
+    Endless(u32),
+}
+
+impl<R: Reason> AttemptError<R> {
+    /// The API's error, if the API was asked.
+    pub fn api(&self) -> Option<&ApiError> {
+        if let Self::Op(error) = self { error.api() } else { None }
+    }
+
+    /// The driver's error, if the driver was asked.
+    pub fn driver(&self) -> Option<&RpcError> {
+        match self {
+            Self::Reason(reason) => reason.driver(),
+            Self::Driver(error) => Some(error),
+            Self::Op(error) => error.driver(),
+            Self::Endless(_) => None,
+        }
+    }
+
+    /// Whether this operation failed.
+    pub fn is_of(&self, op: Op) -> bool {
+        matches!(self, Self::Op(error) if error.op == op)
+    }
+
+    /// Whether the API showed, at a write, that the view was old: an object has changed, or is gone. The kit reads again and
+    /// decides again.
+    pub fn is_stale(&self) -> bool {
+        let is_stale = |kind: ApiErrorKind| kind.is_stale() || kind == ApiErrorKind::NotFound;
+        let Self::Op(OpError { source: OpFailure::Api(error), .. }) = self else { return false };
+        is_stale(error.kind())
+    }
+
+    /// One word for metrics and Events.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Reason(reason) => reason.label(),
+            Self::Driver(error) => error.label(),
+            Self::Op(error) => error.label(),
+            Self::Endless(_) => "Endless",
+        }
+    }
+
+    /// The error with its causes: the text for a status, an Event, a log line or the status page.
+    pub fn message(&self) -> String {
+        error_chain(self)
+    }
+
+    /// The text that tells a new failure from the same one again.
+    pub fn gist(&self) -> String {
+        match self {
+            Self::Reason(reason) => format!("{} {}", reason.label(), reason.gist()),
+            _ => format!("{} {}", self.label(), gist(&self.message())),
+        }
+    }
+
+    /// A shorter longest wait before the next attempt than the configured one.
+    pub fn retry_cap(&self) -> Option<Duration> {
+        match self {
+            Self::Reason(reason) => reason.retry_cap(),
+            Self::Op(error) if error.is_of_missing_secret() => Some(UNWATCHED),
+            _ => self.driver().and_then(RpcError::retry_cap),
+        }
+    }
+
+    /// When to try again: no sooner than the API asks, and soon enough for what failed.
+    pub fn outcome(&self) -> Outcome {
+        match self.api().and_then(ApiError::retry_after) {
+            Some(asked) => Outcome::RetryNoSooner(asked),
+            None => Outcome::Retry { cap: self.retry_cap() },
+        }
+    }
+}
+
+impl<R: Reason> From<OpError> for AttemptError<R> {
+    fn from(error: OpError) -> Self {
+        Self::Op(error)
+    }
+}
+
+impl<R: Reason> From<RpcError> for AttemptError<R> {
+    fn from(error: RpcError) -> Self {
+        Self::Driver(error)
+    }
+}
+
+/// Why an attempt ended before its key was settled.
+#[derive(Debug)]
+pub enum Stop<R: Reason> {
+    /// It failed.
+    Failed(AttemptError<R>),
+    /// The term is over. Nothing may be written any more, not even an error, and nothing has failed.
+    TermOver,
+    /// Nothing failed, and it is too early: look again after this long.
+    Later(Duration),
+    /// The API has what the cache lacks, or the other way round. The watch will bring it, which wakes the key. A cache that stays
+    /// behind is a failure, and this is its text.
+    Behind(AttemptError<R>),
+}
+
+impl<R: Reason> From<TermOver> for Stop<R> {
+    fn from(_: TermOver) -> Self {
+        Self::TermOver
+    }
+}
+
+impl<R: Reason> From<AttemptError<R>> for Stop<R> {
+    fn from(error: AttemptError<R>) -> Self {
+        if error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotPermitted) {
+            return Self::TermOver;
+        }
+        Self::Failed(error)
+    }
+}
+
+impl<R: Reason> From<OpError> for Stop<R> {
+    fn from(error: OpError) -> Self {
+        AttemptError::from(error).into()
+    }
+}
+
+impl<R: Reason> From<RpcError> for Stop<R> {
+    fn from(error: RpcError) -> Self {
+        AttemptError::from(error).into()
+    }
+}
+
+impl<R: Reason> From<R> for AttemptError<R> {
+    fn from(reason: R) -> Self {
+        Self::Reason(reason)
+    }
+}

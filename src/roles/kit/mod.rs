@@ -1,0 +1,45 @@
+//! What every role is made of. A role adds its policy, as a pure function of a view, and its I/O, one step at a time.
+//!
+//! ```text
+//! TermScope     what every handler of a term works with: fenced clients, volume locks, events, clock
+//! Controllers   one term's queues, triggers, tasks and status rows; ends all of them with the term
+//! Reconciler    observe ─> next_step (pure) ─> perform (I/O) ─> apply (pure) ─> observe …
+//! Attempt       one run of one key: its ticket, the volumes that it has locked, how often it read again
+//! AttemptError  why an attempt failed: the role's own reason, a failed operation, or the driver's answer
+//! finality      which gRPC codes are the driver's final answer, with a column per kind of call. Pure.
+//! ```
+//!
+//! - `observe` reads caches. It writes nothing and draws no random number.
+//! - `next_step` is the policy: a pure function of the view and of what the attempt knows.
+//! - `perform` makes one request or one call and returns what happened. It changes nothing that the attempt knows.
+//! - `apply` says what that means. So a crash between two steps is a row in a table.
+
+pub mod controllers;
+pub mod failure;
+pub mod finality;
+#[cfg(test)]
+pub(crate) mod fixtures;
+pub mod freshness;
+pub mod keyed_lock;
+pub mod locks;
+pub mod queues;
+pub mod reconcile;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+mod reconcile_term_tests;
+pub mod report;
+pub mod scope;
+pub mod secrets;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+pub(crate) mod served;
+pub mod uid_set;
+
+pub use controllers::Controllers;
+pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
+pub use keyed_lock::KeyedLock;
+pub use locks::HeldLocks;
+pub use reconcile::{Attempt, Next, Reconciler, reconcile};
+pub use scope::TermScope;
+pub use secrets::Secret;
+pub use uid_set::UidSet;

@@ -1,0 +1,207 @@
+//! The one attempt loop: look at the caches, decide, do one step, and look again.
+
+use tracing::debug;
+
+use crate::csi::VolumeLocks;
+use crate::election::{Term, TermOver};
+use crate::queue::{Key, Outcome, Ticket};
+
+use super::failure::{AttemptError, Reason, Stop};
+use super::freshness::{CATCH_UP, LAG_PATIENCE};
+use super::locks::{HeldLocks, Patience};
+use super::scope::TermScope;
+
+/// More steps than any attempt needs, with every refresh used up. Beyond lies an API whose answers never show what was written,
+/// such as one with a webhook that rewrites it: that is for back-off, not for a loop.
+const MAX_STEPS: u32 = 40;
+/// How often one attempt reads its objects again because a precondition failed. More would be a fight with another writer, which
+/// back-off settles better.
+const MAX_REFRESHES: u32 = 3;
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next<S, E> {
+    /// One step of I/O.
+    Do(S),
+    /// Nothing: the attempt has come to this end.
+    Done(E),
+}
+
+/// How a role works a key. One attempt calls `begin` once, then `observe`, `next_step`, `perform` and `apply` in turn, then
+/// `conclude`.
+pub trait Reconciler: Send + Sync + 'static {
+    /// What is worked on.
+    type Key: Key;
+    /// What one attempt knows beside the caches.
+    type State: Send + Sync;
+    /// What one decision is made from, beside the state.
+    type View: Send + Sync;
+    /// One request or call.
+    type Step: Send;
+    /// What a step has brought.
+    type Event: Send;
+    /// How an attempt ends well.
+    type End: Send;
+    /// Why it may fail.
+    type Reason: Reason;
+
+    /// What the role works with during the term.
+    fn scope(&self) -> &TermScope;
+
+    /// What an attempt knows when it begins. `None`: there is nothing to work on, and the key is forgotten.
+    fn begin(&self, ticket: &Ticket<Self::Key>) -> Option<Self::State>;
+
+    /// Reads the caches. Writes nothing, and asks neither the clock nor chance.
+    fn observe(&self, key: &Self::Key, state: &Self::State) -> Self::View;
+
+    /// The policy: pure.
+    fn next_step(&self, view: &Self::View, state: &Self::State) -> Next<Self::Step, Self::End>;
+
+    /// Whether the driver has given an answer that is still to be recorded. Then the end of the term does not end the attempt;
+    /// only the loss of the Lease does.
+    fn has_answer(&self, state: &Self::State) -> bool;
+
+    /// Does one step. Changes nothing but the world.
+    fn perform(
+        &self,
+        step: Self::Step,
+        view: &Self::View,
+        state: &Self::State,
+        attempt: &mut Attempt<'_, Self::Key>,
+    ) -> impl Future<Output = Result<Self::Event, Stop<Self::Reason>>> + Send;
+
+    /// What a step's outcome means: pure.
+    fn apply(&self, state: &mut Self::State, event: Self::Event);
+
+    /// A write has failed because the view was old: reads the objects again. `None`: they are as they were seen, so that another
+    /// look would decide the same, and the error stands.
+    fn refresh(
+        &self,
+        view: &Self::View,
+        error: &AttemptError<Self::Reason>,
+    ) -> impl Future<Output = Result<Option<Self::Event>, Stop<Self::Reason>>> + Send;
+
+    /// Reports how the attempt ended, and says what becomes of the key. The volumes are unlocked by then.
+    fn conclude(
+        &self,
+        ticket: &Ticket<Self::Key>,
+        state: Self::State,
+        ended: Result<Self::End, AttemptError<Self::Reason>>,
+    ) -> impl Future<Output = Outcome> + Send;
+}
+
+/// One run of one key, as `perform` sees it.
+#[derive(Debug)]
+pub struct Attempt<'a, K: Key> {
+    /// The queue's ticket.
+    pub ticket: &'a mut Ticket<K>,
+    locks: HeldLocks,
+    patience: Patience,
+    refreshes: u32,
+}
+
+impl<'a, K: Key> Attempt<'a, K> {
+    /// Nothing is locked.
+    pub fn new(ticket: &'a mut Ticket<K>) -> Self {
+        Self { ticket, locks: HeldLocks::default(), patience: Patience::UntilOver, refreshes: 0 }
+    }
+
+    /// Locks a volume for this attempt. `false`: the attempt had to wait, so that its view may be old. It must look again.
+    pub async fn lock(&mut self, volume: &str, locks: &VolumeLocks, term: &Term) -> Result<bool, TermOver> {
+        self.lock_pair(volume, volume, locks, term).await
+    }
+
+    /// The same for a volume that goes by two names.
+    pub async fn lock_pair(
+        &mut self,
+        one: &str,
+        other: &str,
+        locks: &VolumeLocks,
+        term: &Term,
+    ) -> Result<bool, TermOver> {
+        self.locks.lock(locks, (one, other), term, self.patience, self.ticket).await
+    }
+
+    /// Whether this attempt has locked the volume.
+    pub fn has_locked(&self, volume: &str) -> bool {
+        self.locks.has(volume)
+    }
+
+    /// Unlocks the volumes.
+    pub fn unlock(&mut self) {
+        self.locks.release();
+    }
+
+    /// Waits for something without holding a worker. The wait ends with the term; where an answer is still to be recorded, with
+    /// the Lease.
+    pub async fn park<F: Future>(&mut self, term: &Term, wait: F) -> Result<F::Output, TermOver> {
+        match self.patience {
+            Patience::UntilOver => self.ticket.park(term.unless_over(wait)).await,
+            Patience::UntilLost => self.ticket.park(term.until_lost(wait)).await,
+        }
+    }
+}
+
+/// Works one ticket until its key is settled, the attempt fails, or the term is over.
+pub async fn reconcile<R: Reconciler>(reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome {
+    let Some(mut state) = reconciler.begin(&ticket) else { return Outcome::Forget };
+    let mut attempt = Attempt::new(&mut ticket);
+    let ended = work(reconciler, &mut state, &mut attempt).await;
+    // The volumes are free for others before this key is.
+    drop(attempt);
+    let ended = match ended {
+        Ok(end) => Ok(end),
+        Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::TermOver) => return Outcome::Interrupted,
+        Err(Stop::Later(wait)) => return Outcome::RetryAfter(wait),
+        Err(Stop::Behind(error)) if ticket.age() < LAG_PATIENCE => {
+            debug!(error = error.message(), "the cache is behind: looking again");
+            return Outcome::RetryAfter(CATCH_UP);
+        }
+        Err(Stop::Behind(error)) => Err(error),
+    };
+    reconciler.conclude(&ticket, state, ended).await
+}
+
+async fn work<R: Reconciler>(
+    reconciler: &R,
+    state: &mut R::State,
+    attempt: &mut Attempt<'_, R::Key>,
+) -> Result<R::End, Stop<R::Reason>> {
+    for _ in 0..MAX_STEPS {
+        let view = reconciler.observe(attempt.ticket.key(), state);
+        let step = match reconciler.next_step(&view, state) {
+            Next::Done(end) => return Ok(end),
+            Next::Do(step) => step,
+        };
+        let has_answer = reconciler.has_answer(state);
+        // Once the term is being wound down nothing is begun, and what the driver has answered is still recorded. So a stop waits
+        // for one call to the driver, and not for a line of them.
+        if reconciler.scope().term.is_over() && !has_answer {
+            return Err(Stop::TermOver);
+        }
+        attempt.patience = if has_answer { Patience::UntilLost } else { Patience::UntilOver };
+        let event = match reconciler.perform(step, &view, state, attempt).await {
+            Ok(event) => event,
+            Err(stop) => refresh_after(reconciler, stop, &view, attempt).await?,
+        };
+        reconciler.apply(state, event);
+    }
+    Err(AttemptError::Endless(MAX_STEPS).into())
+}
+
+/// A failed precondition says that the view was old: reads the objects again and goes on, quietly. Anything else ends the attempt.
+async fn refresh_after<R: Reconciler>(
+    reconciler: &R,
+    stop: Stop<R::Reason>,
+    view: &R::View,
+    attempt: &mut Attempt<'_, R::Key>,
+) -> Result<R::Event, Stop<R::Reason>> {
+    let Stop::Failed(error) = stop else { return Err(stop) };
+    if !error.is_stale() || attempt.refreshes >= MAX_REFRESHES {
+        return Err(error.into());
+    }
+    attempt.refreshes += 1;
+    debug!(error = error.message(), "a precondition failed: reading again");
+    reconciler.refresh(view, &error).await?.ok_or_else(|| error.into())
+}

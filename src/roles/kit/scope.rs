@@ -1,0 +1,59 @@
+//! What every handler of a term works with, whatever the role.
+
+use crate::cluster::{Api, EventKind, EventRecorder, EventTarget};
+use crate::csi::{Capabilities, Client, VolumeLocks};
+use crate::election::{Fenced, Term};
+use crate::process::{Clock, Rng};
+use crate::roles::role::RoleContext;
+use crate::telemetry::Meter;
+
+/// What every handler of a term works with. The clients that write are fenced: they work only while the term lasts.
+#[derive(Debug)]
+pub struct TermScope {
+    /// The role's name.
+    pub role: &'static str,
+    /// The driver's name.
+    pub driver_name: String,
+    /// What the driver can do.
+    pub capabilities: Capabilities,
+    /// The right to write, which ends with the term.
+    pub term: Term,
+    /// The work path to the API, usable only during the term.
+    pub api: Fenced<Api>,
+    /// The driver, usable only during the term.
+    pub driver: Fenced<Client>,
+    /// One mutating call per volume at a time, across all roles.
+    pub volume_locks: VolumeLocks,
+    /// Kubernetes Events.
+    pub events: EventRecorder,
+    /// Metrics.
+    pub meter: Meter,
+    /// Clock.
+    pub clock: Clock,
+    /// Random numbers.
+    pub rng: Rng,
+}
+
+impl TermScope {
+    /// What the role `name` works with during `term`.
+    pub fn new(name: &'static str, role: &RoleContext, term: &Term) -> Self {
+        Self {
+            role: name,
+            driver_name: role.driver.name.clone(),
+            capabilities: role.driver.capabilities.clone(),
+            term: term.clone(),
+            api: term.fence(role.api.clone()),
+            driver: term.fence(role.driver.client.clone()),
+            volume_locks: role.driver.operations.clone(),
+            events: role.events.clone(),
+            meter: role.meter.clone(),
+            clock: role.clock,
+            rng: role.rng.clone(),
+        }
+    }
+
+    /// Records an Event, which is sent only while the term lasts.
+    pub fn event(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str) {
+        self.events.record(target, kind, reason, note, self.term.permit());
+    }
+}
