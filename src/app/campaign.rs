@@ -186,6 +186,7 @@ impl Campaign {
     /// Serves one term, again after each error, until it is over.
     async fn serve(&self, hosted: &Hosted, context: &Arc<RoleContext>, term: &Term) {
         let (role, clock) = (hosted.name, self.context.clock);
+        let context = RoleContext { api: context.api.share(role), ..RoleContext::clone(context) };
         let serving = self.context.meter.gauge(&names::ROLE_SERVING, &[("role", role)]);
         let mut pauses = Pauses::default();
         while !term.is_over() {
@@ -194,7 +195,7 @@ impl Campaign {
             serving.set(1.0);
             info!(role, term = term.id(), "serving");
             let span = info_span!("role", role);
-            let served = AssertUnwindSafe(hosted.role.serve(context, term.clone()).instrument(span));
+            let served = AssertUnwindSafe(hosted.role.serve(&context, term.clone()).instrument(span));
             let result = served.catch_unwind().await.unwrap_or_else(|panic| Err(RoleError::panicked(panic.as_ref())));
             serving.set(0.0);
             let Err(error) = result else { break };

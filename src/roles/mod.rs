@@ -8,6 +8,10 @@
 pub mod attacher;
 pub mod attempt;
 #[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "burst_tests.rs"]
+mod burst;
+#[cfg(test)]
 mod fixtures;
 pub mod provisioner;
 pub mod queues;
