@@ -33,7 +33,8 @@
 //! | [`cli`] | arguments to a command | `config` |
 //! | `sandbox` | an API and a driver inside the process, the demo, the test bed of the tests (feature `sandbox`) | `app` and below |
 //!
-//! `tests/layering.rs` holds the table, and which files are pure.
+//! `tests/layering.rs` holds the table. It also holds that a file which calls itself pure in its first lines does no I/O and asks
+//! for no time, and that no files need each other in a circle.
 //!
 //! # Decisions
 //!

@@ -186,6 +186,7 @@ impl LeaseGroup {
     /// Serves one term, again after each error, until it is over.
     async fn serve(&self, active: &ActiveRole, context: &Arc<RoleContext>, term: &Term) {
         let (role, clock) = (active.name, self.context.clock);
+        let context = RoleContext { api: context.api.share(role), ..RoleContext::clone(context) };
         let serving = self.context.meter.gauge(&names::ROLE_SERVING, &[("role", role)]);
         let mut pauses = Pauses::default();
         while !term.is_over() {
@@ -194,7 +195,7 @@ impl LeaseGroup {
             serving.set(1.0);
             info!(role, term = term.id(), "serving");
             let span = info_span!("role", role);
-            let served = AssertUnwindSafe(active.role.serve(context, term.clone()).instrument(span));
+            let served = AssertUnwindSafe(active.role.serve(&context, term.clone()).instrument(span));
             let result = served.catch_unwind().await.unwrap_or_else(|panic| Err(RoleError::panicked(panic.as_ref())));
             serving.set(0.0);
             let Err(error) = result else { break };

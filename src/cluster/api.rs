@@ -1,7 +1,8 @@
 //! Reads and writes of single objects: bounded in number and time, counted, traced, and classified once.
 //!
 //! Nothing here retries. A limit on requests in flight is the only throttle: the server's own fairness does the rest, and
-//! says so with 429, which the error carries to the queue.
+//! says so with 429, which the error carries to the queue. Each role has its share of that limit ([`Api::share`]), so that a burst
+//! of one role's requests delays no other role's.
 
 mod lists;
 
@@ -20,7 +21,6 @@ use kube::core::Status;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
@@ -30,6 +30,7 @@ use super::error::{ApiError, ApiErrorKind, Cause, LONGEST_RETRY_AFTER, Verb};
 use super::names::{ObjectName, PROGRAM};
 use super::objects::Object;
 use super::patch::Patch;
+use super::slots::Slots;
 use crate::process::{Permit, Permitted};
 use crate::telemetry::{Meter, names as metric};
 
@@ -54,17 +55,22 @@ impl From<&KubernetesSection> for ApiOptions {
     }
 }
 
+/// The share of what the daemon itself asks for, such as its Events.
+const OWN_SHARE: &str = "daemon";
+
 /// The work path to the API. Clones share its limits.
 #[derive(Clone)]
 pub struct Api {
     inner: Arc<Inner>,
+    /// The share that its requests count for.
+    share: &'static str,
     /// Asked once a request has its slot: the wait for it has no limit.
     permit: Option<Permit>,
 }
 
 struct Inner {
     client: kube::Client,
-    slots: Semaphore,
+    slots: Slots,
     timeout: Duration,
     meter: Meter,
 }
@@ -139,8 +145,16 @@ struct Call<'a> {
 impl Api {
     /// A path over `client`.
     pub fn new(client: kube::Client, options: &ApiOptions, meter: Meter) -> Self {
-        let slots = Semaphore::new(options.max_in_flight.clamp(1, Semaphore::MAX_PERMITS));
-        Self { inner: Arc::new(Inner { client, slots, timeout: options.timeout, meter }), permit: None }
+        let slots = Slots::new(options.max_in_flight);
+        let inner = Inner { client, slots, timeout: options.timeout, meter };
+        Self { inner: Arc::new(inner), share: OWN_SHARE, permit: None }
+    }
+
+    /// The same path for the requests of `name`. They get a fair part of the requests in flight while others wait, and all of them
+    /// otherwise.
+    #[must_use]
+    pub fn share(&self, name: &'static str) -> Self {
+        Self { share: name, ..self.clone() }
     }
 
     /// Reads an object as it is now.
@@ -287,8 +301,7 @@ impl Api {
         }
         let request =
             request(call).map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Request(error.into())))?;
-        // The semaphore is never closed; without a slot the call would only be less bounded.
-        let _slot = self.inner.slots.acquire().await;
+        let _slot = self.inner.slots.acquire(self.share).await;
         // A process that was frozen past its term wakes with all that had waited.
         if self.permit.as_ref().is_some_and(|permit| !permit()) {
             return Err(Failure::of(ApiErrorKind::NotPermitted, Cause::NotPermitted));
@@ -314,7 +327,10 @@ impl Api {
 
 impl fmt::Debug for Api {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api").field("free_slots", &self.inner.slots.available_permits()).finish_non_exhaustive()
+        f.debug_struct("Api")
+            .field("share", &self.share)
+            .field("free_slots", &self.inner.slots.free())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a request to the Kubernetes API, classified once.
+//! What can go wrong with a request to the Kubernetes API, classified once. Pure.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Which Kubernetes Events are owed: deduplicated, counted, bounded.
+//! Which Kubernetes Events are owed: deduplicated, counted, bounded. Pure.
 //!
 //! The same thing said of the same object is one Event: written at its first occurrence, then counted, and the count
 //! written at most every five minutes. A driver that puts a request id into each error says something new every time,

@@ -1,4 +1,4 @@
-//! What is held of one kind, and what each piece of news changes in it.
+//! What is held of one kind, and what each piece of news changes in it. Pure.
 //!
 //! News comes from two sides that know nothing of each other: the watch (with its lists), and the answers to our own
 //! writes. Each object carries its version, a number that only grows, so the rule is short:

@@ -1,4 +1,4 @@
-//! An object's metadata as it is held: what some role reads of it, in as little memory as that takes.
+//! An object's metadata as it is held: what some role reads of it, in as little memory as that takes. Pure.
 //!
 //! k8s-openapi's `ObjectMeta` has room for all that there may be, and a map of one annotation in it costs half a kilobyte.
 //! Here the texts have no spare capacity, annotations are packed ([`PackedMap`]), and an object's name is the one that its

@@ -13,8 +13,7 @@
 //! - **Deletes are delivered**, also those that happened while no watch was open.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
-//! Imports `process` and `telemetry`, nothing else of ours. `error`, `fanout`, `meta`, `names`, `objects`, `patch`, `quantity`,
-//! `rbac`, `scope`, `packed_map` and `event_book` are pure: no async, no clock, no client.
+//! Imports `process` and `telemetry`, nothing else of ours. A file that is pure says so in its first lines.
 
 mod api;
 mod cache;
@@ -33,6 +32,8 @@ pub mod patch;
 pub mod quantity;
 pub mod rbac;
 mod scope;
+mod shares;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -1,11 +1,10 @@
 //! Every name that other programs see: finalizers, annotations, Lease names, queue names, and how objects are addressed.
+//! Pure.
 //!
 //! All are those of the Go sidecars, so that swapping one for the other needs no clean-up.
 
 use std::fmt;
 use std::sync::Arc;
-
-use super::objects::Object;
 
 /// The name that our requests carry as user agent and field manager.
 pub const PROGRAM: &str = "csi-control-plane";
@@ -163,10 +162,9 @@ impl ObjectName {
         Self { namespace: Some(namespace.as_ref().into()), name: name.as_ref().into() }
     }
 
-    /// The namespace and the name that `object` carries. The name is empty if it has none, which no server sends.
-    pub fn of(object: &impl Object) -> Self {
-        let meta = object.meta();
-        Self { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }
+    /// An object of that name, in that namespace if there is one.
+    pub(super) fn new(namespace: Option<Arc<str>>, name: Arc<str>) -> Self {
+        Self { namespace, name }
     }
 
     /// The namespace, if the kind has them.

@@ -1,4 +1,4 @@
-//! A small map of texts that is made once and read often: two allocations, however many entries.
+//! A small map of texts that is made once and read often: two allocations, however many entries. Pure.
 //!
 //! A `BTreeMap<String, String>` of one entry takes half a kilobyte, and every volume has several such maps.
 

@@ -1,4 +1,4 @@
-//! Patches that carry their preconditions, and never say nothing.
+//! Patches that carry their preconditions, and never say nothing. Pure.
 //!
 //! A finalizer list belongs to several controllers at once. So each change of it is a JSON Patch that *tests* what the
 //! change was computed from: the object's uid (never a namesake) and the list as we saw it (never somebody's finalizer

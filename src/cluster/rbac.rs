@@ -1,4 +1,4 @@
-//! The rights that the daemon needs, collected from the code that needs them and rendered as RBAC manifests.
+//! The rights that the daemon needs, collected from the code that needs them and rendered as RBAC manifests. Pure.
 //!
 //! Caches and roles declare; `check` prints. Each rule says why it is there, so that nobody has to guess.
 

@@ -1,4 +1,4 @@
-//! How much of a kind is watched.
+//! How much of a kind is watched. Pure.
 //!
 //! Most kinds are watched whole. Of a kind whose objects each daemon makes for itself, a role asks for its own: that is
 //! said as a function of where the daemon runs, because roles load before anybody knows.

@@ -111,7 +111,12 @@ pub const SHARED: &[Flag] = &[
         Gone,
         "always `/metrics`: probes and the status page have fixed paths on the same server too",
     ),
-    flag("automaxprocs", Switch, Key("runtime.workerThreads"), "null, the default, follows the container's CPU quota"),
+    flag(
+        "automaxprocs",
+        Switch,
+        Key("runtime.workerThreads"),
+        "null, the default, follows the container's CPU quota up to 4 cores",
+    ),
     flag("version", Switch, Verb("version"), "also as `--version`"),
     flag("v", Count, Key("telemetry.logs.level"), "by name: 2 is `info`, 4 is `debug`, 5 is `trace`"),
     flag("vmodule", Text, Key("telemetry.logs.level"), "`info,csi_control_plane::csi=debug`"),

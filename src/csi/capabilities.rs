@@ -1,4 +1,4 @@
-//! What the driver says that it can do.
+//! What the driver says that it can do. Pure.
 //!
 //! Read once per connection and compared with what was read before: the roles stand on it. Numbers that this specification
 //! does not know, from a driver that is newer, are kept, shown, and matter to no one.

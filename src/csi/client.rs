@@ -25,7 +25,6 @@ use tracing::{Instrument as _, Span, debug, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::channel::Route;
-use super::config::CsiSection;
 use super::error::{RpcError, code_name};
 use super::grpc_status::{GrpcStatus, StatusTap};
 use super::redact::{Line, Secrets};
@@ -43,12 +42,6 @@ pub struct CsiOptions {
     pub max_log_length: Option<usize>,
     /// How the trace travels to the driver.
     pub propagation: Propagation,
-}
-
-impl Default for CsiOptions {
-    fn default() -> Self {
-        CsiSection::default().options(Propagation::default())
-    }
 }
 
 /// One RPC's names.

@@ -52,6 +52,12 @@ impl CsiSection {
     }
 }
 
+impl Default for CsiOptions {
+    fn default() -> Self {
+        CsiSection::default().options(Propagation::default())
+    }
+}
+
 impl Section for CsiSection {
     fn check(&self, faults: &mut Faults) {
         match Endpoint::parse(&self.endpoint) {

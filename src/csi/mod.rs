@@ -13,7 +13,7 @@
 //! if it comes back changed, they fail for good and the state shows a new `Arc`, so that no decision made by old
 //! capabilities reaches a new driver. No role's call ever reaches a driver that has not been asked for its name.
 //!
-//! `capabilities`, `error`, `redact` and `volume` are pure.
+//! A file that is pure says so in its first lines.
 
 pub mod capabilities;
 mod channel;

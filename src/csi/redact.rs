@@ -1,4 +1,4 @@
-//! Secrets never print.
+//! Secrets never print. Pure.
 //!
 //! Messages that carry the specification's `csi_secret` option get a `Debug` from `build.rs` that shows [`Stripped`] in the
 //! option's place, at any depth, since a message prints its parts by their own `Debug`. Here is what that leaves to do:

@@ -1,4 +1,4 @@
-//! From a volume's Kubernetes access modes to the capability that CSI asks for.
+//! From a volume's Kubernetes access modes to the capability that CSI asks for. Pure.
 //!
 //! | access modes | driver without `SINGLE_NODE_MULTI_WRITER` | with it |
 //! |---|---|---|

@@ -5,18 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::report::{QueueReport, StatusReport, WorkReport};
-
-/// How much of an error is shown: twice what Kubernetes keeps of it. A driver may answer megabytes.
-pub(super) const ERROR_SHOWN: usize = 2048;
-
-/// Cuts a text that is longer between two characters, and says so.
-pub(super) fn cut(text: &mut String) {
-    if text.len() > ERROR_SHOWN {
-        let end = (0..=ERROR_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-    }
-}
+use super::shown::cut;
 
 /// How far a piece of work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

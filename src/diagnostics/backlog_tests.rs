@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::diagnostics::report::Age;
 use crate::diagnostics::report::tests::demo;
+use crate::diagnostics::shown::{Age, ERROR_SHOWN};
 use proptest::prelude::*;
 
 #[test]

@@ -14,9 +14,10 @@ use super::backlog::Find;
 use super::configuration::ConfigurationReport;
 use super::health::Check;
 use super::report::{
-    Age, CacheReport, ConditionReport, DriverReport, Fact, Overall, QueueReport, RoleReport, StatusReport, TableReport,
+    CacheReport, ConditionReport, DriverReport, Fact, Overall, QueueReport, RoleReport, StatusReport, TableReport,
     TaskFailureReport, WorkReport,
 };
+use super::shown::Age;
 use crate::process::{Clock, TaskEnd};
 
 /// How many pieces of work a report carries: a page that a person can read and a browser draws at once.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::report::Age;
+use super::shown::Age;
 
 /// The configuration that is in effect, and the one that was refused since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

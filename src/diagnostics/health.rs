@@ -1,4 +1,4 @@
-//! Health answers in the words of Kubernetes' own components.
+//! Health answers in the words of Kubernetes' own components. Pure.
 //!
 //! All is well: `200`, `ok`. Something fails: `500`, and a line for each check, as `kubectl get --raw /readyz` shows it
 //! for the API server. `?verbose` shows the lines in any case; `?exclude=name` leaves a check out. Unlike the API server

@@ -28,6 +28,7 @@ mod health;
 mod page;
 mod report;
 mod server;
+mod shown;
 
 pub use backlog::WorkState;
 pub use board::{Board, Registered};
@@ -36,7 +37,8 @@ pub use configuration::{ConfigurationReport, FaultReport, RefusedBecause, Refuse
 pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{
-    Age, CacheReport, ConditionReport, DriverReport, DriverStatus, Fact, Overall, QueueReport, RoleReport, RoleStatus,
+    CacheReport, ConditionReport, DriverReport, DriverStatus, Fact, Overall, QueueReport, RoleReport, RoleStatus,
     StatusReport, TableReport, TaskFailureReport, WorkReport,
 };
 pub use server::serve;
+pub use shown::Age;

@@ -1,54 +1,13 @@
-//! The status report: plain data, as `/status.json` shows it and the page draws it.
+//! The status report: plain data, as `/status.json` shows it and the page draws it. Pure.
 //!
 //! Points in time are the process's own (`started`, `now`); everything else is an age, because ages are measured on the
 //! monotonic clock and stay right when the machine's clock is set.
 
-use std::fmt;
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::backlog::cut;
 use super::configuration::ConfigurationReport;
-
-/// An amount of time: seconds in JSON, words on the page.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Age(pub Duration);
-
-impl Serialize for Age {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Milliseconds are as fine as anyone reads them.
-        serializer.serialize_f64((self.0.as_secs_f64() * 1000.0).round() / 1000.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Age {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let seconds = f64::deserialize(deserializer)?;
-        Duration::try_from_secs_f64(seconds).map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-impl From<Duration> for Age {
-    fn from(duration: Duration) -> Self {
-        Self(duration)
-    }
-}
-
-impl fmt::Display for Age {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs();
-        match seconds {
-            0 => write!(f, "{} ms", self.0.subsec_millis()),
-            1..10 => write!(f, "{seconds}.{} s", self.0.subsec_millis() / 100),
-            10..60 => write!(f, "{seconds} s"),
-            60..3600 => write!(f, "{} m {} s", seconds / 60, seconds % 60),
-            3600..86_400 => write!(f, "{} h {} m", seconds / 3600, seconds % 3600 / 60),
-            _ => write!(f, "{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
-        }
-    }
-}
+use super::shown::{Age, cut};
 
 /// Everything there is to know at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

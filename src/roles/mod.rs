@@ -7,6 +7,10 @@
 
 pub mod attacher;
 pub mod attempt;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "burst_tests.rs"]
+mod burst;
 pub mod kit;
 pub mod provisioner;
 pub mod reconciler;

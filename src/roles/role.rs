@@ -97,7 +97,7 @@ pub enum RoleError {
     /// The role's own task panicked.
     #[error("the role panicked: {0}")]
     Panicked(String),
-    /// What the role wants to know of a kind panicked at a change. The message says of which kind.
+    /// A subscriber of the role to a cache panicked. The message names the kind.
     #[error("{0}")]
     SubscriberPanicked(String),
 }

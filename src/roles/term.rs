@@ -26,7 +26,7 @@ pub async fn finish(
     }
 }
 
-/// Waits until a subscriber has panicked, which knows from then on nothing of what happens in the cluster.
+/// Waits until one of the subscribers has panicked. The cache tells it nothing more, so the term cannot go on.
 pub async fn panicked(subscriptions: &[Subscription]) -> RoleError {
     if subscriptions.is_empty() {
         return std::future::pending().await;

@@ -24,12 +24,13 @@ mod trace_context;
 mod trace_plan;
 mod trace_sending;
 mod traces;
+mod variable;
 
 pub use config::{LogFormat, LogsSection, TelemetrySection, TracesSection};
 pub use logs::{LogError, LogLevel, LogSettings, parse_level};
 pub use meter::Meter;
 pub use process::{ProcessFigures, exposition};
 pub use propagation::Propagation;
-pub use setup::{Environment, Telemetry, TelemetryError, TelemetrySettings, TelemetryState};
+pub use setup::{Telemetry, TelemetryError, TelemetrySettings, TelemetryState};
 pub use trace_context::TraceContext;
-pub use trace_plan::{TraceError, TraceSettings};
+pub use trace_plan::{Environment, TraceError, TraceSettings};

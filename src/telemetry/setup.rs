@@ -1,6 +1,5 @@
 //! Logs and traces put together, once, by `main`.
 
-use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -13,12 +12,9 @@ use super::Meter;
 use super::config::LogFormat;
 use super::logs::{self, LogError, LogLevel, LogSettings};
 use super::propagation::Propagation;
-use super::trace_plan::{self, Export, TraceError, TraceSettings};
+use super::trace_plan::{self, Environment, Export, TraceError, TraceSettings};
 use super::traces;
 use crate::process::{Clock, error_chain};
-
-/// The process's environment, as an input.
-pub type Environment = BTreeMap<String, String>;
 
 /// What is told and where to.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,9 +17,12 @@ use std::collections::BTreeMap;
 use http::Uri;
 use opentelemetry_sdk::trace::Sampler;
 
-use super::Environment;
 use super::propagation::Propagation;
 use super::trace_sending::{Sending, sending};
+use super::variable::{list, percent_decoded};
+
+/// The process's environment, as an input.
+pub type Environment = BTreeMap<String, String>;
 
 /// What to trace and where to send it.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,10 +144,6 @@ fn plan_with<'a>(settings: &TraceSettings, var: impl Fn(&str) -> Option<&'a str>
     Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagation, sending }), warnings })
 }
 
-pub(super) fn list(value: Option<&str>) -> impl Iterator<Item = &str> {
-    value.unwrap_or_default().split(',').map(str::trim).filter(|item| !item.is_empty())
-}
-
 /// The standard allows an endpoint without scheme; then a second variable says whether it speaks TLS.
 fn with_scheme(endpoint: &str, insecure: bool) -> String {
     match (endpoint.contains("://"), insecure) {
@@ -238,19 +237,6 @@ fn resource(
         resource.insert("service.name".to_owned(), service.to_owned());
     }
     resource
-}
-
-/// Decodes `%20`; what is not an escape stays as it is.
-pub(super) fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let escape = text.get(at + 1..at + 3).filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        decoded.push(escape.unwrap_or(byte));
-        at += if escape.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 #[cfg(test)]

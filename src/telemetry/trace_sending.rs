@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, KeyRef, MetadataMap};
 
-use super::trace_plan::{list, percent_decoded};
+use super::variable::{list, percent_decoded};
 
 /// How spans are sent.
 #[derive(Debug, Clone)]

@@ -1,5 +1,5 @@
 //! VolumeAttachments. A foreign one keeps its name, uid, version, deletion, attacher and volume: it must be known, because
-//! it keeps its volume from being released.
+//! it keeps its volume from being released. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};

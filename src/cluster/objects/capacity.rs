@@ -1,4 +1,4 @@
-//! `CSIStorageCapacity` objects, which we write ourselves: what must be compared with what is wanted.
+//! `CSIStorageCapacity` objects, which we write ourselves: what must be compared with what is wanted. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `PersistentVolumeClaims`.
+//! `PersistentVolumeClaims`. Pure.
 //!
 //! Ours are those that name our driver as their provisioner (or as what took their in-tree provisioner over), and those
 //! that carry our intent. Of another's claim stays what a clone of it must know: size, mode, volume, phase.

@@ -1,4 +1,5 @@
 //! Classes: of volumes, and of their changeable attributes. A foreign `StorageClass` keeps its metadata and whose it is.
+//! Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a namespace allows others to refer to, by the Gateway API's CRD. Listed when needed, never cached.
+//! What a namespace allows others to refer to, by the Gateway API's CRD. Listed when needed, never cached. Pure.
 
 use serde::{Deserialize, Deserializer};
 

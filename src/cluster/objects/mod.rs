@@ -1,4 +1,4 @@
-//! The parts of Kubernetes objects that some role reads, and nothing else.
+//! The parts of Kubernetes objects that some role reads, and nothing else. Pure.
 //!
 //! k8s-openapi's full types cost 7–17 kB an object. These cost what the driver's own volumes need, and a few hundred
 //! bytes for what belongs to others. So any object loses its managed fields, its labels and owners (but where a role reads
@@ -26,6 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::meta::Meta;
+use super::names::ObjectName;
 use smol_str::SmolStr;
 
 pub use attachment::{
@@ -65,6 +66,14 @@ pub trait Object: DeserializeOwned + 'static {
 
     /// Who it is.
     fn meta(&self) -> &Meta;
+}
+
+impl ObjectName {
+    /// The namespace and the name that `object` carries. The name is empty if it has none, which no server sends.
+    pub fn of(object: &impl Object) -> Self {
+        let meta = object.meta();
+        Self::new(meta.namespace.clone(), meta.name.clone().unwrap_or_default())
+    }
 }
 
 /// A kind that can be held in a cache.

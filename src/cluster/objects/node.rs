@@ -1,4 +1,4 @@
-//! Nodes: of a `CSINode` only our driver's entry, of a `Node` only its labels.
+//! Nodes: of a `CSINode` only our driver's entry, of a `Node` only its labels. Pure.
 
 use serde::Deserialize;
 

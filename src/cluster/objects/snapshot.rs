@@ -1,4 +1,4 @@
-//! Snapshots, which a cluster has only if the snapshot CRDs are installed.
+//! Snapshots, which a cluster has only if the snapshot CRDs are installed. Pure.
 
 use serde::{Deserialize, Deserializer};
 

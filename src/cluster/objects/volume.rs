@@ -1,5 +1,5 @@
 //! PersistentVolumes. A foreign driver's keeps its metadata and *whose* it is. `csi` is then `None`, so that a role that
-//! does not ask refuses it instead of publishing it without its attributes.
+//! does not ask refuses it instead of publishing it without its attributes. Pure.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -12,7 +11,6 @@ use super::{Answer, Seen, Server, attachment, list, pass, status, va};
 use crate::cluster::cache::{Cache, Subscription};
 use crate::cluster::caches::Caches;
 use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess};
-use crate::cluster::fanout::Origin;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{BY_NODE, BY_VOLUME, CsiNode, VolumeAttachment};
 use crate::cluster::scope::Viewpoint;
@@ -21,19 +19,19 @@ use crate::telemetry::Meter;
 
 /// A cluster of attachments whose lists and watches a test scripts.
 #[derive(Default)]
-struct State {
-    version: u64,
-    items: Vec<Value>,
-    watch: Option<mpsc::UnboundedSender<Value>>,
-    list_fault: Option<Fault>,
-    watch_fault: Option<Fault>,
+pub(super) struct State {
+    pub(super) version: u64,
+    pub(super) items: Vec<Value>,
+    pub(super) watch: Option<mpsc::UnboundedSender<Value>>,
+    pub(super) list_fault: Option<Fault>,
+    pub(super) watch_fault: Option<Fault>,
 }
 
 type Fault = fn() -> Answer;
 
-type Shared = Arc<Mutex<State>>;
+pub(super) type Shared = Arc<Mutex<State>>;
 
-fn serve(state: &Shared) -> Server {
+pub(super) fn serve(state: &Shared) -> Server {
     let state = Arc::clone(state);
     Server::new(move |seen: &Seen| {
         let mut state = state.lock().unwrap();
@@ -50,14 +48,14 @@ fn serve(state: &Shared) -> Server {
     })
 }
 
-struct Held {
-    cache: Cache<VolumeAttachment>,
-    caches: Caches,
-    meter: Meter,
-    _tasks: (Tasks, TaskEnds),
+pub(super) struct Held {
+    pub(super) cache: Cache<VolumeAttachment>,
+    pub(super) caches: Caches,
+    pub(super) meter: Meter,
+    pub(super) tasks: (Tasks, TaskEnds),
 }
 
-async fn start(server: &Server) -> Held {
+pub(super) async fn start(server: &Server) -> Held {
     start_with(&server.clients().await)
 }
 
@@ -67,13 +65,13 @@ fn start_with(clients: &Clients) -> Held {
     let (tasks, ends) = Tasks::new("cluster");
     let meter = Meter::new();
     caches.start(clients, &Viewpoint::of("demo"), &tasks, &meter, Clock::system(), Rng::seeded(1));
-    Held { cache, caches, meter, _tasks: (tasks, ends) }
+    Held { cache, caches, meter, tasks: (tasks, ends) }
 }
 
-type Log = Arc<Mutex<Vec<String>>>;
+pub(super) type Log = Arc<Mutex<Vec<String>>>;
 
 /// Records every change as `+name@version`, `~name@version` or `-name`, with its origin.
-fn log(cache: &Cache<VolumeAttachment>) -> (Subscription, Log) {
+pub(super) fn log(cache: &Cache<VolumeAttachment>) -> (Subscription, Log) {
     let log = Log::default();
     let told = Arc::clone(&log);
     let subscription = cache.subscribe(move |change| {
@@ -89,16 +87,16 @@ fn log(cache: &Cache<VolumeAttachment>) -> (Subscription, Log) {
     (subscription, log)
 }
 
-fn taken(log: &Log) -> Vec<String> {
+pub(super) fn taken(log: &Log) -> Vec<String> {
     std::mem::take(&mut log.lock().unwrap())
 }
 
-fn send(state: &Shared, kind: &str, object: &Value) {
+pub(super) fn send(state: &Shared, kind: &str, object: &Value) {
     let state = state.lock().unwrap();
     state.watch.as_ref().unwrap().send(json!({ "type": kind, "object": object })).unwrap();
 }
 
-const MOMENT: Duration = Duration::from_millis(100);
+pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_lists_then_follows_the_watch_and_finds_by_index() {
@@ -310,96 +308,6 @@ async fn r48_r49_our_own_write_is_in_the_cache_before_the_watch_brings_it() {
     pass(MOMENT).await;
     assert_eq!(taken(&heard), ["+a@3 Replay", "~a@8 OwnWrite"]);
     assert!(held.cache.get(&ObjectName::cluster("a")).unwrap().metadata.labels.is_none(), "trimmed like any other");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the_cache() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
-    let (subscription, heard) = log(&held.cache);
-    let (reader, sizes) = (held.cache.clone(), Arc::new(Mutex::new(Vec::new())));
-    let told = Arc::clone(&sizes);
-    let _reading = held.cache.subscribe(move |change| {
-        if change.origin != Origin::Replay {
-            told.lock().unwrap().push((reader.len(), reader.find(BY_VOLUME, "pv-b").len()));
-        }
-    });
-    drop(subscription);
-    send(&state, "ADDED", &va("b", "u2", 6));
-    pass(MOMENT).await;
-    assert_eq!(taken(&heard), ["+a@3 Replay"]);
-    assert_eq!(*sizes.lock().unwrap(), [(2, 1)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_subscriber_that_panics_is_told_nothing_more_and_the_others_and_the_watch_miss_nothing() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let mut held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
-    let (first, before) = log(&held.cache);
-    let told = Arc::new(Mutex::new(0));
-    let count = Arc::clone(&told);
-    let breaks = held.cache.subscribe(move |change| {
-        *count.lock().unwrap() += 1;
-        assert!(change.origin == Origin::Replay, "no more of this");
-    });
-    let (last, after) = log(&held.cache);
-    send(&state, "ADDED", &va("b", "u2", 6));
-    pass(MOMENT).await;
-    let message = breaks.panicked().now_or_never();
-    assert_eq!(message.as_deref(), Some("the subscriber to VolumeAttachment panicked: no more of this"));
-    held.cache.apply_own_write(attachment("a", "u1", 7));
-    send(&state, "ADDED", &va("c", "u3", 8));
-    pass(MOMENT).await;
-    let heard = ["+a@3 Replay", "+b@6 Watch", "~a@7 OwnWrite", "+c@8 Watch"];
-    assert_eq!((taken(&before), taken(&after)), (heard.map(str::to_owned).to_vec(), heard.map(str::to_owned).to_vec()));
-    assert_eq!(*told.lock().unwrap(), 2, "what it has half done is not built upon");
-    assert!(first.panicked().now_or_never().is_none() && last.panicked().now_or_never().is_none());
-    assert!(held._tasks.1.next().now_or_never().is_none(), "the watch goes on");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_subscriber_that_panics_at_an_own_write_or_at_the_replay_harms_neither_the_writer_nor_the_others() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
-    let at_once = held.cache.subscribe(|_| panic!("at once"));
-    let at_write = held.cache.subscribe(|change| assert!(change.origin != Origin::OwnWrite, "at the write"));
-    let (_subscription, heard) = log(&held.cache);
-    held.cache.apply_own_write(attachment("a", "u1", 7));
-    assert_eq!(taken(&heard), ["+a@3 Replay", "~a@7 OwnWrite"]);
-    for (subscription, said) in [(at_once, "at once"), (at_write, "at the write")] {
-        let message = subscription.panicked().now_or_never();
-        assert_eq!(message, Some(format!("the subscriber to VolumeAttachment panicked: {said}")));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_subscriber_held_goes_with_its_subscription_and_not_with_the_next_news() {
-    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    // Such as the queue of a term that is over, whose gauges would go on telling of it.
-    let queue = Arc::new(());
-    let (left, mine) = (Arc::downgrade(&queue), queue);
-    let subscription = held.cache.subscribe(move |_| drop(Arc::clone(&mine)));
-    let (other, heard) = log(&held.cache);
-    assert!(left.upgrade().is_some());
-    drop(subscription);
-    assert!(left.upgrade().is_none());
-    held.cache.synced().await;
-    pass(MOMENT).await;
-    send(&state, "ADDED", &va("a", "u1", 6));
-    pass(MOMENT).await;
-    assert_eq!(taken(&heard), ["+a@6 Watch"], "the others go on");
-    drop(other);
 }
 
 /// With a longer `kubernetes.requestTimeout` a page may rightly begin later than the usual limit.

@@ -7,6 +7,7 @@ mod events;
 mod fanout;
 mod kinds;
 mod objects;
+mod subscriptions;
 
 use std::convert::Infallible;
 use std::io;

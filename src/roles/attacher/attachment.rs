@@ -1,4 +1,4 @@
-//! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later.
+//! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later. Pure.
 
 use crate::cluster::names;
 use crate::cluster::{PackedMap, SecretRef, VolumeAttachment, VolumeError, VolumeSpec};

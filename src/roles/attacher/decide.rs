@@ -1,4 +1,4 @@
-//! What to do next for one attachment or one volume: pure, total, and asserted without a server.
+//! What to do next for one attachment or one volume. Pure, total, and asserted without a server.
 //!
 //! ```text
 //! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record

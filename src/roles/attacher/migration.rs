@@ -1,4 +1,5 @@
 //! Where CSI migration plugs in: the translation of in-tree volumes (spec 2.9) is asked for here, and nowhere else.
+//! Pure.
 //!
 //! No table is hosted yet, so an in-tree volume is refused with an error that names its source. A table that is added
 //! later returns the translated spec instead, and every caller follows.

@@ -15,6 +15,7 @@
 
 mod attachments;
 mod binder;
+mod node_labels;
 mod protection;
 mod room;
 mod scheduler;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::scheduler::{holds, label};
+use super::node_labels::{holds, label};
 use super::{list, text};
 use crate::cluster::quantity;
 

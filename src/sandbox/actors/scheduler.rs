@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::node_labels::{holds, label};
 use super::{
     CAPACITIES, CLAIMS, CLASSES, Cluster, DRIVERS, NODES, PODS, VOLUMES, annotation, claims_of, class_of, has_ended,
     is_deleting, list, place, room, text, uid,
@@ -132,10 +133,6 @@ impl Scheduler {
     }
 }
 
-pub(super) fn label<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
-    node.pointer("/metadata/labels")?.get(key)?.as_str()
-}
-
 /// Whether a pod may go to a node.
 fn is_wanted(pod: &Value, node: &Value) -> bool {
     let selector = pod.pointer("/spec/nodeSelector").and_then(Value::as_object).into_iter().flatten();
@@ -153,19 +150,6 @@ fn is_reached(volume: &Value, node: &Value) -> bool {
         !expressions.is_empty() && expressions.iter().all(|it| holds(it, node))
     };
     volume.pointer("/spec/nodeAffinity/required").is_none() || terms.iter().any(matches)
-}
-
-/// Whether the node's labels are as an expression wants them.
-pub(super) fn holds(expression: &Value, node: &Value) -> bool {
-    let label = label(node, text(expression, "/key"));
-    let listed = || label.is_some_and(|label| list(expression, "/values").iter().any(|it| *it == label));
-    match text(expression, "/operator") {
-        "In" => listed(),
-        "NotIn" => !listed(),
-        "Exists" => label.is_some(),
-        "DoesNotExist" => label.is_none(),
-        _ => false,
-    }
 }
 
 /// Whether a class allows volumes for the node.

@@ -128,13 +128,11 @@ impl<'a> Demo<'a> {
 
     /// Stops the daemon and sees that it handed its Leases back.
     pub async fn stop(&mut self, daemon: Daemon) -> Result<(), StoryError> {
-        match timeout(PATIENCE, daemon.stop()).await {
-            Ok(stopped) => stopped?,
-            Err(_) => {
-                let error = self.narrator.not_observed("the daemon stops", "it runs".to_owned());
-                return Err(error.in_world(sights::world(self.api)).into());
-            }
-        }
+        let Ok(stopped) = timeout(PATIENCE, daemon.stop()).await else {
+            let error = self.narrator.not_observed("the daemon stops", "it runs".to_owned());
+            return Err(error.in_world(sights::world(self.api)).into());
+        };
+        stopped?;
         for lease in self.leases() {
             self.see_released(&lease).await?;
         }

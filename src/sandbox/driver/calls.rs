@@ -4,71 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::faults::Action;
+use super::method::Method;
 use super::refusal::{Refusal, code_name};
 use crate::proto::{ControllerPublishVolumeRequest, CreateVolumeRequest, GetCapacityRequest};
 
 /// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
 const MEMORY: usize = 200_000;
-
-/// The RPCs of the Identity, Controller and Node services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the specification's names")]
-pub enum Method {
-    GetPluginInfo,
-    GetPluginCapabilities,
-    Probe,
-    CreateVolume,
-    DeleteVolume,
-    ControllerPublishVolume,
-    ControllerUnpublishVolume,
-    ValidateVolumeCapabilities,
-    ListVolumes,
-    GetCapacity,
-    ControllerGetCapabilities,
-    CreateSnapshot,
-    DeleteSnapshot,
-    ListSnapshots,
-    GetSnapshot,
-    ControllerExpandVolume,
-    ControllerGetVolume,
-    ControllerModifyVolume,
-    NodeGetInfo,
-    NodeGetCapabilities,
-    NodeStageVolume,
-    NodeUnstageVolume,
-    NodePublishVolume,
-    NodeUnpublishVolume,
-    NodeExpandVolume,
-    NodeGetVolumeStats,
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-impl Method {
-    /// The full name of the RPC, such as `/csi.v1.Identity/Probe`.
-    pub fn path(self) -> String {
-        let service = match self {
-            Self::GetPluginInfo | Self::GetPluginCapabilities | Self::Probe => "Identity",
-            Self::NodeGetInfo
-            | Self::NodeGetCapabilities
-            | Self::NodeStageVolume
-            | Self::NodeUnstageVolume
-            | Self::NodePublishVolume
-            | Self::NodeUnpublishVolume
-            | Self::NodeExpandVolume
-            | Self::NodeGetVolumeStats => "Node",
-            _ => "Controller",
-        };
-        format!("/csi.v1.{service}/{self}")
-    }
-}
 
 /// One call, as it arrived and as it ended. Times count from the driver's creation.
 #[derive(Debug, Clone)]

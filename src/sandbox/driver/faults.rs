@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use super::calls::Method;
+use super::method::Method;
 use super::refusal::{Refusal, code_as_name};
 use crate::process::Rng;
 

@@ -19,6 +19,8 @@ mod answer;
 mod calls;
 mod faults;
 mod lies;
+mod method;
+mod mounts;
 mod node;
 mod pools;
 mod profile;
@@ -45,13 +47,13 @@ use crate::process::watch;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-pub use calls::{Call, Method, Outcome, Violation};
+pub use calls::{Call, Outcome, Violation};
 pub use faults::{Action, Chance, Fault, Lie};
+pub use method::Method;
 pub use profile::{GIB, Node, Pool, Profile, Secrets};
 pub use refusal::{Refusal, code_name};
 pub use server::{Listen, Server};
-pub use snapshots::Snapshot;
-pub use state::{Publication, State, Volume};
+pub use state::{Publication, Snapshot, State, Volume};
 
 use crate::process::{Clock, Tasks};
 use calls::Log;

@@ -1,13 +1,12 @@
 //! The driver's node service, standing on the first of its nodes. Pure: it notes where volumes would be mounted, and mounts
 //! nothing.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use tonic::Code;
 
-use super::calls::Method;
 use super::lies::Answer;
+use super::method::Method;
+use super::mounts::{Place, Target};
 use super::profile::{Node, Profile};
 use super::refusal::Refusal;
 use super::rpc::{Rpc, rpc};
@@ -24,24 +23,6 @@ use crate::proto::{
     NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
     NodeUnstageVolumeResponse, Topology, VolumeCapability,
 };
-
-/// A volume and a path.
-type Place = (String, String);
-
-/// Where volumes are on the node.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Mounts {
-    staged: BTreeMap<Place, VolumeCapability>,
-    targets: BTreeMap<Place, Target>,
-}
-
-/// A volume at the path of a pod.
-#[derive(Debug, Clone, PartialEq)]
-struct Target {
-    staging: String,
-    capability: VolumeCapability,
-    readonly: bool,
-}
 
 impl Profile {
     /// The node that the driver's process stands on.
@@ -224,6 +205,9 @@ on_node! { NodeGetVolumeStats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsRe
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::mounts::Mounts;
     use super::super::state_tests::{mount, publish};
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::calls::Method;
 use super::lies::Answer;
+use super::method::Method;
 use super::profile::Profile;
 use super::refusal::Refusal;
 use super::state::State;

@@ -6,28 +6,13 @@ use jiff::Timestamp;
 
 use super::profile::Profile;
 use super::refusal::Refusal;
-use super::state::State;
+use super::state::{Snapshot, State};
 use super::validate;
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
 use crate::proto::{
     CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, GetSnapshotRequest,
     GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, list_snapshots_response,
 };
-
-/// One snapshot.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
-    /// The name that it was created by.
-    pub name: String,
-    /// The volume that it was cut from.
-    pub source: String,
-    /// The parameters that it was created with.
-    pub parameters: BTreeMap<String, String>,
-    /// The volume's size then, in bytes.
-    pub size: i64,
-    /// When it was cut.
-    pub created: Timestamp,
-}
 
 impl State {
     /// Cuts a snapshot without being asked to, as an operator at the storage console would.

@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use tonic::Code;
 
-use super::node::Mounts;
+use super::mounts::Mounts;
 use super::profile::{GIB, Node, Profile};
 use super::refusal::Refusal;
-use super::snapshots::Snapshot;
 use super::validate;
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
 use crate::proto::volume_capability::access_mode::Mode;
@@ -26,6 +26,21 @@ pub struct State {
     pub(super) mounts: Mounts,
     /// Numbers for IDs: never given twice.
     next: u64,
+}
+
+/// One snapshot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// The name that it was created by.
+    pub name: String,
+    /// The volume that it was cut from.
+    pub source: String,
+    /// The parameters that it was created with.
+    pub parameters: BTreeMap<String, String>,
+    /// The volume's size then, in bytes.
+    pub size: i64,
+    /// When it was cut.
+    pub created: Timestamp,
 }
 
 /// One volume.

@@ -1,12 +1,15 @@
 //! What the daemon asks of the API, request by request.
 
+use std::time::Duration;
+
+use csi_control_plane::sandbox::api::faults;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use serde_json::json;
 use tonic::Code;
 
-use super::{api, user, writes, written};
+use super::{api, by_daemon, user, writes, written};
 use crate::logs;
 use crate::world::wait::asked;
 use crate::world::{World, bounded};
@@ -115,4 +118,28 @@ async fn a_detach_error_that_stays_the_same_is_written_once() {
     assert_eq!(statuses, 1);
     world.driver().clear_faults();
     world.gone::<VolumeAttachment>(&attachment).await;
+}
+
+#[tokio::test]
+async fn an_attach_during_a_burst_of_claims_waits_for_few_of_their_requests() {
+    const CLAIMS: usize = 60;
+    let world = World::supplied(|_| {}).await;
+    let roles = json!({ "provisioner": { "workers": CLAIMS }, "attacher": {} });
+    let daemon = world.daemon(json!({ "kubernetes": { "maxInFlight": 1 }, "roles": roles })).await;
+    world.serving(&daemon).await;
+    let class = world.class("class", json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("volume").await);
+    for verb in ["get", "create", "patch"] {
+        let slowly = faults::Action::DelayBefore(Duration::from_millis(10));
+        api(&world).faults().add(faults::Fault::on(by_daemon(&world).verb(verb), slowly));
+    }
+    for number in 0..CLAIMS {
+        world.claim(&format!("claim-{number}"), &class, json!({})).await;
+    }
+    asked("the burst", async || (requests(&world, "patch persistentvolumeclaims").len() > 3).then_some(())).await;
+    let before = requests(&world, "").len();
+    world.attached(&world.attach(&volume, &node).await).await;
+    let meanwhile = requests(&world, "").len() - before;
+    // Its own are four at most, each beside one of the claims and one of the Events.
+    assert!(meanwhile < CLAIMS / 2, "{meanwhile} requests while one volume was attached");
 }

@@ -1,4 +1,4 @@
-//! A claim, parsed once at the border: nobody re-reads its annotations later.
+//! A claim, parsed once at the border: nobody re-reads its annotations later. Pure.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What to do next for one claim: pure, total, and asserted without a server.
+//! What to do next for one claim. Pure, total, and asserted without a server.
 //!
 //! ```text
 //!   wanted? ─> source, attributes class ─> plan ─> secret ─> SaveIntent ─> Create ─> SaveVolume ─> Release

@@ -1,4 +1,4 @@
-//! Why an attempt failed, before or after it reached the driver.
+//! Why an attempt failed, before or after it reached the driver. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What to do next for one volume object: pure, total, and asserted without a server.
+//! What to do next for one volume object. Pure, total, and asserted without a server.
 //!
 //! ```text
 //!   Bound ──> Protect (our finalizer)

@@ -1,4 +1,4 @@
-//! Why a volume could not be deleted.
+//! Why a volume could not be deleted. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which content sources are still needed, and by whom: pure.
+//! Which content sources are still needed, and by whom. Pure.
 //!
 //! A source is used by every claim of ours that names it and may still be provisioned: one without a volume, or one that
 //! was begun, whatever became of it since. One of another namespace counts from when a grant was found for it. The

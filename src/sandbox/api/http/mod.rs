@@ -31,6 +31,8 @@ use super::auth::{Identity, forbidden, forbidden_document};
 use super::call::{Call, Place};
 use super::kubeconfig::TOKEN_PREFIX;
 use super::pure::rejection::Rejection;
+use super::pure::resources::Resource;
+use super::pure::selector::{Fields, Labels};
 use crate::process::Tasks;
 use accept::negotiate;
 use present::refusal;
@@ -61,6 +63,14 @@ struct Order {
     body: Bytes,
     /// What each object is shown merged with.
     shown_with: Option<Arc<Value>>,
+}
+
+impl Order {
+    /// The selectors of a list or watch.
+    fn selectors(&self) -> Result<(Labels, Fields), Rejection> {
+        let (resource, params): (&Resource, _) = (self.call.resource, &self.call.params);
+        Ok((Labels::parse(&params.label_selector)?, Fields::parse(resource, &params.field_selector)?))
+    }
 }
 
 /// Writes the audit log when the request is over, however that comes.

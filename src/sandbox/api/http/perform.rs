@@ -15,8 +15,6 @@ use crate::sandbox::api::params::{self, Match, Version};
 use crate::sandbox::api::pure::patch::PatchKind;
 use crate::sandbox::api::pure::protobuf;
 use crate::sandbox::api::pure::rejection::Rejection;
-use crate::sandbox::api::pure::resources::Resource;
-use crate::sandbox::api::pure::selector::{Fields, Labels};
 use crate::sandbox::api::store::{
     At, Continue, ListQuery, ListRefusal, Listed, Preconditions, Target, WriteOptions, meta,
 };
@@ -71,7 +69,7 @@ async fn get(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response
 
 async fn list(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Body>, ListRefusal> {
     let call = &order.call;
-    let (labels, fields) = selectors(order)?;
+    let (labels, fields) = order.selectors()?;
     let params = &call.params;
     let mut query = ListQuery {
         resource: call.resource,
@@ -167,7 +165,7 @@ fn delete(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Bo
 
 fn delete_collection(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Body>, ListRefusal> {
     let call = &order.call;
-    let (labels, fields) = selectors(order)?;
+    let (labels, fields) = order.selectors()?;
     let (preconditions, options) = delete_options(order)?;
     let mut state = api.state();
     // The answer is the list as it was before.
@@ -215,12 +213,6 @@ fn options(order: &Order) -> WriteOptions<'_> {
 fn agent(order: &Order) -> &str {
     let agent = order.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     agent.split('/').next().filter(|program| !program.is_empty()).unwrap_or("unknown")
-}
-
-/// The selectors of a list or watch.
-pub(super) fn selectors(order: &Order) -> Result<(Labels, Fields), Rejection> {
-    let (resource, params): (&Resource, _) = (order.call.resource, &order.call.params);
-    Ok((Labels::parse(&params.label_selector)?, Fields::parse(resource, &params.field_selector)?))
 }
 
 fn media_type(order: &Order) -> &str {

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::accept::View;
-use super::perform::selectors;
 use super::present::{Presenter, answer};
 use super::{Order, Surroundings};
 use crate::sandbox::api::Api;
@@ -76,7 +75,7 @@ pub(super) async fn start(
     presenter: Presenter,
     surroundings: &Surroundings,
 ) -> Result<Response<Body>, Rejection> {
-    let (labels, fields) = selectors(order)?;
+    let (labels, fields) = order.selectors()?;
     let params = &order.call.params;
     let begins_with_all = match (params.send_initial_events, params.version) {
         (Some(wanted), _) => wanted,

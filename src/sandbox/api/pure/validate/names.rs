@@ -1,5 +1,7 @@
 //! The grammars of names, in the words of `k8s.io/apimachinery/pkg/util/validation`.
 
+use super::super::rejection::Cause;
+
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
     start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -110,6 +112,18 @@ pub(super) fn config_key(key: &str) -> Vec<String> {
         faults.push("must not start with '..'".to_owned());
     }
     faults
+}
+
+/// A driver's name: required, at most 63 bytes, a DNS subdomain but for its case.
+pub(super) fn driver(name: &str, field: &str, causes: &mut Vec<Cause>) {
+    if name.is_empty() {
+        causes.push(Cause::required(field, ""));
+        return;
+    }
+    if name.len() > 63 {
+        causes.push(Cause::too_long(field, 63));
+    }
+    causes.extend(subdomain(&name.to_lowercase()).into_iter().map(|why| Cause::invalid(field, &name.into(), why)));
 }
 
 #[cfg(test)]

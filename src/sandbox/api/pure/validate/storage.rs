@@ -12,22 +12,9 @@ const MAX_ATTACHMENT_METADATA: usize = 256 * 1024;
 /// The CSI specification's limit for a node id, in bytes.
 const MAX_NODE_ID: usize = 256;
 
-/// A driver's name: required, at most 63 bytes, a DNS subdomain but for its case.
-pub(super) fn driver_name(name: &str, field: &str, causes: &mut Vec<Cause>) {
-    if name.is_empty() {
-        causes.push(Cause::required(field, ""));
-        return;
-    }
-    if name.len() > 63 {
-        causes.push(Cause::too_long(field, 63));
-    }
-    causes
-        .extend(names::subdomain(&name.to_lowercase()).into_iter().map(|why| Cause::invalid(field, &name.into(), why)));
-}
-
 /// The spec of a VolumeAttachment.
 pub(super) fn attachment(new: &Value, causes: &mut Vec<Cause>) {
-    driver_name(text(new, &["spec", "attacher"]), "spec.attacher", causes);
+    names::driver(text(new, &["spec", "attacher"]), "spec.attacher", causes);
     let one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let inline = at(new, &["spec", "source", "inlineVolumeSpec"]);
     let volume = at(new, &["spec", "source", "persistentVolumeName"]).and_then(Value::as_str);
@@ -72,7 +59,7 @@ pub(super) fn csi_node(new: &Value, causes: &mut Vec<Cause>) {
     for (i, driver) in list(new, &["spec", "drivers"]).iter().enumerate() {
         let field = format!("spec.drivers[{i}]");
         let name = text(driver, &["name"]);
-        driver_name(name, &format!("{field}.name"), causes);
+        names::driver(name, &format!("{field}.name"), causes);
         let id = text(driver, &["nodeID"]);
         if id.is_empty() {
             causes.push(Cause::required(format!("{field}.nodeID"), ""));

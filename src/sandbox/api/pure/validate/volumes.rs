@@ -2,7 +2,7 @@
 
 use super::super::access::{at, list, text};
 use super::super::rejection::Cause;
-use super::{immutable, names, selectors, storage};
+use super::{immutable, names, selectors};
 use serde_json::{Value, json};
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -194,7 +194,7 @@ pub(super) fn quantity(quantity: &Value) -> Option<f64> {
 }
 
 fn csi(source: &Value, field: &str, causes: &mut Vec<Cause>) {
-    storage::driver_name(text(source, &["driver"]), &format!("{field}.driver"), causes);
+    names::driver(text(source, &["driver"]), &format!("{field}.driver"), causes);
     if text(source, &["volumeHandle"]).is_empty() {
         causes.push(Cause::required(format!("{field}.volumeHandle"), ""));
     }

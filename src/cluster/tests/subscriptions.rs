@@ -1,0 +1,100 @@
+//! A cache tells its subscribers each change: in order, until the subscription ends, and also when another subscriber panics.
+
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt as _;
+
+use super::caches::{MOMENT, Shared, State, log, send, serve, start, taken};
+use super::{attachment, pass, va};
+use crate::cluster::fanout::Origin;
+use crate::cluster::objects::BY_VOLUME;
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the_cache() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let (subscription, heard) = log(&held.cache);
+    let (reader, sizes) = (held.cache.clone(), Arc::new(Mutex::new(Vec::new())));
+    let told = Arc::clone(&sizes);
+    let _reading = held.cache.subscribe(move |change| {
+        if change.origin != Origin::Replay {
+            told.lock().unwrap().push((reader.len(), reader.find(BY_VOLUME, "pv-b").len()));
+        }
+    });
+    drop(subscription);
+    send(&state, "ADDED", &va("b", "u2", 6));
+    pass(MOMENT).await;
+    assert_eq!(taken(&heard), ["+a@3 Replay"]);
+    assert_eq!(*sizes.lock().unwrap(), [(2, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_is_told_nothing_more_and_the_others_and_the_watch_miss_nothing() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let mut held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let (first, before) = log(&held.cache);
+    let told = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&told);
+    let breaks = held.cache.subscribe(move |change| {
+        *count.lock().unwrap() += 1;
+        assert!(change.origin == Origin::Replay, "no more of this");
+    });
+    let (last, after) = log(&held.cache);
+    send(&state, "ADDED", &va("b", "u2", 6));
+    pass(MOMENT).await;
+    let message = breaks.panicked().now_or_never();
+    assert_eq!(message.as_deref(), Some("the subscriber to VolumeAttachment panicked: no more of this"));
+    held.cache.apply_own_write(attachment("a", "u1", 7));
+    send(&state, "ADDED", &va("c", "u3", 8));
+    pass(MOMENT).await;
+    let heard = ["+a@3 Replay", "+b@6 Watch", "~a@7 OwnWrite", "+c@8 Watch"];
+    assert_eq!((taken(&before), taken(&after)), (heard.map(str::to_owned).to_vec(), heard.map(str::to_owned).to_vec()));
+    assert_eq!(*told.lock().unwrap(), 2, "what it has half done is not built upon");
+    assert!(first.panicked().now_or_never().is_none() && last.panicked().now_or_never().is_none());
+    assert!(held.tasks.1.next().now_or_never().is_none(), "the watch goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_at_an_own_write_or_at_the_replay_harms_neither_the_writer_nor_the_others() {
+    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    let at_once = held.cache.subscribe(|_| panic!("at once"));
+    let at_write = held.cache.subscribe(|change| assert!(change.origin != Origin::OwnWrite, "at the write"));
+    let (_subscription, heard) = log(&held.cache);
+    held.cache.apply_own_write(attachment("a", "u1", 7));
+    assert_eq!(taken(&heard), ["+a@3 Replay", "~a@7 OwnWrite"]);
+    for (subscription, said) in [(at_once, "at once"), (at_write, "at the write")] {
+        let message = subscription.panicked().now_or_never();
+        assert_eq!(message, Some(format!("the subscriber to VolumeAttachment panicked: {said}")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_subscriber_held_goes_with_its_subscription_and_not_with_the_next_news() {
+    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
+    let server = serve(&state);
+    let held = start(&server).await;
+    // Such as the queue of a term that is over, whose gauges would go on telling of it.
+    let queue = Arc::new(());
+    let (left, mine) = (Arc::downgrade(&queue), queue);
+    let subscription = held.cache.subscribe(move |_| drop(Arc::clone(&mine)));
+    let (other, heard) = log(&held.cache);
+    assert!(left.upgrade().is_some());
+    drop(subscription);
+    assert!(left.upgrade().is_none());
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    send(&state, "ADDED", &va("a", "u1", 6));
+    pass(MOMENT).await;
+    assert_eq!(taken(&heard), ["+a@6 Watch"], "the others go on");
+    drop(other);
+}

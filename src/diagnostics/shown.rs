@@ -1,0 +1,56 @@
+//! How amounts of time and long texts are shown. Pure.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How much of an error is shown: twice what Kubernetes keeps of it. A driver may answer megabytes.
+pub(super) const ERROR_SHOWN: usize = 2048;
+
+/// Cuts a text that is longer between two characters, and says so.
+pub(super) fn cut(text: &mut String) {
+    if text.len() > ERROR_SHOWN {
+        let end = (0..=ERROR_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+/// An amount of time: seconds in JSON, words on the page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(pub Duration);
+
+impl Serialize for Age {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Milliseconds are as fine as anyone reads them.
+        serializer.serialize_f64((self.0.as_secs_f64() * 1000.0).round() / 1000.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Age {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        Duration::try_from_secs_f64(seconds).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl From<Duration> for Age {
+    fn from(duration: Duration) -> Self {
+        Self(duration)
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds {
+            0 => write!(f, "{} ms", self.0.subsec_millis()),
+            1..10 => write!(f, "{seconds}.{} s", self.0.subsec_millis() / 100),
+            10..60 => write!(f, "{seconds} s"),
+            60..3600 => write!(f, "{} m {} s", seconds / 60, seconds % 60),
+            3600..86_400 => write!(f, "{} h {} m", seconds / 3600, seconds % 3600 / 60),
+            _ => write!(f, "{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+        }
+    }
+}
