@@ -7,6 +7,7 @@
 
 pub mod attacher;
 pub mod attempt;
+pub mod csi_attacher;
 #[cfg(test)]
 mod fixtures;
 pub mod provisioner;
@@ -35,3 +36,15 @@ pub fn sections() -> Vec<RoleSection> {
 
 /// Every role that this daemon can host.
 pub const ROLES: &[Registration] = &[attacher::REGISTRATION, provisioner::REGISTRATION, reconciler::REGISTRATION];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_from_the_component_that_is_called_as_the_go_sidecar() {
+        let sources: Vec<String> = ROLES.iter().map(|role| (role.event_source)("demo.csi")).collect();
+        let [attacher, provisioner] = ["external-attacher demo.csi", "external-provisioner demo.csi"];
+        assert_eq!(sources, [attacher, provisioner, attacher]);
+    }
+}

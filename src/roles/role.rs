@@ -33,7 +33,7 @@ pub struct RoleContext {
     pub csi: Csi,
     /// The work path to the Kubernetes API.
     pub api: Api,
-    /// Writes Kubernetes Events.
+    /// Writes Kubernetes Events in the name of the role's component.
     pub events: EventRecorder,
     /// Where a role shows its queues.
     pub board: Board,
@@ -45,6 +45,15 @@ pub struct RoleContext {
     pub entropy: Entropy,
     /// Where this process runs.
     pub instance: Instance,
+}
+
+impl RoleContext {
+    /// The same for one role, whose Events come from a component of its own.
+    #[must_use]
+    pub fn of_role(&self, role: &Registration) -> Self {
+        let events = self.events.of_component(&(role.event_source)(&self.driver.name));
+        Self { events, ..self.clone() }
+    }
 }
 
 /// Where a process runs, as far as it was told.
@@ -68,6 +77,8 @@ pub struct Registration {
     pub section: RoleSection,
     /// Which Lease says who serves it, by its section: a role may be configured to be served by every replica.
     pub lease: fn(&Value) -> LeasePolicy,
+    /// The component that its Events come from, for a driver of this name: the Go sidecar's.
+    pub event_source: fn(driver: &str) -> String,
     /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
     pub load: Load,
 }
@@ -83,6 +94,16 @@ pub enum LeasePolicy {
     Sidecar(fn(driver: &str) -> String),
     /// None: every replica serves it.
     None,
+}
+
+impl LeasePolicy {
+    /// The Lease's name for this driver.
+    pub fn name(self, driver: &str) -> Option<String> {
+        match self {
+            Self::Sidecar(lease) => Some(lease(driver)),
+            Self::None => None,
+        }
+    }
 }
 
 /// A term ended in an error.

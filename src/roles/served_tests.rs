@@ -38,6 +38,7 @@ impl Served {
         let wired = wiring.into_wired();
         rehearsal.watch();
         let Rehearsal { stage, context, tasks, .. } = rehearsal;
+        let context = context.of_role(registration);
         Self { stage, context, role, tasks, _wired: wired }
     }
 

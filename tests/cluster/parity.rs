@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use csi_control_plane::cluster::names as cluster;
+use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::telemetry::names::{self, Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition as ours};
@@ -71,7 +71,7 @@ async fn theirs(world: &World) -> [Scraped; 2] {
 
     let driver = world.driver_name();
     let scraped = [
-        scraped(world, "csi-attacher", attachers, &cluster::attacher_lease(driver)).await,
+        scraped(world, "csi-attacher", attachers, &csi_attacher::lease(driver)).await,
         scraped(world, "csi-provisioner", provisioners, &driver.replace('.', "-")).await,
     ];
     attacher.stop().await;

@@ -1,8 +1,8 @@
 //! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later.
 
-use crate::cluster::names;
 use crate::cluster::{SecretRef, Texts, VolumeAttachment, VolumeError, VolumeSpec};
 use crate::queue;
+use crate::roles::attacher::names;
 
 use super::refusal::Refusal;
 

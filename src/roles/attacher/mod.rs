@@ -18,6 +18,7 @@ pub mod drift;
 pub mod interest;
 pub mod lineage;
 pub mod migration;
+pub mod names;
 pub mod outset;
 mod perform;
 pub mod refusal;
@@ -29,7 +30,6 @@ mod volumes;
 
 use serde_json::Value;
 
-use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::AttacherSection;
@@ -40,7 +40,8 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<AttacherSection>(NAME),
-    lease: |_| LeasePolicy::Sidecar(names::attacher_lease),
+    lease: |_| LeasePolicy::Sidecar(names::lease),
+    event_source: names::event_source,
     load,
 };
 

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cluster::patch::Guard;
-use crate::cluster::{ApiError, ObjectName, names, patch};
+use crate::cluster::{ApiError, ObjectName, patch};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+use crate::roles::attacher::names;
 use crate::roles::attempt::read_again;
 use crate::roles::secret::{self, Secret};
 

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{debug, info, info_span, warn};
 
-use crate::cluster::names;
 use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::csi::{Driver, Snapshot};
 use crate::election::Term;
 use crate::process::{Chain, Tasks};
 use crate::queue::{Activation, Cause, Ticket, WorkQueue};
+use crate::roles::attacher::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
 use crate::roles::{Uids, queues};

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
+use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim};
 use crate::csi::RpcError;
 use crate::roles::attempt::Failure as _;
+use crate::roles::provisioner::names;
 use crate::roles::secret::Secret;
 use crate::telemetry::TraceContext;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::names;
 use crate::roles::provisioner::fixtures::{self, DRIVER};
+use crate::roles::provisioner::names;
 use crate::roles::provisioner::progress::Made;
 use crate::roles::provisioner::progress::Progress;
 use crate::roles::provisioner::refusal::Refusal;

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass, Texts,
-    VolumeAttachment, VolumeSnapshot, names,
+    VolumeAttachment, VolumeSnapshot,
 };
+use crate::roles::provisioner::names;
 
 use super::claim::{Claim, Owner, is_guarded, owner_of};
 use super::deletion::decide as deletion;

@@ -32,6 +32,7 @@ mod fixtures;
 pub mod haste;
 pub mod intent;
 pub mod interest;
+pub mod names;
 pub mod origin;
 pub mod parameters;
 mod perform;
@@ -57,7 +58,6 @@ pub mod waits;
 
 use serde_json::Value;
 
-use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::{EventsChoice, NodeDeploymentSection, ProvisionerRetry, ProvisionerSection};
@@ -65,8 +65,13 @@ use super::role::{LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
-pub const REGISTRATION: Registration =
-    Registration { name: NAME, section: RoleSection::of::<ProvisionerSection>(NAME), lease, load };
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    section: RoleSection::of::<ProvisionerSection>(NAME),
+    lease,
+    event_source: names::event_source,
+    load,
+};
 
 const NAME: &str = "provisioner";
 
@@ -77,7 +82,7 @@ fn lease(section: &Value) -> LeasePolicy {
     if section.is_some_and(|section| section.node_deployment.enabled) {
         LeasePolicy::None
     } else {
-        LeasePolicy::Sidecar(names::provisioner_lease)
+        LeasePolicy::Sidecar(names::lease)
     }
 }
 

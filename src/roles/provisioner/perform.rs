@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
+use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
 use crate::roles::attempt::{Failure as _, read_again};
+use crate::roles::provisioner::names;
 use crate::roles::secret::{self, Secret};
 
 use super::claim::Claim;

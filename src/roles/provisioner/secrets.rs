@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-use crate::cluster::names::{
+use crate::cluster::{ClaimRef, PersistentVolume, Texts};
+use crate::roles::provisioner::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY,
 };
-use crate::cluster::{ClaimRef, PersistentVolume, Texts};
 
 use super::parameters::{ParameterError, SecretUse, Template, template};
 use super::state::State;

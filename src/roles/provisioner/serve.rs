@@ -6,15 +6,15 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tracing::{info, info_span, warn};
 
-use crate::cluster::names;
 use crate::csi::DriverState;
 use crate::election::Term;
 use crate::process::{Tasks, watch};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
+use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
-use crate::roles::{Uids, queues};
+use crate::roles::{Uids, csi_attacher, queues};
 
 use super::capacity::{CapacityDesk, CapacityHintReceiver, CapacityHints, CapacityKnown, Places};
 use super::claim::ClaimKey;
@@ -320,7 +320,7 @@ impl Provisioner {
             events: cx.events.clone(),
             reporter: Reporter::new(cx.meter.clone(), driver.name.clone()),
             clock: cx.clock,
-            attacher_finalizer: (self.beside_attacher && attaches).then(|| names::finalizer(&driver.name)),
+            attacher_finalizer: (self.beside_attacher && attaches).then(|| csi_attacher::finalizer(&driver.name)),
             progress: ProgressBook::default(),
             haste: Arc::default(),
             waits: Waits::default(),

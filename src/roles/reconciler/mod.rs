@@ -9,10 +9,10 @@ mod serve;
 
 use serde_json::Value;
 
-use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::ReconcilerSection;
+use super::csi_attacher;
 use super::role::{LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
@@ -20,7 +20,8 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<ReconcilerSection>(NAME),
-    lease: |_| LeasePolicy::Sidecar(names::attacher_lease),
+    lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
+    event_source: csi_attacher::event_source,
     load,
 };
 

@@ -50,7 +50,7 @@ impl Rehearsal {
         let access = ClusterAccess::Endpoint { dial: stage.api_dial(NAME), token: Some(ADMIN_TOKEN.into()) };
         let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
         let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
-        let source = EventSource { component: driver.name.clone(), instance: NAME.into() };
+        let source = EventSource { component: NAME.into(), instance: NAME.into() };
         let context = RoleContext {
             events: EventRecorder::new(api.clone(), source, meter.clone(), clock, entropy.clone()),
             driver,

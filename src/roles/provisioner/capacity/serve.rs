@@ -16,10 +16,11 @@ use super::desk::{CapacityDesk, Places, Shared};
 use super::diff::Style;
 use super::hints::{CapacityHintReceiver, Hint};
 use super::{labels, owner, refresh};
-use crate::cluster::{Change, Object, Subscription, names};
+use crate::cluster::{Change, Object, Subscription};
 use crate::diagnostics::Registered;
 use crate::process::chain;
 use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue, epoch_of};
+use crate::roles::provisioner::names;
 use crate::roles::queues;
 use crate::telemetry::names as metric;
 

@@ -7,11 +7,12 @@ use tracing::{info, warn};
 use crate::cluster::patch;
 use crate::cluster::{
     ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, Object, ObjectName, PersistentVolume, PersistentVolumeClaim,
-    VolumeSnapshot, VolumeSnapshotContent, names,
+    VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _};
 use crate::roles::provisioner::desk::Desk;
+use crate::roles::provisioner::names;
 use crate::roles::provisioner::source::bound_content;
 
 use super::decide::{SourceKey, SourceKind, is_releasable, is_user};
