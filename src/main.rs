@@ -14,7 +14,7 @@ use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::migrate::{self, Files, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Entropy, chain};
-use csi_control_plane::roles::sections;
+use csi_control_plane::roles::{sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ const FLUSH: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
     let variables: BTreeMap<String, String> = std::env::vars().collect();
-    let command = match cli::parse(std::env::args_os().collect(), &variables) {
+    let command = match cli::parse(std::env::args_os().collect(), &variables, &sidecars::hosted()) {
         Ok(command) => command,
         Err(instead) => {
             if instead.exit == Exit::Success {

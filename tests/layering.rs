@@ -34,7 +34,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // `role.rs`, `wiring.rs` and the list itself.
     ("roles", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "proto"]),
     ("app", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "roles"]),
-    ("migrate", &["process", "config", "roles::ROLES", "roles::sections", "app::Plan", "app::UNKNOWN_DRIVER"]),
+    ("migrate", &["process", "config", "roles::sections", "roles::sidecars", "app::Plan", "app::UNKNOWN_DRIVER"]),
     (
         "sandbox",
         &[

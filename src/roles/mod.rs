@@ -19,6 +19,7 @@ pub mod secret;
 #[cfg(feature = "sandbox")]
 #[path = "served_tests.rs"]
 mod served;
+pub mod sidecars;
 pub mod term;
 pub mod uids;
 pub mod wiring;

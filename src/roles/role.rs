@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::cluster::{Api, EventRecorder};
 use crate::config::RoleSection;
+use crate::config::sidecar::Sidecar;
 use crate::csi::{Csi, Driver};
 use crate::diagnostics::Board;
 use crate::election::Term;
@@ -75,6 +76,10 @@ pub struct Registration {
     pub name: &'static str,
     /// Its part of the configuration file.
     pub section: RoleSection,
+    /// The Go sidecar that it replaces; `None`: a part of one whose table stands in another role.
+    pub sidecar: Option<&'static Sidecar>,
+    /// Its keys below `roles.<name>` that are read only when a process starts. All others let the role begin anew.
+    pub restart_keys: &'static [&'static str],
     /// Which Lease says who serves it, by its section: a role may be configured to be served by every replica.
     pub lease: fn(&Value) -> LeasePolicy,
     /// The component that its Events come from, for a driver of this name: the Go sidecar's.

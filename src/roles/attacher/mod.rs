@@ -25,6 +25,7 @@ pub mod refusal;
 pub mod report;
 mod rules;
 mod serve;
+pub mod sidecar;
 mod trivial;
 mod volumes;
 
@@ -40,6 +41,8 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<AttacherSection>(NAME),
+    sidecar: Some(&sidecar::SIDECAR),
+    restart_keys: &[],
     lease: |_| LeasePolicy::Sidecar(names::lease),
     event_source: names::event_source,
     load,

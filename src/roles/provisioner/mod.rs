@@ -46,6 +46,7 @@ pub mod request;
 mod rules;
 pub mod secrets;
 mod serve;
+pub mod sidecar;
 mod sight;
 pub mod site;
 pub mod source;
@@ -68,6 +69,9 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<ProvisionerSection>(NAME),
+    sidecar: Some(&sidecar::SIDECAR),
+    // One daemon per node instead of one for the cluster: another deployment, with another account.
+    restart_keys: &["nodeDeployment.enabled"],
     lease,
     event_source: names::event_source,
     load,

@@ -20,6 +20,9 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<ReconcilerSection>(NAME),
+    // csi-attacher's table is the attacher's.
+    sidecar: None,
+    restart_keys: &[],
     lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
     event_source: csi_attacher::event_source,
     load,
