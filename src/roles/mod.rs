@@ -10,6 +10,7 @@ pub mod attempt;
 pub mod csi_attacher;
 #[cfg(test)]
 mod fixtures;
+pub mod metrics;
 pub mod provisioner;
 pub mod queues;
 pub mod reconciler;

@@ -16,6 +16,7 @@ use crate::diagnostics::Board;
 use crate::election::Term;
 use crate::process::{Clock, Entropy, TaskEnd, panic_message};
 use crate::telemetry::Meter;
+use crate::telemetry::names::{Foreign, Metric};
 
 use super::wiring::Wiring;
 
@@ -80,6 +81,10 @@ pub struct Registration {
     pub sidecar: Option<&'static Sidecar>,
     /// Its keys below `roles.<name>` that are read only when a process starts. All others let the role begin anew.
     pub restart_keys: &'static [&'static str],
+    /// Its metrics.
+    pub metrics: &'static [Metric],
+    /// What its Go sidecar exposes and we do not.
+    pub foreign_metrics: &'static [&'static [Foreign]],
     /// Which Lease says who serves it, by its section: a role may be configured to be served by every replica.
     pub lease: fn(&Value) -> LeasePolicy,
     /// The component that its Events come from, for a driver of this name: the Go sidecar's.

@@ -17,6 +17,7 @@ pub mod desk;
 pub mod drift;
 pub mod interest;
 pub mod lineage;
+pub mod metrics;
 pub mod migration;
 pub mod names;
 pub mod outset;
@@ -43,6 +44,8 @@ pub const REGISTRATION: Registration = Registration {
     section: RoleSection::of::<AttacherSection>(NAME),
     sidecar: Some(&sidecar::SIDECAR),
     restart_keys: &[],
+    metrics: metrics::ALL,
+    foreign_metrics: metrics::FOREIGN,
     lease: |_| LeasePolicy::Sidecar(names::lease),
     event_source: names::event_source,
     load,

@@ -11,8 +11,9 @@ use crate::cluster::VolumeError;
 use crate::cluster::{EventKind, EventTarget, patch};
 use crate::process::Chain;
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attacher::metrics;
 use crate::roles::attempt::Failure as _;
-use crate::telemetry::{Meter, names};
+use crate::telemetry::Meter;
 
 use super::attachment::{Attachment, Direction};
 use super::csi::Stop;
@@ -85,7 +86,7 @@ impl Reporter {
     fn failed(&self, name: &str, direction: Direction, label: &str) {
         self.meter
             .counter(
-                &names::OPERATION_ERRORS,
+                &metrics::OPERATION_ERRORS,
                 &[("driver_name", &self.driver), ("operation", direction.label()), ("error", label)],
             )
             .increment(1);
@@ -97,13 +98,13 @@ impl Reporter {
     /// A mismatch between the record and the driver was confirmed.
     pub(super) fn drifted(&self, direction: Direction) {
         self.meter
-            .counter(&names::DRIFT, &[("driver_name", &self.driver), ("direction", direction.label())])
+            .counter(&metrics::DRIFT, &[("driver_name", &self.driver), ("direction", direction.label())])
             .increment(1);
     }
 
     fn took(&self, direction: Direction, age: Duration) {
         self.meter
-            .histogram(&names::OPERATION_DURATION, &[("driver_name", &self.driver), ("operation", direction.label())])
+            .histogram(&metrics::OPERATION_DURATION, &[("driver_name", &self.driver), ("operation", direction.label())])
             .record(age.as_secs_f64());
     }
 
@@ -111,7 +112,7 @@ impl Reporter {
     fn show_failing(&self, failing: &Failing) {
         for (direction, count) in [(Direction::Attach, failing.attaches), (Direction::Detach, failing.detaches)] {
             self.meter
-                .gauge(&names::OPERATION_FAILING, &[("driver_name", &self.driver), ("operation", direction.label())])
+                .gauge(&metrics::OPERATION_FAILING, &[("driver_name", &self.driver), ("operation", direction.label())])
                 .set(count as f64);
         }
     }

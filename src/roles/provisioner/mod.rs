@@ -32,6 +32,7 @@ mod fixtures;
 pub mod haste;
 pub mod intent;
 pub mod interest;
+pub mod metrics;
 pub mod names;
 pub mod origin;
 pub mod parameters;
@@ -72,6 +73,8 @@ pub const REGISTRATION: Registration = Registration {
     sidecar: Some(&sidecar::SIDECAR),
     // One daemon per node instead of one for the cluster: another deployment, with another account.
     restart_keys: &["nodeDeployment.enabled"],
+    metrics: metrics::ALL,
+    foreign_metrics: metrics::FOREIGN,
     lease,
     event_source: names::event_source,
     load,

@@ -5,6 +5,7 @@
 
 mod config;
 pub mod listing;
+pub mod metrics;
 mod serve;
 
 use serde_json::Value;
@@ -23,6 +24,8 @@ pub const REGISTRATION: Registration = Registration {
     // csi-attacher's table is the attacher's.
     sidecar: None,
     restart_keys: &[],
+    metrics: metrics::ALL,
+    foreign_metrics: &[],
     lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
     event_source: csi_attacher::event_source,
     load,

@@ -9,10 +9,9 @@ use crate::cluster::{
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
 use crate::process::{Clock, Entropy, Tasks};
-use crate::roles::RoleContext;
+use crate::roles::{RoleContext, metrics};
 use crate::sandbox::driver::Profile;
 use crate::sandbox::network::Network;
-use crate::telemetry::Meter;
 
 use super::{ADMIN_TOKEN, Ground, Stage, instance};
 
@@ -38,7 +37,7 @@ pub(crate) struct Rehearsal {
 impl Rehearsal {
     /// Sets the stage, and waits until the driver is ready.
     pub(crate) async fn with(profile: Profile) -> Self {
-        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), Meter::new());
+        let (clock, entropy, meter) = (Clock::system(), Entropy::seeded(1), metrics::meter());
         let ground = Ground::Network(Network::new());
         let stage = Stage::set(ground, profile, clock, entropy.clone()).await.unwrap();
         let csi = Csi::new(stage.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, entropy.clone());

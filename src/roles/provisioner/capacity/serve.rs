@@ -20,9 +20,9 @@ use crate::cluster::{Change, Object, Subscription};
 use crate::diagnostics::Registered;
 use crate::process::chain;
 use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue, epoch_of};
+use crate::roles::provisioner::metrics;
 use crate::roles::provisioner::names;
 use crate::roles::queues;
-use crate::telemetry::names as metric;
 
 /// Each poll comes up to this share later than asked for, so that the nodes of a cluster don't ask all at once.
 const POLL_JITTER: f64 = 0.1;
@@ -278,7 +278,7 @@ impl Shift {
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
     fn show(&self, counts: [usize; 3]) {
-        let gauges = [&metric::CAPACITY_GOAL, &metric::CAPACITY_CURRENT, &metric::CAPACITY_OBSOLETE];
+        let gauges = [&metrics::CAPACITY_GOAL, &metrics::CAPACITY_CURRENT, &metrics::CAPACITY_OBSOLETE];
         for (gauge, count) in gauges.into_iter().zip(counts) {
             self.shared.desk.meter.gauge(gauge, &[]).set(count as f64);
         }
