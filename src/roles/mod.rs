@@ -27,7 +27,7 @@ pub mod wiring;
 
 use crate::config::RoleSection;
 
-pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
+pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError, SandboxDriver};
 pub use uids::Uids;
 pub use wiring::{Wired, Wiring};
 

@@ -89,8 +89,19 @@ pub struct Registration {
     pub lease: fn(&Value) -> LeasePolicy,
     /// The component that its Events come from, for a driver of this name: the Go sidecar's.
     pub event_source: fn(driver: &str) -> String,
+    /// Its section in the sandbox, where everything happens sooner than in a cluster.
+    pub sandbox: fn(SandboxDriver) -> Value,
     /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
     pub load: Load,
+}
+
+/// What a role's section in the sandbox depends on: people may bring a driver of their own.
+#[derive(Debug, Clone, Copy)]
+pub struct SandboxDriver {
+    /// Whether it says where its volumes can be reached.
+    pub has_topology: bool,
+    /// Whether it says how much room there is in each place.
+    pub tells_room: bool,
 }
 
 /// Reads a role's section and declares what the role needs. Only [`RoleSection::read`] can fail.

@@ -30,7 +30,7 @@ pub mod sidecar;
 mod trivial;
 mod volumes;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::config::RoleSection;
 
@@ -48,6 +48,7 @@ pub const REGISTRATION: Registration = Registration {
     foreign_metrics: metrics::FOREIGN,
     lease: |_| LeasePolicy::Sidecar(names::lease),
     event_source: names::event_source,
+    sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s" } }),
     load,
 };
 

@@ -58,12 +58,12 @@ pub mod view;
 pub mod volume;
 pub mod waits;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::config::RoleSection;
 
 pub use self::config::{EventsChoice, NodeDeploymentSection, ProvisionerRetry, ProvisionerSection};
-use super::role::{LeasePolicy, Registration, Role};
+use super::role::{LeasePolicy, Registration, Role, SandboxDriver};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -77,6 +77,7 @@ pub const REGISTRATION: Registration = Registration {
     foreign_metrics: metrics::FOREIGN,
     lease,
     event_source: names::event_source,
+    sandbox,
     load,
 };
 
@@ -91,6 +92,15 @@ fn lease(section: &Value) -> LeasePolicy {
     } else {
         LeasePolicy::Sidecar(names::lease)
     }
+}
+
+/// A driver whose place is not known is asked for volumes anywhere. Nobody owns the capacity objects: there is no pod.
+fn sandbox(driver: SandboxDriver) -> Value {
+    json!({
+        "retry": { "initial": "250ms", "max": "5s" },
+        "topology": driver.has_topology,
+        "capacity": { "enabled": driver.tells_room, "ownerLevel": -1 },
+    })
 }
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {

@@ -8,7 +8,7 @@ pub mod listing;
 pub mod metrics;
 mod serve;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::config::RoleSection;
 
@@ -28,6 +28,7 @@ pub const REGISTRATION: Registration = Registration {
     foreign_metrics: &[],
     lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
     event_source: csi_attacher::event_source,
+    sandbox: |_| json!({ "interval": "500ms" }),
     load,
 };
 
