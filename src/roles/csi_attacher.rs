@@ -45,6 +45,11 @@ mod tests {
     }
 
     #[test]
+    fn events_come_from_a_component_that_is_called_as_the_sidecar() {
+        assert_eq!(event_source("demo.csi"), "external-attacher demo.csi");
+    }
+
+    #[test]
     fn r50_lease_names_are_valid_object_names_whatever_the_driver_is_called() {
         for (driver, expected) in [
             ("ebs.csi.aws.com", "external-attacher-leader-ebs-csi-aws-com"),

@@ -44,9 +44,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_from_the_component_that_is_called_as_the_go_sidecar() {
-        let sources: Vec<String> = ROLES.iter().map(|role| (role.event_source)("demo.csi")).collect();
-        let [attacher, provisioner] = ["external-attacher demo.csi", "external-provisioner demo.csi"];
-        assert_eq!(sources, [attacher, provisioner, attacher]);
+    fn each_roles_events_say_whose_driver_they_are_about() {
+        for role in ROLES {
+            let source = (role.event_source)("demo.csi");
+            assert!(source.ends_with(" demo.csi"), "{}: {source}", role.name);
+        }
     }
 }

@@ -57,6 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn events_come_from_a_component_that_is_called_as_the_sidecar_and_outlives_a_restart() {
+        assert_eq!(event_source("demo.csi"), "external-provisioner demo.csi");
+    }
+
+    #[test]
     fn the_provisioners_lease_is_the_drivers_name() {
         for (driver, expected) in
             [("ebs.csi.aws.com", "ebs-csi-aws-com"), ("Demo.Example.com", "demo-example-com"), ("a-", "a-x")]
