@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::config::sidecar::Sidecar;
 use crate::config::{FILE_VARIABLE, flags};
 
 /// What the process tells its parent.
@@ -183,9 +184,17 @@ enum Verb {
     },
 }
 
-/// Reads the command line. The first argument is the program's name.
-pub fn parse(arguments: Vec<OsString>, environment: &BTreeMap<String, String>) -> Result<Command, Instead> {
-    let hint = arguments.iter().skip(1).filter_map(|argument| argument.to_str()).find_map(moved);
+/// Reads the command line. The first argument is the program's name. Flags of `sidecars` are answered with what they are here.
+pub fn parse(
+    arguments: Vec<OsString>,
+    environment: &BTreeMap<String, String>,
+    sidecars: &[&'static Sidecar],
+) -> Result<Command, Instead> {
+    let hint = arguments
+        .iter()
+        .skip(1)
+        .filter_map(|argument| argument.to_str())
+        .find_map(|argument| moved(sidecars, argument));
     let parsed = Arguments::try_parse_from(arguments).map_err(|error| instead(&error, hint.as_deref()))?;
     let required = |given: Option<PathBuf>| {
         let variable = environment.get(FILE_VARIABLE).filter(|path| !path.is_empty());
@@ -235,8 +244,8 @@ fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
 }
 
 /// Whoever comes from a Go sidecar tries its flags first. A flag of several that means the same is told once.
-fn moved(argument: &str) -> Option<String> {
-    let found = flags::find(argument);
+fn moved(sidecars: &[&'static Sidecar], argument: &str) -> Option<String> {
+    let found = flags::find(sidecars, argument);
     let told = found.iter().map(|(sidecar, flag)| {
         let now = match flag.now {
             flags::Now::Key(key) => format!("is the configuration key {key} here"),
@@ -264,6 +273,7 @@ mod tests {
         parse(
             std::iter::once("csi-control-plane").chain(line.split_whitespace()).map(OsString::from).collect(),
             &environment,
+            &crate::roles::sidecars::hosted(),
         )
     }
 

@@ -27,7 +27,7 @@
 //! | [`queue`] | per-key exclusivity, back-off, causes, lanes | `process`, `telemetry` |
 //! | [`diagnostics`] | status board, probes, metrics, status page | `process`, `telemetry` |
 //! | [`config`] | one file and the environment, every fault at once; composes the folders' sections | `process`, the sections |
-//! | [`roles`] | the sidecars' work, one folder each; `ROLES` is the only list | the services, `config` |
+//! | [`roles`] | the sidecars' work, one folder each; `ROLES` is the only list, and nothing else names a role | the services, `config` |
 //! | [`app`] | what starts when, which role is served under which Lease, how all of it stops | everything above |
 //! | [`migrate`] | a workload with Go sidecars to one with this daemon: configuration, rights, patched manifest | `process`, `config`, `roles`, `app` |
 //! | [`cli`] | arguments to a command | `config` |

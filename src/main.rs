@@ -14,7 +14,7 @@ use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::migrate::{self, Files, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Rng, error_chain};
-use csi_control_plane::roles::sections;
+use csi_control_plane::roles::{metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ const FLUSH: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
     let variables: BTreeMap<String, String> = std::env::vars().collect();
-    let command = match cli::parse(std::env::args_os().collect(), &variables) {
+    let command = match cli::parse(std::env::args_os().collect(), &variables, &sidecars::hosted()) {
         Ok(command) => command,
         Err(instead) => {
             if instead.exit == Exit::Success {
@@ -180,7 +180,7 @@ fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> any
     runtime.block_on(async {
         let host = Environment::host_name(variables);
         let settings = app::telemetry_settings(&loaded.config.telemetry, &host);
-        let meter = Meter::new();
+        let meter = metrics::meter();
         let telemetry = Telemetry::install(&settings, variables, Clock::system(), &meter)
             .context("cannot set up logs and traces")?;
         for warning in &loaded.warnings {

@@ -5,7 +5,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use csi_control_plane::telemetry::names::{self, Foreign, Kind, Metric};
+use csi_control_plane::roles::metrics::{catalogue, not_here};
+use csi_control_plane::telemetry::names::{Foreign, Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition};
 
 /// Asks for the file to be written instead of compared.
@@ -14,7 +15,7 @@ const UPDATE: &str = "DOCS_UPDATE";
 const HEAD: &str = "\
 # Metrics
 
-Made from `src/telemetry/names.rs` and kept in step by a test; `just docs-update` writes it.
+Made from `src/telemetry/names.rs` and the roles' `metrics.rs`, and kept in step by a test; `just docs-update` writes it.
 
 All are at `/metrics` of `diagnostics.listen`, in the Prometheus text format. Where a Go sidecar has a metric of the same
 meaning, ours has its name, labels and buckets, so that dashboards and alerts go on working; the column *Go sidecars* says
@@ -48,11 +49,11 @@ fn described(metric: &Metric, out: &mut String) {
     row(out, metric.name, kind, &labels.join(", "), metric.unit(), metric.of_go_sidecars().unwrap_or(""), metric.help);
 }
 
-fn catalogue() -> String {
+fn page() -> String {
     const COLUMNS: &str = "\n| metric | type | labels | unit | Go sidecars | meaning |\n|---|---|---|---|---|---|\n";
     let mut text = HEAD.to_owned();
     let (theirs, ours): (Vec<&Metric>, Vec<&Metric>) =
-        names::ALL.iter().partition(|metric| metric.of_go_sidecars().is_some());
+        catalogue().partition(|metric| metric.of_go_sidecars().is_some());
     for (title, metrics) in [("As the Go sidecars have them", theirs), ("Ours", ours)] {
         write!(text, "\n## {title}\n{COLUMNS}").unwrap();
         for metric in metrics {
@@ -71,11 +72,11 @@ fn catalogue() -> String {
         }
     }
     text.push_str(NOT_HERE);
-    for Foreign { name, sidecars, why } in names::NOT_HERE {
+    for (Foreign { name, why }, sidecars) in not_here() {
         writeln!(text, "| `{name}` | {} | {why} |", sidecars.join(", ")).unwrap();
     }
     text.push_str("\n## Buckets\n\nUpper bounds of the histograms, in seconds; each has `+Inf` besides.\n\n| histogram | buckets |\n|---|---|\n");
-    for metric in names::ALL {
+    for metric in catalogue() {
         if let Kind::Histogram(bounds) = metric.kind {
             let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
             writeln!(text, "| `{}` | {} |", metric.name, bounds.join(", ")).unwrap();
@@ -87,7 +88,7 @@ fn catalogue() -> String {
 #[test]
 fn the_page_of_metrics_is_what_the_catalogue_says() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
-    let wanted = catalogue();
+    let wanted = page();
     #[expect(clippy::disallowed_methods, reason = "the suite's own input")]
     if std::env::var_os(UPDATE).is_some() {
         std::fs::write(&file, &wanted).unwrap();
@@ -99,7 +100,7 @@ fn the_page_of_metrics_is_what_the_catalogue_says() {
 
 #[test]
 fn every_metric_of_the_page_says_what_it_means() {
-    for metric in names::ALL {
+    for metric in catalogue() {
         assert!(metric.help.len() > 15, "{}", metric.name);
         let is_total = metric.name.ends_with("_total");
         assert_eq!(is_total, matches!(metric.kind, Kind::Counter), "{}: counters, and they alone, end so", metric.name);

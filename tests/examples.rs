@@ -11,7 +11,8 @@ use csi_control_plane::process::Section;
 use csi_control_plane::roles::attacher::AttacherSection;
 use csi_control_plane::roles::provisioner::ProvisionerSection;
 use csi_control_plane::roles::reconciler::ReconcilerSection;
-use csi_control_plane::roles::sections;
+use csi_control_plane::roles::{sections, sidecars};
+
 use serde_json::Value;
 
 fn root() -> &'static Path {
@@ -154,12 +155,12 @@ fn every_key_can_be_set_by_a_variable() {
 fn the_table_of_flags_is_true_and_complete() {
     let document = text("docs/flags.md");
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `--")).collect();
-    assert_eq!(rows, flags::rows().collect::<Vec<_>>(), "docs/flags.md must hold these rows");
+    assert_eq!(rows, flags::rows(&sidecars::hosted()).collect::<Vec<_>>(), "docs/flags.md must hold these rows");
     let keys = keys(&Config::schema(&sections()));
     // Blocks of roles that this build does not host yet; their keys are told, and `migrate` leaves their sidecars alone.
     let awaited = ["roles.provisioner.capacity.", "roles.provisioner."];
     let hosted = |block: &str| keys.iter().any(|known| known.starts_with(block));
-    for flag in flags::all() {
+    for flag in flags::all(&sidecars::hosted()) {
         match flag.now {
             flags::Now::Key(key) => {
                 let is_awaited = awaited.iter().any(|block| key.starts_with(block) && !hosted(block));
@@ -167,7 +168,7 @@ fn the_table_of_flags_is_true_and_complete() {
             }
             flags::Now::Verb(verb) => {
                 let line = vec!["csi-control-plane".into(), verb.into()];
-                assert_eq!(cli::parse(line, &BTreeMap::new()), Ok(Command::Version));
+                assert_eq!(cli::parse(line, &BTreeMap::new(), &sidecars::hosted()), Ok(Command::Version));
             }
             flags::Now::Gone => assert!(!flag.note.is_empty(), "--{}: no reason", flag.name),
         }

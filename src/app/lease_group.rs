@@ -23,7 +23,7 @@ use crate::csi::{Driver, DriverState};
 use crate::diagnostics::Board;
 use crate::election::{Elector, Gate, LeaseSettings, Term};
 use crate::process::{Clock, ErrorChain, TaskEnd, error_chain};
-use crate::roles::{ROLES, Role, RoleContext, RoleError};
+use crate::roles::{ROLES, Registration, Role, RoleContext, RoleError};
 use crate::telemetry::{Meter, names};
 
 use super::role_states::{Phase, RoleStates};
@@ -68,7 +68,7 @@ impl LeaseGroup {
         let mut driver = self.context.csi.state();
         while let Some(ready) = self.ready_driver(&mut driver).await {
             let handing_back = self.stop.child_token();
-            let context = Arc::new(RoleContext { driver: ready.clone(), ..self.context.clone() });
+            let context = RoleContext { driver: ready.clone(), ..self.context.clone() };
             let until_changed = async {
                 let reason = driver_changed(&mut driver, &ready, self.context.clock).await;
                 warn!(reason, "handing back the term");
@@ -108,7 +108,7 @@ impl LeaseGroup {
     }
 
     /// Runs for the Lease once, and serves the roles for as many terms as are won until `stop`.
-    async fn lead_in_turn(&self, context: &Arc<RoleContext>, stop: &CancellationToken) {
+    async fn lead_in_turn(&self, context: &RoleContext, stop: &CancellationToken) {
         let Some(settings) = &self.lease else {
             let gate = || Gate::permanent(stop, self.context.clock);
             return self.slots(context, gate, stop).await;
@@ -146,12 +146,13 @@ impl LeaseGroup {
     }
 
     /// A slot for every role that there could be, until `closed`: most are empty.
-    async fn slots(&self, context: &Arc<RoleContext>, gate: impl Fn() -> Gate, closed: &CancellationToken) {
-        join_all(ROLES.iter().map(|role| self.slot(role.name, context, gate(), closed))).await;
+    async fn slots(&self, context: &RoleContext, gate: impl Fn() -> Gate, closed: &CancellationToken) {
+        join_all(ROLES.iter().map(|role| self.slot(role, context.of_role(role), gate(), closed))).await;
     }
 
     /// Serves whoever sits in the slot, term after term, until the gate closes.
-    async fn slot(&self, name: &'static str, context: &Arc<RoleContext>, mut gate: Gate, closed: &CancellationToken) {
+    async fn slot(&self, role: &Registration, context: RoleContext, mut gate: Gate, closed: &CancellationToken) {
+        let name = role.name;
         let mut roles = self.roles.clone();
         loop {
             let active = tokio::select! {
@@ -175,7 +176,7 @@ impl LeaseGroup {
             };
             tokio::select! {
                 biased;
-                () = self.serve(&active, context, &part) => {}
+                () = self.serve(&active, &context, &part) => {}
                 () = until_replaced => {}
             }
             // Only now may the Lease be handed back: what was in flight has ended.
@@ -184,7 +185,7 @@ impl LeaseGroup {
     }
 
     /// Serves one term, again after each error, until it is over.
-    async fn serve(&self, active: &ActiveRole, context: &Arc<RoleContext>, term: &Term) {
+    async fn serve(&self, active: &ActiveRole, context: &RoleContext, term: &Term) {
         let (role, clock) = (active.name, self.context.clock);
         let context = RoleContext { api: context.api.share(role), ..RoleContext::clone(context) };
         let serving = self.context.meter.gauge(&names::ROLE_SERVING, &[("role", role)]);

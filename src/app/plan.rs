@@ -46,28 +46,16 @@ pub struct PlannedRole {
     pub lease: Option<String>,
 }
 
-/// Which Lease a role is served under, before the driver's name is known.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lease(LeasePolicy);
-
 /// In a plan where the driver's name would be.
 pub const UNKNOWN_DRIVER: &str = "driver.example.com";
 
 /// What a role is called in the names of its rights where each node has a daemon of its own: behind the role's name.
 const PER_NODE: &str = ".per-node";
 
-impl Lease {
-    pub(super) fn name(self, driver: &str) -> Option<String> {
-        match self.0 {
-            LeasePolicy::Sidecar(lease) => Some(lease(driver)),
-            LeasePolicy::None => None,
-        }
-    }
-}
-
 /// An enabled role, loaded.
 pub(super) struct LoadedRole {
-    pub(super) lease: Lease,
+    /// Which Lease it is served under.
+    pub(super) lease: LeasePolicy,
     pub(super) active: ActiveRole,
     pub(super) rules: Vec<Rule>,
     /// Its name, as the names of its rights have it.
@@ -93,7 +81,7 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
     let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
     let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
     let active = ActiveRole { name: registration.name, role, depends_on, _watches: watches };
-    Ok(Some(LoadedRole { lease: Lease(lease), active, rules, label }))
+    Ok(Some(LoadedRole { lease, active, rules, label }))
 }
 
 impl Plan {

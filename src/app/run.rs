@@ -142,6 +142,7 @@ async fn work(
     status.register_caches(&board, &daemon.caches);
     StatusSource::register_operations(&board, &driver.operations);
     let api = Api::new(clients.work.clone(), &api_options, meter.clone());
+    // Each role makes it its own: see `RoleContext::of_role`.
     let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
     let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone());
     tasks.spawn("events", events.clone().run());

@@ -7,6 +7,7 @@
 //! Time comes in as the duration since the recorder started.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -80,6 +81,8 @@ impl EventKind {
 /// What makes two occurrences the same Event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
+    /// The component that says it.
+    pub(super) component: Arc<str>,
     pub(super) uid: String,
     pub(super) reason: String,
     pub(super) note: String,
@@ -285,7 +288,7 @@ mod tests {
     }
 
     fn note(book: &mut EventBook<()>, uid: &str, text: &str, now: u64) -> Noted {
-        let key = Key { uid: uid.into(), reason: "FailedAttach".into(), note: text.into() };
+        let key = Key { component: "c".into(), uid: uid.into(), reason: "FailedAttach".into(), note: text.into() };
         let wall = Timestamp::from_second(i64::try_from(now).unwrap()).unwrap();
         book.note(key, &target(uid), EventKind::Warning, (), Duration::from_secs(now), wall)
     }

@@ -29,19 +29,22 @@ const PACE: Duration = Duration::from_millis(100);
 /// Who says it.
 #[derive(Debug, Clone)]
 pub struct EventSource {
-    /// The component: the driver's name.
+    /// The component: what `kubectl describe` shows behind `From`.
     pub component: String,
     /// This process.
     pub instance: String,
 }
 
-/// Notes Events and writes them. Clones share the notes.
+/// Notes Events and writes them. Clones share the notes, the pace and the budgets, also those of another component.
 #[derive(Clone)]
-pub struct EventRecorder(Arc<Inner>);
+pub struct EventRecorder {
+    component: Arc<str>,
+    inner: Arc<Inner>,
+}
 
 struct Inner {
     api: Api,
-    source: EventSource,
+    instance: String,
     meter: Meter,
     clock: Clock,
     rng: Rng,
@@ -54,7 +57,15 @@ impl EventRecorder {
     /// A recorder that writes through `api` once [`run`](Self::run) does.
     pub fn new(api: Api, source: EventSource, meter: Meter, clock: Clock, rng: Rng) -> Self {
         let (book, news) = (Mutex::new(EventBook::new()), Notify::new());
-        Self(Arc::new(Inner { api, source, meter, clock, rng, start: clock.now(), book, news }))
+        let EventSource { component, instance } = source;
+        let inner = Arc::new(Inner { api, instance, meter, clock, rng, start: clock.now(), book, news });
+        Self { component: component.into(), inner }
+    }
+
+    /// The same recorder for another component of this process.
+    #[must_use]
+    pub fn of_component(&self, component: &str) -> Self {
+        Self { component: component.into(), inner: Arc::clone(&self.inner) }
     }
 
     /// The rights that writing Events needs.
@@ -65,10 +76,11 @@ impl EventRecorder {
     /// Notes that something happened. Never waits.
     pub fn record(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
         let note = truncate_message(note, MESSAGE_LIMIT).into_owned();
-        let key = Key { uid: target.uid.clone(), reason: reason.to_owned(), note };
-        let (now, wall) = (self.now(), self.0.clock.wall());
+        let component = Arc::clone(&self.component);
+        let key = Key { component, uid: target.uid.clone(), reason: reason.to_owned(), note };
+        let (now, wall) = (self.now(), self.inner.clock.wall());
         match self.book().note(key, target, kind, permit, now, wall) {
-            Noted::Owed | Noted::Counted => self.0.news.notify_one(),
+            Noted::Owed | Noted::Counted => self.inner.news.notify_one(),
             Noted::Dropped => self.count(reason, "dropped"),
         }
     }
@@ -84,10 +96,10 @@ impl EventRecorder {
                 }
                 Next::WaitUntil(due) => tokio::select! {
                     biased;
-                    () = self.0.news.notified() => {}
-                    () = sleep_until(self.0.start + due) => {}
+                    () = self.inner.news.notified() => {}
+                    () = sleep_until(self.inner.start + due) => {}
                 },
-                Next::Nothing => self.0.news.notified().await,
+                Next::Nothing => self.inner.news.notified().await,
             }
         }
     }
@@ -101,14 +113,14 @@ impl EventRecorder {
         }
         let (outcome, name, result) = if let Some((name, _)) = &entry.written {
             let count = json!({ "count": entry.seen, "lastTimestamp": seconds(entry.last) });
-            (self.0.api.patch_event(name, &Patch::Merge(count)).await, name.clone(), "counted")
+            (self.inner.api.patch_event(name, &Patch::Merge(count)).await, name.clone(), "counted")
         } else {
-            let suffix = format!("{}{}", self.0.rng.suffix(), self.0.rng.suffix());
+            let suffix = format!("{}{}", self.inner.rng.suffix(), self.inner.rng.suffix());
             // An object's name has at most 253 characters, and no two dots in a row.
             let stem: String = entry.target.name.chars().take(230).collect();
             let stem = stem.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
             let name = ObjectName::namespaced(entry.namespace(), format!("{stem}.{suffix}"));
-            (self.0.api.create_event(&name, &self.event(key, &entry, &name)).await, name, "written")
+            (self.inner.api.create_event(&name, &self.event(key, &entry, &name)).await, name, "written")
         };
         match outcome {
             Ok(()) => {
@@ -153,9 +165,9 @@ impl EventRecorder {
             "type": entry.kind.as_str(),
             "reason": key.reason,
             "message": key.note,
-            "source": { "component": self.0.source.component },
-            "reportingComponent": self.0.source.component,
-            "reportingInstance": self.0.source.instance,
+            "source": { "component": &*key.component },
+            "reportingComponent": &*key.component,
+            "reportingInstance": self.inner.instance,
             "firstTimestamp": seconds(entry.first),
             "lastTimestamp": seconds(entry.last),
             "count": entry.seen,
@@ -163,21 +175,21 @@ impl EventRecorder {
     }
 
     fn book(&self) -> MutexGuard<'_, EventBook<Permit>> {
-        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Duration {
-        self.0.clock.now().duration_since(self.0.start)
+        self.inner.clock.now().duration_since(self.inner.start)
     }
 
     fn count(&self, reason: &str, result: &str) {
-        self.0.meter.counter(&metric::EVENTS, &[("reason", reason), ("result", result)]).increment(1);
+        self.inner.meter.counter(&metric::EVENTS, &[("reason", reason), ("result", result)]).increment(1);
     }
 }
 
 impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventRecorder").field("source", &self.0.source).finish_non_exhaustive()
+        f.debug_struct("EventRecorder").field("component", &self.component).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,8 @@
-//! Every name that other programs see: finalizers, annotations, Lease names, queue names, and how objects are addressed.
-//! Pure.
+//! The names that other programs see and that more than one role uses, or the caches: annotations and finalizers. And how
+//! objects are addressed. Pure.
 //!
-//! All are those of the Go sidecars, so that swapping one for the other needs no clean-up.
+//! All are those of the Go sidecars, so that swapping one for the other needs no clean-up. What one role alone uses stands in
+//! its `names.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,39 +45,11 @@ pub const ANNOTATION_BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/stora
 pub const ANNOTATION_SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// The same, long ago.
 pub const ANNOTATION_ALPHA_SELECTED_NODE: &str = "volume.alpha.kubernetes.io/selected-node";
-/// On a claim: what we asked the driver for, while no final answer is written down.
-pub const ANNOTATION_PROVISIONING: &str = "csi-control-plane.io/provisioning";
-/// On a `VolumeSnapshotContent`: whether a volume of another mode may be made from it.
-pub const ANNOTATION_ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 
 /// On a PersistentVolume: the provisioner still has to delete what is behind it.
 pub const FINALIZER_PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// On a claim: it is being cloned.
 pub const FINALIZER_CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
-/// On a `VolumeSnapshot`: a volume is being made from it.
-pub const FINALIZER_SNAPSHOT_SOURCE: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
-
-/// On a `CSIStorageCapacity`: its driver.
-pub const LABEL_DRIVER_NAME: &str = "csi.storage.k8s.io/drivername";
-/// On a `CSIStorageCapacity`: who keeps it up to date.
-pub const LABEL_MANAGED_BY: &str = "csi.storage.k8s.io/managed-by";
-/// The value of that label, and the first half of it where each node has a provisioner of its own.
-pub const MANAGED_BY_PROVISIONER: &str = "external-provisioner";
-
-/// In a volume's attributes: which provisioner made it.
-pub const ATTRIBUTE_PROVISIONER_IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
-
-/// The work queue of claims (metric label `name`).
-pub const QUEUE_CLAIMS: &str = "claims";
-/// The work queue of PersistentVolumes that may have to be deleted (metric label `name`).
-pub const QUEUE_DELETIONS: &str = "volumes";
-/// The work queue of `CSIStorageCapacity` objects (metric label `name`).
-pub const QUEUE_CAPACITY: &str = "csistoragecapacity";
-
-/// The work queue of VolumeAttachments (metric label `name`).
-pub const QUEUE_ATTACHMENTS: &str = "csi-attacher-va";
-/// The work queue of PersistentVolumes (metric label `name`).
-pub const QUEUE_VOLUMES: &str = "csi-attacher-pv";
 
 /// The namespace that Kubernetes wants Events about cluster-scoped objects in.
 pub const NAMESPACE_OF_CLUSTER_EVENTS: &str = "default";
@@ -101,7 +74,7 @@ pub const CLAIM_ANNOTATIONS: &[&str] = &[
 ];
 
 /// csi-lib-utils' sanitising: everything outside `[A-Za-z0-9-]` becomes `-`, and a trailing `-` gets an `X` behind it.
-fn sanitised(text: &str) -> String {
+pub fn sanitised(text: &str) -> String {
     let mut name: String = text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
     if name.ends_with('-') {
         name.push('X');
@@ -109,34 +82,10 @@ fn sanitised(text: &str) -> String {
     name
 }
 
-/// The attacher's finalizer on VolumeAttachments and PersistentVolumes.
-pub fn finalizer(driver: &str) -> String {
-    format!("external-attacher/{}", sanitised(driver))
-}
-
-/// The attacher's Lease.
-///
-/// Lower-cased, where csi-lib-utils keeps capitals: a driver name may have them, an object's name may not, and nobody
-/// would ever lead. For every name that worked before, both give the same.
-///
-/// ```
-/// use csi_control_plane::cluster::names;
-///
-/// assert_eq!(names::attacher_lease("ebs.csi.aws.com"), "external-attacher-leader-ebs-csi-aws-com");
-/// ```
-pub fn attacher_lease(driver: &str) -> String {
-    sanitised(&format!("external-attacher-leader-{driver}")).to_ascii_lowercase()
-}
-
-/// The provisioner's Lease: the driver's name, sanitised, and lower-cased for the same reason as the attacher's.
-///
-/// ```
-/// use csi_control_plane::cluster::names;
-///
-/// assert_eq!(names::provisioner_lease("ebs.csi.aws.com"), "ebs-csi-aws-com");
-/// ```
-pub fn provisioner_lease(driver: &str) -> String {
-    sanitised(driver).to_ascii_lowercase()
+/// The same for the name of an object, such as a Lease. Lower-cased, where csi-lib-utils keeps capitals: a driver name may have
+/// them, an object's name may not.
+pub fn object_name(text: &str) -> String {
+    sanitised(text).to_ascii_lowercase()
 }
 
 /// On a claim: `driver` may have been asked for a volume, and no final answer is written down yet.
@@ -190,41 +139,6 @@ impl fmt::Display for ObjectName {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finalizers_are_those_of_the_go_sidecar() {
-        for (driver, expected) in [
-            ("ebs.csi.aws.com", "external-attacher/ebs-csi-aws-com"),
-            ("a_b/c", "external-attacher/a-b-c"),
-            ("a.b", "external-attacher/a-b"),
-            ("a-b", "external-attacher/a-b"),
-            ("Driver.", "external-attacher/Driver-X"),
-            ("treiber-ü", "external-attacher/treiber--X"),
-        ] {
-            assert_eq!(finalizer(driver), expected);
-        }
-    }
-
-    #[test]
-    fn r50_lease_names_are_valid_object_names_whatever_the_driver_is_called() {
-        for (driver, expected) in [
-            ("ebs.csi.aws.com", "external-attacher-leader-ebs-csi-aws-com"),
-            ("Demo.CSI.Example.com", "external-attacher-leader-demo-csi-example-com"),
-            ("driver-", "external-attacher-leader-driver-x"),
-        ] {
-            assert_eq!(attacher_lease(driver), expected);
-        }
-    }
-
-    #[test]
-    fn the_provisioners_lease_is_the_drivers_name() {
-        for (driver, expected) in
-            [("ebs.csi.aws.com", "ebs-csi-aws-com"), ("Demo.Example.com", "demo-example-com"), ("a-", "a-x")]
-        {
-            assert_eq!(provisioner_lease(driver), expected);
-        }
-        assert_eq!(provisioning_finalizer("a.b"), "provisioning.csi-control-plane.io/a-b");
-    }
 
     #[test]
     fn object_names_show_their_namespace_only_if_they_have_one() {

@@ -1,5 +1,8 @@
-//! What became of the Go sidecars' flags: for people who move over. `docs/flags.md` is this table; a test compares them.
-//! The verb `migrate` reads command lines by it, and the command line answers whoever tries an old flag.
+//! What became of the Go sidecars' flags: for people who move over. Here are the flags that all sidecars share; each role has
+//! a table of its sidecar's own. `docs/flags.md` is made of them, and a test compares. The verb `migrate` reads command lines by
+//! these tables, and the command line answers people who try an old flag.
+
+use super::sidecar::Sidecar;
 
 /// Where a flag's meaning is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,38 +41,13 @@ pub struct Flag {
     pub note: &'static str,
 }
 
-/// A Go sidecar whose work is a role here, or will be.
-#[derive(Debug)]
-pub struct Sidecar {
-    /// Its name, as upstream spells it.
-    pub name: &'static str,
-    /// The role that does its work. It is only replaced by a daemon that hosts this one.
-    pub role: &'static str,
-    /// Roles that did part of its work there, and are roles of their own here.
-    pub with: &'static [&'static str],
-    /// The flags that it alone has, or that mean something else with it.
-    pub own: &'static [Flag],
-}
-
-impl Sidecar {
-    /// Its flag of that name, without dashes.
-    pub fn flag(&self, name: &str) -> Option<&'static Flag> {
-        self.own.iter().chain(SHARED).find(|flag| flag.name == name)
-    }
-}
-
-const fn flag(name: &'static str, takes: Takes, now: Now, note: &'static str) -> Flag {
+/// A row of a table of flags.
+pub const fn flag(name: &'static str, takes: Takes, now: Now, note: &'static str) -> Flag {
     Flag { name, takes, now, note }
 }
 
 use Now::{Gone, Key, Verb};
 use Takes::{Count, Switch, Text, Time};
-
-/// The sidecars whose flags are known here.
-pub const SIDECARS: &[Sidecar] = &[
-    Sidecar { name: "csi-attacher", role: "attacher", with: &["reconciler"], own: ATTACHER },
-    Sidecar { name: "csi-provisioner", role: "provisioner", with: &[], own: PROVISIONER },
-];
 
 /// Flags that every sidecar of the table has, or once had, with one meaning.
 pub const SHARED: &[Flag] = &[
@@ -80,8 +58,8 @@ pub const SHARED: &[Flag] = &[
         "timeout",
         Time,
         Key("csi.timeout"),
-        "one RPC; 15s as in csi-attacher, instead of csi-provisioner's 10s; of several sidecars the largest counts. A page of \
-         ListVolumes has `roles.reconciler.pageTimeout`",
+        "one RPC; 15s, where sidecars had 10s or 15s; of several sidecars the largest counts. A page of ListVolumes has a \
+         `pageTimeout` of its own",
     ),
     flag("max-grpc-log-length", Count, Key("csi.maxLogLength"), "8192 instead of no limit; no limit is null, not -1"),
     flag("leader-election", Switch, Key("leaderElection.enabled"), "true instead of false"),
@@ -162,130 +140,21 @@ pub const SHARED: &[Flag] = &[
     flag("one_output", Switch, Gone, "see `logtostderr`"),
 ];
 
-/// What csi-attacher v4.12 has of its own, and once had.
-pub const ATTACHER: &[Flag] = &[
-    flag("retry-interval-start", Time, Key("roles.attacher.retry.initial"), "same default"),
-    flag(
-        "retry-interval-max",
-        Time,
-        Key("roles.attacher.retry.max"),
-        "same default; codes that mean \"soon\" are retried sooner",
-    ),
-    flag(
-        "worker-threads",
-        Count,
-        Key("roles.attacher.workers"),
-        "100 instead of 10: tasks, not threads; detaches have `roles.attacher.detachWorkers`",
-    ),
-    flag("max-entries", Count, Key("roles.reconciler.pageSize"), "same default"),
-    flag("reconcile-sync", Time, Key("roles.reconciler.interval"), "same default"),
-    flag("resync", Time, Key("roles.attacher.resync"), "same default; never cuts a back-off short"),
-    flag("default-fstype", Text, Key("roles.attacher.defaultFsType"), "same default"),
-    flag(
-        "feature-gates",
-        Text,
-        Gone,
-        "`ReleaseLeaderElectionOnExit` is always on; `MutableCSINodeAllocatableCount` is `roles.attacher.errorCodes`; the other gates have no effect there either",
-    ),
-    flag("dummy", Switch, Gone, "removed there as well; a driver without the publish capability is noticed"),
-];
-
-/// What csi-provisioner v6.3 has of its own, and once had.
-pub const PROVISIONER: &[Flag] = &[
-    flag(
-        "worker-threads",
-        Count,
-        Key("roles.provisioner.workers"),
-        "same default: tasks, not threads; deletions have `roles.provisioner.deleteWorkers`",
-    ),
-    flag("retry-interval-start", Time, Key("roles.provisioner.retry.initial"), "same default"),
-    flag(
-        "retry-interval-max",
-        Time,
-        Key("roles.provisioner.retry.max"),
-        "same default; claims that the driver calls invalid have `roles.provisioner.retry.infeasible`",
-    ),
-    flag("volume-name-prefix", Text, Key("roles.provisioner.volumeNamePrefix"), "same default"),
-    flag(
-        "volume-name-uuid-length",
-        Count,
-        Key("roles.provisioner.volumeNameUuidLength"),
-        "the whole uid is null, not -1",
-    ),
-    flag("default-fstype", Text, Key("roles.provisioner.defaultFsType"), "same default"),
-    flag("strict-topology", Switch, Key("roles.provisioner.strictTopology"), "same default"),
-    flag("immediate-topology", Switch, Key("roles.provisioner.immediateTopology"), "same default"),
-    flag("extra-create-metadata", Switch, Key("roles.provisioner.extraCreateMetadata"), "same default"),
-    flag("controller-publish-readonly", Switch, Key("roles.provisioner.publishReadonly"), "same default"),
-    flag(
-        "prevent-volume-mode-conversion",
-        Switch,
-        Key("roles.provisioner.preventVolumeModeConversion"),
-        "same default",
-    ),
-    flag(
-        "snapshot-orphan-sweep-interval",
-        Time,
-        Key("roles.provisioner.snapshotSweepInterval"),
-        "same default; clones, too",
-    ),
-    flag(
-        "cloning-protection-threads",
-        Count,
-        Gone,
-        "letting go of a source is rare and quick: a few workers do for all",
-    ),
-    flag("enable-capacity", Switch, Key("roles.provisioner.capacity.enabled"), "same default"),
-    flag("capacity-for-immediate-binding", Switch, Key("roles.provisioner.capacity.immediateBinding"), "same default"),
-    flag("capacity-poll-interval", Time, Key("roles.provisioner.capacity.pollInterval"), "same default"),
-    flag("capacity-ownerref-level", Count, Key("roles.provisioner.capacity.ownerLevel"), "same default"),
-    flag("capacity-threads", Count, Key("roles.provisioner.capacity.workers"), "10 instead of 1: tasks, not threads"),
-    flag(
-        "kube-api-capacity-qps",
-        Text,
-        Gone,
-        "see `kube-api-qps`; `roles.provisioner.capacity.workers` bounds the refresh",
-    ),
-    flag("kube-api-capacity-burst", Count, Gone, "see `kube-api-capacity-qps`"),
-    flag(
-        "node-deployment",
-        Switch,
-        Key("roles.provisioner.nodeDeployment.enabled"),
-        "same default; `NODE_NAME` as there",
-    ),
-    flag(
-        "node-deployment-immediate-binding",
-        Switch,
-        Key("roles.provisioner.nodeDeployment.immediateBinding"),
-        "same default",
-    ),
-    flag("node-deployment-base-delay", Time, Key("roles.provisioner.nodeDeployment.baseDelay"), "same default"),
-    flag("node-deployment-max-delay", Time, Key("roles.provisioner.nodeDeployment.maxDelay"), "same default"),
-    flag("enable-pprof", Switch, Gone, "Go's profiler; traces tell where time goes: `telemetry.traces.endpoint`"),
-    flag(
-        "feature-gates",
-        Text,
-        Gone,
-        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit`, `HonorPVReclaimPolicy` and `CSINodeExpandSecret` are always on; `VolumeAttributesClass` is always on, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being made without",
-    ),
-    flag("provisioner", Text, Gone, "removed there as well; the driver is asked for its name"),
-];
-
 /// The flags that an argument such as `-csi-address=/x` or `--timeout` sets, by the sidecar that has them.
-pub fn find(argument: &str) -> Vec<(&'static str, &'static Flag)> {
+pub fn find(sidecars: &[&'static Sidecar], argument: &str) -> Vec<(&'static str, &'static Flag)> {
     let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else { return Vec::new() };
     let name = name.split_once('=').map_or(name, |(name, _)| name);
-    SIDECARS.iter().filter_map(|sidecar| Some((sidecar.name, sidecar.flag(name)?))).collect()
+    sidecars.iter().filter_map(|sidecar| Some((sidecar.name, sidecar.flag(name)?))).collect()
 }
 
 /// Every flag: the shared ones, then each sidecar's own.
-pub fn all() -> impl Iterator<Item = &'static Flag> {
-    SHARED.iter().chain(SIDECARS.iter().flat_map(|sidecar| sidecar.own))
+pub fn all(sidecars: &[&'static Sidecar]) -> impl Iterator<Item = &'static Flag> {
+    SHARED.iter().chain(sidecars.iter().flat_map(|sidecar| sidecar.flags))
 }
 
 /// The tables as Markdown rows.
-pub fn rows() -> impl Iterator<Item = String> {
-    all().map(|Flag { name, now, note, .. }| {
+pub fn rows(sidecars: &[&'static Sidecar]) -> impl Iterator<Item = String> {
+    all(sidecars).map(|Flag { name, now, note, .. }| {
         let now = match now {
             Key(key) => format!("`{key}`"),
             Verb(verb) => format!("verb `{verb}`"),

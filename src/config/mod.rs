@@ -24,6 +24,7 @@ mod layers;
 mod runtime;
 mod schema;
 mod shape;
+pub mod sidecar;
 mod suggest;
 #[cfg(test)]
 mod tests;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde_json::{Value as Json, json};
 use serde_yaml::Value;
 
 use crate::app::Plan;
 use crate::config::Loaded;
+use crate::config::sidecar::{MadeAnew, Moved, Sidecar};
 use crate::process::duration;
 
 use super::document::Workload;
@@ -65,31 +65,33 @@ pub(super) fn replicas(workload: &Workload, notes: &mut Vec<String>) {
     }
 }
 
-/// Whether the capacity objects belong to the workload's `ReplicaSet`, of which each roll-out brings another.
-pub(super) fn is_capacity_of_a_replica_set(loaded: &Loaded, workload: &Workload) -> bool {
-    let capacity = loaded.roles.get("provisioner").and_then(|section| section.get("capacity"));
-    let says = |key: &str, value: Json| capacity.and_then(|capacity| capacity.get(key)) == Some(&value);
-    workload.kind == "Deployment" && says("enabled", json!(true)) && says("ownerLevel", json!(1))
+/// What the tables of the replaced sidecars say of this workload: notes, and objects that a sidecar must make anew after the way
+/// back.
+pub(super) fn of_sidecars(
+    sidecars: &[&'static Sidecar],
+    loaded: &Loaded,
+    workload: &Workload,
+    notes: &mut Vec<String>,
+) -> Vec<MadeAnew> {
+    let advice = |sidecar: &&'static Sidecar| {
+        let section = loaded.roles.get(sidecar.roles.first()?)?;
+        (sidecar.advice)(&Moved { kind: &workload.kind, section })
+    };
+    let mut made_anew = Vec::new();
+    for advice in sidecars.iter().filter_map(advice) {
+        notes.push(advice.note.to_owned());
+        made_anew.extend(advice.made_anew);
+    }
+    made_anew
 }
 
-/// csi-provisioner enters its owner beside the one that it finds, which the API refuses each time.
-pub(super) fn capacity(notes: &mut Vec<String>) {
-    notes.push(
-        "--capacity-ownerref-level is 1, and the workload a Deployment: the CSIStorageCapacity objects belong to a ReplicaSet, and \
-         each roll-out brings another. The daemon puts itself in its place; csi-provisioner can't, so that what it tells grows old \
-         after a roll-out of its own and after the way back: use level 2 before the move, or delete the objects after the way back, \
-         and it makes new ones"
-            .to_owned(),
-    );
-}
-
-/// What to do with the files, in order, and how to go back. `renews`: the capacity objects have to be made anew then.
+/// What to do with the files, in order, and how to go back. `made_anew`: what the sidecars have to make anew then.
 pub(super) fn next(
     folder: Option<&str>,
     workload: &Workload,
     namespace: Option<&str>,
     driver: &str,
-    renews: bool,
+    made_anew: &[MadeAnew],
 ) -> Vec<String> {
     let Some(folder) = folder else {
         return vec![
@@ -114,10 +116,11 @@ pub(super) fn next(
         format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"),
         format!("   kubectl delete -f {folder}/configmap.yaml -f {folder}/bindings.yaml -f {folder}/rbac.yaml"),
     ];
-    if renews {
-        let label = format!("csi.storage.k8s.io/drivername={driver}");
+    if !made_anew.is_empty() {
         steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
-        steps.push(format!("   kubectl delete csistoragecapacities{place} -l {label}"));
+    }
+    for MadeAnew { resource, label } in made_anew {
+        steps.push(format!("   kubectl delete {resource}{place} -l {label}={driver}"));
     }
     steps
 }

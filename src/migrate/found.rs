@@ -6,8 +6,9 @@ use serde_json::Value as Json;
 use serde_yaml::Value;
 
 use crate::config::Config;
-use crate::config::flags::{SIDECARS, Sidecar};
-use crate::roles::{ROLES, sections};
+use crate::config::sidecar::Sidecar;
+use crate::roles::sections;
+use crate::roles::sidecars::hosted;
 
 use super::container::{self, Old};
 use super::document::{Workload, string, strings};
@@ -15,7 +16,7 @@ use super::expand::Variables;
 use super::map;
 use super::report::{Container, Fault, Report};
 use super::settle::{Source, path_of};
-use super::sidecars::{self, Recognised};
+use super::sidecars::{self, Known, Recognised};
 use super::{MANIFEST, Wanted};
 
 /// A workload and its sidecars.
@@ -62,8 +63,7 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
         report.faults.extend(found[*only].faults.iter().cloned());
         return Some(*only);
     }
-    let hosted: Vec<&str> =
-        SIDECARS.iter().filter(|sidecar| is_hosted(sidecar.role)).map(|sidecar| sidecar.name).collect();
+    let hosted: Vec<&str> = hosted().into_iter().map(|sidecar| sidecar.name).collect();
     let (found_text, expected) = if fit.is_empty() {
         // A sidecar that could not be read at all may be why.
         report.faults.extend(found.iter().flat_map(|one| one.faults.iter().cloned()));
@@ -112,19 +112,10 @@ impl Found {
     }
 
     fn sidecar(&mut self, place: usize, value: &Value, recognised: Recognised, wanted: &Wanted, schema: &Json) {
-        let known = SIDECARS.iter().find(|sidecar| sidecar.name == recognised.sidecar);
-        let Some(sidecar) = known else {
-            let why = match recognised.sidecar {
-                "livenessprobe" => "it answers for the driver, not for a sidecar",
-                "node-driver-registrar" => "it registers the node's driver with the kubelet",
-                _ => "no role does its work yet",
-            };
-            return self.keep(value, recognised, why);
+        let sidecar = match recognised.sidecar {
+            Known::Hosted(sidecar) => sidecar,
+            Known::Unhosted(sidecar) => return self.keep(value, recognised, sidecar.why),
         };
-        if !is_hosted(sidecar.role) {
-            let why = format!("this version has no role {}", sidecar.role);
-            return self.keep(value, recognised, &why);
-        }
         let name = string(value, "name").unwrap_or_default().to_owned();
         if recognised.in_a_shell {
             self.fault(&name, "a sidecar started by a shell, whose script is not read", "its flags in `args`");
@@ -140,10 +131,8 @@ impl Found {
     }
 
     fn replace(&mut self, value: &Value, sidecar: &'static Sidecar, recognised: Recognised, read: map::Read) {
-        let roles: Vec<&'static str> =
-            [sidecar.role].iter().chain(sidecar.with).copied().filter(|role| is_hosted(role)).collect();
         self.faults.extend(read.faults);
-        for role in &roles {
+        for role in sidecar.roles {
             if !self.roles.contains(role) {
                 self.roles.push(role);
             }
@@ -152,8 +141,8 @@ impl Found {
         let socket = endpoint.and_then(|setting| socket(value, setting.value.as_str()?));
         let told = self.container(value, recognised, None);
         let container = told.name.clone();
-        self.sources.push(Source { sidecar: sidecar.name, container, settings: read.settings, socket });
-        self.told.push(Container { roles, flags: read.lines, ..told });
+        self.sources.push(Source { sidecar, container, settings: read.settings, socket });
+        self.told.push(Container { roles: sidecar.roles.to_vec(), flags: read.lines, ..told });
     }
 
     fn keep(&mut self, value: &Value, recognised: Recognised, why: &str) {
@@ -165,7 +154,7 @@ impl Found {
         Container {
             workload: self.workload.title(),
             name: string(value, "name").unwrap_or_default().to_owned(),
-            sidecar: recognised.sidecar,
+            sidecar: recognised.sidecar.name(),
             recognised_by: recognised.by,
             roles: Vec::new(),
             kept,
@@ -231,7 +220,7 @@ impl Found {
         };
         // One per node is led by nobody, there as here.
         let has_lease = |source: &&Source| {
-            is_on(source, "leaderElection.enabled") || is_on(source, "roles.provisioner.nodeDeployment.enabled")
+            is_on(source, "leaderElection.enabled") || source.sidecar.per_node.is_some_and(|key| is_on(source, key))
         };
         let without: Vec<&str> =
             self.sources.iter().filter(|source| !has_lease(source)).map(|source| source.container.as_str()).collect();
@@ -243,10 +232,6 @@ impl Found {
             ));
         }
     }
-}
-
-fn is_hosted(role: &str) -> bool {
-    ROLES.iter().any(|registration| registration.name == role)
 }
 
 /// Whether the schema has a key.

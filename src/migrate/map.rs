@@ -1,10 +1,11 @@
 //! One sidecar's flags as settings of the configuration. Pure.
 //!
-//! The table of `config::flags` says which key a flag is; here is how its value becomes the key's value.
+//! The sidecar's table says which key a flag is; here is how its value becomes the key's value.
 
 use serde_json::{Value, json};
 
-use crate::config::flags::{Flag, Now, Sidecar, Takes};
+use crate::config::flags::{Flag, Now, Takes};
+use crate::config::sidecar::Sidecar;
 use crate::process::duration;
 
 use super::expand::Variables;
@@ -151,15 +152,7 @@ impl Reader<'_> {
                 self.meant("", "", &one, Meaning::Wrong("Gate=true or Gate=false".to_owned()));
                 continue;
             };
-            let key = match (sidecar.name, name.trim()) {
-                ("csi-attacher", "MutableCSINodeAllocatableCount") => Some("roles.attacher.errorCodes"),
-                ("csi-provisioner", "Topology") => Some("roles.provisioner.topology"),
-                ("csi-provisioner", "CrossNamespaceVolumeDataSource") => {
-                    Some("roles.provisioner.crossNamespaceSources")
-                }
-                _ => None,
-            };
-            match key {
+            match sidecar.gate(name.trim()) {
                 Some(key) => self.meant(key, "", &one, switch(value)),
                 None => self.line(&one.written, FlagFate::Dropped, flag.note),
             }

@@ -39,8 +39,8 @@ use serde_json::json;
 use serde_yaml::Value;
 
 use crate::app::{Plan, UNKNOWN_DRIVER};
-use crate::config::{self, File, Loaded, Sources};
-use crate::process::error_chain;
+use crate::config::{self, Config, File, Loaded, Sources};
+use crate::process::{duration, error_chain};
 use crate::roles::sections;
 
 use container::Old;
@@ -236,10 +236,8 @@ fn files(
     let text = file::configuration(&chosen, &found.roles, &found.workload.title());
     let loaded = load(&text, &chosen, report)?;
     advice::grace(loaded.config.csi.timeout, &found.workload, &mut report.notes);
-    let renews = advice::is_capacity_of_a_replica_set(&loaded, &found.workload);
-    if renews {
-        advice::capacity(&mut report.notes);
-    }
+    let sidecars: Vec<_> = found.sources.iter().map(|source| source.sidecar).collect();
+    let made_anew = advice::of_sidecars(&sidecars, &loaded, &found.workload, &mut report.notes);
 
     let is_known = driver.name != UNKNOWN_DRIVER;
     let own = namespace.as_deref();
@@ -279,7 +277,7 @@ fn files(
     }
     advice::replicas(&found.workload, &mut report.notes);
     let folder = wanted.folder.as_deref();
-    report.next = advice::next(folder, &found.workload, namespace.as_deref(), &driver.name, renews);
+    report.next = advice::next(folder, &found.workload, namespace.as_deref(), &driver.name, &made_anew);
     Some(Files {
         config_map: file::config_map(&config_map, namespace.as_deref(), &text),
         bindings: rights::bindings(&rbac, &found.workload.pod, namespace.as_deref()),
@@ -354,11 +352,13 @@ fn defaults(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
     let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);
     for source in &found.sources {
         let mut told = Vec::new();
-        if source.sidecar == "csi-attacher" && !is_given(source, "roles.attacher.workers") {
-            told.push("--worker-threads was 10; roles.attacher.workers is 100".to_owned());
+        for other in source.sidecar.defaults.iter().filter(|other| !is_given(source, other.key)) {
+            told.push(other.told.to_owned());
         }
-        if source.sidecar == "csi-provisioner" && !is_chosen("csi.timeout") {
-            told.push("--timeout was 10s; csi.timeout is 15s".to_owned());
+        let (theirs, ours) = (source.sidecar.timeout, Config::default().csi.timeout);
+        if theirs != ours && !is_chosen("csi.timeout") {
+            let [theirs, ours] = [theirs, ours].map(duration::format);
+            told.push(format!("--timeout was {theirs}; csi.timeout is {ours}"));
         }
         if !is_chosen("leaderElection.enabled") {
             told.push("--leader-election was off; leaderElection.enabled is true".to_owned());

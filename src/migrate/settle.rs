@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::config::sidecar::Sidecar;
 use crate::process::duration;
 
 use super::map::Setting;
@@ -24,8 +25,8 @@ use super::report::Fault;
 /// The settings of one sidecar that is replaced.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
-    /// Upstream's name.
-    pub(super) sidecar: &'static str,
+    /// What it is.
+    pub(super) sidecar: &'static Sidecar,
     /// The container.
     pub(super) container: String,
     /// Its settings, in the order of its flags.
@@ -126,10 +127,7 @@ impl Settled {
     fn timeout(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
         let own = |source: &Source| {
             let told = given.iter().find(|(other, _)| other.container == source.container);
-            let usual = || {
-                let usual = Duration::from_secs(if source.sidecar == "csi-provisioner" { 10 } else { 15 });
-                (usual, format!("{}, which had its default", source.container))
-            };
+            let usual = || (source.sidecar.timeout, format!("{}, which had its default", source.container));
             told.map_or_else(usual, |(source, setting)| (time(&setting.value), said(source, setting)))
         };
         let all: Vec<(Duration, String)> = sources.iter().map(own).collect();
@@ -252,6 +250,7 @@ mod tests {
                 given: format!("--{key}"),
             })
             .collect();
+        let sidecar = crate::roles::sidecars::hosted().into_iter().find(|known| known.name == sidecar).unwrap();
         Source { sidecar, container: container.to_owned(), settings, socket: None }
     }
 

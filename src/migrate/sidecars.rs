@@ -7,46 +7,44 @@
 use serde_yaml::Value;
 
 use super::document::strings;
+use crate::config::sidecar::{Sidecar, Signs, Unhosted};
+use crate::roles::sidecars::{UNHOSTED, hosted};
 
-/// A sidecar and the words by which its image and its binary are called.
-struct Known {
-    name: &'static str,
-    words: &'static [&'static str],
-    /// Flags of this sidecar alone.
-    flags: &'static [&'static str],
+/// A sidecar that containers are compared with.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Known {
+    /// Roles do its work.
+    Hosted(&'static Sidecar),
+    /// It stays.
+    Unhosted(&'static Unhosted),
 }
 
-const KNOWN: &[Known] = &[
-    Known {
-        name: "csi-attacher",
-        words: &["csi-attacher", "external-attacher"],
-        flags: &["reconcile-sync", "max-entries"],
-    },
-    Known {
-        name: "csi-provisioner",
-        words: &["csi-provisioner", "external-provisioner"],
-        flags: &["volume-name-prefix", "strict-topology", "immediate-topology", "enable-capacity", "node-deployment"],
-    },
-    Known { name: "csi-resizer", words: &["csi-resizer", "external-resizer"], flags: &["handle-volume-inuse-error"] },
-    Known {
-        name: "csi-snapshotter",
-        words: &["csi-snapshotter", "external-snapshotter"],
-        flags: &["snapshot-name-prefix", "snapshot-name-uuid-length"],
-    },
-    Known { name: "livenessprobe", words: &["livenessprobe", "liveness-probe"], flags: &["health-port"] },
-    Known { name: "node-driver-registrar", words: &["node-driver-registrar"], flags: &["kubelet-registration-path"] },
-    Known {
-        name: "external-health-monitor-controller",
-        words: &["external-health-monitor-controller"],
-        flags: &["enable-node-watcher", "monitor-interval"],
-    },
-];
+impl Known {
+    fn all() -> impl Iterator<Item = Self> {
+        hosted().into_iter().map(Self::Hosted).chain(UNHOSTED.iter().map(Self::Unhosted))
+    }
+
+    /// Upstream's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Hosted(sidecar) => sidecar.name,
+            Self::Unhosted(sidecar) => sidecar.name,
+        }
+    }
+
+    fn signs(self) -> &'static Signs {
+        match self {
+            Self::Hosted(sidecar) => &sidecar.signs,
+            Self::Unhosted(sidecar) => &sidecar.signs,
+        }
+    }
+}
 
 /// What a container was found to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Recognised {
-    /// Upstream's name.
-    pub(super) sidecar: &'static str,
+    /// The sidecar.
+    pub(super) sidecar: Known,
     /// By what.
     pub(super) by: &'static str,
     /// Whether its command line is in the hands of a shell.
@@ -59,7 +57,7 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
     let arguments = strings(container, "args");
     let program = command.first().map(|path| path.rsplit('/').next().unwrap_or(path));
     let in_a_shell = program.is_some_and(|program| ["sh", "bash", "ash", "dash", "busybox"].contains(&program));
-    let found = |known: &Known, by| Recognised { sidecar: known.name, by, in_a_shell };
+    let found = |sidecar: Known, by| Recognised { sidecar, by, in_a_shell };
     if let Some(program) = program.filter(|_| !in_a_shell) {
         if let Some(known) = named(program) {
             return Some(found(known, "its command"));
@@ -77,7 +75,9 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
     }
     let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
     named(name).map(|known| found(known, "its name and --csi-address")).or_else(|| {
-        KNOWN.iter().find(|known| known.flags.iter().any(|flag| has(flag))).map(|known| found(known, "its flags"))
+        Known::all()
+            .find(|known| known.signs().flags.iter().any(|flag| has(flag)))
+            .map(|known| found(known, "its flags"))
     })
 }
 
@@ -86,9 +86,8 @@ pub(super) fn arguments(container: &Value) -> Vec<String> {
     strings(container, "command").into_iter().skip(1).chain(strings(container, "args")).collect()
 }
 
-fn named(name: &str) -> Option<&'static Known> {
-    // The controller of snapshots is no sidecar, though its repository is the sidecar's.
-    KNOWN.iter().find(|known| known.words.iter().any(|word| name.contains(word)))
+fn named(name: &str) -> Option<Known> {
+    Known::all().find(|known| known.signs().words.iter().any(|word| name.contains(word)))
 }
 
 /// `registry:5000/team/csi-attacher:v4.6.1@sha256:…` is `csi-attacher`.
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     fn of(yaml: &str) -> Option<(&'static str, &'static str)> {
-        recognise(&serde_yaml::from_str(yaml).unwrap()).map(|found| (found.sidecar, found.by))
+        recognise(&serde_yaml::from_str(yaml).unwrap()).map(|found| (found.sidecar.name(), found.by))
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::report::{FlagFate, Report};
 use super::*;
-use crate::config::flags::{SIDECARS, Takes, all};
+use crate::config::flags::{Takes, all};
 use crate::roles::ROLES;
+use crate::roles::sidecars::hosted;
 
 fn wanted(text: &str) -> Wanted {
     Wanted { source: "d.yaml".to_owned(), text: text.to_owned(), ..Wanted::default() }
@@ -326,9 +327,9 @@ fn sample(name: &str, takes: Takes) -> &'static str {
 
 #[test]
 fn every_flag_of_the_table_has_a_fate() {
-    for sidecar in SIDECARS {
+    for sidecar in hosted() {
         let known: Vec<_> =
-            all().filter(|flag| sidecar.flag(flag.name).is_some_and(|own| std::ptr::eq(own, *flag))).collect();
+            all(&hosted()).filter(|flag| sidecar.flag(flag.name).is_some_and(|own| std::ptr::eq(own, *flag))).collect();
         let arguments: Vec<String> =
             known.iter().map(|flag| format!("--{}={}", flag.name, sample(flag.name, flag.takes))).collect();
         let read = map::read("p", "c", sidecar, &arguments, &expand::Variables::default(), &|_| true);
@@ -363,7 +364,7 @@ fn values_are_translated_where_the_key_is_written_otherwise() {
         ("csi-provisioner", "--feature-gates=Topology=false", "roles.provisioner.topology", json!(false)),
         ("csi-provisioner", "--enable-capacity", "roles.provisioner.capacity.enabled", json!(true)),
     ] {
-        let sidecar = SIDECARS.iter().find(|known| known.name == sidecar).unwrap();
+        let sidecar = hosted().into_iter().find(|known| known.name == sidecar).unwrap();
         let read = map::read("p", "c", sidecar, &[argument.to_owned()], &expand::Variables::default(), &|_| true);
         let settings: Vec<_> = read.settings.into_iter().map(|setting| (setting.key, setting.value)).collect();
         assert_eq!(settings, [(key.to_owned(), value)], "{argument}");
@@ -372,7 +373,7 @@ fn values_are_translated_where_the_key_is_written_otherwise() {
 
 #[test]
 fn a_flag_whose_key_is_not_there_yet_is_undecided_unless_it_is_off() {
-    let provisioner = SIDECARS.iter().find(|sidecar| sidecar.name == "csi-provisioner").unwrap();
+    let provisioner = hosted().into_iter().find(|sidecar| sidecar.name == "csi-provisioner").unwrap();
     for (argument, faults) in [("--enable-capacity", 1), ("--enable-capacity=false", 0), ("--timeout=1s", 1)] {
         let variables = expand::Variables::default();
         let read = map::read("p", "c", provisioner, &[argument.to_owned()], &variables, &|_| false);
@@ -385,8 +386,9 @@ fn a_flag_whose_key_is_not_there_yet_is_undecided_unless_it_is_off() {
 fn only_hosted_sidecars_are_replaced() {
     let outcome = migrate(&wanted(manifest!("aws-ebs")));
     for container in &outcome.report.containers {
-        let sidecar = SIDECARS.iter().find(|sidecar| sidecar.name == container.sidecar);
-        let is_hosted = sidecar.is_some_and(|sidecar| ROLES.iter().any(|role| role.name == sidecar.role));
+        let sidecar = hosted().into_iter().find(|sidecar| sidecar.name == container.sidecar);
+        let is_hosted =
+            sidecar.is_some_and(|sidecar| sidecar.roles.iter().all(|name| ROLES.iter().any(|role| role.name == *name)));
         assert_eq!(container.kept.is_none(), is_hosted, "{}", container.name);
     }
 }

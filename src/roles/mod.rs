@@ -11,16 +11,19 @@ pub mod attempt;
 #[cfg(feature = "sandbox")]
 #[path = "burst_tests.rs"]
 mod burst;
+pub mod csi_attacher;
 pub mod kit;
+pub mod metrics;
 pub mod provisioner;
 pub mod reconciler;
 pub mod role;
+pub mod sidecars;
 pub mod term;
 pub mod wiring;
 
 use crate::config::RoleSection;
 
-pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError};
+pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError, SandboxDriver};
 pub use wiring::{Wired, Wiring};
 
 /// What each role's block in the configuration may hold.
@@ -30,3 +33,16 @@ pub fn sections() -> Vec<RoleSection> {
 
 /// Every role that this daemon can host.
 pub const ROLES: &[Registration] = &[attacher::REGISTRATION, provisioner::REGISTRATION, reconciler::REGISTRATION];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_roles_events_say_whose_driver_they_are_about() {
+        for role in ROLES {
+            let source = (role.event_source)("demo.csi");
+            assert!(source.ends_with(" demo.csi"), "{}: {source}", role.name);
+        }
+    }
+}

@@ -10,11 +10,13 @@ use thiserror::Error;
 
 use crate::cluster::{Api, EventRecorder};
 use crate::config::RoleSection;
+use crate::config::sidecar::Sidecar;
 use crate::csi::{Csi, Driver};
 use crate::diagnostics::Board;
 use crate::election::Term;
 use crate::process::{Clock, Rng, TaskEnd, panic_message};
 use crate::telemetry::Meter;
+use crate::telemetry::names::{Foreign, Metric};
 
 use super::wiring::Wiring;
 
@@ -33,7 +35,7 @@ pub struct RoleContext {
     pub csi: Csi,
     /// The work path to the Kubernetes API.
     pub api: Api,
-    /// Writes Kubernetes Events.
+    /// Writes Kubernetes Events in the name of the role's component.
     pub events: EventRecorder,
     /// Where a role shows its queues.
     pub board: Board,
@@ -45,6 +47,15 @@ pub struct RoleContext {
     pub rng: Rng,
     /// Where this process runs.
     pub instance: Instance,
+}
+
+impl RoleContext {
+    /// The same for one role, whose Events come from a component of its own.
+    #[must_use]
+    pub fn of_role(&self, role: &Registration) -> Self {
+        let events = self.events.of_component(&(role.event_source)(&self.driver.name));
+        Self { events, ..self.clone() }
+    }
 }
 
 /// Where a process runs, as far as it was told.
@@ -66,10 +77,31 @@ pub struct Registration {
     pub name: &'static str,
     /// Its part of the configuration file.
     pub section: RoleSection,
+    /// The Go sidecar that it replaces; `None`: a part of one whose table stands in another role.
+    pub sidecar: Option<&'static Sidecar>,
+    /// Its keys below `roles.<name>` that are read only when a process starts. All others let the role begin anew.
+    pub restart_keys: &'static [&'static str],
+    /// Its metrics.
+    pub metrics: &'static [Metric],
+    /// What its Go sidecar exposes and we do not.
+    pub foreign_metrics: &'static [&'static [Foreign]],
     /// Which Lease says who serves it, by its section: a role may be configured to be served by every replica.
     pub lease: fn(&Value) -> LeasePolicy,
+    /// The component that its Events come from, for a driver of this name: the Go sidecar's.
+    pub event_source: fn(driver: &str) -> String,
+    /// Its section in the sandbox, where everything happens sooner than in a cluster.
+    pub sandbox: fn(SandboxDriver) -> Value,
     /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
     pub load: Load,
+}
+
+/// What a role's section in the sandbox depends on: people may bring a driver of their own.
+#[derive(Debug, Clone, Copy)]
+pub struct SandboxDriver {
+    /// Whether it says where its volumes can be reached.
+    pub has_topology: bool,
+    /// Whether it says how much room there is in each place.
+    pub tells_room: bool,
 }
 
 /// Reads a role's section and declares what the role needs. Only [`RoleSection::read`] can fail.
@@ -83,6 +115,16 @@ pub enum LeasePolicy {
     Sidecar(fn(driver: &str) -> String),
     /// None: every replica serves it.
     None,
+}
+
+impl LeasePolicy {
+    /// The Lease's name for this driver.
+    pub fn name(self, driver: &str) -> Option<String> {
+        match self {
+            Self::Sidecar(lease) => Some(lease(driver)),
+            Self::None => None,
+        }
+    }
 }
 
 /// A term ended in an error.

@@ -216,7 +216,8 @@ impl TestBed {
             Transport::Network(network) => (None, Some(network.clone())),
             Transport::Sockets { .. } => (Some(TcpListener::bind(("127.0.0.1", 0)).await?), None),
         };
-        let (meter, stop, configuration) = (Meter::new(), CancellationToken::new(), Configuration::told(yaml));
+        let (meter, stop, configuration) =
+            (roles::metrics::meter(), CancellationToken::new(), Configuration::told(yaml));
         let address = diagnostics.as_ref().and_then(|listener| listener.local_addr().ok());
         let environment = Environment {
             clock: self.clock,

@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::{Value as Json, json};
 use serde_yaml::Value;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,16 +18,9 @@ use super::driver::{GIB, Node, Pool, Profile};
 use super::testbed::{ADMIN_TOKEN, TestBed, TestBedError, Transport};
 use crate::csi::{Endpoint, EndpointError};
 use crate::process::{Clock, Rng};
+use crate::roles::{ROLES, SandboxDriver};
 use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
 
-/// The daemon's configuration in the sandbox: everything happens sooner than in a cluster.
-const CONFIGURATION: &str = "
-leaderElection: { leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms }
-roles:
-  attacher: { retry: { initial: 250ms, max: 5s } }
-  provisioner: { retry: { initial: 250ms, max: 5s } }
-  reconciler: { interval: 500ms }
-";
 /// The label of the demo driver's nodes that says where they are.
 const ZONE: &str = "topology.demo.csi.example.com/zone";
 
@@ -128,7 +122,8 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
             (Backend::Own(Box::new(own)), dial)
         }
     };
-    let yaml = configuration(&address, &backend, wanted.overlay.as_deref())?;
+    let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
+    let yaml = configuration(&address, driver, wanted.overlay.as_deref())?;
     // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for.
     testbed.start_actors();
     let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
@@ -198,23 +193,36 @@ pub(super) fn demo_profile() -> Profile {
 }
 
 /// The sandbox's configuration for the driver at `address`, with the overlay's keys on top.
-pub(super) fn configuration(address: &str, backend: &Backend, overlay: Option<&Path>) -> Result<String, SandboxError> {
-    let base = format!("csi: {{ endpoint: {address:?} }}{CONFIGURATION}");
-    // A driver whose place is not known is asked for volumes anywhere. Nobody owns the capacity objects: there is no pod.
-    let known = format!(
-        "roles: {{ provisioner: {{ topology: {}, capacity: {{ enabled: {}, ownerLevel: -1 }} }} }}",
-        backend.has_topology(),
-        backend.tells_room()
-    );
-    let ours =
-        merge(&base, &known).map_err(|source| SandboxError::Overlay { path: PathBuf::from("(built in)"), source })?;
-    let Some(path) = overlay else { return Ok(ours) };
-    let text = fs::read_to_string(path).map_err(|source| SandboxError::Folder { path: path.to_owned(), source })?;
-    let merged = merge(&ours, &text).map_err(|source| SandboxError::Overlay { path: path.to_owned(), source })?;
-    Ok(merged)
+pub(super) fn configuration(
+    address: &str,
+    driver: SandboxDriver,
+    overlay: Option<&Path>,
+) -> Result<String, SandboxError> {
+    let built_in = built_in(address, driver);
+    let merged = match overlay {
+        None => serde_yaml::to_string(&built_in),
+        Some(path) => {
+            let read = fs::read_to_string(path);
+            let text = read.map_err(|source| SandboxError::Folder { path: path.to_owned(), source })?;
+            merge(built_in, &text)
+        }
+    };
+    let path = overlay.map_or_else(|| PathBuf::from("(built in)"), Path::to_owned);
+    merged.map_err(|source| SandboxError::Overlay { path, source })
 }
 
-fn merge(base: &str, overlay: &str) -> Result<String, serde_yaml::Error> {
+/// Every role, and everything sooner than in a cluster.
+fn built_in(address: &str, driver: SandboxDriver) -> Json {
+    let roles: serde_json::Map<_, _> =
+        ROLES.iter().map(|role| (role.name.to_owned(), (role.sandbox)(driver))).collect();
+    json!({
+        "csi": { "endpoint": address },
+        "leaderElection": { "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms" },
+        "roles": roles,
+    })
+}
+
+fn merge(base: Json, overlay: &str) -> Result<String, serde_yaml::Error> {
     fn lay(base: &mut Value, over: Value) {
         match (base, over) {
             (Value::Mapping(base), Value::Mapping(over)) => {
@@ -225,7 +233,7 @@ fn merge(base: &str, overlay: &str) -> Result<String, serde_yaml::Error> {
             (base, over) => *base = over,
         }
     }
-    let mut merged: Value = serde_yaml::from_str(base)?;
+    let mut merged = serde_yaml::to_value(base)?;
     lay(&mut merged, serde_yaml::from_str(overlay)?);
     serde_yaml::to_string(&merged)
 }
@@ -293,10 +301,13 @@ mod tests {
 
     #[test]
     fn an_overlay_changes_what_it_names_and_keeps_the_rest() {
-        let merged = merge(CONFIGURATION, "roles: { attacher: { workers: 3 } }").unwrap();
+        let driver = SandboxDriver { has_topology: false, tells_room: true };
+        let merged = merge(built_in("unix:///s", driver), "roles: { attacher: { workers: 3 } }").unwrap();
         let value: serde_json::Value = serde_yaml::from_str(&merged).unwrap();
         assert_eq!(value["roles"]["attacher"]["workers"], 3);
         assert_eq!(value["roles"]["attacher"]["retry"]["initial"], "250ms");
         assert_eq!(value["roles"]["reconciler"]["interval"], "500ms");
+        assert_eq!(value["roles"]["provisioner"]["topology"], false);
+        assert_eq!(value["roles"]["provisioner"]["capacity"], json!({ "enabled": true, "ownerLevel": -1 }));
     }
 }

@@ -27,11 +27,17 @@ const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, N
 impl Meter {
     /// A recorder that knows the name, help text and buckets of every metric in [`names`].
     pub fn new() -> Self {
+        Self::with([])
+    }
+
+    /// One that knows these besides.
+    pub fn with(metrics: impl IntoIterator<Item = &'static Metric>) -> Self {
+        let known: Vec<&Metric> = names::ALL.iter().chain(metrics).collect();
         let mut builder = PrometheusBuilder::new();
-        for metric in names::ALL {
+        for metric in &known {
             if let Kind::Histogram(buckets) = metric.kind {
                 // Without buckets the exporter renders a summary, which no dashboard of the Go sidecars reads. The only
-                // error is an empty list, which a test of `names` rules out.
+                // error is an empty list, which a test of the catalogue rules out.
                 builder = match builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets) {
                     Ok(builder) => builder,
                     Err(_) => PrometheusBuilder::new(),
@@ -40,7 +46,7 @@ impl Meter {
         }
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        for metric in names::ALL {
+        for metric in known {
             let (name, help) = (metric.name.into(), metric.help.into());
             match metric.kind {
                 Kind::Counter => recorder.describe_counter(name, None, help),

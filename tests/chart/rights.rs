@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::csi_attacher;
+use csi_control_plane::roles::provisioner::names;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -182,7 +183,7 @@ fn a_driver_with_capitals_may_lead_under_the_leases_that_it_will_have() {
     let rules: Vec<&Value> = rendered.all("Role").flat_map(|it| it["rules"].as_array().unwrap()).collect();
     let named =
         rules.iter().find(|rule| texts(&rule["resources"]).contains("leases") && !rule["resourceNames"].is_null());
-    let leases = [names::attacher_lease("Demo-2.CSI.Example.com"), names::provisioner_lease("Demo-2.CSI.Example.com")];
+    let leases = [csi_attacher::lease("Demo-2.CSI.Example.com"), names::lease("Demo-2.CSI.Example.com")];
     assert_eq!(texts(&named.unwrap()["resourceNames"]), BTreeSet::from(leases));
 }
 

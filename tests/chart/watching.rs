@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use csi_control_plane::telemetry::names::{self, Kind};
+use csi_control_plane::roles::metrics;
+use csi_control_plane::telemetry::names::Kind;
 use csi_control_plane::telemetry::{Meter, exposition};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -19,7 +20,7 @@ const TARGET: [&str; 5] = ["namespace", "pod", "container", "job", "instance"];
 /// Every series that a scrape can have, and its labels.
 fn catalogue() -> BTreeMap<String, BTreeSet<String>> {
     let mut series = BTreeMap::new();
-    for metric in names::ALL {
+    for metric in metrics::catalogue() {
         let labels: BTreeSet<String> = metric.labels.iter().chain(&TARGET).map(|&it| it.to_owned()).collect();
         if let Kind::Histogram(_) = metric.kind {
             let mut with_bound = labels.clone();
@@ -147,7 +148,7 @@ fn every_metric_is_in_a_panel_or_an_alert_or_has_a_reason_not_to_be() {
         expressions.flat_map(|it| promql::read(&it).selectors).map(|selector| selector.metric).collect();
     let is_seen =
         |name: &str| ["", "_bucket", "_sum", "_count"].iter().any(|end| seen.contains(&format!("{name}{end}")));
-    let unseen: Vec<&str> = names::ALL.iter().map(|it| it.name).filter(|name| !is_seen(name)).collect();
+    let unseen: Vec<&str> = metrics::catalogue().map(|it| it.name).filter(|name| !is_seen(name)).collect();
     assert_eq!(
         unseen.into_iter().collect::<BTreeSet<_>>(),
         UNSEEN.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, VolumeAttributesClass};

@@ -12,7 +12,7 @@ use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
-use csi_control_plane::telemetry::{Meter, TelemetryState};
+use csi_control_plane::telemetry::TelemetryState;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -201,7 +201,7 @@ impl Transport {
         let environment = Environment {
             clock: Clock::system(),
             rng: Rng::system(),
-            meter: Meter::new(),
+            meter: roles::metrics::meter(),
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::csi_attacher;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -247,7 +247,7 @@ async fn the_migrated_daemon_takes_over_from_csi_attacher_with_the_rights_that_w
     let mut daemon = Program::start(&["run", "--config", config.to_str().unwrap()], &variables);
     let status = daemon.is("standby").await;
     let role = crate::program::role(&status, "attacher");
-    assert_eq!(role["lease"], format!("{NAMESPACE}/{}", names::attacher_lease(world.driver_name())), "{role:#}");
+    assert_eq!(role["lease"], format!("{NAMESPACE}/{}", csi_attacher::lease(world.driver_name())), "{role:#}");
     let by_them_too = world.attach(&second, &node).await;
     world.attached(&by_them_too).await;
     let caller = |volume: &str| world.publishes(volume).first().map(|call| call.connection);

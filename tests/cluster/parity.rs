@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use csi_control_plane::cluster::names as cluster;
+use csi_control_plane::roles::csi_attacher;
+use csi_control_plane::roles::metrics::{catalogue, not_here};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
-use csi_control_plane::telemetry::names::{self, Kind, Metric};
+use csi_control_plane::telemetry::names::{Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition as ours};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
@@ -71,7 +72,7 @@ async fn theirs(world: &World) -> [Scraped; 2] {
 
     let driver = world.driver_name();
     let scraped = [
-        scraped(world, "csi-attacher", attachers, &cluster::attacher_lease(driver)).await,
+        scraped(world, "csi-attacher", attachers, &csi_attacher::lease(driver)).await,
         scraped(world, "csi-provisioner", provisioners, &driver.replace('.', "-")).await,
     ];
     attacher.stop().await;
@@ -119,7 +120,7 @@ async fn what_the_catalogue_says_to_be_the_go_sidecars_is_theirs_and_what_it_lac
     let theirs = theirs(&world).await;
 
     let mut differ = Vec::new();
-    for metric in names::ALL {
+    for metric in catalogue() {
         let Some(whose) = metric.of_go_sidecars() else { continue };
         for Scraped { sidecar, families } in &theirs {
             if whose.starts_with("all") || whose == *sidecar {
@@ -130,25 +131,29 @@ async fn what_the_catalogue_says_to_be_the_go_sidecars_is_theirs_and_what_it_lac
     }
 
     // What is there besides: the process, as ours, and what is not here.
+    let not_here = not_here();
     let of_process = parse(&ours(&Meter::new()));
     let mut told: BTreeSet<(&str, &str)> = BTreeSet::new();
     for Scraped { sidecar, families } in &theirs {
         for (name, family) in families {
-            let is_catalogued = names::ALL.iter().any(|metric| metric.name == name);
+            let is_catalogued = catalogue().any(|metric| metric.name == name);
             if let Some(here) = of_process.get(name) {
                 if family.kind != here.kind {
                     differ.push(format!("{sidecar}: {name}: a {} there, a {} here", family.kind, here.kind));
                 }
             } else if !is_catalogued {
-                match names::NOT_HERE.iter().find(|foreign| foreign.covers(name)) {
-                    Some(foreign) => drop(told.insert((foreign.name, sidecar))),
-                    None => differ.push(format!("{sidecar}: {name}: not here, and not in the list of names.rs")),
+                match not_here.iter().find(|(foreign, _)| foreign.covers(name)) {
+                    Some((foreign, _)) => drop(told.insert((foreign.name, sidecar))),
+                    None => differ.push(format!("{sidecar}: {name}: not here, and in no list of what is not")),
                 }
             }
         }
     }
-    let listed = names::NOT_HERE.iter().flat_map(|it| it.sidecars.iter().map(|sidecar| (it.name, *sidecar)));
+    let listed =
+        not_here.iter().flat_map(|(foreign, sidecars)| sidecars.iter().map(|sidecar| (foreign.name, *sidecar)));
     let missed = listed.filter(|listed| !told.contains(listed));
-    differ.extend(missed.map(|(name, sidecar)| format!("{sidecar}: {name}: in the list of names.rs, and not there")));
+    differ.extend(
+        missed.map(|(name, sidecar)| format!("{sidecar}: {name}: in the list of what is not here, and not there")),
+    );
     assert!(differ.is_empty(), "{differ:#?}");
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::process::Clock;
+use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Node, Profile, Server};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(crate) fn csi_attacher(world: &World, more: &[String]) -> Program {
 
 /// Waits until the attacher's Lease is held by someone of whom `holds` is true.
 async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
-    world.lease_held_by(&names::attacher_lease(world.driver_name()), what, holds).await;
+    world.lease_held_by(&csi_attacher::lease(world.driver_name()), what, holds).await;
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
     let waits = |role: &Value| {
         role["name"] == "attacher"
             && role["state"] == "standby"
-            && role["lease"] == format!("{NAMESPACE}/{}", names::attacher_lease(world.driver_name()))
+            && role["lease"] == format!("{NAMESPACE}/{}", csi_attacher::lease(world.driver_name()))
             && role["leader"].as_str().is_some_and(|leader| !leader.is_empty() && !of_daemon(leader))
     };
     world

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::proto::CreateVolumeRequest;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, GIB, Method, Pool};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
@@ -46,7 +46,7 @@ async fn ours(world: &World) -> crate::ground::Daemon {
 
 /// Waits until the provisioner's Lease is held by someone of whom `holds` is true.
 async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
-    world.lease_held_by(&names::provisioner_lease(world.driver_name()), what, holds).await;
+    world.lease_held_by(&names::lease(world.driver_name()), what, holds).await;
 }
 
 /// Deletes a claim, waits until its volume is gone, and returns the calls that deleted it at the driver.

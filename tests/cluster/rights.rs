@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use csi_control_plane::app::Plan;
-use csi_control_plane::cluster::names;
 use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::roles::{self, ROLES};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use futures::{StreamExt as _, stream};
@@ -121,7 +121,7 @@ impl TestBed {
         world.attached(&begun).await;
         predecessor.stop().await.unwrap();
         let leases = world.leases();
-        let lease = names::attacher_lease(world.driver_name());
+        let lease = csi_attacher::lease(world.driver_name());
         leases.delete(&lease, &DeleteParams::default()).await.unwrap();
         until_some(leases, &lease, "gone", |lease: Option<&Lease>| lease.is_none()).await;
         let no_luck = Action::fail(tonic::Code::Internal, "no luck");

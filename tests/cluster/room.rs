@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{GIB, Method, Pool};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -137,7 +137,7 @@ impl Scene {
         let roles = json!({ "provisioner": provisioner, "attacher": null, "reconciler": null });
         let pod = pod.name_any();
         let daemon = self.world.ground().start(&pod, &config_with(json!({ "roles": roles })).to_string()).await;
-        let lease = names::provisioner_lease(self.world.driver_name());
+        let lease = names::lease(self.world.driver_name());
         self.world.lease_held_by(&lease, "held by the daemon", |holder| holder.starts_with(&pod)).await;
         daemon
     }

@@ -1,7 +1,7 @@
 //! Claims of every kind in a cluster with its controllers: what a person applies, and what comes of it.
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::proto::volume_content_source::Type as Source;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, VolumeAttachment};

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use csi_control_plane::app::Plan;
-use csi_control_plane::cluster::names;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles;
+use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -237,7 +237,7 @@ async fn a_lease_that_is_deleted_by_hand_is_made_again_and_nothing_is_done_twice
     let _second = world.daemon_on("second", json!({})).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
-    let (leases, name) = (world.leases(), names::attacher_lease(world.driver_name()));
+    let (leases, name) = (world.leases(), csi_attacher::lease(world.driver_name()));
     let old = leases.get(&name).await.unwrap();
     leases.delete(&name, &DeleteParams::default()).await.unwrap();
     world.driver().release();

@@ -1,7 +1,7 @@
 //! Who may work, and when.
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::process::Clock;
+use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -16,7 +16,7 @@ const NAMESPACE: &str = "kube-system";
 #[tokio::test]
 async fn r31_nothing_is_done_before_leadership_and_work_begins_when_the_lease_is_released() {
     let world = World::new().await;
-    let name = names::attacher_lease(world.driver_name());
+    let name = csi_attacher::lease(world.driver_name());
     let now = Clock::system().wall().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let lease: Lease = serde_json::from_value(json!({
         "metadata": { "name": name, "namespace": NAMESPACE },
@@ -41,7 +41,7 @@ async fn r31_nothing_is_done_before_leadership_and_work_begins_when_the_lease_is
 #[tokio::test]
 async fn r37_an_orderly_stop_ends_what_is_in_flight_and_hands_the_lease_over() {
     let world = World::new().await;
-    let name = names::attacher_lease(world.driver_name());
+    let name = csi_attacher::lease(world.driver_name());
     let first = world.daemon_on("first", json!({})).await;
     let led = world.lease_held(&name).await;
     assert!(holder(&led).unwrap().starts_with(&world.name("first")));
@@ -77,7 +77,7 @@ async fn r50_a_driver_with_upper_case_letters_has_a_lease_and_is_served() {
 #[tokio::test]
 async fn r42_leases_carry_the_labels_that_are_asked_for_and_none_otherwise() {
     let world = World::new().await;
-    let name = names::attacher_lease(world.driver_name());
+    let name = csi_attacher::lease(world.driver_name());
     let labels = json!({ "leaderElection": { "labels": { "team": "storage" } } });
     let daemon = world.daemon_on("labelled", labels).await;
     until_some(world.leases(), &name, "labelled", |it: Option<&Lease>| {
@@ -87,7 +87,7 @@ async fn r42_leases_carry_the_labels_that_are_asked_for_and_none_otherwise() {
     daemon.stop().await.unwrap();
 
     let world = World::new().await;
-    let name = names::attacher_lease(world.driver_name());
+    let name = csi_attacher::lease(world.driver_name());
     let _daemon = world.daemon(json!({})).await;
     let lease = world.lease_held(&name).await;
     assert_eq!(lease.metadata.labels.unwrap_or_default().len(), 0);
@@ -100,6 +100,6 @@ async fn without_election_a_daemon_serves_at_once() {
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Aborted, "busy")).once());
     world.attached(&world.attach(&volume, &node).await).await;
-    let name = names::attacher_lease(world.driver_name());
+    let name = csi_attacher::lease(world.driver_name());
     assert!(world.leases().get_opt(&name).await.unwrap().is_none());
 }

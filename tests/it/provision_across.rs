@@ -1,7 +1,7 @@
 //! Volumes made from what is in another namespace, which has to agree.
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::proto::volume_content_source::Type as Source;
+use csi_control_plane::roles::provisioner::names;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, PostParams};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::DeleteParams;
@@ -217,7 +217,7 @@ async fn a_lease_that_is_deleted_by_hand_while_claims_come_and_go_is_made_again_
     let _second = world.daemon_on("second", supplier(json!({}))).await;
     let class = world.class("class", json!({})).await;
     let load = coming_and_going(&world, &class).await;
-    let (leases, name) = (world.leases(), names::provisioner_lease(world.driver_name()));
+    let (leases, name) = (world.leases(), names::lease(world.driver_name()));
     let old = leases.get(&name).await.unwrap();
     leases.delete(&name, &DeleteParams::default()).await.unwrap();
     world.driver().release();

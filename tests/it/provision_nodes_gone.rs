@@ -1,7 +1,7 @@
 //! What becomes of claims whose node is gone, where each node has a daemon and a driver of its own: another node's daemon takes
 //! the lost one off the claim, and what that one's driver was asked is asked of nobody else.
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Driver, Method};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;

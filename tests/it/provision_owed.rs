@@ -1,7 +1,7 @@
 //! An answer that the driver still owes while what was asked for changes under it: its class goes and comes back, its mark is
 //! taken off, its volume's name is given to another's, the name is made in another way.
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::Method;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;

@@ -1,7 +1,7 @@
 //! Volumes made from other claims and from snapshots: what is checked, what is protected meanwhile, and what goes on.
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::proto::volume_content_source::Type as Source;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;

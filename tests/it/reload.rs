@@ -1,9 +1,10 @@
 //! Another configuration while the daemon works: what it touches begins anew, and nothing else notices.
 
 use csi_control_plane::app::Plan;
-use csi_control_plane::cluster::names;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles;
+use csi_control_plane::roles::csi_attacher;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -41,7 +42,7 @@ async fn attaches_in_flight_while_their_role_begins_anew_are_neither_lost_nor_do
     let few = |workers: u32| json!({"roles": {"attacher": {"workers": workers}}});
     let daemon = world.daemon(few(6)).await;
     let node = world.node("node").await;
-    let lease = names::attacher_lease(world.driver_name());
+    let lease = csi_attacher::lease(world.driver_name());
     let before = held(&world, &lease).await;
     // The first six are let go only when the role was told to leave.
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).times(6));
@@ -85,8 +86,7 @@ async fn a_role_that_is_taken_out_ends_its_work_and_hands_its_lease_back_and_the
     let daemon = world.daemon(both.clone()).await;
     let node = world.node("node").await;
     world.serving(&daemon).await;
-    let (attacher, provisioner) =
-        (names::attacher_lease(world.driver_name()), names::provisioner_lease(world.driver_name()));
+    let (attacher, provisioner) = (csi_attacher::lease(world.driver_name()), names::lease(world.driver_name()));
     let other = held(&world, &provisioner).await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).once());
     let volume = world.volume("pv").await;
@@ -144,7 +144,7 @@ async fn the_deadline_of_calls_changes_at_once_and_no_role_begins_anew() {
 async fn another_lease_timing_hands_the_lease_back_and_runs_for_it_anew() {
     let world = World::new().await;
     let daemon = world.daemon(json!({})).await;
-    let lease = names::attacher_lease(world.driver_name());
+    let lease = csi_attacher::lease(world.driver_name());
     held(&world, &lease).await;
     let status = configure(
         &world,

@@ -1,9 +1,9 @@
 //! What the scenarios of the provisioner share beside [`crate::supply`]: a daemon with the role, and looks at its claims.
 
 use csi_control_plane::app::Plan;
-use csi_control_plane::cluster::names;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Pool};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
@@ -150,7 +150,7 @@ impl World {
         // Kubernetes' own controller says so, too, and knows nothing of what the daemon has seen.
         let by_daemon = |event: &Event| {
             let source = event.source.as_ref().and_then(|source| source.component.as_deref());
-            source == Some(self.driver_name()) && says(event, "ProvisioningFailed", "not found")
+            source == Some(&*names::event_source(self.driver_name())) && says(event, "ProvisioningFailed", "not found")
         };
         let uid = self.claim_uid(&claim).await;
         self.events_until(&uid, "the daemon's word on it", |events| events.iter().any(by_daemon)).await;

@@ -34,8 +34,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::process::Rng;
+use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, Node, Profile};
 use futures::StreamExt as _;
 use k8s_openapi::ByteString;
@@ -125,7 +125,7 @@ impl World {
 
     /// The finalizer that protects attachments and volumes.
     pub(crate) fn finalizer(&self) -> String {
-        names::finalizer(&self.driver_name)
+        csi_attacher::finalizer(&self.driver_name)
     }
 
     /// A cluster-wide name that no other world has.

@@ -1,6 +1,8 @@
 //! Probes, metrics and the status of a daemon that has lived through something.
 
 use csi_control_plane::cluster::names::ANNOTATION_STORAGE_PROVISIONER;
+use csi_control_plane::roles::attacher;
+use csi_control_plane::roles::metrics::catalogue;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Matching, WatchEnd};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
@@ -107,7 +109,7 @@ async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus
     theatre.file("daemon.yaml", &config.to_string());
     daemon.signal("HUP").await;
     let expected: Vec<&Metric> =
-        names::ALL.iter().filter(|metric| ACCIDENTS.iter().all(|other| other.name != metric.name)).collect();
+        catalogue().filter(|metric| ACCIDENTS.iter().all(|other| other.name != metric.name)).collect();
     let mut missing = Vec::new();
     let families = eventually("all metrics", async || {
         let answer = daemon.get("/metrics").await;
@@ -123,8 +125,7 @@ async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus
     for metric in &expected {
         describes(metric, &families[metric.name]);
     }
-    let unknown =
-        |name: &&String| !name.starts_with("process_") && names::ALL.iter().all(|it| it.name != name.as_str());
+    let unknown = |name: &&String| !name.starts_with("process_") && catalogue().all(|it| it.name != name.as_str());
     assert_eq!(families.keys().filter(unknown).collect::<Vec<_>>(), Vec::<&String>::new());
 
     let value = |metric: &Metric, label: &str, wanted: &str| {
@@ -138,8 +139,8 @@ async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus
     is(value(&names::ROLE_SERVING, "role", "attacher"), 1.0);
     is(value(&names::LEADER_STATUS, "name", "external-attacher-leader-demo-csi-example-com"), 1.0);
     is(value(&names::CACHE_OBJECTS, "kind", "VolumeAttachment"), 2.0);
-    is(value(&names::OPERATION_ERRORS, "error", "Internal"), 2.0);
-    is(value(&names::DRIFT, "direction", "attach"), 1.0);
+    is(value(&attacher::metrics::OPERATION_ERRORS, "error", "Internal"), 2.0);
+    is(value(&attacher::metrics::DRIFT, "direction", "attach"), 1.0);
     for name in [
         "cpu_seconds_total",
         "resident_memory_bytes",

@@ -1,7 +1,7 @@
 //! Work that needs each of the provisioner's rights: claims of every kind, one that another has begun, a released volume, capacity
 //! objects that are old, wrong and missing. Nobody plays the controllers: what they would do to the objects is done by hand.
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::sandbox::driver::{Node, Pool, Profile};

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use csi_control_plane::cluster::names;
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 

@@ -1,7 +1,9 @@
 //! What each key of the configuration reaches, and so what must begin anew when it changes. Pure.
 //!
 //! Every key that is not a role's stands in [`KEYS`] by its full name: a test walks the schema, so that a new key can't be
-//! forgotten. A role's keys reach that role, unless they stand there too.
+//! forgotten. A role's keys reach that role, but for those that its registration says need a new process.
+
+use crate::roles::ROLES;
 
 /// How far a changed key reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +22,7 @@ pub(super) enum Reach {
 
 use Reach::{Calls, Leases, Log, Process};
 
-/// Every key outside the roles, and those of roles that reach further.
+/// Every key outside the roles.
 ///
 /// Why a key needs a new process: the endpoint, the API and the diagnostics port are what everything else holds on to; the
 /// form of the log and the exporter of traces are set up once for a process, and so are its threads.
@@ -44,21 +46,27 @@ pub(super) const KEYS: &[(&str, Reach)] = &[
     ("telemetry.traces.endpoint", Process),
     ("telemetry.traces.sampleRatio", Process),
     ("runtime.workerThreads", Process),
-    // One daemon per node instead of one for the cluster: another deployment, with another account.
-    ("roles.provisioner.nodeDeployment.enabled", Process),
 ];
 
 /// What a key reaches. A key that nobody knows is taken for the worst.
 pub(super) fn reach(key: &str) -> Reach {
-    let known = KEYS.iter().find(|(known, _)| {
-        // Below a key of ours stand the user's own, such as labels.
-        key.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    });
-    match known {
-        Some((_, reach)) => *reach,
-        None if role(key).is_some() => Reach::Role,
-        None => Process,
+    if let Some(role) = role(key) {
+        return if needs_process(role, key) { Process } else { Reach::Role };
     }
+    KEYS.iter().find(|(known, _)| is_of(key, known)).map_or(Process, |(_, reach)| *reach)
+}
+
+/// Whether the role says that this key of its section is read only when a process starts.
+fn needs_process(role: &str, key: &str) -> bool {
+    let own = key.strip_prefix("roles.").and_then(|rest| rest.strip_prefix(role)?.strip_prefix('.'));
+    let registration = ROLES.iter().find(|registration| registration.name == role);
+    let fixed = registration.map_or(&[][..], |registration| registration.restart_keys);
+    own.is_some_and(|own| fixed.iter().any(|known| is_of(own, known)))
+}
+
+/// Whether a key is this one, or stands below it: there the user's own stand, such as labels.
+fn is_of(key: &str, known: &str) -> bool {
+    key.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Whether a changed key is refused by a daemon that runs: it is read only when a process starts.
@@ -79,7 +87,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::roles::{ROLES, sections};
+    use crate::roles::sections;
 
     /// The paths of all keys that hold a value and no further keys of ours.
     fn leaves(schema: &Value) -> Vec<String> {
@@ -103,6 +111,9 @@ mod tests {
         }
         for (known, _) in KEYS {
             assert!(keys.contains(*known), "{known} is no key");
+        }
+        for (role, known) in ROLES.iter().flat_map(|role| role.restart_keys.iter().map(|key| (role.name, key))) {
+            assert!(keys.contains(&format!("roles.{role}.{known}")), "{known} is no key of {role}");
         }
     }
 

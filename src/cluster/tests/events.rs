@@ -86,6 +86,31 @@ async fn a_repeated_error_is_one_event_that_is_counted_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_components_say_the_same_in_their_own_names_within_one_budget() {
+    let server = Server::new(created);
+    let running = start(&server).await;
+    let (target, other) = (cluster_scoped("csi-1"), running.recorder.of_component("external-resizer demo"));
+    for recorder in [&running.recorder, &other, &other] {
+        recorder.record(&target, EventKind::Warning, "FailedAttach", "disk is gone", allowed());
+    }
+    pass(Duration::from_secs(1)).await;
+    let told: Vec<(Value, Value, Value)> = said(&server)
+        .into_iter()
+        .map(|(_, event)| {
+            (event["source"]["component"].clone(), event["reportingComponent"].clone(), event["count"].clone())
+        })
+        .collect();
+    let of = |component: &str, count: u32| (json!(component), json!(component), json!(count));
+    assert_eq!(told, [of("csi-control-plane/demo", 1), of("external-resizer demo", 2)]);
+    // The two Events above are of the same object: thirteen more are all that it may have at once.
+    for i in 0..20 {
+        other.record(&target, EventKind::Warning, "FailedAttach", &format!("request {i}"), allowed());
+    }
+    pass(Duration::from_secs(10)).await;
+    assert_eq!(server.seen().len(), 15);
+}
+
+#[tokio::test(start_paused = true)]
 async fn i8_nothing_is_written_once_the_permit_is_gone() {
     let server = Server::new(created);
     let running = start(&server).await;

@@ -1,8 +1,8 @@
 //! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later. Pure.
 
-use crate::cluster::names;
 use crate::cluster::{PackedMap, SecretRef, VolumeAttachment, VolumeError, VolumeSpec};
 use crate::queue;
+use crate::roles::attacher::names;
 
 use super::error::InvalidAttachment;
 

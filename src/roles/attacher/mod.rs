@@ -17,20 +17,22 @@ pub mod drift;
 mod drift_watch;
 pub mod error;
 mod handler;
+pub mod metrics;
 pub mod migration;
+pub mod names;
 mod perform;
 pub mod predicates;
 pub mod report;
 mod rules;
 mod serve;
+pub mod sidecar;
 pub mod term_start;
 pub mod trace_link;
 mod triggers;
 mod volumes;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::AttacherSection;
@@ -41,7 +43,13 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<AttacherSection>(NAME),
-    lease: |_| LeasePolicy::Sidecar(names::attacher_lease),
+    sidecar: Some(&sidecar::SIDECAR),
+    restart_keys: &[],
+    metrics: metrics::ALL,
+    foreign_metrics: metrics::FOREIGN,
+    lease: |_| LeasePolicy::Sidecar(names::lease),
+    event_source: names::event_source,
+    sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s" } }),
     load,
 };
 

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::cluster::patch::Guard;
-use crate::cluster::{ObjectName, names, patch};
+use crate::cluster::{ObjectName, patch};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+use crate::roles::attacher::names;
 use crate::roles::kit::{Op, Secret, secrets};
 
 use super::context::{Context, Objects};

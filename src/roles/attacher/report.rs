@@ -11,10 +11,11 @@ use crate::cluster::{ApiError, VolumeError};
 use crate::cluster::{EventKind, EventTarget, patch};
 use crate::process::ErrorChain;
 use crate::queue::{Outcome, Ticket};
+use crate::roles::attacher::metrics;
 use crate::roles::kit::AttemptError;
 use crate::roles::kit::Stop;
 use crate::roles::kit::report::log_failure;
-use crate::telemetry::{Meter, names};
+use crate::telemetry::Meter;
 
 use super::attachment::{Attachment, Direction};
 use super::context::{Context, Objects};
@@ -86,7 +87,7 @@ impl Reporter {
     fn failed(&self, name: &str, direction: Direction, label: &str) {
         self.meter
             .counter(
-                &names::OPERATION_ERRORS,
+                &metrics::OPERATION_ERRORS,
                 &[("driver_name", &self.driver), ("operation", direction.label()), ("error", label)],
             )
             .increment(1);
@@ -98,13 +99,13 @@ impl Reporter {
     /// A mismatch between the record and the driver was confirmed.
     pub(super) fn drifted(&self, direction: Direction) {
         self.meter
-            .counter(&names::DRIFT, &[("driver_name", &self.driver), ("direction", direction.label())])
+            .counter(&metrics::DRIFT, &[("driver_name", &self.driver), ("direction", direction.label())])
             .increment(1);
     }
 
     fn took(&self, direction: Direction, age: Duration) {
         self.meter
-            .histogram(&names::OPERATION_DURATION, &[("driver_name", &self.driver), ("operation", direction.label())])
+            .histogram(&metrics::OPERATION_DURATION, &[("driver_name", &self.driver), ("operation", direction.label())])
             .record(age.as_secs_f64());
     }
 
@@ -112,7 +113,7 @@ impl Reporter {
     fn show_failing(&self, failing: &Failing) {
         for (direction, count) in [(Direction::Attach, failing.attaches), (Direction::Detach, failing.detaches)] {
             self.meter
-                .gauge(&names::OPERATION_FAILING, &[("driver_name", &self.driver), ("operation", direction.label())])
+                .gauge(&metrics::OPERATION_FAILING, &[("driver_name", &self.driver), ("operation", direction.label())])
                 .set(count as f64);
         }
     }

@@ -8,9 +8,11 @@ use futures::future::BoxFuture;
 use tracing::field::Empty;
 use tracing::{debug, info, info_span};
 
-use crate::cluster::{PersistentVolume, names};
+use crate::cluster::PersistentVolume;
 use crate::election::Term;
 use crate::process::ErrorChain;
+use crate::roles::attacher::names;
+use crate::roles::csi_attacher;
 use crate::roles::kit::freshness::ListedOnce;
 use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::{Controllers, TermScope, UidSet, queues};
@@ -95,7 +97,7 @@ impl Attacher {
         let capabilities = &role.driver.capabilities;
         let rules = Rules {
             driver: role.driver.name.clone(),
-            finalizer: names::finalizer(&role.driver.name),
+            finalizer: csi_attacher::finalizer(&role.driver.name),
             publish_readonly: capabilities.publish_readonly(),
             multi_writer: capabilities.single_node_multi_writer(),
             default_fs_type: self.section.default_fs_type.clone(),

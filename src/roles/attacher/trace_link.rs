@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::{PersistentVolume, VolumeAttachment, names};
+use crate::cluster::{PersistentVolume, VolumeAttachment};
+use crate::roles::attacher::names;
 
 use super::attachment::{Attachment, Direction};
 

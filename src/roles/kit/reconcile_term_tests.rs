@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::{ApiOptions, names};
+use crate::cluster::ApiOptions;
+use crate::cluster::names::FINALIZER_CLONING;
 use crate::election::Term;
 use crate::roles::kit::served::Served;
-use crate::roles::{Registration, attacher, provisioner};
+use crate::roles::{Registration, attacher, csi_attacher, provisioner};
 use crate::sandbox::driver::Profile;
 
 /// Serves a term that is over before anything can be written, and waits until an attempt has come to its end.
@@ -32,7 +33,7 @@ async fn assert_told_of_nothing(world: Served) {
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_was_to_be_released_after_the_term_has_not_failed() {
     let objects = |driver: &str| {
-        let metadata = json!({ "name": "pv-1", "finalizers": [names::finalizer(driver)] });
+        let metadata = json!({ "name": "pv-1", "finalizers": [csi_attacher::finalizer(driver)] });
         vec![json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata,
             "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
                 "csi": { "driver": driver, "volumeHandle": "vol-1" } } })]
@@ -45,7 +46,7 @@ async fn a_volume_that_was_to_be_released_after_the_term_has_not_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_was_to_be_let_go_of_after_the_term_has_not_failed() {
     let objects = |_: &str| {
-        let metadata = json!({ "name": "source", "finalizers": [names::FINALIZER_CLONING] });
+        let metadata = json!({ "name": "source", "finalizers": [FINALIZER_CLONING] });
         vec![json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
             "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "",
                 "resources": { "requests": { "storage": "1Gi" } } } })]

@@ -38,6 +38,7 @@ impl Served {
         let wired = wiring.into_wired();
         harness.watch();
         let RoleHarness { testbed, context, tasks, .. } = harness;
+        let context = context.of_role(registration);
         Self { testbed, context, role, tasks, _wired: wired }
     }
 

@@ -339,8 +339,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::names::ANNOTATION_PROVISIONED_BY;
     use crate::roles::provisioner::fixtures::{self, DRIVER, merged};
+    use crate::roles::provisioner::names::ANNOTATION_PROVISIONED_BY;
 
     #[test]
     fn a_source_is_used_as_long_as_a_claim_that_was_begun_names_it() {

@@ -25,28 +25,41 @@ pub mod context;
 pub mod deletion;
 #[cfg(test)]
 mod fixtures;
+pub mod metrics;
+pub mod names;
 pub mod node;
 pub mod parameters;
 pub mod predicates;
 pub mod report;
 mod rules;
 mod serve;
+pub mod sidecar;
 pub mod sources;
 pub mod topology;
 mod triggers;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::{EventsChoice, NodeDeploymentSection, ProvisionerRetry, ProvisionerSection};
-use super::role::{LeasePolicy, Registration, Role};
+use super::role::{LeasePolicy, Registration, Role, SandboxDriver};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
-pub const REGISTRATION: Registration =
-    Registration { name: NAME, section: RoleSection::of::<ProvisionerSection>(NAME), lease, load };
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    section: RoleSection::of::<ProvisionerSection>(NAME),
+    sidecar: Some(&sidecar::SIDECAR),
+    // One daemon per node instead of one for the cluster: another deployment, with another account.
+    restart_keys: &["nodeDeployment.enabled"],
+    metrics: metrics::ALL,
+    foreign_metrics: metrics::FOREIGN,
+    lease,
+    event_source: names::event_source,
+    sandbox,
+    load,
+};
 
 const NAME: &str = "provisioner";
 
@@ -57,8 +70,17 @@ fn lease(section: &Value) -> LeasePolicy {
     if section.is_some_and(|section| section.node_deployment.enabled) {
         LeasePolicy::None
     } else {
-        LeasePolicy::Sidecar(names::provisioner_lease)
+        LeasePolicy::Sidecar(names::lease)
     }
+}
+
+/// A driver whose place is not known is asked for volumes anywhere. Nobody owns the capacity objects: there is no pod.
+fn sandbox(driver: SandboxDriver) -> Value {
+    json!({
+        "retry": { "initial": "250ms", "max": "5s" },
+        "topology": driver.has_topology,
+        "capacity": { "enabled": driver.tells_room, "ownerLevel": -1 },
+    })
 }
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot, names,
+    VolumeAttachment, VolumeSnapshot,
 };
+use crate::roles::provisioner::names;
 
 use crate::roles::provisioner::claims::claim::{Claim, Owner, is_guarded, owner_of};
 use crate::roles::provisioner::deletion::decide as deletion;

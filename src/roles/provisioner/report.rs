@@ -10,7 +10,8 @@ use crate::cluster::{ApiError, EventKind, EventTarget, PersistentVolume, Reach};
 use crate::process::ErrorChain;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::Failure as _;
-use crate::telemetry::{Meter, names};
+use crate::roles::provisioner::metrics;
+use crate::telemetry::Meter;
 
 use crate::roles::provisioner::claims::claim::Claim;
 use crate::roles::provisioner::claims::decide::Ignored;
@@ -45,39 +46,41 @@ impl Reporter {
 
     fn provisioned(&self, class: &str, source: &str, took: Duration) {
         let labels = [("class", class), ("source", source)];
-        self.meter.counter(&names::PROVISION_TOTAL, &labels).increment(1);
-        self.meter.histogram(&names::PROVISION_DURATION, &labels).record(took.as_secs_f64());
+        self.meter.counter(&metrics::PROVISION_TOTAL, &labels).increment(1);
+        self.meter.histogram(&metrics::PROVISION_DURATION, &labels).record(took.as_secs_f64());
     }
 
     fn provision_failed(&self, class: &str, source: &str) {
-        self.meter.counter(&names::PROVISION_FAILED, &[("class", class), ("source", source)]).increment(1);
+        self.meter.counter(&metrics::PROVISION_FAILED, &[("class", class), ("source", source)]).increment(1);
     }
 
     pub(super) fn deleted(&self, class: &str, took: Duration) {
         let labels = [("class", class)];
-        self.meter.counter(&names::DELETE_TOTAL, &labels).increment(1);
-        self.meter.histogram(&names::DELETE_DURATION, &labels).record(took.as_secs_f64());
+        self.meter.counter(&metrics::DELETE_TOTAL, &labels).increment(1);
+        self.meter.histogram(&metrics::DELETE_DURATION, &labels).record(took.as_secs_f64());
     }
 
     fn delete_failed(&self, class: &str) {
-        self.meter.counter(&names::DELETE_FAILED, &[("class", class)]).increment(1);
+        self.meter.counter(&metrics::DELETE_FAILED, &[("class", class)]).increment(1);
     }
 
     fn resumed(&self, result: &str) {
-        self.meter.counter(&names::VOLUMES_RESUMED, &[("driver_name", &self.driver), ("result", result)]).increment(1);
+        self.meter
+            .counter(&metrics::VOLUMES_RESUMED, &[("driver_name", &self.driver), ("result", result)])
+            .increment(1);
     }
 
     fn reclaimed(&self) {
-        self.meter.counter(&names::VOLUMES_RECLAIMED, &[("driver_name", &self.driver)]).increment(1);
+        self.meter.counter(&metrics::VOLUMES_RECLAIMED, &[("driver_name", &self.driver)]).increment(1);
     }
 
     /// The oldest claim without its volume, how many volumes are unsaved, and how many answers are outstanding.
     #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 claims")]
     pub(super) fn show(&self, oldest: Duration, (unsaved, outstanding): (usize, usize)) {
         let labels = [("driver_name", self.driver.as_str())];
-        self.meter.gauge(&names::CLAIMS_OLDEST, &labels).set(oldest.as_secs_f64());
-        self.meter.gauge(&names::UNSAVED_VOLUMES, &labels).set(unsaved as f64);
-        self.meter.gauge(&names::CLAIMS_IN_BACKGROUND, &labels).set(outstanding as f64);
+        self.meter.gauge(&metrics::CLAIMS_OLDEST, &labels).set(oldest.as_secs_f64());
+        self.meter.gauge(&metrics::UNSAVED_VOLUMES, &labels).set(unsaved as f64);
+        self.meter.gauge(&metrics::CLAIMS_IN_BACKGROUND, &labels).set(outstanding as f64);
     }
 }
 

@@ -6,13 +6,14 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use tracing::{info, info_span, warn};
 
-use crate::cluster::names;
 use crate::csi::DriverState;
 use crate::election::Term;
 use crate::process::{Tasks, watch};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
+use crate::roles::csi_attacher;
 use crate::roles::kit::{UidSet, queues};
+use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
 
@@ -326,7 +327,7 @@ impl Provisioner {
             events: role.events.clone(),
             reporter: Reporter::new(role.meter.clone(), driver.name.clone()),
             clock: role.clock,
-            attacher_finalizer: (self.beside_attacher && attaches).then(|| names::finalizer(&driver.name)),
+            attacher_finalizer: (self.beside_attacher && attaches).then(|| csi_attacher::finalizer(&driver.name)),
             states: ClaimStates::default(),
             haste: Arc::default(),
             pending_on: PendingOn::default(),

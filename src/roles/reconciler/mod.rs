@@ -5,14 +5,15 @@
 
 mod config;
 pub mod listing;
+pub mod metrics;
 mod serve;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cluster::names;
 use crate::config::RoleSection;
 
 pub use self::config::ReconcilerSection;
+use super::csi_attacher;
 use super::role::{LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
@@ -20,7 +21,14 @@ use super::wiring::Wiring;
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<ReconcilerSection>(NAME),
-    lease: |_| LeasePolicy::Sidecar(names::attacher_lease),
+    // csi-attacher's table is the attacher's.
+    sidecar: None,
+    restart_keys: &[],
+    metrics: metrics::ALL,
+    foreign_metrics: &[],
+    lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
+    event_source: csi_attacher::event_source,
+    sandbox: |_| json!({ "interval": "500ms" }),
     load,
 };
 

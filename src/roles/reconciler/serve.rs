@@ -11,8 +11,8 @@ use crate::diagnostics::{Age, Fact};
 use crate::election::{Fenced, Term, TermOver};
 use crate::process::error_chain;
 use crate::proto::ListVolumesRequest;
+use crate::roles::reconciler::metrics;
 use crate::roles::role::{Role, RoleContext, RoleError};
-use crate::telemetry::names;
 
 use super::NAME;
 use super::config::ReconcilerSection;
@@ -74,7 +74,7 @@ impl Reconciler {
                 Ok(listing) => {
                     let finished = cx.clock.now();
                     cx.meter
-                        .histogram(&names::RECONCILE_DURATION, &[("driver_name", driver)])
+                        .histogram(&metrics::RECONCILE_DURATION, &[("driver_name", driver)])
                         .record((finished - started).as_secs_f64());
                     let pages = listing.pages();
                     let volumes = listing.into_volumes();
@@ -88,7 +88,7 @@ impl Reconciler {
                     error.label()
                 }
             };
-            cx.meter.counter(&names::RECONCILE_PASSES, &[("driver_name", driver), ("result", result)]).increment(1);
+            cx.meter.counter(&metrics::RECONCILE_PASSES, &[("driver_name", driver), ("result", result)]).increment(1);
             tokio::time::sleep(self.section.interval).await;
         }
     }

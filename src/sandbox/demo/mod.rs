@@ -11,6 +11,7 @@ mod sights;
 mod tests;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use serde_json::Value;
 use thiserror::Error;
 use tokio::time::timeout;
 use tonic::Code;
@@ -21,7 +22,7 @@ pub use self::narrator::{Narrator, NotObserved, Seen};
 use super::api::{Api, DirectError, PatchBody};
 use super::driver::{Action, Fault, Method};
 use super::testbed::Daemon;
-use crate::cluster::names;
+use crate::roles::ROLES;
 
 /// The message of the demo driver's failing attach.
 const FAILURE: &str = "the storage backend is out of attach slots";
@@ -154,10 +155,16 @@ impl<'a> Demo<'a> {
         self.see_event("reports", "ProvisioningFailed").await
     }
 
-    /// The Leases that the daemon leads under.
-    fn leases(&self) -> [String; 2] {
+    /// The Leases that the daemon leads under, in the order of the roles.
+    fn leases(&self) -> Vec<String> {
         let driver = self.backend.name();
-        [names::attacher_lease(&driver), names::provisioner_lease(&driver)]
+        let mut leases = Vec::new();
+        for lease in ROLES.iter().filter_map(|role| (role.lease)(&Value::Null).name(&driver)) {
+            if !leases.contains(&lease) {
+                leases.push(lease);
+            }
+        }
+        leases
     }
 
     /// A node whose kubelet is up: only then does the taint go that every new node has.

@@ -131,7 +131,7 @@ impl Demo<'_> {
     /// Sees that the driver has the volume on its node again.
     pub(super) async fn see_published(&mut self, attached: &Attached) -> Result<(), NotObserved> {
         let backend = self.backend;
-        self.observe(&format!("the reconciler has {} attached again", attached.volume.claim), async || {
+        self.observe(&format!("{} is published again", attached.volume.claim), async || {
             match backend.published(&attached.volume.handle).await {
                 Some(nodes) if nodes.contains(&attached.node_id) => Seen::Yes(()),
                 _ => Seen::NotYet("the driver says that it is detached".into()),

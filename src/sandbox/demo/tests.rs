@@ -7,19 +7,21 @@ use tokio::time::Instant;
 use super::narrator::PATIENCE;
 use super::{Backend, Demo, Narrator};
 use crate::process::{Clock, Rng, error_chain};
+use crate::roles::SandboxDriver;
 use crate::sandbox::network::Network;
 use crate::sandbox::testbed::{ADMIN_TOKEN, TestBed, Transport};
 use crate::sandbox::verb;
 
 /// What a demo with this overlay says at its end.
-async fn end_of_story_with(overlay: &str) -> String {
+async fn end_of_demo_with(overlay: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("overlay.yaml");
     std::fs::write(&path, overlay).unwrap();
     let (clock, rng) = (Clock::system(), Rng::seeded(1));
     let testbed = TestBed::set_up(Transport::Network(Network::new()), verb::demo_profile(), clock, rng).await.unwrap();
     let backend = Backend::Demo(testbed.driver.clone());
-    let yaml = verb::configuration("unix:///csi.sock", &backend, Some(&path)).unwrap();
+    let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
+    let yaml = verb::configuration("unix:///csi.sock", driver, Some(&path)).unwrap();
     testbed.start_actors();
     let dial = testbed.driver_dial("sandbox");
     let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await.unwrap();
@@ -45,7 +47,7 @@ fn says(text: &str, parts: &[&str]) {
 
 #[tokio::test(start_paused = true)]
 async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
-    let said = end_of_story_with("roles: { provisioner: { topology: false } }").await;
+    let said = end_of_demo_with("roles: { provisioner: { topology: false } }").await;
     let parts = [
         "step 9 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
         "in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
@@ -59,7 +61,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
 
 #[tokio::test(start_paused = true)]
 async fn a_story_whose_attacher_waits_for_an_hour_ends_in_time_and_says_where() {
-    let said = end_of_story_with("roles: { attacher: { retry: { initial: 1h, max: 1h } } }").await;
+    let said = end_of_demo_with("roles: { attacher: { retry: { initial: 1h, max: 1h } } }").await;
     let parts = [
         "step 16 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
         "in the cluster: claim archive is Bound; claim invoices is Bound",
@@ -70,7 +72,7 @@ async fn a_story_whose_attacher_waits_for_an_hour_ends_in_time_and_says_where() 
 
 #[tokio::test(start_paused = true)]
 async fn a_story_whose_leases_are_elsewhere_ends_in_time_and_says_where() {
-    let said = end_of_story_with("leaderElection: { namespace: elsewhere }").await;
+    let said = end_of_demo_with("leaderElection: { namespace: elsewhere }").await;
     let expected = "step 2 was not observed within 60s: lease external-attacher-leader-demo-csi-example-com is taken; \
         last seen: there is none in kube-system; the cluster has no claim, volume, pod or attachment";
     assert_eq!(said, expected);

@@ -9,10 +9,9 @@ use crate::cluster::{
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
 use crate::process::{Clock, Rng, Tasks};
-use crate::roles::RoleContext;
+use crate::roles::{RoleContext, metrics};
 use crate::sandbox::driver::Profile;
 use crate::sandbox::network::Network;
-use crate::telemetry::Meter;
 
 use super::{ADMIN_TOKEN, TestBed, Transport, instance};
 
@@ -38,7 +37,7 @@ pub(crate) struct RoleHarness {
 impl RoleHarness {
     /// Sets the testbed, and waits until the driver is ready.
     pub(crate) async fn with(profile: Profile) -> Self {
-        let (clock, rng, meter) = (Clock::system(), Rng::seeded(1), Meter::new());
+        let (clock, rng, meter) = (Clock::system(), Rng::seeded(1), metrics::meter());
         let transport = Transport::Network(Network::new());
         let testbed = TestBed::set_up(transport, profile, clock, rng.clone()).await.unwrap();
         let csi = Csi::new(testbed.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, rng.clone());
@@ -50,7 +49,7 @@ impl RoleHarness {
         let access = ClusterAccess::Endpoint { dial: testbed.api_dial(NAME), token: Some(ADMIN_TOKEN.into()) };
         let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
         let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
-        let source = EventSource { component: driver.name.clone(), instance: NAME.into() };
+        let source = EventSource { component: NAME.into(), instance: NAME.into() };
         let context = RoleContext {
             events: EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone()),
             driver,

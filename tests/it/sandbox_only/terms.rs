@@ -1,6 +1,6 @@
 //! A daemon whose view is old: its watch brings nothing, as after it has come to lead, or while it tries again.
 
-use csi_control_plane::cluster::names;
+use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::api::faults::Matching;
 use csi_control_plane::sandbox::driver::{Action as DriverAction, Fault as DriverFault, Method};

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{Viewpoint, WatchScope, names};
+use crate::cluster::{Viewpoint, WatchScope};
+use crate::roles::provisioner::names;
 
 /// The API's limit for a label's value.
 const LONGEST: usize = 63;

@@ -16,14 +16,14 @@ use super::diff::ObjectTemplate;
 use super::hints::{CapacityHintReceiver, Hint};
 use super::index::Index;
 use super::{labels, owner, refresh};
-use crate::cluster::{Change, Object, Subscription, names};
+use crate::cluster::{Change, Object, Subscription};
 use crate::diagnostics::Registered;
 use crate::process::error_chain;
 use crate::queue::{Activation, Cause, LaneSettings, QueueSettings, Ticket, WorkQueue, epoch_of};
 use crate::roles::RoleError;
 use crate::roles::kit::queues;
+use crate::roles::provisioner::{metrics, names};
 use crate::roles::term::panicked;
-use crate::telemetry::names as metric;
 
 /// Each poll comes up to this share later than asked for, so that the nodes of a cluster don't ask all at once.
 const POLL_JITTER: f64 = 0.1;
@@ -281,7 +281,7 @@ impl Shift {
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
     fn show(&self, counts: [usize; 3]) {
-        let gauges = [&metric::CAPACITY_GOAL, &metric::CAPACITY_CURRENT, &metric::CAPACITY_OBSOLETE];
+        let gauges = [&metrics::CAPACITY_GOAL, &metrics::CAPACITY_CURRENT, &metrics::CAPACITY_OBSOLETE];
         for (gauge, count) in gauges.into_iter().zip(counts) {
             self.shared.cx.meter.gauge(gauge, &[]).set(count as f64);
         }

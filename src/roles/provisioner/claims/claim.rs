@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cluster::{ObjectName, PersistentVolumeClaim, names};
+use crate::cluster::{ObjectName, PersistentVolumeClaim};
+use crate::roles::provisioner::names;
 
 use super::intent::Intent;
 

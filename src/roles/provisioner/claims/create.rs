@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
+use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim};
 use crate::csi::RpcError;
 use crate::roles::attempt::Failure as _;
 use crate::roles::kit::secrets::Secret;
+use crate::roles::provisioner::names;
 use crate::telemetry::TraceContext;
 
 use super::claim::Claim;

@@ -4,12 +4,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::names;
 use crate::roles::provisioner::claims::error::InvalidClaim;
 use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::claims::state::Made;
 use crate::roles::provisioner::claims::volume::Created;
 use crate::roles::provisioner::fixtures::{self, DRIVER};
+use crate::roles::provisioner::names;
 
 const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
 const INTENT: &str = "what was written";

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
+use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
 use crate::roles::attempt::{Failure as _, read_again};
 use crate::roles::kit::secrets::{self as secret, Secret};
+use crate::roles::provisioner::names;
 
 use super::claim::Claim;
 use super::decide::SourceStep;

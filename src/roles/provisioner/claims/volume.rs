@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::cluster::names::{
+use crate::cluster::quantity::format_bytes;
+use crate::cluster::{PersistentVolumeClaim, SmolStr};
+use crate::proto::{self, CreateVolumeResponse};
+use crate::roles::provisioner::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_MODIFY_SECRET_NAME,
     ANNOTATION_MODIFY_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY, ATTRIBUTE_PROVISIONER_IDENTITY,
     FINALIZER_PROVISIONER,
 };
-use crate::cluster::quantity::format_bytes;
-use crate::cluster::{PersistentVolumeClaim, SmolStr};
-use crate::proto::{self, CreateVolumeResponse};
 
 use super::request::Request;
 use crate::roles::provisioner::parameters::SecretUse;

@@ -13,7 +13,8 @@
 
 use std::time::Duration;
 
-use crate::cluster::{PersistentVolume, names};
+use crate::cluster::PersistentVolume;
+use crate::roles::provisioner::names;
 
 /// A run that had to wait this long for a worker reads the volume before the driver is asked to delete it. Where many volumes go
 /// at once, the watch is as likely to be behind as the workers, and somebody who sees what is coming says `Retain` in that time.

@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::PersistentVolume as Object;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::names;
 use crate::election::Term;
 use crate::roles::kit::served::Served;
 use crate::roles::provisioner::REGISTRATION;
+use crate::roles::provisioner::names;
 use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::faults::{Action, Fault, Matching};
 use crate::sandbox::api::pure::rejection::Rejection;

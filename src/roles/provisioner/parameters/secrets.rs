@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-use crate::cluster::names::{
+use crate::cluster::{ClaimRef, PackedMap, PersistentVolume};
+use crate::roles::provisioner::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY,
 };
-use crate::cluster::{ClaimRef, PackedMap, PersistentVolume};
 
 use super::{ParameterError, SecretUse, Template, template};
 use crate::roles::provisioner::claims::finality::Finality;

@@ -8,11 +8,12 @@ use super::source::bound_content;
 use crate::cluster::patch;
 use crate::cluster::{
     ApiError, ApiErrorKind, BY_SOURCE, Cache, Cached, Object, ObjectName, PersistentVolume, PersistentVolumeClaim,
-    VolumeSnapshot, VolumeSnapshotContent, names,
+    VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::queue::{Outcome, Ticket};
 use crate::roles::attempt::{self, Failure as _};
 use crate::roles::provisioner::context::Context;
+use crate::roles::provisioner::names;
 
 use super::protection::{SourceKey, SourceKind, is_releasable, is_user};
 

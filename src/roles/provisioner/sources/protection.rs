@@ -108,8 +108,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::names;
     use crate::roles::provisioner::fixtures::{self, DRIVER};
+    use crate::roles::provisioner::names;
 
     const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
 

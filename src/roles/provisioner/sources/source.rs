@@ -18,13 +18,13 @@
 
 use std::fmt;
 
-use crate::cluster::names::{ANNOTATION_ALLOW_MODE_CHANGE, FINALIZER_CLONING, FINALIZER_SNAPSHOT_SOURCE};
 use crate::cluster::{
     ClaimSpec, DataSource, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeSnapshot,
     VolumeSnapshotContent, quantity,
 };
 use crate::proto;
 use crate::proto::volume_content_source::{self, SnapshotSource, VolumeSource};
+use crate::roles::provisioner::names::{ANNOTATION_ALLOW_MODE_CHANGE, FINALIZER_CLONING, FINALIZER_SNAPSHOT_SOURCE};
 
 mod fault;
 

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::cluster::names::ANNOTATION_ALLOW_MODE_CHANGE;
 use crate::cluster::quantity::QuantityError;
+use crate::roles::provisioner::names::ANNOTATION_ALLOW_MODE_CHANGE;
 
 use super::SNAPSHOT_GROUP;
 use crate::roles::provisioner::claims::finality::Finality;

@@ -1,0 +1,107 @@
+//! A Go sidecar as the role that replaces it describes it: how `migrate` recognises it, and what its settings are here.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::flags::{Flag, SHARED};
+
+/// A Go sidecar whose work is done here.
+#[derive(Debug)]
+pub struct Sidecar {
+    /// Its name, as upstream spells it.
+    pub name: &'static str,
+    /// How a container of it is recognised.
+    pub signs: Signs,
+    /// The roles that do its work, first the one whose table this is.
+    pub roles: &'static [&'static str],
+    /// The flags that it alone has, or that mean something else with it.
+    pub flags: &'static [Flag],
+    /// Its feature gates that are keys here. All others have no effect.
+    pub gates: &'static [Gate],
+    /// Its deadline of one RPC where `--timeout` is not given.
+    pub timeout: Duration,
+    /// Its flags whose default is another one here.
+    pub defaults: &'static [OtherDefault],
+    /// The key that, where it is on, lets each node have a sidecar of its own, which is led by nobody.
+    pub per_node: Option<&'static str>,
+    /// What people should know who move this workload.
+    pub advice: fn(&Moved<'_>) -> Option<Advice>,
+}
+
+/// How a container is recognised.
+#[derive(Debug)]
+pub struct Signs {
+    /// The words by which its image and its binary are called.
+    pub words: &'static [&'static str],
+    /// Flags that no other program has.
+    pub flags: &'static [&'static str],
+}
+
+/// A feature gate that is a key here.
+#[derive(Debug)]
+pub struct Gate {
+    /// The gate.
+    pub name: &'static str,
+    /// The key, on where the gate is on.
+    pub key: &'static str,
+}
+
+/// A flag whose default is another one here.
+#[derive(Debug)]
+pub struct OtherDefault {
+    /// The key that the flag is.
+    pub key: &'static str,
+    /// What is told where the flag is not given.
+    pub told: &'static str,
+}
+
+/// A workload with the sidecar, as it will be.
+#[derive(Debug)]
+pub struct Moved<'a> {
+    /// The workload's kind.
+    pub kind: &'a str,
+    /// The section of the sidecar's first role, complete.
+    pub section: &'a Value,
+}
+
+/// What people should know who move a workload.
+#[derive(Debug)]
+pub struct Advice {
+    /// For the report.
+    pub note: &'static str,
+    /// Objects of the driver that are deleted after the way back, so that the sidecar makes them anew.
+    pub made_anew: Option<MadeAnew>,
+}
+
+/// Objects that a sidecar makes anew where there are none.
+#[derive(Debug)]
+pub struct MadeAnew {
+    /// What `kubectl delete` calls them.
+    pub resource: &'static str,
+    /// The label with the driver's name.
+    pub label: &'static str,
+}
+
+/// A Go sidecar that is known, and stays beside the daemon.
+#[derive(Debug)]
+pub struct Unhosted {
+    /// Its name, as upstream spells it.
+    pub name: &'static str,
+    /// How a container of it is recognised.
+    pub signs: Signs,
+    /// Why it stays.
+    pub why: &'static str,
+}
+
+impl Sidecar {
+    /// Its flag of that name, without dashes.
+    pub fn flag(&self, name: &str) -> Option<&'static Flag> {
+        self.flags.iter().chain(SHARED).find(|flag| flag.name == name)
+    }
+
+    /// The key that a feature gate is here.
+    pub fn gate(&self, name: &str) -> Option<&'static str> {
+        self.gates.iter().find(|gate| gate.name == name).map(|gate| gate.key)
+    }
+}

@@ -1,0 +1,59 @@
+//! The metrics of the provisioner. Those that do not begin with `csi_control_plane_` are csi-provisioner's.
+
+use super::sidecar::SIDECAR;
+use crate::telemetry::names::{Foreign, Kind, NOT_HERE, metrics};
+
+/// Prometheus' own buckets, where csi-provisioner uses them.
+const DEFAULT_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// What csi-provisioner has, and we do not.
+pub const FOREIGN: &[&[Foreign]] = &[
+    NOT_HERE,
+    &[
+        Foreign { name: "promhttp_metric_handler_requests_in_flight", why: SCRAPES },
+        Foreign { name: "promhttp_metric_handler_requests_total", why: SCRAPES },
+    ],
+];
+const SCRAPES: &str = "scrapes of itself; Prometheus has `scrape_duration_seconds` and `up`";
+
+metrics! {
+    /// Volumes made.
+    PROVISION_TOTAL = "controller_persistentvolumeclaim_provision_total", Kind::Counter, ["class", "source"],
+        "Total number of persistent volumes provisioned succeeded. Broken down by storage class name and source of the claim.", of SIDECAR.name;
+    /// Attempts to make one that failed.
+    PROVISION_FAILED = "controller_persistentvolumeclaim_provision_failed_total", Kind::Counter, ["class", "source"],
+        "Total number of persistent volume provision failed attempts. Broken down by storage class name and source of the claim.", of SIDECAR.name;
+    /// Time that it took.
+    PROVISION_DURATION = "controller_persistentvolumeclaim_provision_duration_seconds", Kind::Histogram(DEFAULT_BUCKETS), ["class", "source"],
+        "Latency in seconds to provision persistent volumes. Failed provisioning attempts are ignored. Broken down by storage class name and source of the claim.", of SIDECAR.name;
+    /// Volumes deleted.
+    DELETE_TOTAL = "controller_persistentvolume_delete_total", Kind::Counter, ["class"],
+        "Total number of persistent volumes deleted succeeded. Broken down by storage class name.", of SIDECAR.name;
+    /// Attempts to delete one that failed.
+    DELETE_FAILED = "controller_persistentvolume_delete_failed_total", Kind::Counter, ["class"],
+        "Total number of persistent volume delete failed attempts. Broken down by storage class name.", of SIDECAR.name;
+    /// Time that it took.
+    DELETE_DURATION = "controller_persistentvolume_delete_duration_seconds", Kind::Histogram(DEFAULT_BUCKETS), ["class"],
+        "Latency in seconds to delete persistent volumes. Failed deletion attempts are ignored. Broken down by storage class name.", of SIDECAR.name;
+    /// Capacity objects wanted.
+    CAPACITY_GOAL = "csistoragecapacities_desired_goal", Kind::Gauge, [], "Number of CSIStorageCapacity objects that are supposed to be managed automatically.", of SIDECAR.name;
+    /// Those that exist.
+    CAPACITY_CURRENT = "csistoragecapacities_desired_current", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and are supposed to be managed automatically.", of SIDECAR.name;
+    /// Those that should not.
+    CAPACITY_OBSOLETE = "csistoragecapacities_obsolete", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and will be deleted automatically. Objects that exist and may need an update are not considered obsolete and therefore not included in this value.", of SIDECAR.name;
+    /// Age of the oldest claim without a volume.
+    CLAIMS_OLDEST = "csi_control_plane_claims_oldest_pending_age_seconds", Kind::Gauge, ["driver_name"],
+        "Seconds since the oldest claim that waits for us to make its volume was created, or was given a node if it waits for its first pod.";
+    /// Claims of which the driver has not said the last word.
+    CLAIMS_IN_BACKGROUND = "csi_control_plane_claims_in_background", Kind::Gauge, ["driver_name"],
+        "Claims for which the driver beside us may be making a volume although its call has ended.";
+    /// Volumes that exist in the driver alone.
+    UNSAVED_VOLUMES = "csi_control_plane_unsaved_volumes", Kind::Gauge, ["driver_name"],
+        "Volumes that were made but whose PersistentVolume could not be written yet.";
+    /// Work of an earlier leader that was taken up.
+    VOLUMES_RESUMED = "csi_control_plane_volumes_resumed_total", Kind::Counter, ["driver_name", "result"],
+        "Claims whose volume an earlier leader had begun to make, by what became of them: saved, found (stored already), reclaimed, left (another's by now), finished or reschedule (the driver's final no), abandoned (its node is gone).";
+    /// Volumes that were not left behind.
+    VOLUMES_RECLAIMED = "csi_control_plane_volumes_reclaimed_total", Kind::Counter, ["driver_name"],
+        "Volumes that were made for a claim that is no more, and deleted again.";
+}

@@ -1,0 +1,73 @@
+//! The names that other programs see of the provisioner. All but those that begin with `csi-control-plane.io` are
+//! csi-provisioner's, so that swapping one for the other needs no clean-up.
+
+pub use crate::cluster::names::{
+    ANNOTATION_ALPHA_SELECTED_NODE, ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE,
+    ANNOTATION_MIGRATED_TO, ANNOTATION_MODIFY_SECRET_NAME, ANNOTATION_MODIFY_SECRET_NAMESPACE,
+    ANNOTATION_PROVISIONED_BY, ANNOTATION_SELECTED_NODE, ANNOTATION_STORAGE_PROVISIONER, ANNOTATION_TRACEPARENT,
+    FINALIZER_CLONING, FINALIZER_PROVISIONER, provisioning_finalizer,
+};
+
+use crate::cluster::names::object_name;
+
+/// On a claim: what we asked the driver for, while no final answer is written down.
+pub const ANNOTATION_PROVISIONING: &str = "csi-control-plane.io/provisioning";
+/// On a `VolumeSnapshotContent`: whether a volume of another mode may be made from it.
+pub const ANNOTATION_ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
+
+/// On a `VolumeSnapshot`: a volume is being made from it.
+pub const FINALIZER_SNAPSHOT_SOURCE: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
+
+/// On a `CSIStorageCapacity`: its driver.
+pub const LABEL_DRIVER_NAME: &str = "csi.storage.k8s.io/drivername";
+/// On a `CSIStorageCapacity`: who keeps it up to date.
+pub const LABEL_MANAGED_BY: &str = "csi.storage.k8s.io/managed-by";
+/// The value of that label, and the first half of it where each node has a provisioner of its own.
+pub const MANAGED_BY_PROVISIONER: &str = "external-provisioner";
+
+/// In a volume's attributes: which provisioner made it.
+pub const ATTRIBUTE_PROVISIONER_IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+
+/// The work queue of claims (metric label `name`).
+pub const QUEUE_CLAIMS: &str = "claims";
+/// The work queue of PersistentVolumes that may have to be deleted (metric label `name`).
+pub const QUEUE_DELETIONS: &str = "volumes";
+/// The work queue of `CSIStorageCapacity` objects (metric label `name`).
+pub const QUEUE_CAPACITY: &str = "csistoragecapacity";
+
+/// The Lease: the driver's name as an object's name. csi-provisioner keeps capitals, and then nobody leads.
+///
+/// ```
+/// use csi_control_plane::roles::provisioner::names;
+///
+/// assert_eq!(names::lease("ebs.csi.aws.com"), "ebs-csi-aws-com");
+/// ```
+pub fn lease(driver: &str) -> String {
+    object_name(driver)
+}
+
+/// The component that Events come from. csi-provisioner's has the host and a random number behind the driver's name, and
+/// after each restart the same failure is another Event; this one stays the same.
+pub fn event_source(driver: &str) -> String {
+    format!("external-provisioner {driver}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_from_a_component_that_is_called_as_the_sidecar_and_outlives_a_restart() {
+        assert_eq!(event_source("demo.csi"), "external-provisioner demo.csi");
+    }
+
+    #[test]
+    fn the_provisioners_lease_is_the_drivers_name() {
+        for (driver, expected) in
+            [("ebs.csi.aws.com", "ebs-csi-aws-com"), ("Demo.Example.com", "demo-example-com"), ("a-", "a-x")]
+        {
+            assert_eq!(lease(driver), expected);
+        }
+        assert_eq!(provisioning_finalizer("a.b"), "provisioning.csi-control-plane.io/a-b");
+    }
+}

@@ -1,0 +1,126 @@
+//! csi-provisioner v6.3: how it is recognised, and what its settings are here.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::config::flags::Now::{Gone, Key};
+use crate::config::flags::Takes::{Count, Switch, Text, Time};
+use crate::config::flags::{Flag, flag};
+use crate::config::sidecar::{Advice, Gate, MadeAnew, Moved, Sidecar, Signs};
+
+use super::names;
+
+/// csi-provisioner.
+pub const SIDECAR: Sidecar = Sidecar {
+    name: "csi-provisioner",
+    signs: Signs {
+        words: &["csi-provisioner", "external-provisioner"],
+        flags: &["volume-name-prefix", "strict-topology", "immediate-topology", "enable-capacity", "node-deployment"],
+    },
+    roles: &[super::NAME],
+    flags: FLAGS,
+    gates: &[
+        Gate { name: "Topology", key: "roles.provisioner.topology" },
+        Gate { name: "CrossNamespaceVolumeDataSource", key: "roles.provisioner.crossNamespaceSources" },
+    ],
+    timeout: Duration::from_secs(10),
+    defaults: &[],
+    per_node: Some("roles.provisioner.nodeDeployment.enabled"),
+    advice,
+};
+
+/// The capacity objects may belong to the workload's `ReplicaSet`, of which each roll-out brings another. csi-provisioner enters
+/// its owner beside the one that it finds, which the API refuses each time.
+fn advice(moved: &Moved<'_>) -> Option<Advice> {
+    let capacity = moved.section.get("capacity");
+    let says = |key: &str, value: Value| capacity.and_then(|capacity| capacity.get(key)) == Some(&value);
+    (moved.kind == "Deployment" && says("enabled", json!(true)) && says("ownerLevel", json!(1))).then_some(Advice {
+        note: "--capacity-ownerref-level is 1, and the workload a Deployment: the CSIStorageCapacity objects belong to a ReplicaSet, \
+               and each roll-out brings another. The daemon puts itself in its place; csi-provisioner can't, so that what it tells \
+               grows old after a roll-out of its own and after the way back: use level 2 before the move, or delete the objects \
+               after the way back, and it makes new ones",
+        made_anew: Some(MadeAnew { resource: "csistoragecapacities", label: names::LABEL_DRIVER_NAME }),
+    })
+}
+
+/// What it has of its own, and once had.
+const FLAGS: &[Flag] = &[
+    flag(
+        "worker-threads",
+        Count,
+        Key("roles.provisioner.workers"),
+        "same default: tasks, not threads; deletions have `roles.provisioner.deleteWorkers`",
+    ),
+    flag("retry-interval-start", Time, Key("roles.provisioner.retry.initial"), "same default"),
+    flag(
+        "retry-interval-max",
+        Time,
+        Key("roles.provisioner.retry.max"),
+        "same default; claims that the driver calls invalid have `roles.provisioner.retry.infeasible`",
+    ),
+    flag("volume-name-prefix", Text, Key("roles.provisioner.volumeNamePrefix"), "same default"),
+    flag(
+        "volume-name-uuid-length",
+        Count,
+        Key("roles.provisioner.volumeNameUuidLength"),
+        "the whole uid is null, not -1",
+    ),
+    flag("default-fstype", Text, Key("roles.provisioner.defaultFsType"), "same default"),
+    flag("strict-topology", Switch, Key("roles.provisioner.strictTopology"), "same default"),
+    flag("immediate-topology", Switch, Key("roles.provisioner.immediateTopology"), "same default"),
+    flag("extra-create-metadata", Switch, Key("roles.provisioner.extraCreateMetadata"), "same default"),
+    flag("controller-publish-readonly", Switch, Key("roles.provisioner.publishReadonly"), "same default"),
+    flag(
+        "prevent-volume-mode-conversion",
+        Switch,
+        Key("roles.provisioner.preventVolumeModeConversion"),
+        "same default",
+    ),
+    flag(
+        "snapshot-orphan-sweep-interval",
+        Time,
+        Key("roles.provisioner.snapshotSweepInterval"),
+        "same default; clones, too",
+    ),
+    flag(
+        "cloning-protection-threads",
+        Count,
+        Gone,
+        "letting go of a source is rare and quick: a few workers do for all",
+    ),
+    flag("enable-capacity", Switch, Key("roles.provisioner.capacity.enabled"), "same default"),
+    flag("capacity-for-immediate-binding", Switch, Key("roles.provisioner.capacity.immediateBinding"), "same default"),
+    flag("capacity-poll-interval", Time, Key("roles.provisioner.capacity.pollInterval"), "same default"),
+    flag("capacity-ownerref-level", Count, Key("roles.provisioner.capacity.ownerLevel"), "same default"),
+    flag("capacity-threads", Count, Key("roles.provisioner.capacity.workers"), "10 instead of 1: tasks, not threads"),
+    flag(
+        "kube-api-capacity-qps",
+        Text,
+        Gone,
+        "see `kube-api-qps`; `roles.provisioner.capacity.workers` bounds the refresh",
+    ),
+    flag("kube-api-capacity-burst", Count, Gone, "see `kube-api-capacity-qps`"),
+    flag(
+        "node-deployment",
+        Switch,
+        Key("roles.provisioner.nodeDeployment.enabled"),
+        "same default; `NODE_NAME` as there",
+    ),
+    flag(
+        "node-deployment-immediate-binding",
+        Switch,
+        Key("roles.provisioner.nodeDeployment.immediateBinding"),
+        "same default",
+    ),
+    flag("node-deployment-base-delay", Time, Key("roles.provisioner.nodeDeployment.baseDelay"), "same default"),
+    flag("node-deployment-max-delay", Time, Key("roles.provisioner.nodeDeployment.maxDelay"), "same default"),
+    flag("enable-pprof", Switch, Gone, "Go's profiler; traces tell where time goes: `telemetry.traces.endpoint`"),
+    flag(
+        "feature-gates",
+        Text,
+        Gone,
+        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit`, `HonorPVReclaimPolicy` and `CSINodeExpandSecret` are always on; `VolumeAttributesClass` is always on, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being made without",
+    ),
+    flag("provisioner", Text, Gone, "removed there as well; the driver is asked for its name"),
+];

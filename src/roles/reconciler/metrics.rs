@@ -1,0 +1,12 @@
+//! The metrics of the reconciler.
+
+use crate::telemetry::names::{Kind, RPC_BUCKETS, metrics};
+
+metrics! {
+    /// Reconciler passes.
+    RECONCILE_PASSES = "csi_control_plane_reconcile_passes_total", Kind::Counter, ["driver_name", "result"],
+        "Passes of ListVolumes over the driver, by result.";
+    /// Duration of a pass.
+    RECONCILE_DURATION = "csi_control_plane_reconcile_duration_seconds", Kind::Histogram(RPC_BUCKETS), ["driver_name"],
+        "Seconds that one complete pass of ListVolumes took.";
+}

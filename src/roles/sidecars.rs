@@ -1,0 +1,47 @@
+//! The Go sidecars: those whose work the roles do, and those that `migrate` recognises and leaves beside the daemon.
+
+use super::ROLES;
+use crate::config::sidecar::{Sidecar, Signs, Unhosted};
+
+/// The sidecars whose work the roles do.
+pub fn hosted() -> Vec<&'static Sidecar> {
+    ROLES.iter().filter_map(|role| role.sidecar).collect()
+}
+
+/// Why most of them stay.
+const NO_ROLE: &str = "no role does its work yet";
+
+/// The sidecars that stay. The controller of snapshots is no sidecar, though its repository is the sidecar's.
+pub const UNHOSTED: &[Unhosted] = &[
+    Unhosted {
+        name: "csi-resizer",
+        signs: Signs { words: &["csi-resizer", "external-resizer"], flags: &["handle-volume-inuse-error"] },
+        why: NO_ROLE,
+    },
+    Unhosted {
+        name: "csi-snapshotter",
+        signs: Signs {
+            words: &["csi-snapshotter", "external-snapshotter"],
+            flags: &["snapshot-name-prefix", "snapshot-name-uuid-length"],
+        },
+        why: NO_ROLE,
+    },
+    Unhosted {
+        name: "livenessprobe",
+        signs: Signs { words: &["livenessprobe", "liveness-probe"], flags: &["health-port"] },
+        why: "it answers for the driver, not for a sidecar",
+    },
+    Unhosted {
+        name: "node-driver-registrar",
+        signs: Signs { words: &["node-driver-registrar"], flags: &["kubelet-registration-path"] },
+        why: "it registers the node's driver with the kubelet",
+    },
+    Unhosted {
+        name: "external-health-monitor-controller",
+        signs: Signs {
+            words: &["external-health-monitor-controller"],
+            flags: &["enable-node-watcher", "monitor-interval"],
+        },
+        why: NO_ROLE,
+    },
+];
