@@ -113,6 +113,7 @@ const PURE: &[&str] = &[
     "roles/attacher/migration.rs",
     "roles/attacher/term_start.rs",
     "roles/attacher/error.rs",
+    "roles/provisioner/capacity/decide.rs",
     "roles/provisioner/capacity/desired.rs",
     "roles/provisioner/capacity/diff.rs",
     "roles/provisioner/capacity/index.rs",

@@ -1,7 +1,7 @@
-//! What the rest of the provisioner tells of its deeds, so that capacity is asked for when it has changed.
+//! Which published capacities may be wrong since the provisioner made or deleted a volume.
 //!
-//! What was told and not heard yet is a set: however many volumes come and go meanwhile, it holds no more than there are
-//! classes and places.
+//! The capacity loop takes all invalidations at once. Until then they are a set, so that a thousand volumes of one class need no
+//! more memory than one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,74 +10,68 @@ use tokio::sync::Notify;
 
 use crate::roles::provisioner::topology::Segment;
 
-/// Tells. Clones tell the same; without a listener nothing happens.
+/// Sender side. Cheap to clone; a no-op once the receiver is dropped.
 #[derive(Debug, Clone)]
-pub struct CapacityHints(Weak<Told>);
+pub struct CapacityInvalidation(Weak<Pending>);
 
-/// Listens.
+/// Receiver side, for the capacity loop.
 #[derive(Debug)]
-pub struct CapacityHintReceiver(Arc<Told>);
+pub struct CapacityInvalidationReceiver(Arc<Pending>);
 
-/// What was told and not heard yet.
+/// What the receiver has not taken yet.
 #[derive(Debug, Default)]
-struct Told {
-    hints: Mutex<BTreeSet<Hint>>,
-    news: Notify,
+struct Pending {
+    invalid: Mutex<BTreeSet<Invalid>>,
+    added: Notify,
 }
 
-/// What may have changed.
+/// Capacities to ask the driver for again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Hint {
-    /// A class, wherever.
+pub(super) enum Invalid {
+    /// One class in every segment.
     Class(String),
-    /// All classes at these places.
-    Places(Vec<Segment>),
+    /// Every class in these segments.
+    Segments(Vec<Segment>),
 }
 
-impl CapacityHints {
-    /// A teller and its listener.
-    pub fn new() -> (Self, CapacityHintReceiver) {
-        let told = Arc::default();
-        (Self(Arc::downgrade(&told)), CapacityHintReceiver(told))
+impl CapacityInvalidation {
+    /// A sender and its receiver.
+    pub fn new() -> (Self, CapacityInvalidationReceiver) {
+        let pending = Arc::default();
+        (Self(Arc::downgrade(&pending)), CapacityInvalidationReceiver(pending))
     }
 
-    /// Tells nobody: capacity is off.
+    /// A sender without a receiver, for a configuration without capacity.
     pub fn off() -> Self {
         Self(Weak::new())
     }
 
-    /// A volume of a class was made, reachable from these places only, if any.
-    pub fn provisioned(&self, class: &str, affinity: Option<&[Segment]>) {
-        self.tell(affinity.map_or_else(|| Hint::Class(class.to_owned()), |places| Hint::Places(places.to_vec())));
+    /// The class may have another capacity now, in every segment.
+    pub fn invalidate(&self, class: &str) {
+        self.add(Invalid::Class(class.to_owned()));
     }
 
-    /// A volume of a class could not be made: perhaps there is less room than we said.
-    pub fn failed(&self, class: &str) {
-        self.tell(Hint::Class(class.to_owned()));
+    /// Every class may have another capacity now in these segments. The empty segment is everywhere.
+    pub fn invalidate_segments(&self, segments: &[Segment]) {
+        self.add(Invalid::Segments(segments.to_vec()));
     }
 
-    /// A volume was deleted that was reachable from these places only; without any, from everywhere.
-    pub fn deleted(&self, affinity: Option<&[Segment]>) {
-        self.tell(Hint::Places(affinity.map_or_else(|| vec![Segment::default()], <[Segment]>::to_vec)));
-    }
-
-    fn tell(&self, hint: Hint) {
-        // Nobody listens once the term is over.
-        let Some(told) = self.0.upgrade() else { return };
-        told.hints.lock().unwrap_or_else(PoisonError::into_inner).insert(hint);
-        told.news.notify_one();
+    fn add(&self, invalid: Invalid) {
+        let Some(pending) = self.0.upgrade() else { return };
+        pending.invalid.lock().unwrap_or_else(PoisonError::into_inner).insert(invalid);
+        pending.added.notify_one();
     }
 }
 
-impl CapacityHintReceiver {
-    /// All that was told since, once there is something.
-    pub(super) async fn next(&self) -> BTreeSet<Hint> {
+impl CapacityInvalidationReceiver {
+    /// Waits for an invalidation, and takes all that there are.
+    pub(super) async fn next(&self) -> BTreeSet<Invalid> {
         loop {
-            let hints = std::mem::take(&mut *self.0.hints.lock().unwrap_or_else(PoisonError::into_inner));
-            if !hints.is_empty() {
-                return hints;
+            let invalid = std::mem::take(&mut *self.0.invalid.lock().unwrap_or_else(PoisonError::into_inner));
+            if !invalid.is_empty() {
+                return invalid;
             }
-            self.0.news.notified().await;
+            self.0.added.notified().await;
         }
     }
 }
@@ -89,18 +83,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_often_is_heard_once() {
-        let (hints, receiver) = CapacityHints::new();
+    fn a_repeated_invalidation_is_received_once() {
+        let (invalidation, receiver) = CapacityInvalidation::new();
         assert!(receiver.next().now_or_never().is_none());
         for _ in 0..1000 {
-            hints.failed("gold");
-            hints.clone().deleted(None);
+            invalidation.invalidate("gold");
+            invalidation.clone().invalidate_segments(&[Segment::default()]);
         }
-        let both = [Hint::Class("gold".to_owned()), Hint::Places(vec![Segment::default()])];
+        let both = [Invalid::Class("gold".to_owned()), Invalid::Segments(vec![Segment::default()])];
         assert_eq!(receiver.next().now_or_never(), Some(BTreeSet::from(both)));
         assert!(receiver.next().now_or_never().is_none());
         drop(receiver);
-        hints.failed("gold");
-        assert_eq!(hints.0.strong_count(), 0, "nothing is kept for nobody");
+        invalidation.invalidate("gold");
+        assert_eq!(invalidation.0.strong_count(), 0, "nothing is kept without a receiver");
     }
 }
