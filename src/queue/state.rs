@@ -285,7 +285,9 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         let delay = if let Outcome::RetryAfter(delay) = outcome {
             delay
         } else if outcome == Outcome::Interrupted {
-            self.backoff.delay(item.failures.saturating_add(1), None, jitter)
+            // The right may come back only after a while, and nobody may have stopped the queue yet: without a delay, the run would
+            // repeat itself at once, again and again.
+            self.backoff.delay(1, None, jitter)
         } else {
             item.failures = item.failures.saturating_add(1);
             let cap = if let Outcome::Retry { cap } = outcome { cap } else { None };

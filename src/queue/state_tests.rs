@@ -135,6 +135,19 @@ fn a_cap_and_a_given_delay_override_the_growth() {
 }
 
 #[test]
+fn an_interrupted_run_is_repeated_after_a_delay_and_counts_as_no_failure() {
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Changed, 1);
+    for _ in 0..3 {
+        let start = rig.start().unwrap();
+        assert_eq!(start.failures, 0);
+        rig.finish(&start, Outcome::Interrupted);
+        assert!(rig.start().is_none(), "not at once");
+        assert_eq!(rig.wait(), S);
+    }
+}
+
+#[test]
 fn i9_a_server_that_asks_for_a_pause_lengthens_the_back_off_and_never_replaces_it() {
     let mut rig = Rig::new(&[1]);
     rig.add("a", Cause::Changed, 1);

@@ -291,7 +291,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         41,
         "capacity objects that nobody wants go",
         Tests(&[
-            "r41_what_nobody_wants_and_what_is_there_twice_is_deleted",
+            "r41_objects_of_unwanted_slots_and_second_objects_are_deleted",
             "r41_objects_of_the_one_before_are_adopted_and_those_that_nobody_wants_go",
         ]),
     ),
@@ -309,7 +309,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         45,
         "sizes and capacities are stored exactly",
         Tests(&[
-            "r45_a_new_object_says_exactly_what_the_driver_said",
+            "r45_a_new_object_shows_exactly_the_drivers_answer",
             "r45_r55_a_volume_has_the_drivers_size_exactly_or_the_requested_and_a_smaller_one_goes",
             "row_45_a_size_is_written_exactly",
             "rows_45_and_55_the_size_is_the_drivers_exactly_or_the_requested_one",
@@ -379,7 +379,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         Tests(&[
             "r45_r55_a_volume_has_the_drivers_size_exactly_or_the_requested_and_a_smaller_one_goes",
             "rows_45_and_55_the_size_is_the_drivers_exactly_or_the_requested_one",
-            "r55_no_room_at_all_is_told_too",
+            "r55_no_capacity_at_all_is_published_too",
         ]),
     ),
     (

@@ -92,7 +92,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
     (
         14,
         "another owner level never comes to be",
-        Tests(&["s0_another_owner_level_replaces_the_controller_and_spares_whoever_else_owns_it"]),
+        Tests(&["s0_another_owner_level_replaces_the_controller_and_keeps_the_other_owners"]),
     ),
     (15, "snapshot and clone through a migrated class", Instead(NO_MIGRATION, LEFT_ALONE)),
     (

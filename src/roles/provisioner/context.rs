@@ -13,7 +13,7 @@ use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::UidSet;
 
-use crate::roles::provisioner::capacity::CapacityHints;
+use crate::roles::provisioner::capacity::CapacityInvalidation;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::{NameStatus, Rules};
 use crate::roles::provisioner::claims::haste::Haste;
@@ -83,7 +83,7 @@ pub struct Context {
     /// The finalizer that the attacher beside us would put on a volume at its first attach.
     pub attacher_finalizer: Option<String>,
     /// Tells of volumes made and deleted, so that capacity is asked for again.
-    pub hints: CapacityHints,
+    pub capacity: CapacityInvalidation,
     /// What was begun.
     pub states: ClaimStates,
     /// Which claims go first.

@@ -167,7 +167,10 @@ impl Attempt<'_> {
             seconds = took.as_secs_f64(),
             "provisioned"
         );
-        cx.hints.provisioned(&class, success.affinity.as_deref());
+        match success.affinity.as_deref() {
+            Some(segments) => cx.capacity.invalidate_segments(segments),
+            None => cx.capacity.invalidate(&class),
+        }
         cx.reporter.provisioned(&class, source, took);
         let told = &self.state.reported;
         if told.provisioning || told.failure.is_some() || cx.section.events == EventsChoice::All {
@@ -211,7 +214,7 @@ impl Attempt<'_> {
             let (class, source) = self.labels();
             cx.reporter.provision_failed(&class, source);
             if error.is_of_the_driver() {
-                cx.hints.failed(&class);
+                cx.capacity.invalidate(&class);
             }
             let news = Some(format!("{} {}", error.label(), gist(&message)));
             if self.state.reported.failure != news {
@@ -252,11 +255,14 @@ impl Context {
         // Its uid stays known until the cache has seen that it is gone: whatever wakes the key before must not delete twice.
         info!("the volume and its persistentvolume are gone");
         // A term with several values for a key was not made by us.
-        let place = |term: &Reach| {
+        let segment = |term: &Reach| {
             Segment::new(term.iter().filter_map(|(key, values)| Some((key.to_string(), values.first()?.to_string()))))
         };
-        let places: Vec<Segment> = volume.spec.node_affinity.iter().map(place).collect();
-        self.hints.deleted((!places.is_empty()).then_some(&places));
+        let mut segments: Vec<Segment> = volume.spec.node_affinity.iter().map(segment).collect();
+        if segments.is_empty() {
+            segments.push(Segment::default());
+        }
+        self.capacity.invalidate_segments(&segments);
     }
 
     fn tell_claim(&self, claim: &Claim, kind: EventKind, reason: &str, note: &str) {

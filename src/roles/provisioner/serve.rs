@@ -12,14 +12,14 @@ use crate::process::{Tasks, watch};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
 use crate::roles::csi_attacher;
-use crate::roles::kit::{UidSet, queues};
+use crate::roles::kit::{TermScope, UidSet, queues};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
 
 use super::{NAME, capacity, claims, deletion, sources};
 use crate::roles::provisioner::capacity::{
-    CapacityContext, CapacityHintReceiver, CapacityHints, CapacityStores, Places,
+    CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::Rules;
@@ -91,17 +91,17 @@ impl Provisioner {
     /// Serves until the term is over, or until what is known of where we are holds no longer.
     async fn serve_at(&self, role: &RoleContext, term: Term, scope: Scope) -> Result<(), RoleError> {
         let (tasks, mut ends) = Tasks::new(NAME);
-        let (hints, heard) = if self.section.capacity.enabled {
-            let (hints, heard) = CapacityHints::new();
-            (hints, Some(heard))
+        let (capacity, invalidations) = if self.section.capacity.enabled {
+            let (capacity, invalidations) = CapacityInvalidation::new();
+            (capacity, Some(invalidations))
         } else {
-            (CapacityHints::off(), None)
+            (CapacityInvalidation::off(), None)
         };
-        let (places, stop) = (self.places(&scope), term.stopping());
-        let shift = self.shift(role, &term, scope, hints);
+        let (nodes, stop) = (self.node_segments(&scope), term.stopping());
+        let shift = self.shift(role, &term, scope, capacity);
         info!(topology = shift.cx.asking.topology, durable = shift.cx.rules.durable, "serving claims");
 
-        let capacity = self.capacity(role, &term, places, heard);
+        let capacity = self.capacity(role, &term, nodes, invalidations);
         let claims = shift.claims.run(stop.clone(), {
             let cx = shift.cx.clone();
             move |ticket: Ticket<ClaimKey>| claims::handle(cx.clone(), ticket).boxed()
@@ -203,52 +203,48 @@ impl Provisioner {
         std::future::pending::<()>().await;
     }
 
-    /// Where the driver's nodes are, for those who tell of its capacity.
-    fn places(&self, scope: &Scope) -> Option<Places> {
+    /// The segments of the driver's nodes, for the capacity loop.
+    fn node_segments(&self, scope: &Scope) -> Option<NodeSegments> {
         match (scope, &self.stores.nodes) {
             (Scope::Node(home), _) => Some(home.places()),
             (Scope::Cluster, Some((nodes, csi_nodes))) => {
-                Some(Places::Cluster { nodes: nodes.clone(), csi_nodes: csi_nodes.clone() })
+                Some(NodeSegments::Cluster { nodes: nodes.clone(), csi_nodes: csi_nodes.clone() })
             }
             (Scope::Cluster, None) => None,
         }
     }
 
-    /// Keeps the scheduler informed of the room that is left, if that is wanted.
+    /// Publishes the driver's capacity, if the configuration says so.
     async fn capacity(
         &self,
         role: &RoleContext,
         term: &Term,
-        places: Option<Places>,
-        heard: Option<CapacityHintReceiver>,
+        nodes: Option<NodeSegments>,
+        invalidations: Option<CapacityInvalidationReceiver>,
     ) -> Result<(), RoleError> {
-        let (Some(places), Some(heard), Some(capacities)) = (places, heard, &self.stores.capacities) else {
+        let (Some(nodes), Some(invalidations), Some(capacities)) = (nodes, invalidations, &self.stores.capacities)
+        else {
             return Ok(());
         };
+        let (section, backoff) = (self.section.capacity.clone(), self.backoff());
         let cx = CapacityContext {
-            role: NAME,
-            driver: role.driver.name.clone(),
-            has_get_capacity: role.driver.capabilities.get_capacity(),
-            section: self.section.capacity.clone(),
-            backoff: self.backoff(),
+            scope: TermScope::new(NAME, role, term),
+            queue: capacity::queue(role, &section, backoff),
+            section,
+            backoff,
             stores: CapacityStores { classes: self.stores.classes.clone(), capacities: capacities.clone() },
-            places,
-            api: term.fence(role.api.clone()),
-            client: term.fence(role.driver.client.clone()),
+            nodes,
             instance: role.instance.clone(),
             board: role.board.clone(),
-            meter: role.meter.clone(),
-            clock: role.clock,
-            rng: role.rng.clone(),
         };
-        capacity::run(cx, heard, term.stopping()).await
+        capacity::run(cx, invalidations).await
     }
 
     fn backoff(&self) -> Backoff {
         self.section.retry.section().backoff()
     }
 
-    fn shift(&self, role: &RoleContext, term: &Term, scope: Scope, hints: CapacityHints) -> Shift {
+    fn shift(&self, role: &RoleContext, term: &Term, scope: Scope, capacity: CapacityInvalidation) -> Shift {
         let (section, backoff) = (&self.section, self.backoff());
         let lanes = [("release", SOURCE_WORKERS)];
         let sources = queues::make(
@@ -274,7 +270,7 @@ impl Provisioner {
             backoff,
             |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
         );
-        let cx = Arc::new(self.cx(role, term, scope, hints, sources.clone()));
+        let cx = Arc::new(self.cx(role, term, scope, capacity, sources.clone()));
         Shift { cx, claims, volumes, sources }
     }
 
@@ -283,7 +279,7 @@ impl Provisioner {
         role: &RoleContext,
         term: &Term,
         scope: Scope,
-        hints: CapacityHints,
+        capacity: CapacityInvalidation,
         free_sources: WorkQueue<SourceKey>,
     ) -> Context {
         let (section, driver) = (&self.section, &role.driver);
@@ -319,7 +315,7 @@ impl Provisioner {
             stores: self.stores.clone(),
             identity: identity(role, scope.node()),
             scope,
-            hints,
+            capacity,
             term: term.clone(),
             api: term.fence(role.api.clone()),
             driver: term.fence(driver.client.clone()),

@@ -114,7 +114,7 @@ async fn shift(profile: Profile) -> (RoleHarness, Shift, (Wired, Vec<crate::clus
     role.stores.synced().await;
     let context = &harness.context;
     let term = Term::unattended(context.clock, Duration::from_secs(3600));
-    let shift = role.shift(context, &term, Scope::Cluster, CapacityHints::off());
+    let shift = role.shift(context, &term, Scope::Cluster, CapacityInvalidation::off());
     let (claims, cx) = (shift.claims.clone(), shift.cx.clone());
     harness.tasks.spawn("claims", async move {
         claims

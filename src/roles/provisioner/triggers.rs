@@ -229,13 +229,13 @@ impl Shift {
         let driver = cx.rules.driver.as_str();
         let old = change.old.as_deref().and_then(|node| node.topology_keys(driver));
         let new = change.new.as_deref().and_then(|node| node.topology_keys(driver));
-        cx.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).see(old, new);
+        cx.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).update(old, new);
     }
 
     /// Says, once, that nodes tell their places in different keys: most places are then unknown to some of them.
     fn tell_keys(&self) {
-        let news = self.cx.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).news();
-        if let Some(nodes) = news.filter(|_| self.cx.asking.topology) {
+        let warning = self.cx.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
+        if let Some(nodes) = warning.filter(|_| self.cx.asking.topology) {
             warn!(
                 nodes,
                 "nodes tell the driver's topology in different keys: claims without a node are placed by those of most"

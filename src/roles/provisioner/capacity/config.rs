@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 
-/// Whether and how the scheduler is told how much room there is for new volumes.
+/// Whether and how the driver's capacity is published for the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CapacitySection {
     /// Whether `CSIStorageCapacity` objects are kept for the driver. It must have the capability `GET_CAPACITY`.
     pub enabled: bool,
-    /// Whether also for classes that bind immediately, which no scheduler looks at.
+    /// Whether also for classes that bind immediately, for whose volumes the scheduler does not choose a node.
     pub immediate_binding: bool,
-    /// How often everything is asked again, beside what changes wake.
+    /// How often the driver is asked for every capacity. Changes in the cluster are followed at once.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub poll_interval: Duration,
-    /// Who owns the objects, so that they go when it goes: -1 nobody, 0 our pod, 1 its controller (a `DaemonSet`, a
-    /// `ReplicaSet`), 2 that one's controller (a Deployment; an operator's object), where 1 is a `ReplicaSet`, a `StatefulSet`
-    /// or a `DaemonSet`.
+    /// The owner of the objects, with which the garbage collector deletes them: -1 none, 0 our pod, 1 its controller (a
+    /// `DaemonSet`, a `ReplicaSet`), 2 the controller (a Deployment, an operator's object) of a controller that is a `ReplicaSet`, a
+    /// `StatefulSet` or a `DaemonSet`.
     #[schemars(range(min = -1, max = 2))]
     pub owner_level: i8,
     /// How many `GetCapacity` calls run at once.
@@ -43,7 +43,7 @@ impl Default for CapacitySection {
 
 impl Section for CapacitySection {
     fn check(&self, faults: &mut Faults) {
-        // Less is a loop that does nothing but ask.
+        // With a shorter one, the loop would do nothing but ask.
         if self.poll_interval < Duration::from_secs(1) {
             faults.add("pollInterval", duration::format(self.poll_interval), "at least 1s");
         }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_are_refused() {
         let keys = |section: &CapacitySection| {
             let mut faults = Faults::below("capacity");
             section.check(&mut faults);

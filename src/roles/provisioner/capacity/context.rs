@@ -1,83 +1,72 @@
-//! What every pass of a term shares.
+//! What the capacity loop works with during a term, and what its attempts and triggers share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cluster::{Api, Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, StorageClass};
-use crate::csi::Client;
+use tokio::sync::Notify;
+
+use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, StorageClass};
 use crate::diagnostics::Board;
-use crate::election::Fenced;
-use crate::process::{Clock, Rng};
-use crate::queue::Backoff;
+use crate::queue::{Activation, Backoff, Cause, WorkQueue, epoch_of};
+use crate::roles::kit::TermScope;
+use crate::roles::kit::report::FailureLog;
 use crate::roles::provisioner::topology::Segment;
 use crate::roles::role::Instance;
-use crate::telemetry::Meter;
 
 use super::config::CapacitySection;
+use super::desired::Slot;
 use super::index::Index;
 
-/// All that the capacity loop needs of the provisioner.
+/// What the capacity loop works with during a term.
 #[derive(Debug)]
 pub struct CapacityContext {
-    /// The role's name, for the status page.
-    pub role: &'static str,
-    /// Our driver.
-    pub driver: String,
-    /// Whether the driver has `GET_CAPACITY`.
-    pub has_get_capacity: bool,
+    /// Clients, term, clock: what every handler works with.
+    pub scope: TermScope,
     /// The configuration.
     pub section: CapacitySection,
     /// The delays after failures.
     pub backoff: Backoff,
+    /// The slots to refresh: [`super::queue`] makes it.
+    pub queue: WorkQueue<Slot>,
     /// The caches.
     pub stores: CapacityStores,
-    /// Where the driver's nodes are.
-    pub places: Places,
-    /// The work path to the API, usable only during the term.
-    pub api: Fenced<Api>,
-    /// The driver, usable only during the term.
-    pub client: Fenced<Client>,
-    /// Where we run: the namespace of our objects, and the pod that leads to their owner.
+    /// The segments of the driver's nodes.
+    pub nodes: NodeSegments,
+    /// Where this process runs: the namespace of the objects, and the pod that leads to their owner.
     pub instance: Instance,
     /// The status page.
     pub board: Board,
-    /// Figures.
-    pub meter: Meter,
-    /// Time.
-    pub clock: Clock,
-    /// Chance.
-    pub rng: Rng,
 }
 
-/// The caches that tell what is wanted and what exists.
+/// The caches of what is wanted and of what exists.
 #[derive(Debug, Clone)]
 pub struct CapacityStores {
     /// Every `StorageClass`.
     pub classes: Cache<StorageClass>,
-    /// Our objects: [`super::scope`] says which.
+    /// The driver's `CSIStorageCapacity` objects that this provisioner manages, see [`super::scope`].
     pub capacities: Cache<CsiStorageCapacity>,
 }
 
-/// Where the driver's nodes are.
+/// Where the segments of the driver's nodes come from.
 #[derive(Debug, Clone)]
-pub enum Places {
-    /// All nodes of the cluster.
+pub enum NodeSegments {
+    /// From all nodes of the cluster.
     Cluster {
         /// Every `Node`.
         nodes: Cache<Node>,
         /// Every `CSINode`.
         csi_nodes: Cache<CsiNode>,
     },
-    /// One node whose driver told its place itself.
+    /// From the driver of one node, which answered `NodeGetInfo`.
     Local {
         /// The node's name.
         node: String,
-        /// Its place; empty for everywhere.
-        place: Segment,
+        /// Its segment; the empty one is everywhere.
+        segment: Segment,
     },
 }
 
-impl Places {
-    /// The node whose objects we manage, if it is one only.
+impl NodeSegments {
+    /// The only node that this process provisions for, with node deployment.
     pub(super) fn own_node(&self) -> Option<&str> {
         match self {
             Self::Cluster { .. } => None,
@@ -85,8 +74,8 @@ impl Places {
         }
     }
 
-    /// Where the driver is on `node`: nowhere before it has registered and kubelet has labelled the node.
-    pub(super) fn place_of(&self, driver: &str, node: &str) -> Option<Segment> {
+    /// The driver's segment on `node`. `None` until the driver has registered there and kubelet has labelled the node.
+    pub(super) fn segment_of(&self, driver: &str, node: &str) -> Option<Segment> {
         match self {
             Self::Cluster { nodes, csi_nodes } => {
                 let name = ObjectName::cluster(node);
@@ -95,7 +84,7 @@ impl Places {
                 let node = nodes.get(&name)?;
                 Segment::of_labels(keys, node.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()))
             }
-            Self::Local { node: own, place } => (own == node).then(|| place.clone()),
+            Self::Local { node: own, segment } => (own == node).then(|| segment.clone()),
         }
     }
 
@@ -107,20 +96,39 @@ impl Places {
     }
 }
 
-/// The book, and the desk that it lies on.
+/// What the attempts and the triggers of a term share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) cx: CapacityContext,
+    /// Wakes the task that updates the metrics.
+    pub(super) counts_changed: Notify,
+    /// Bounds the warnings about failed attempts.
+    pub(super) failures: FailureLog,
     index: Mutex<Index>,
 }
 
 impl Shared {
     pub(super) fn new(cx: CapacityContext, index: Index) -> Arc<Self> {
-        Arc::new(Self { cx, index: Mutex::new(index) })
+        Arc::new(Self { cx, counts_changed: Notify::new(), failures: FailureLog::default(), index: Mutex::new(index) })
     }
 
-    /// The book. Never held over a wait, nor while news is fed to a cache: that tells us, and we look in the book.
+    /// The index. Drop the guard before an await, and before an own write is applied to a cache: the cache's triggers lock the
+    /// index.
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the slots to the queue.
+    pub(super) fn wake(&self, slots: impl IntoIterator<Item = Slot>, cause: Cause) {
+        for slot in slots {
+            let epoch = self.epoch_of(&slot);
+            self.cx.queue.add(slot, Activation { cause, lane: 0, epoch });
+        }
+        self.counts_changed.notify_one();
+    }
+
+    /// The class's uid: a new class of the same name starts without the failures of the old one.
+    fn epoch_of(&self, slot: &Slot) -> u64 {
+        epoch_of(self.index().desired().wants(slot).and_then(|class| class.metadata.uid.as_deref()))
     }
 }

@@ -1,7 +1,8 @@
-//! What the scheduler should be told of: each segment times each class. Pure.
+//! Which capacities the scheduler needs: of each class in each segment. Pure.
 //!
-//! Items are equal by value. (The Go sidecar's, since 6.0, hold a pointer to a copy: none equals another, so nothing is
-//! merged, and what fails is tried again once per trigger, for ever.)
+//! Slots are equal by value, so that the queue merges them. (Since 6.0, the Go sidecar's work items hold a pointer to a copy of
+//! the segment. No item equals another one: none are merged, and each trigger adds one more item that fails and is tried again for
+//! ever.)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +11,12 @@ use std::sync::Arc;
 use crate::cluster::StorageClass;
 use crate::roles::provisioner::topology::{Segment, Segments};
 
-/// One thing to tell: how much room a class has in a segment.
+/// A class in a segment: what one `CSIStorageCapacity` object is about, and the queue's key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
     /// The class's name.
     pub class: Arc<str>,
-    /// The segment; the empty one is everywhere.
+    /// The segment. The empty one is everywhere.
     pub segment: Arc<Segment>,
 }
 
@@ -25,23 +26,23 @@ impl fmt::Display for Slot {
     }
 }
 
-/// Which classes count.
+/// Which classes need capacities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassFilter {
     /// Our driver.
     pub driver: String,
-    /// Whether also those that bind immediately: a scheduler has no say about their volumes.
+    /// Whether also those that bind immediately, for whose volumes the scheduler does not choose a node.
     pub immediate: bool,
 }
 
 impl ClassFilter {
-    /// Whether the class counts.
-    pub fn takes(&self, class: &StorageClass) -> bool {
+    /// Whether the class needs capacities.
+    pub fn matches(&self, class: &StorageClass) -> bool {
         class.provisioner == self.driver && (self.immediate || class.waits_for_consumer())
     }
 }
 
-/// The classes and segments as last told. Each change says which items must be looked at.
+/// The classes and the segments. Each change returns the slots to refresh.
 #[derive(Debug)]
 pub struct Desired {
     filter: ClassFilter,
@@ -50,73 +51,73 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Nothing yet.
+    /// Without classes and segments.
     pub fn new(filter: ClassFilter) -> Self {
         Self { filter, classes: BTreeMap::new(), segments: Segments::default() }
     }
 
-    /// A class is this now, or gone.
-    pub fn tell_class(&mut self, name: &str, class: Option<&Arc<StorageClass>>) -> Vec<Slot> {
+    /// A class was created or changed, or deleted if there is none.
+    pub fn class_changed(&mut self, name: &str, class: Option<&Arc<StorageClass>>) -> Vec<Slot> {
         let (name, held): (Arc<str>, _) = match self.classes.get_key_value(name) {
             Some((name, held)) => (Arc::clone(name), Some(held)),
             None => (name.into(), None),
         };
-        let class = class.filter(|class| self.filter.takes(class));
+        let class = class.filter(|class| self.filter.matches(class));
         match (held, class) {
             (None, None) => return Vec::new(),
-            (Some(held), Some(class)) if says_the_same(held, class) => return Vec::new(),
+            (Some(held), Some(class)) if asks_the_same(held, class) => return Vec::new(),
             (_, Some(class)) => self.classes.insert(Arc::clone(&name), Arc::clone(class)),
             (Some(_), None) => self.classes.remove(&name),
         };
         self.of_class(&name)
     }
 
-    /// The driver is at `place` on a node now, or cannot be placed there any more.
-    pub fn tell_node(&mut self, node: &str, place: Option<Segment>) -> Vec<Slot> {
-        let change = self.segments.tell(node, place);
+    /// The driver is in `segment` on this node now, or in no segment any more.
+    pub fn node_changed(&mut self, node: &str, segment: Option<Segment>) -> Vec<Slot> {
+        let change = self.segments.set(node, segment);
         change.added.iter().chain(&change.removed).flat_map(|segment| self.at(segment)).collect()
     }
 
-    /// The class, if the item is wanted.
+    /// The class, if the slot is wanted.
     pub fn wants(&self, slot: &Slot) -> Option<&Arc<StorageClass>> {
         self.segments.find(&slot.segment)?;
         self.classes.get(&slot.class)
     }
 
-    /// Every wanted item.
+    /// Every wanted slot.
     pub fn all(&self) -> impl Iterator<Item = Slot> {
         self.classes.keys().flat_map(|class| self.of_class(class))
     }
 
-    /// How many items are wanted.
+    /// How many slots are wanted.
     pub fn len(&self) -> usize {
         self.classes.len() * self.segments.len()
     }
 
-    /// Whether none is wanted.
+    /// Whether no slot is wanted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A class in every segment.
+    /// The slots of a class, in every segment.
     pub fn of_class(&self, class: &str) -> Vec<Slot> {
         let class = self.classes.get_key_value(class).map_or_else(|| class.into(), |(class, _)| Arc::clone(class));
         self.segments.iter().map(|segment| Slot { class: Arc::clone(&class), segment: Arc::clone(segment) }).collect()
     }
 
-    /// Every class in the segments that a volume's places touch. Most drivers name a segment by all its keys; of those
-    /// that don't, every segment within the place, or around it, has changed.
-    pub fn touched_by(&self, places: &[Segment]) -> Vec<Slot> {
-        let touched = |place: &Segment| match self.segments.find(place) {
+    /// Every class in the segments that a volume of this topology takes its storage from. If a driver gives a volume other keys
+    /// than its nodes, these are the segments that contain the volume's, and those within it.
+    pub fn touched_by(&self, topology: &[Segment]) -> Vec<Slot> {
+        let touched = |touching: &Segment| match self.segments.find(touching) {
             Some(segment) => vec![Arc::clone(segment)],
             None => self
                 .segments
                 .iter()
-                .filter(|segment| place.is_subset_of(segment) || segment.is_subset_of(place))
+                .filter(|segment| touching.is_subset_of(segment) || segment.is_subset_of(touching))
                 .cloned()
                 .collect(),
         };
-        let mut segments: Vec<Arc<Segment>> = places.iter().flat_map(touched).collect();
+        let mut segments: Vec<Arc<Segment>> = topology.iter().flat_map(touched).collect();
         segments.sort_unstable();
         segments.dedup();
         segments.iter().flat_map(|segment| self.at(segment)).collect()
@@ -127,8 +128,8 @@ impl Desired {
     }
 }
 
-/// Whether a change of the class changes nothing that the driver is asked.
-fn says_the_same(held: &StorageClass, now: &StorageClass) -> bool {
+/// Whether both versions of a class lead to the same `GetCapacity` request.
+fn asks_the_same(held: &StorageClass, now: &StorageClass) -> bool {
     held.metadata.uid == now.metadata.uid && held.parameters == now.parameters
 }
 
@@ -161,19 +162,23 @@ mod tests {
     }
 
     #[test]
-    fn classes_of_our_driver_count_if_a_scheduler_decides_for_them() {
+    fn classes_of_our_driver_count_if_the_scheduler_chooses_their_node() {
         for (binding, immediate, expected) in
             [(WAITS, false, 1), (Some("Immediate"), false, 0), (None, false, 0), (None, true, 1)]
         {
             let mut desired = desired(immediate);
-            desired.tell_node("n1", Some(zone("z1")));
-            assert_eq!(desired.tell_class("fast", Some(&class("fast", binding, "ssd"))).len(), expected, "{binding:?}");
+            desired.node_changed("n1", Some(zone("z1")));
+            assert_eq!(
+                desired.class_changed("fast", Some(&class("fast", binding, "ssd"))).len(),
+                expected,
+                "{binding:?}"
+            );
             assert_eq!(desired.len(), expected);
         }
         let mut desired = desired(true);
         let foreign = Arc::new(StorageClass { provisioner: "other".into(), ..StorageClass::default() });
-        desired.tell_node("n1", Some(zone("z1")));
-        assert_eq!(desired.tell_class("foreign", Some(&foreign)), []);
+        desired.node_changed("n1", Some(zone("z1")));
+        assert_eq!(desired.class_changed("foreign", Some(&foreign)), []);
         assert!(desired.is_empty());
     }
 
@@ -181,38 +186,38 @@ mod tests {
     fn s0_one_event_of_a_class_wakes_each_segment_once_however_many_nodes_it_has() {
         let mut desired = desired(false);
         for node in 0..31 {
-            desired.tell_node(&format!("n{node}"), Some(zone("z1")));
+            desired.node_changed(&format!("n{node}"), Some(zone("z1")));
         }
-        assert_eq!(shown(&desired.tell_class("fast", Some(&class("fast", WAITS, "ssd")))), ["fast at zone=z1"]);
-        assert_eq!(desired.tell_class("fast", Some(&class("fast", WAITS, "ssd"))), [], "nothing has changed");
-        assert_eq!(desired.tell_class("fast", Some(&class("fast", WAITS, "hdd"))).len(), 1, "its parameters have");
-        assert_eq!(shown(&desired.tell_class("fast", None)), ["fast at zone=z1"], "its object must go");
-        assert_eq!(desired.tell_class("fast", None), []);
+        assert_eq!(shown(&desired.class_changed("fast", Some(&class("fast", WAITS, "ssd")))), ["fast at zone=z1"]);
+        assert_eq!(desired.class_changed("fast", Some(&class("fast", WAITS, "ssd"))), [], "nothing has changed");
+        assert_eq!(desired.class_changed("fast", Some(&class("fast", WAITS, "hdd"))).len(), 1, "its parameters have");
+        assert_eq!(shown(&desired.class_changed("fast", None)), ["fast at zone=z1"], "its object must go");
+        assert_eq!(desired.class_changed("fast", None), []);
     }
 
     #[test]
     fn r36_a_segment_that_comes_or_goes_wakes_each_class() {
         let mut desired = desired(false);
         for name in ["fast", "slow"] {
-            assert_eq!(desired.tell_class(name, Some(&class(name, WAITS, name))), []);
+            assert_eq!(desired.class_changed(name, Some(&class(name, WAITS, name))), []);
         }
-        assert_eq!(shown(&desired.tell_node("n1", Some(zone("z1")))), ["fast at zone=z1", "slow at zone=z1"]);
-        assert_eq!(desired.tell_node("n2", Some(zone("z1"))), []);
-        let moved = shown(&desired.tell_node("n2", Some(zone("z2"))));
+        assert_eq!(shown(&desired.node_changed("n1", Some(zone("z1")))), ["fast at zone=z1", "slow at zone=z1"]);
+        assert_eq!(desired.node_changed("n2", Some(zone("z1"))), []);
+        let moved = shown(&desired.node_changed("n2", Some(zone("z2"))));
         assert_eq!(moved, ["fast at zone=z2", "slow at zone=z2"]);
-        assert_eq!(shown(&desired.tell_node("n2", None)), moved, "and so do those that must go");
+        assert_eq!(shown(&desired.node_changed("n2", None)), moved, "and so do those that must go");
         assert_eq!(desired.all().count(), 2);
         assert!(desired.all().all(|slot| desired.wants(&slot).is_some()));
     }
 
     #[test]
-    fn a_volume_touches_its_own_segment_or_those_that_its_place_holds() {
+    fn a_volume_touches_its_own_segment_or_those_within_it() {
         let mut desired = desired(false);
-        desired.tell_class("fast", Some(&class("fast", WAITS, "ssd")));
+        desired.class_changed("fast", Some(&class("fast", WAITS, "ssd")));
         for (node, zone, rack) in [("n1", "z1", "A"), ("n2", "z1", "B"), ("n3", "z2", "A")] {
-            desired.tell_node(node, Some(Segment::new([("zone", zone), ("rack", rack)])));
+            desired.node_changed(node, Some(Segment::new([("zone", zone), ("rack", rack)])));
         }
-        let touched = |places: &[Segment]| shown(&desired.touched_by(places));
+        let touched = |topology: &[Segment]| shown(&desired.touched_by(topology));
         assert_eq!(touched(&[Segment::new([("zone", "z1"), ("rack", "A")])]), ["fast at rack=A,zone=z1"]);
         assert_eq!(touched(&[zone("z1")]), ["fast at rack=A,zone=z1", "fast at rack=B,zone=z1"]);
         assert_eq!(touched(&[zone("z1"), zone("z1")]).len(), 2, "each once");

@@ -1,8 +1,8 @@
-//! What must be written so that one item's object says what the driver said. Pure.
+//! The writes that make the object of one slot show the driver's answer. Pure.
 //!
-//! A pass over an unchanged world writes nothing. An object whose topology is empty and one that has none are both the
-//! object of the empty segment: a server may show either for what was written, and taking them for different makes the
-//! Go sidecar delete and create the object of a driver without topology at every poll.
+//! If nothing has changed, there is nothing to write. An object with an empty topology and one without a topology both belong to
+//! the empty segment, because an API server may return either for the same write. The Go sidecar takes them for different ones: it
+//! deletes and creates the object of a driver without topology at every poll.
 
 use std::sync::Arc;
 
@@ -13,102 +13,106 @@ use super::desired::Slot;
 use crate::cluster::{CsiStorageCapacity, Patch, SmolStr, quantity};
 use crate::roles::provisioner::topology::Segment;
 
-/// The beginning of every object's name; the server makes the rest.
+/// The prefix of every object's name. The API server adds the rest.
 const NAME_PREFIX: &str = "csisc-";
 
-/// How much room the driver says that there is.
+/// The driver's answer to `GetCapacity`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// In all, in bytes.
-    pub capacity: i64,
-    /// For one volume, if the driver says so. It is never derived.
-    pub largest: Option<i64>,
+    /// The available capacity.
+    pub available: i64,
+    /// The size of the largest volume that is possible, if the driver says so. It is never derived from `available`.
+    pub maximum_volume_size: Option<i64>,
 }
 
-/// What all our objects have in common.
+/// What all objects of this provisioner have in common.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectTemplate {
-    /// Our namespace.
+    /// The provisioner's namespace.
     pub namespace: String,
-    /// The labels that we find them by.
+    /// The labels that the provisioner finds its objects by.
     pub labels: std::collections::BTreeMap<String, String>,
-    /// Who they go with.
+    /// The garbage collector deletes the objects together with this owner.
     pub owner: Option<OwnerReference>,
 }
 
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Write {
-    /// Make this object.
+    /// Create this object.
     Create(Value),
-    /// Change the object.
+    /// Patch the object.
     Update(Arc<CsiStorageCapacity>, Patch),
-    /// Delete the object: it is not wanted, or another one says the same.
-    Delete(Arc<CsiStorageCapacity>),
+    /// Delete the objects: the slot is not wanted, or has another object.
+    Delete(Vec<Arc<CsiStorageCapacity>>),
 }
 
-/// The item that an object is about.
+/// The slot that an object belongs to.
 pub fn slot_of(object: &CsiStorageCapacity) -> Slot {
     let labels = object.node_topology.clone().unwrap_or_default();
     Slot { class: object.storage_class_name.as_str().into(), segment: Arc::new(Segment::new(labels)) }
 }
 
-/// The writes that make `objects` tell `room` once, or nothing if the item is not wanted.
+/// The writes that leave one of the slot's `objects`, with this `capacity`; or none of them, if the slot is not wanted and so has no
+/// capacity.
 pub fn plan(
     slot: &Slot,
-    room: Option<&Capacity>,
+    capacity: Option<&Capacity>,
     template: &ObjectTemplate,
     objects: &[Arc<CsiStorageCapacity>],
 ) -> Vec<Write> {
     let mut standing: Vec<&Arc<CsiStorageCapacity>> =
         objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none()).collect();
-    // The one that we would have made comes first, then the oldest: whoever looks decides the same.
+    // Objects with a topology that this daemon would write come first, then the oldest, so that each replica keeps the same one.
     standing.sort_by_key(|object| {
         let meta = &object.metadata;
         (object.node_topology_odd, meta.creation_timestamp.clone(), meta.name.clone())
     });
-    let kept = standing.first().filter(|object| room.is_some() && !object.node_topology_odd).copied();
-    let mut writes: Vec<Write> = match (room, kept) {
-        (Some(room), Some(object)) => update(object, room, template).into_iter().collect(),
-        (Some(room), None) => vec![Write::Create(body(slot, room, template))],
+    let kept = standing.first().filter(|object| capacity.is_some() && !object.node_topology_odd).copied();
+    let mut writes: Vec<Write> = match (capacity, kept) {
+        (Some(capacity), Some(object)) => update(object, capacity, template).into_iter().collect(),
+        (Some(capacity), None) => vec![Write::Create(body(slot, capacity, template))],
         (None, _) => Vec::new(),
     };
-    let extra = standing.into_iter().skip(usize::from(kept.is_some()));
-    writes.extend(extra.map(|object| Write::Delete(Arc::clone(object))));
+    let extra: Vec<_> = standing.into_iter().skip(usize::from(kept.is_some())).cloned().collect();
+    if !extra.is_empty() {
+        writes.push(Write::Delete(extra));
+    }
     writes
 }
 
-fn body(slot: &Slot, room: &Capacity, template: &ObjectTemplate) -> Value {
+fn body(slot: &Slot, capacity: &Capacity, template: &ObjectTemplate) -> Value {
     let mut metadata = json!({
         "generateName": NAME_PREFIX, "namespace": template.namespace, "labels": template.labels,
     });
     if let Some(owner) = &template.owner {
         metadata["ownerReferences"] = json!([owner]);
     }
-    // An empty selector is everywhere; none at all would be nowhere.
+    // An empty selector selects all nodes. Without a selector, the object would be about no node.
     let topology = if slot.segment.is_empty() { json!({}) } else { json!({ "matchLabels": slot.segment.to_labels() }) };
     let mut body = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity", "metadata": metadata,
         "storageClassName": &*slot.class, "nodeTopology": topology,
-        "capacity": quantity::format_bytes(room.capacity),
+        "capacity": quantity::format_bytes(capacity.available),
     });
-    if let Some(largest) = room.largest {
-        body["maximumVolumeSize"] = json!(quantity::format_bytes(largest));
+    if let Some(maximum) = capacity.maximum_volume_size {
+        body["maximumVolumeSize"] = json!(quantity::format_bytes(maximum));
     }
     body
 }
 
-/// What differs, and nothing if nothing does. Sizes are compared as numbers: a server may spell them in its own way.
-fn update(object: &Arc<CsiStorageCapacity>, room: &Capacity, template: &ObjectTemplate) -> Option<Write> {
+/// The patch of the fields that differ, if any do. Sizes are compared as numbers, because an API server may write the same quantity
+/// in another way.
+fn update(object: &Arc<CsiStorageCapacity>, capacity: &Capacity, template: &ObjectTemplate) -> Option<Write> {
     let mut changes = Map::new();
     let bytes = |text: &Option<SmolStr>| text.as_deref().and_then(|text| quantity::bytes(text).ok());
-    if bytes(&object.capacity) != Some(room.capacity) {
-        changes.insert("capacity".into(), json!(quantity::format_bytes(room.capacity)));
+    if bytes(&object.capacity) != Some(capacity.available) {
+        changes.insert("capacity".into(), json!(quantity::format_bytes(capacity.available)));
     }
-    if bytes(&object.maximum_volume_size) != room.largest {
-        changes.insert("maximumVolumeSize".into(), json!(room.largest.map(quantity::format_bytes)));
+    if bytes(&object.maximum_volume_size) != capacity.maximum_volume_size {
+        changes.insert("maximumVolumeSize".into(), json!(capacity.maximum_volume_size.map(quantity::format_bytes)));
     }
-    // The uid makes the server refuse a namesake.
+    // With the uid, the API server refuses to patch another object of the same name.
     let mut metadata = json!({ "uid": object.metadata.uid });
     let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
     if let Some(wanted) = other_owners(owners, template.owner.as_ref()) {
@@ -120,20 +124,20 @@ fn update(object: &Arc<CsiStorageCapacity>, room: &Capacity, template: &ObjectTe
     Some(Write::Update(Arc::clone(object), Patch::Merge(Value::Object(changes))))
 }
 
-/// The owners that an object should have, unless it has them. The controller is ours to say, and there can be one only:
-/// the Go sidecar appends a second, which the API refuses each time. Whoever else was entered stays.
+/// The owners that an object should have, unless it has them. Only one owner can be the controller, and it is the template's: the
+/// Go sidecar appends a second controller, which the API server always refuses. Owners that are no controllers stay.
 fn other_owners(owners: &[OwnerReference], ours: Option<&OwnerReference>) -> Option<Vec<OwnerReference>> {
     let mut wanted: Vec<OwnerReference> = owners
         .iter()
         .filter(|owner| owner.controller != Some(true) && ours.is_none_or(|ours| ours.uid != owner.uid))
         .cloned()
         .collect();
-    let is_so = match ours {
+    let is_complete = match ours {
         Some(ours) => owners.iter().any(|owner| is_same(owner, ours)) && wanted.len() + 1 == owners.len(),
         None => wanted.len() == owners.len(),
     };
     wanted.extend(ours.cloned());
-    (!is_so).then_some(wanted)
+    (!is_complete).then_some(wanted)
 }
 
 fn is_same(held: &OwnerReference, ours: &OwnerReference) -> bool {
@@ -168,9 +172,9 @@ mod tests {
         }
     }
 
-    const ROOM: Capacity = Capacity { capacity: 10 << 30, largest: None };
+    const TEN_GIB: Capacity = Capacity { available: 10 << 30, maximum_volume_size: None };
 
-    /// What a server makes of a body.
+    /// The object that a server creates from a body.
     fn made(name: &str, body: &Value) -> Arc<CsiStorageCapacity> {
         let mut body = body.clone();
         body["metadata"]["name"] = json!(name);
@@ -187,8 +191,8 @@ mod tests {
         Arc::new(object)
     }
 
-    fn created(slot: &Slot, room: &Capacity) -> Arc<CsiStorageCapacity> {
-        match plan(slot, Some(room), &template(), &[]).as_slice() {
+    fn created(slot: &Slot, capacity: &Capacity) -> Arc<CsiStorageCapacity> {
+        match plan(slot, Some(capacity), &template(), &[]).as_slice() {
             [Write::Create(body)] => made("csisc-1", body),
             other => panic!("{other:?}"),
         }
@@ -202,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn r45_a_new_object_says_exactly_what_the_driver_said() {
-        let room = Capacity { capacity: 5_970_004_541, largest: Some(1 << 30) };
-        let [Write::Create(body)] = &plan(&slot(&[("zone", "z1")]), Some(&room), &template(), &[])[..] else {
+    fn r45_a_new_object_shows_exactly_the_drivers_answer() {
+        let capacity = Capacity { available: 5_970_004_541, maximum_volume_size: Some(1 << 30) };
+        let [Write::Create(body)] = &plan(&slot(&[("zone", "z1")]), Some(&capacity), &template(), &[])[..] else {
             panic!()
         };
         assert_eq!(
@@ -223,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn r55_no_room_at_all_is_told_too() {
-        let object = created(&slot(&[]), &Capacity { capacity: 0, largest: None });
+    fn r55_no_capacity_at_all_is_published_too() {
+        let object = created(&slot(&[]), &Capacity { available: 0, maximum_volume_size: None });
         assert_eq!(object.capacity.as_deref(), Some("0"));
         assert_eq!(object.maximum_volume_size, None);
     }
@@ -233,78 +237,78 @@ mod tests {
     fn a_second_pass_writes_nothing() {
         for labels in [&[("zone", "z1")][..], &[]] {
             let slot = slot(labels);
-            let object = created(&slot, &ROOM);
+            let object = created(&slot, &TEN_GIB);
             assert_eq!(slot_of(&object), slot);
-            assert_eq!(plan(&slot, Some(&ROOM), &template(), std::slice::from_ref(&object)), []);
+            assert_eq!(plan(&slot, Some(&TEN_GIB), &template(), std::slice::from_ref(&object)), []);
             let spelled = changed(&object, |object| object.capacity = Some("10240Mi".into()));
-            assert_eq!(plan(&slot, Some(&ROOM), &template(), &[spelled]), [], "the same number in other words");
+            assert_eq!(plan(&slot, Some(&TEN_GIB), &template(), &[spelled]), [], "the same quantity in other digits");
         }
     }
 
     #[test]
-    fn a_driver_without_topology_keeps_its_object_however_the_server_shows_it() {
-        let object = created(&slot(&[]), &ROOM);
+    fn a_driver_without_topology_keeps_its_object_whether_the_server_returns_an_empty_topology_or_none() {
+        let object = created(&slot(&[]), &TEN_GIB);
         assert_eq!(object.node_topology, Some(BTreeMap::new()));
         let bare = changed(&object, |object| object.node_topology = None);
         assert_eq!((slot_of(&bare), slot_of(&object)), (slot(&[]), slot(&[])));
-        assert_eq!(plan(&slot(&[]), Some(&ROOM), &template(), &[bare]), []);
+        assert_eq!(plan(&slot(&[]), Some(&TEN_GIB), &template(), &[bare]), []);
     }
 
     #[test]
     fn r27_only_what_differs_is_written() {
         let slot = slot(&[("zone", "z1")]);
-        let object = created(&slot, &ROOM);
-        let fuller = Capacity { capacity: 1 << 30, largest: None };
+        let object = created(&slot, &TEN_GIB);
+        let fuller = Capacity { available: 1 << 30, maximum_volume_size: None };
         assert_eq!(
             patch_of(&plan(&slot, Some(&fuller), &template(), std::slice::from_ref(&object))),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "capacity": "1Gi" })
         );
-        let limited = Capacity { largest: Some(5), ..ROOM };
+        let limited = Capacity { maximum_volume_size: Some(5), ..TEN_GIB };
         assert_eq!(
             patch_of(&plan(&slot, Some(&limited), &template(), std::slice::from_ref(&object))),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "maximumVolumeSize": "5" })
         );
         let once_limited = changed(&object, |object| object.maximum_volume_size = Some("5".into()));
         assert_eq!(
-            patch_of(&plan(&slot, Some(&ROOM), &template(), &[once_limited])),
+            patch_of(&plan(&slot, Some(&TEN_GIB), &template(), &[once_limited])),
             json!({ "metadata": { "uid": "uid-of-csisc-1" }, "maximumVolumeSize": null })
         );
     }
 
     #[test]
-    fn s0_another_owner_level_replaces_the_controller_and_spares_whoever_else_owns_it() {
+    fn s0_another_owner_level_replaces_the_controller_and_keeps_the_other_owners() {
         let slot = slot(&[("zone", "z1")]);
-        let other = OwnerReference { controller: None, ..owner("somebody") };
-        let object = changed(&created(&slot, &ROOM), |object| {
+        let other = OwnerReference { controller: None, ..owner("other") };
+        let object = changed(&created(&slot, &TEN_GIB), |object| {
             object.metadata.owner_references = Some(vec![owner("pod"), other.clone()]);
         });
-        let patch = patch_of(&plan(&slot, Some(&ROOM), &template(), std::slice::from_ref(&object)));
+        let patch = patch_of(&plan(&slot, Some(&TEN_GIB), &template(), std::slice::from_ref(&object)));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other, owner("set")]));
         assert_eq!(patch.get("capacity"), None);
-        let nobody = ObjectTemplate { owner: None, ..template() };
-        let patch = patch_of(&plan(&slot, Some(&ROOM), &nobody, &[object]));
+        let unowned = ObjectTemplate { owner: None, ..template() };
+        let patch = patch_of(&plan(&slot, Some(&TEN_GIB), &unowned, &[object]));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other]));
-        let orphan = changed(&created(&slot, &ROOM), |object| object.metadata.owner_references = None);
-        assert_eq!(plan(&slot, Some(&ROOM), &nobody, std::slice::from_ref(&orphan)), []);
-        let patch = patch_of(&plan(&slot, Some(&ROOM), &template(), &[orphan]));
-        assert_eq!(patch["metadata"]["ownerReferences"], json!([owner("set")]), "and a missing one is entered");
+        let orphan = changed(&created(&slot, &TEN_GIB), |object| object.metadata.owner_references = None);
+        assert_eq!(plan(&slot, Some(&TEN_GIB), &unowned, std::slice::from_ref(&orphan)), []);
+        let patch = patch_of(&plan(&slot, Some(&TEN_GIB), &template(), &[orphan]));
+        assert_eq!(patch["metadata"]["ownerReferences"], json!([owner("set")]), "and a missing one is added");
     }
 
     #[test]
-    fn r41_what_nobody_wants_and_what_is_there_twice_is_deleted() {
+    fn r41_objects_of_unwanted_slots_and_second_objects_are_deleted() {
         let slot = slot(&[("zone", "z1")]);
-        let older = created(&slot, &ROOM);
+        let older = created(&slot, &TEN_GIB);
         let younger = changed(&older, |object| object.metadata.name = Some("csisc-2".into()));
         let both = [younger.clone(), older.clone()];
-        assert_eq!(plan(&slot, Some(&ROOM), &template(), &both), [Write::Delete(younger.clone())]);
-        assert_eq!(plan(&slot, None, &template(), &both), [Write::Delete(older.clone()), Write::Delete(younger)]);
+        assert_eq!(plan(&slot, Some(&TEN_GIB), &template(), &both), [Write::Delete(vec![younger.clone()])]);
+        assert_eq!(plan(&slot, None, &template(), &both), [Write::Delete(vec![older.clone(), younger])]);
         let odd = changed(&older, |object| object.node_topology_odd = true);
-        let writes = plan(&slot, Some(&ROOM), &template(), std::slice::from_ref(&odd));
-        assert!(matches!(&writes[..], [Write::Create(_), Write::Delete(object)] if *object == odd), "{writes:?}");
+        let writes = plan(&slot, Some(&TEN_GIB), &template(), std::slice::from_ref(&odd));
+        assert!(matches!(&writes[..], [Write::Create(_), Write::Delete(objects)] if *objects == [odd]), "{writes:?}");
         let going = changed(&older, |object| {
             object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         });
-        assert_eq!(plan(&slot, None, &template(), std::slice::from_ref(&going)), [], "it goes already");
-        assert!(matches!(&plan(&slot, Some(&ROOM), &template(), &[going])[..], [Write::Create(_)]));
+        assert_eq!(plan(&slot, None, &template(), std::slice::from_ref(&going)), [], "it is being deleted already");
+        assert!(matches!(&plan(&slot, Some(&TEN_GIB), &template(), &[going])[..], [Write::Create(_)]));
     }
 }

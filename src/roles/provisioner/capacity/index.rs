@@ -1,4 +1,4 @@
-//! What is wanted, what exists, and what the driver said last: all that a pass over one item reads. Pure.
+//! The wanted slots, the existing objects, and the driver's last answers. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,79 +8,99 @@ use tokio::time::Instant;
 use super::desired::{ClassFilter, Desired, Slot};
 use super::diff::{Capacity, ObjectTemplate, Write, plan, slot_of};
 use crate::cluster::{Change, CsiStorageCapacity, ObjectName, StorageClass, quantity};
+use crate::roles::provisioner::topology::Segment;
 
-/// What the driver said of an item.
+/// The driver's last answer for a slot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// When it answered last, and what.
-    pub room: Option<(Instant, Capacity)>,
-    /// What failed since.
+    /// The answer, and when it came.
+    pub capacity: Option<(Instant, Capacity)>,
+    /// What has failed since.
     pub error: Option<String>,
 }
 
-/// How many objects there should be, are, and should not be.
+/// The numbers of wanted, existing and unwanted objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Items that are wanted.
+    /// Wanted slots.
     pub goal: usize,
-    /// Items that are wanted and have an object.
+    /// Wanted slots that have an object.
     pub current: usize,
-    /// Objects that are not wanted, or not twice.
+    /// Objects of unwanted slots, and second objects of wanted ones.
     pub obsolete: usize,
 }
 
-/// The book of one term.
+/// The wanted slots, the existing objects, and the driver's last answers, of one term.
 #[derive(Debug)]
 pub struct Index {
-    /// What is wanted.
-    pub desired: Desired,
+    desired: Desired,
     template: ObjectTemplate,
     objects: BTreeMap<Slot, BTreeMap<ObjectName, Arc<CsiStorageCapacity>>>,
+    /// Of wanted slots only.
     readings: BTreeMap<Slot, Reading>,
 }
 
 impl Index {
-    /// An empty book.
+    /// An empty index.
     pub fn new(filter: ClassFilter, template: ObjectTemplate) -> Self {
         Self { desired: Desired::new(filter), template, objects: BTreeMap::new(), readings: BTreeMap::new() }
     }
 
-    /// Where our objects are.
+    /// The wanted slots.
+    pub fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// The namespace of the objects.
     pub fn namespace(&self) -> &str {
         &self.template.namespace
     }
 
-    /// A class is this now, or gone. Says which items to look at.
-    pub fn tell_class(&mut self, change: &Change<StorageClass>) -> Vec<Slot> {
+    /// A class was created, changed or deleted. Returns the slots to refresh.
+    pub fn class_changed(&mut self, change: &Change<StorageClass>) -> Vec<Slot> {
         let Some(name) = change.new.as_ref().or(change.old.as_ref()).and_then(|class| class.metadata.name.clone())
         else {
             return Vec::new();
         };
-        self.desired.tell_class(&name, change.new.as_ref())
-    }
-
-    /// An object has changed. Says which items to look at: none if it says what we wrote, or is gone because we deleted
-    /// it.
-    pub fn tell_object(&mut self, change: &Change<CsiStorageCapacity>) -> Vec<Slot> {
-        let (old, new) = (change.old.as_ref(), change.new.as_ref());
-        let mut slots: Vec<Slot> = old.into_iter().chain(new).map(|object| slot_of(object)).collect();
-        slots.dedup();
-        // Where the object is still the same one, the book may hold a later version of it than the watch has brought.
-        let is_left =
-            |old: &CsiStorageCapacity| slots.len() > 1 || new.is_none_or(|new| new.metadata.uid != old.metadata.uid);
-        if let Some(old) = old.filter(|old| is_left(old)) {
-            self.lose(old);
-        }
-        if let Some(new) = new {
-            self.hold(new);
-        }
-        slots.retain(|slot| !self.is_settled(slot));
+        let slots = self.desired.class_changed(&name, change.new.as_ref());
+        self.drop_readings(&slots);
         slots
     }
 
-    /// The object is there and like this: somebody has seen it, or the server answered a write with it. A watch that is behind
-    /// tells of what we have written over since, and that is no news.
-    pub fn hold(&mut self, object: &Arc<CsiStorageCapacity>) {
+    /// The driver is in `segment` on this node now, or in no segment any more. Returns the slots to refresh.
+    pub fn node_changed(&mut self, node: &str, segment: Option<Segment>) -> Vec<Slot> {
+        let slots = self.desired.node_changed(node, segment);
+        self.drop_readings(&slots);
+        slots
+    }
+
+    fn drop_readings(&mut self, changed: &[Slot]) {
+        for slot in changed.iter().filter(|slot| self.desired.wants(slot).is_none()) {
+            self.readings.remove(slot);
+        }
+    }
+
+    /// An object was created, changed or deleted. Returns the slots to refresh: none if there is nothing to write, as after our own
+    /// writes.
+    pub fn object_changed(&mut self, change: &Change<CsiStorageCapacity>) -> Vec<Slot> {
+        let (old, new) = (change.old.as_ref(), change.new.as_ref());
+        let mut slots: Vec<Slot> = old.into_iter().chain(new).map(|object| slot_of(object)).collect();
+        slots.dedup();
+        // If it is still the same object, the index may hold a later version than the watch has brought.
+        let is_gone =
+            |old: &CsiStorageCapacity| slots.len() > 1 || new.is_none_or(|new| new.metadata.uid != old.metadata.uid);
+        if let Some(old) = old.filter(|old| is_gone(old)) {
+            self.remove_object(old);
+        }
+        if let Some(new) = new {
+            self.set_object(new);
+        }
+        slots.retain(|slot| !self.writes(slot).is_empty());
+        slots
+    }
+
+    /// The API has this object. A late watch may bring a version that this process has overwritten since: the later version stays.
+    pub fn set_object(&mut self, object: &Arc<CsiStorageCapacity>) {
         let name = ObjectName::of(object.as_ref());
         let objects = self.objects.entry(slot_of(object)).or_default();
         let (uid, version) = (&object.metadata.uid, object.metadata.version());
@@ -92,8 +112,8 @@ impl Index {
         }
     }
 
-    /// The object is gone, if it is still the one that is held.
-    pub fn lose(&mut self, object: &CsiStorageCapacity) {
+    /// The API does not have this object any more. Another object of the same name stays.
+    pub fn remove_object(&mut self, object: &CsiStorageCapacity) {
         let (slot, name) = (slot_of(object), ObjectName::of(object));
         let Some(held) = self.objects.get_mut(&slot) else { return };
         if held.get(&name).is_some_and(|held| held.metadata.uid == object.metadata.uid) {
@@ -104,71 +124,62 @@ impl Index {
         }
     }
 
-    /// The objects of an item.
+    /// The objects of a slot.
     pub fn objects(&self, slot: &Slot) -> Vec<Arc<CsiStorageCapacity>> {
         self.objects.get(slot).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// The driver has answered.
-    pub fn note_room(&mut self, slot: &Slot, at: Instant, room: Capacity) {
-        self.readings.insert(slot.clone(), Reading { room: Some((at, room)), error: None });
+    /// The driver has answered. Nothing is kept if the slot is not wanted any more.
+    pub fn set_capacity(&mut self, slot: &Slot, at: Instant, capacity: Capacity) {
+        if self.desired.wants(slot).is_some() {
+            self.readings.insert(slot.clone(), Reading { capacity: Some((at, capacity)), error: None });
+        }
     }
 
-    /// A pass has failed. The last answer stands, and so does the object.
-    pub fn note_error(&mut self, slot: &Slot, error: String) {
+    /// An attempt has failed. The last answer stays, and so does the object.
+    pub fn set_error(&mut self, slot: &Slot, error: String) {
         if self.desired.wants(slot).is_some() {
             self.readings.entry(slot.clone()).or_default().error = Some(error);
         }
     }
 
-    /// What must be written for the item by what the driver said last; nothing if it has not been asked yet.
-    pub fn writes(&mut self, slot: &Slot) -> Vec<Write> {
-        if self.desired.wants(slot).is_none() {
-            self.readings.remove(slot);
-        }
-        self.planned(slot)
-    }
-
-    fn planned(&self, slot: &Slot) -> Vec<Write> {
+    /// The writes that the slot's objects need by the driver's last answer; none before the first answer.
+    pub fn writes(&self, slot: &Slot) -> Vec<Write> {
         let objects = self.objects(slot);
-        let room = self.readings.get(slot).and_then(|reading| reading.room.as_ref());
-        match (self.desired.wants(slot), room) {
+        let capacity = self.readings.get(slot).and_then(|reading| reading.capacity.as_ref());
+        match (self.desired.wants(slot), capacity) {
             (None, _) => plan(slot, None, &self.template, &objects),
-            (Some(_), Some((_, room))) => plan(slot, Some(room), &self.template, &objects),
+            (Some(_), Some((_, capacity))) => plan(slot, Some(capacity), &self.template, &objects),
             (Some(_), None) => Vec::new(),
         }
     }
 
-    fn is_settled(&self, slot: &Slot) -> bool {
-        self.planned(slot).is_empty()
-    }
-
-    /// Items whose object is of no use any more: those that nobody wants.
+    /// The unwanted slots that have objects.
     pub fn obsolete(&self) -> Vec<Slot> {
         self.objects.keys().filter(|slot| self.desired.wants(slot).is_none()).cloned().collect()
     }
 
-    /// The figures.
+    /// The numbers for the metrics.
     pub fn counts(&self) -> Counts {
         let current = self.objects.keys().filter(|slot| self.desired.wants(slot).is_some()).count();
         let held: usize = self.objects.values().map(BTreeMap::len).sum();
         Counts { goal: self.desired.len(), current, obsolete: held - current }
     }
 
-    /// For the status page: class, segment, room, largest volume, age of the answer in seconds, last error.
+    /// For the status page: class, segment, capacity, largest volume, age of the answer in seconds, last error.
     pub fn rows(&self, now: Instant) -> Vec<[String; 6]> {
         let mut slots: Vec<Slot> = self.desired.all().collect();
         slots.sort();
         let row = |slot: &Slot| {
             let reading = self.readings.get(slot);
-            let room = reading.and_then(|reading| reading.room.as_ref());
-            let largest = room.and_then(|(_, room)| room.largest);
+            let answer = reading.and_then(|reading| reading.capacity.as_ref());
+            let maximum = answer.and_then(|(_, capacity)| capacity.maximum_volume_size);
             [
                 slot.class.to_string(),
                 slot.segment.to_string(),
-                room.map(|(_, room)| quantity::format_bytes(room.capacity)).unwrap_or_default(),
-                largest.map(quantity::format_bytes).unwrap_or_default(),
-                room.map(|(at, _)| format!("{}s", now.saturating_duration_since(*at).as_secs())).unwrap_or_default(),
+                answer.map(|(_, capacity)| quantity::format_bytes(capacity.available)).unwrap_or_default(),
+                maximum.map(quantity::format_bytes).unwrap_or_default(),
+                answer.map(|(at, _)| format!("{}s", now.saturating_duration_since(*at).as_secs())).unwrap_or_default(),
                 reading.and_then(|reading| reading.error.clone()).unwrap_or_default(),
             ]
         };

@@ -1,23 +1,23 @@
-//! By which labels we find the `CSIStorageCapacity` objects that are ours. Pure.
+//! The labels of the `CSIStorageCapacity` objects that this provisioner manages. Pure.
 //!
-//! They are the Go sidecar's, so that either takes over the other's objects instead of doubling them.
+//! They are the Go sidecar's labels, so that each of the two takes over the other's objects and creates no second ones.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::{Viewpoint, WatchScope};
 use crate::roles::provisioner::names;
 
-/// The API's limit for a label's value.
+/// The API's limit for the length of a label's value.
 const LONGEST: usize = 63;
-/// A hash and the dashes on both its sides.
+/// The length of a hash with a dash on each side.
 const HASH_AND_DASHES: usize = 10;
 
-/// Who manages our objects: the provisioner, or the provisioner of one node.
+/// The value of the label `managed-by`: the provisioner, or the provisioner of one node.
 pub(super) fn managed_by(node: Option<&str>) -> String {
     node.map_or_else(|| names::MANAGED_BY_PROVISIONER.to_owned(), |node| joined(names::MANAGED_BY_PROVISIONER, node))
 }
 
-/// The labels of our objects.
+/// The labels of the objects.
 pub(super) fn labels(driver: &str, node: Option<&str>) -> BTreeMap<String, String> {
     [(names::LABEL_DRIVER_NAME, driver.to_owned()), (names::LABEL_MANAGED_BY, managed_by(node))]
         .into_iter()
@@ -25,7 +25,7 @@ pub(super) fn labels(driver: &str, node: Option<&str>) -> BTreeMap<String, Strin
         .collect()
 }
 
-/// The objects that must be watched: ours. `of_node` says whether each node's instance makes its own.
+/// Watches only the objects that this provisioner manages. `of_node`: with node deployment, those of this node's provisioner.
 pub fn scope(of_node: bool) -> impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static {
     move |view| {
         let node = view.node.filter(|_| of_node);
@@ -35,8 +35,8 @@ pub fn scope(of_node: bool) -> impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sy
     }
 }
 
-/// `base-suffix`, or, where that is too long for a label, a text of the same two that is not: with base's hash in place
-/// of base's end; if there is no room for that, with the hash of all in place of the suffix.
+/// `base-suffix`. If that is too long for a label, the hash of `base` replaces the end of `base`; and if it is still too long, the
+/// hash of the whole text replaces the suffix.
 fn joined(base: &str, suffix: &str) -> String {
     let whole = if base.is_empty() { suffix.to_owned() } else { format!("{base}-{suffix}") };
     if whole.len() <= LONGEST {
@@ -51,7 +51,7 @@ fn joined(base: &str, suffix: &str) -> String {
     }
 }
 
-/// FNV-1a, not 1: multiplied last.
+/// FNV-1a. Unlike FNV-1, it multiplies last.
 fn hash(text: &str) -> String {
     let hash = text.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")

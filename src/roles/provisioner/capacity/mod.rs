@@ -1,26 +1,27 @@
-//! Tells the scheduler how much room there is for new volumes: one `CSIStorageCapacity` per class and segment.
+//! Publishes the driver's capacity for the scheduler: one `CSIStorageCapacity` object per class and segment.
 //!
 //! ```text
 //! StorageClass, Node, CSINode ──> desired (P) ─┐
-//! our objects ─────────────────────────────────┼─> book (P) ──> queue of (class, segment) ──> GetCapacity
-//! volumes made, refused, deleted ──> hints ────┘                      diff (P) <──────────────────┘
-//!                                                                       └──> create, update, delete
+//! our objects ─────────────────────────────────┼─> index (P) ──> queue of slots ──> decide (P) ──> refresh: GetCapacity,
+//! volumes made, refused, deleted               │                                        │          create, patch, delete
+//!   └──> invalidation ─────────────────────────┘                                    diff (P)
 //! ```
 //!
-//! Labels, names and metrics are the Go sidecar's, so that either takes over the other's objects. What is different:
+//! Labels, names and metrics are the Go sidecar's, so that each of the two takes over the other's objects. The differences:
 //!
-//! - Items are values: one item is one key, with one back-off, however many nodes and triggers it has.
-//! - A change of a Node, a CSINode or a class is acted on at once; the poll is for what nobody tells.
-//! - Nothing is written that says what is there already. Our own writes wake nobody.
-//! - The driver is asked with the class's parameters without ours, and never for a place that it does not know of.
-//! - A driver without `GET_CAPACITY` is said to have none, instead of being asked for ever. What it told before stays.
+//! - A slot is a value, a class in a segment. It is one key in the queue, with one back-off, for any number of nodes and triggers.
+//! - A change of a Node, a CSINode or a class is acted on at once. The poll is for changes without an event.
+//! - If the object already shows the driver's answer, nothing is written. Our own writes wake no slot.
+//! - `GetCapacity` does not get the class parameters that are for the provisioner, and only gets segments of the driver's nodes.
+//! - If the driver has no `GET_CAPACITY`, the status page says so, and the driver is not called. Existing objects stay.
 
 mod config;
 mod context;
+pub mod decide;
 pub mod desired;
 pub mod diff;
-mod hints;
 pub mod index;
+mod invalidation;
 mod labels;
 mod owner;
 mod refresh;
@@ -28,16 +29,17 @@ mod serve;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 mod tests;
+mod triggers;
 
 pub use config::CapacitySection;
-pub use context::{CapacityContext, CapacityStores, Places};
-pub use hints::{CapacityHintReceiver, CapacityHints};
+pub use context::{CapacityContext, CapacityStores, NodeSegments};
+pub use invalidation::{CapacityInvalidation, CapacityInvalidationReceiver};
 pub use labels::scope;
-pub use serve::run;
+pub use serve::{queue, run};
 
 use crate::cluster::rbac::Rule;
 
-/// The rights that the loop needs beyond its caches'.
+/// The RBAC rules that the loop needs, beside those of its caches.
 pub fn rules(section: &CapacitySection) -> Vec<Rule> {
     if !section.enabled {
         return Vec::new();

@@ -1,7 +1,8 @@
-//! Who our objects go with: our pod, its controller, or that one's controller.
+//! The owner of the capacity objects: our pod, its controller, or that controller's controller. The garbage collector deletes the
+//! objects with their owner.
 //!
-//! The owner is looked up, not configured: `ownerLevel` counts the steps from the pod upwards. What is missing is said,
-//! and looked for again: the Go sidecar ends the process.
+//! `ownerLevel` counts the steps from the pod upwards. If the owner cannot be found, the status page shows the reason, and the loop
+//! tries again. The Go sidecar exits instead.
 
 use std::marker::PhantomData;
 
@@ -13,7 +14,7 @@ use thiserror::Error;
 
 use crate::cluster::{Api, ApiError, Meta, Object, ObjectName};
 
-/// An object of which only its metadata is read: a pod, or what makes pods.
+/// A pod or a workload, by its metadata only.
 #[derive(Deserialize)]
 #[serde(bound = "")]
 struct Controlled<K> {
@@ -30,14 +31,14 @@ impl<K: Resource<DynamicType = ()> + 'static> Object for Controlled<K> {
     }
 }
 
-/// What Kubernetes makes pods of that run for good, and what may be controlled in its turn: a `ReplicaSet` by a Deployment, any
-/// of them by an operator's object. The rights to read them are [`super::rules`]'.
+/// The kinds that control pods of daemons, and may have a controller themselves: a Deployment controls a `ReplicaSet`, and an
+/// operator's object may control any of them. [`super::rules`] asks for the rights to read them.
 pub(super) const WORKLOADS: [&str; 3] = ["replicasets", "statefulsets", "daemonsets"];
 
-/// Why no owner is known.
+/// Why the owner is not known.
 #[derive(Debug, Error)]
 pub(super) enum OwnerError {
-    /// Nobody told us.
+    /// The environment does not say which pod this is.
     #[error(
         "roles.provisioner.capacity.ownerLevel is {level}, so the pod's name and namespace must be known: set POD_NAME and POD_NAMESPACE from the downward API, or ownerLevel: -1"
     )]
@@ -45,30 +46,30 @@ pub(super) enum OwnerError {
         /// The configured level.
         level: i8,
     },
-    /// The API does not say.
+    /// A request failed.
     #[error("cannot look up the owner of the capacity objects")]
     Get(#[from] ApiError),
-    /// The chain is shorter than the level.
+    /// There are fewer controllers than the level asks for.
     #[error("{kind} {name} has no controller: roles.provisioner.capacity.ownerLevel is too high")]
     NoController {
-        /// The kind of what has none.
+        /// The kind of the object without a controller.
         kind: String,
         /// Its name.
         name: ObjectName,
     },
-    /// A namesake.
+    /// The object has the controller's name and another uid.
     #[error("{kind} {name} is not the one that controls our pod: its uid is {found:?}, not {expected:?}")]
     Replaced {
         /// The kind.
         kind: String,
         /// Its name.
         name: ObjectName,
-        /// The uid that the pod tells.
+        /// The uid in the pod's owner reference.
         expected: String,
-        /// The uid that it has.
+        /// The object's uid.
         found: String,
     },
-    /// Not one of the [`WORKLOADS`]: there is no right to read it.
+    /// The controller is not one of the [`WORKLOADS`]. The daemon may not read it.
     #[error("our pod is controlled by {kind} {name}, whose own controller cannot be looked up: use ownerLevel: 1")]
     UnknownKind {
         /// The kind.
@@ -78,7 +79,7 @@ pub(super) enum OwnerError {
     },
 }
 
-/// The owner at `level`; none at -1.
+/// Finds the owner at `level`. There is none at -1.
 pub(super) async fn find(
     api: &Api,
     namespace: Option<&str>,
@@ -115,7 +116,7 @@ pub(super) async fn find(
 
 fn controller(meta: &Meta) -> Option<OwnerReference> {
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-    // Whether our objects hold up their owner's deletion is not for the pod's entry to say.
+    // The pod's reference may block the deletion of its owner. The capacity objects never do.
     Some(OwnerReference { block_owner_deletion: None, ..owner.clone() })
 }
 

@@ -1,182 +1,228 @@
-//! One pass over one item: ask the driver, then write what differs.
+//! The steps that refresh one slot: one question to the driver, one look at the API, one write.
 //!
-//! The driver is asked as it will be asked for volumes, with the class's parameters but for those that are ours (the Go
-//! sidecar sends the secrets' names too), and without capabilities: it is not known yet which a claim will want. A
-//! place is sent only if there is one; a driver without topology must not be given any.
+//! `GetCapacity` gets the parameters of the class without those that are for the provisioner itself (the Go sidecar sends the
+//! names of secrets, too), and no volume capabilities, because nobody knows yet which ones a claim will want. It gets the segment
+//! only if there is one, because a driver without topology must not get any.
+//!
+//! The index is a cache: `perform` puts the answers of the driver and of the API there, so that triggers and the status page see
+//! them at once.
 
 use std::sync::Arc;
 
-use tracing::{debug, warn};
+use thiserror::Error;
+use tracing::debug;
 
-use super::context::Shared;
-use super::desired::Slot;
-use super::diff::{Capacity, Write};
-use crate::cluster::{ApiError, ApiErrorKind, CsiStorageCapacity, ObjectName, StorageClass};
-use crate::csi::RpcError;
+use crate::cluster::{Api, ApiErrorKind, CsiStorageCapacity, ObjectName, Patch, StorageClass};
+use crate::process::error_chain;
 use crate::proto::GetCapacityRequest;
 use crate::queue::{Cause, Outcome, Ticket};
-use crate::roles::attempt::{self, Failure};
+use crate::roles::kit::freshness::{Freshness, read_again};
+use crate::roles::kit::report::{self, log_failure};
+use crate::roles::kit::{self, Attempt, Next, Op, Reason, Reconciler, TermScope};
 use crate::roles::provisioner::parameters::{self, ParameterError};
 
-/// How often a pass plans anew because an object was gone or another's when it was written.
-const ROUNDS: usize = 3;
+use super::context::Shared;
+use super::decide::{self, Event, State, Step, View};
+use super::desired::Slot;
+use super::diff::{Capacity, Write};
 
-/// Why an item's object could not be brought up to date.
-#[derive(Debug, thiserror::Error)]
-enum RefreshError {
+const ASK: Op = Op("cannot ask for the capacity");
+const WRITE: Op = Op("cannot write the capacity");
+const READ: Op = Op("cannot read the object of the capacity");
+
+/// Why the driver's capacity cannot be published, beside failed requests.
+#[derive(Debug, Error)]
+pub(super) enum CapacityReason {
+    /// The driver is not asked.
     #[error("the class's parameters cannot be used")]
     Parameters(#[source] ParameterError),
-    #[error("cannot ask for the capacity")]
-    Ask(#[source] RpcError),
+    /// The driver's answer makes no sense.
     #[error("the driver answers a capacity of {0} bytes")]
     Negative(i64),
-    #[error("cannot write the capacity")]
-    Write(#[source] ApiError),
-    #[error("cannot look at the object of the capacity")]
-    Look(#[source] ApiError),
-    #[error("the object of the capacity is changed by others all the time")]
-    Contended,
 }
 
-/// Why a pass ended without its item being up to date.
-type Stop = attempt::Stop<RefreshError>;
-
-/// Handles one ticket.
-pub(super) async fn handle(shared: Arc<Shared>, ticket: Ticket<Slot>) -> Outcome {
-    let slot = ticket.key();
-    match refresh(&shared, slot, ticket.causes().contains(Cause::Resync)).await {
-        Ok(()) => Outcome::Settled,
-        Err(Stop::Failed(error)) => {
-            let text = error.message();
-            warn!(attempt = ticket.attempt() + 1, error = text, "could not refresh the capacity");
-            ticket.note(text.clone());
-            shared.index().note_error(slot, text);
-            error.outcome()
-        }
-        Err(stop) => stop.outcome(),
-    }
-}
-
-async fn refresh(shared: &Shared, slot: &Slot, polled: bool) -> Result<(), Stop> {
-    let class = shared.index().desired.wants(slot).cloned();
-    if let Some(class) = class {
-        let room = ask(shared, slot, &class).await?;
-        shared.index().note_room(slot, shared.cx.clock.now(), room);
-    }
-    if polled {
-        confirm(shared, slot).await?;
-    }
-    for _ in 0..ROUNDS {
-        // The class or the segment may have gone while the driver was asked: then there is nothing to write but a
-        // delete.
-        let writes = shared.index().writes(slot);
-        if writes.is_empty() {
-            return Ok(());
-        }
-        for write in writes {
-            perform(shared, write).await?;
-        }
-    }
-    Err(RefreshError::Contended.into())
-}
-
-async fn ask(shared: &Shared, slot: &Slot, class: &StorageClass) -> Result<Capacity, Stop> {
-    let parameters = parameters::for_driver(&class.parameters).map_err(RefreshError::Parameters)?;
-    let request = GetCapacityRequest {
-        volume_capabilities: Vec::new(),
-        parameters: parameters.into_iter().collect(),
-        accessible_topology: (!slot.segment.is_empty()).then(|| slot.segment.to_proto()),
-    };
-    let client = &shared.cx.client;
-    let answer = client.term().during(client.use_now()?.get_capacity(request)).await?.map_err(RefreshError::Ask)?;
-    let sizes = [Some(answer.available_capacity), answer.maximum_volume_size];
-    if let Some(negative) = sizes.into_iter().flatten().find(|bytes| *bytes < 0) {
-        return Err(RefreshError::Negative(negative).into());
-    }
-    Ok(Capacity { capacity: answer.available_capacity, largest: answer.maximum_volume_size })
-}
-
-/// Looks for the objects that we made and the watch has not shown. One may have been deleted before it could.
-async fn confirm(shared: &Shared, slot: &Slot) -> Result<(), Stop> {
-    let objects = shared.index().objects(slot);
-    for object in objects {
-        let name = ObjectName::of(object.as_ref());
-        if shared.cx.stores.capacities.get(&name).is_some() {
-            continue;
-        }
-        let found: Option<CsiStorageCapacity> =
-            shared.cx.api.use_now()?.get_opt(&name).await.map_err(RefreshError::Look)?;
-        if found.is_none_or(|found| found.metadata.uid != object.metadata.uid) {
-            shared.index().lose(&object);
-        }
-    }
-    Ok(())
-}
-
-async fn perform(shared: &Shared, write: Write) -> Result<(), Stop> {
-    let api = shared.cx.api.use_now()?;
-    match write {
-        Write::Create(body) => {
-            let place = ObjectName::namespaced(shared.index().namespace(), "");
-            let object = api.create::<CsiStorageCapacity>(&place, &body).await.map_err(RefreshError::Write)?;
-            debug!(object = object.metadata.name.as_deref(), "made a csistoragecapacity");
-            // Before the watch shows it: the next pass must not make a second one.
-            shared.index().hold(&Arc::new(object));
-        }
-        Write::Update(object, patch) => {
-            let name = ObjectName::of(object.as_ref());
-            match api.patch::<CsiStorageCapacity>(&name, &patch).await {
-                Ok(written) => written_over(shared, written),
-                Err(error) => look_again(shared, &object, error).await?,
-            }
-        }
-        Write::Delete(object) => {
-            let name = ObjectName::of(object.as_ref());
-            let uid = object.metadata.uid.as_deref().unwrap_or_default();
-            match api.delete::<CsiStorageCapacity>(&name, uid).await {
-                // Held by a finalizer of somebody's: it is on its way, and counts no more.
-                Ok(Some(going)) => written_over(shared, going),
-                Ok(None) => shared.index().lose(&object),
-                Err(error) => look_again(shared, &object, error).await?,
-            }
-        }
-    }
-    Ok(())
-}
-
-fn written_over(shared: &Shared, object: CsiStorageCapacity) {
-    shared.index().hold(&Arc::new(object.clone()));
-    shared.cx.stores.capacities.apply_own_write(object);
-}
-
-/// What was planned no longer fits: the object has changed, is another's of its name, or is gone. Only the API can say which;
-/// an object that is taken for gone and is there would get a twin.
-async fn look_again(shared: &Shared, object: &CsiStorageCapacity, error: ApiError) -> Result<(), Stop> {
-    match error.kind() {
-        ApiErrorKind::NotFound => {
-            shared.index().lose(object);
-            return Ok(());
-        }
-        ApiErrorKind::Conflict | ApiErrorKind::PreconditionFailed => {}
-        _ => return Err(RefreshError::Write(error).into()),
-    }
-    let found = shared.cx.api.use_now()?.get_opt::<CsiStorageCapacity>(&ObjectName::of(object)).await;
-    match found.map_err(RefreshError::Look)? {
-        Some(found) if found.metadata.uid == object.metadata.uid => written_over(shared, found),
-        _ => shared.index().lose(object),
-    }
-    Ok(())
-}
-
-impl Failure for RefreshError {
-    fn api(&self) -> Option<&ApiError> {
+impl Reason for CapacityReason {
+    fn label(&self) -> &'static str {
         match self {
-            Self::Write(error) | Self::Look(error) => Some(error),
-            Self::Parameters(_) | Self::Ask(_) | Self::Negative(_) | Self::Contended => None,
+            Self::Parameters(_) => "InvalidParameters",
+            Self::Negative(_) => "NegativeCapacity",
         }
     }
 
-    fn driver(&self) -> Option<&RpcError> {
-        if let Self::Ask(error) = self { Some(error) } else { None }
+    fn gist(&self) -> String {
+        report::gist(&error_chain(self))
+    }
+}
+
+type AttemptError = kit::AttemptError<CapacityReason>;
+type Stop = kit::Stop<CapacityReason>;
+
+/// Refreshes slots.
+pub(super) struct Refresher(pub(super) Arc<Shared>);
+
+impl Reconciler for Refresher {
+    type Key = Slot;
+    type State = State;
+    type View = View;
+    type Step = Step;
+    type Event = Event;
+    type End = ();
+    type Reason = CapacityReason;
+
+    fn scope(&self) -> &TermScope {
+        &self.0.cx.scope
+    }
+
+    fn begin(&self, ticket: &Ticket<Slot>) -> Option<State> {
+        Some(State { confirms: ticket.causes().contains(Cause::Resync), is_answered: false })
+    }
+
+    fn observe(&self, slot: &Slot, _: &State) -> View {
+        let (class, objects, writes) = {
+            let index = self.0.index();
+            (index.desired().wants(slot).cloned(), index.objects(slot), index.writes(slot))
+        };
+        let cache = &self.0.cx.stores.capacities;
+        let unwatched = objects.iter().filter(|object| cache.get(&ObjectName::of(object.as_ref())).is_none());
+        View { slot: slot.clone(), class, unwatched: unwatched.cloned().collect(), objects, writes }
+    }
+
+    fn next_step(&self, view: &View, state: &State) -> Next<Step, ()> {
+        decide::next_step(view, state)
+    }
+
+    /// Never: an answer of `GetCapacity` that nobody publishes does no harm.
+    fn has_answer(&self, _: &State) -> bool {
+        false
+    }
+
+    async fn perform(&self, step: Step, view: &View, _: &State, _: &mut Attempt<'_, Slot>) -> Result<Event, Stop> {
+        match step {
+            Step::Ask(class) => {
+                let capacity = self.ask(&view.slot, &class).await?;
+                self.0.index().set_capacity(&view.slot, self.scope().clock.now(), capacity);
+                Ok(Event::Answered)
+            }
+            Step::Confirm(objects) => {
+                self.confirm(&objects).await?;
+                Ok(Event::Confirmed)
+            }
+            Step::Write(write) => {
+                match write {
+                    Write::Create(body) => self.create(&body).await?,
+                    Write::Update(object, patch) => self.update(&object, &patch).await?,
+                    Write::Delete(objects) => self.delete(&objects).await?,
+                }
+                Ok(Event::Written)
+            }
+        }
+    }
+
+    fn apply(&self, state: &mut State, event: Event) {
+        decide::apply(state, event);
+    }
+
+    /// Only the API can say what became of the objects: one that the index loses although it exists would get a twin.
+    async fn refresh(&self, view: &View, error: &AttemptError) -> Result<Option<Event>, Stop> {
+        let cache = &self.0.cx.stores.capacities;
+        // After a conflict the same write may succeed: its only precondition is the uid, and a new object gets another name.
+        let mut is_worth_it = error.api().is_some_and(|error| error.kind() == ApiErrorKind::Conflict);
+        for object in &view.objects {
+            let found = read_again(self.api()?, cache, object.as_ref()).await.map_err(|error| READ.failed(error))?;
+            if found == Freshness::Gone {
+                self.0.index().remove_object(object);
+            }
+            is_worth_it |= found != Freshness::Same;
+        }
+        Ok(is_worth_it.then_some(Event::Written))
+    }
+
+    async fn conclude(&self, ticket: &Ticket<Slot>, _: State, ended: Result<(), AttemptError>) -> Outcome {
+        self.0.counts_changed.notify_one();
+        let Err(error) = ended else { return Outcome::Settled };
+        log_failure!(
+            self.0.failures,
+            self.scope().clock.now(),
+            &error,
+            { attempt = ticket.attempt() + 1, },
+            "could not refresh the capacity"
+        );
+        let message = error.message();
+        ticket.note(message.clone());
+        self.0.index().set_error(ticket.key(), message);
+        error.outcome()
+    }
+}
+
+impl Refresher {
+    fn api(&self) -> Result<&Api, Stop> {
+        Ok(self.scope().api.use_now()?)
+    }
+
+    async fn ask(&self, slot: &Slot, class: &StorageClass) -> Result<Capacity, Stop> {
+        let scope = self.scope();
+        let reject = |reason: CapacityReason| Stop::from(AttemptError::from(reason));
+        let parameters =
+            parameters::for_driver(&class.parameters).map_err(|error| reject(CapacityReason::Parameters(error)))?;
+        let request = GetCapacityRequest {
+            volume_capabilities: Vec::new(),
+            parameters: parameters.into_iter().collect(),
+            accessible_topology: (!slot.segment.is_empty()).then(|| slot.segment.to_proto()),
+        };
+        let call = scope.driver.use_now()?.get_capacity(request);
+        let answer = scope.term.during(call).await?.map_err(|error| ASK.failed(error))?;
+        let sizes = [Some(answer.available_capacity), answer.maximum_volume_size];
+        if let Some(negative) = sizes.into_iter().flatten().find(|bytes| *bytes < 0) {
+            return Err(reject(CapacityReason::Negative(negative)));
+        }
+        Ok(Capacity { available: answer.available_capacity, maximum_volume_size: answer.maximum_volume_size })
+    }
+
+    /// Another client may have deleted an object before the watch has shown it. Then no watch will say that it is gone.
+    async fn confirm(&self, objects: &[Arc<CsiStorageCapacity>]) -> Result<(), Stop> {
+        for object in objects {
+            let found = self.api()?.get_opt::<CsiStorageCapacity>(&ObjectName::of(object.as_ref())).await;
+            let found = found.map_err(|error| READ.failed(error))?;
+            if found.is_none_or(|found| found.metadata.uid != object.metadata.uid) {
+                self.0.index().remove_object(object);
+            }
+        }
+        Ok(())
+    }
+
+    async fn create(&self, body: &serde_json::Value) -> Result<(), Stop> {
+        let name = ObjectName::namespaced(self.0.index().namespace(), "");
+        let created = self.api()?.create::<CsiStorageCapacity>(&name, body).await;
+        let object = created.map_err(|error| WRITE.failed(error))?;
+        debug!(object = object.metadata.name.as_deref(), "created a csistoragecapacity");
+        // Before the watch shows it, so that the next attempt does not create a second one.
+        self.0.index().set_object(&Arc::new(object));
+        Ok(())
+    }
+
+    async fn update(&self, object: &CsiStorageCapacity, patch: &Patch) -> Result<(), Stop> {
+        let patched = self.api()?.patch::<CsiStorageCapacity>(&ObjectName::of(object), patch).await;
+        self.keep(patched.map_err(|error| WRITE.failed(error))?);
+        Ok(())
+    }
+
+    async fn delete(&self, objects: &[Arc<CsiStorageCapacity>]) -> Result<(), Stop> {
+        for object in objects {
+            let uid = object.metadata.uid.as_deref().unwrap_or_default();
+            match self.api()?.delete::<CsiStorageCapacity>(&ObjectName::of(object.as_ref()), uid).await {
+                // A finalizer still holds the object. It has a deletion timestamp, and so it does not count any more.
+                Ok(Some(terminating)) => self.keep(terminating),
+                Ok(None) => self.0.index().remove_object(object),
+                Err(error) if error.kind() == ApiErrorKind::NotFound => self.0.index().remove_object(object),
+                Err(error) => return Err(WRITE.failed(error).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the API's answer to a write into the index and into the cache.
+    fn keep(&self, object: CsiStorageCapacity) {
+        self.0.index().set_object(&Arc::new(object.clone()));
+        self.0.cx.stores.capacities.apply_own_write(object);
     }
 }

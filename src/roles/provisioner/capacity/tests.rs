@@ -16,7 +16,8 @@ use crate::proto::controller_service_capability::rpc::Type as Rpc;
 use crate::proto::plugin_capability::service;
 use crate::queue::Backoff;
 use crate::roles::RoleContext;
-use crate::roles::provisioner::topology::Segment as Place;
+use crate::roles::kit::TermScope;
+use crate::roles::provisioner::topology::Segment;
 use crate::sandbox::api::faults::Matching;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::testbed::TestBed;
@@ -30,6 +31,8 @@ mod races;
 const DRIVER: &str = "demo.csi.example.com";
 const SPACE: &str = "kube-system";
 const POLL: Duration = Duration::from_secs(60);
+/// The delay after a first failure.
+const BACKOFF: Duration = Duration::from_secs(1);
 const GIB: i64 = 1 << 30;
 
 /// A driver that knows zones z1 and z2.
@@ -75,7 +78,7 @@ struct World {
     testbed: TestBed,
     board: Board,
     meter: Meter,
-    hints: CapacityHints,
+    capacity: CapacityInvalidation,
     nodes: Cache<Node>,
     csi_nodes: Cache<CsiNode>,
     stop: CancellationToken,
@@ -108,27 +111,22 @@ impl World {
         let (role, caches, stop) = (&harness.context, &harness.caches, CancellationToken::new());
         let term = term(&stop, role.clock);
         let (nodes, csi_nodes) = (caches.want(), caches.want());
+        let backoff = Backoff { initial: BACKOFF, max: Duration::from_secs(300) };
         let cx = CapacityContext {
-            role: "provisioner",
-            driver: DRIVER.to_owned(),
-            has_get_capacity: role.driver.capabilities.get_capacity(),
+            scope: TermScope::new("provisioner", role, &term),
+            queue: queue(role, &section, backoff),
             section,
-            backoff: Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(300) },
+            backoff,
             stores: CapacityStores { classes: caches.want(), capacities: caches.want_in(scope(false)) },
-            places: Places::Cluster { nodes: Cache::clone(&nodes), csi_nodes: Cache::clone(&csi_nodes) },
-            api: term.fence(role.api.clone()),
-            client: term.fence(role.driver.client.clone()),
+            nodes: NodeSegments::Cluster { nodes: Cache::clone(&nodes), csi_nodes: Cache::clone(&csi_nodes) },
             instance: role.instance.clone(),
             board: role.board.clone(),
-            meter: role.meter.clone(),
-            clock: role.clock,
-            rng: role.rng.clone(),
         };
         harness.watch();
-        let (hints, receiver) = CapacityHints::new();
-        harness.tasks.spawn_fallible("capacity", run(cx, receiver, stop.clone()));
+        let (capacity, receiver) = CapacityInvalidation::new();
+        harness.tasks.spawn_fallible("capacity", run(cx, receiver));
         let RoleHarness { testbed, context: RoleContext { board, meter, .. }, tasks, .. } = harness;
-        Self { testbed, board, meter, hints, nodes, csi_nodes, stop, _tasks: tasks }
+        Self { testbed, board, meter, capacity, nodes, csi_nodes, stop, _tasks: tasks }
     }
 
     /// Adds a node at a zone, with the driver on it.
@@ -293,18 +291,18 @@ async fn volumes_that_are_made_or_deleted_refresh_their_segment_but_not_for_each
     world.until("both", |world| world.told().len() == 2).await;
     let asked = world.asked();
     world.testbed.driver.change_profile(|profile| profile.capacity = 5 * GIB);
-    let place = [Place::new([("zone", "z1")])];
+    let zone = [Segment::new([("zone", "z1")])];
     for _ in 0..100 {
-        world.hints.provisioned("fast", Some(&place));
+        world.capacity.invalidate_segments(&zone);
     }
     world.until("less room", |world| world.told()[0] == at("fast", "z1", "5Gi")).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(world.asked() - asked <= 2, "{} calls", world.asked() - asked);
     assert_eq!(world.told()[1], at("fast", "z2", "10Ti"), "nobody looked there");
-    world.hints.failed("fast");
+    world.capacity.invalidate("fast");
     world.until("all of the class", |world| world.told()[1] == at("fast", "z2", "5Gi")).await;
-    world.hints.deleted(Some(&place));
-    world.hints.failed("unknown");
+    world.capacity.invalidate_segments(&zone);
+    world.capacity.invalidate("unknown");
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.writes(), [2, 2, 0]);
     world.tear_down().await;

@@ -10,7 +10,7 @@ use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, Storage
 use crate::process::Rng;
 
 use super::contention::{Contention, Holder, Manners, Sight, Verdict, is_within_reach, may_be_within_reach};
-use crate::roles::provisioner::capacity::Places;
+use crate::roles::provisioner::capacity::NodeSegments;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::{Ownership, waits_for_consumer};
 use crate::roles::provisioner::config::ProvisionerSection;
@@ -69,8 +69,8 @@ impl LocalNode {
     }
 
     /// The same for those who tell of the driver's capacity.
-    pub fn places(&self) -> Places {
-        Places::Local { node: self.node.name.clone(), place: self.place.clone() }
+    pub fn places(&self) -> NodeSegments {
+        NodeSegments::Local { node: self.node.name.clone(), segment: self.place.clone() }
     }
 
     fn races(&self) -> MutexGuard<'_, Contention> {

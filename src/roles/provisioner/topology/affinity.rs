@@ -1,22 +1,22 @@
-//! What a created volume's accessible topology means for its PersistentVolume. Pure.
+//! The node affinity of a PersistentVolume, from the accessible topology in the driver's answer. Pure.
 
 use thiserror::Error;
 
 use super::segment::Segment;
 use crate::proto;
 
-/// An answer that says nothing about where the volume is.
+/// The answer does not say where the volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum AffinityError {
-    /// A node selector without segments is refused by the API on every try, and one without the selector would let the
-    /// volume's pods run where it is not.
+    /// The API refuses a node selector without requirements. And without a node affinity, the scheduler could place the pods where
+    /// the volume is not.
     #[error("the driver answered {0} accessible topologies and none of them has a segment")]
     AllEmpty(usize),
 }
 
-/// The places that the PersistentVolume must name: none at all for a volume that is reachable from everywhere.
+/// The segments for the PersistentVolume's node affinity. `None`: the volume is accessible from everywhere.
 ///
-/// Places stand as the driver sent them; those without segments are left out.
+/// The segments keep the driver's order. Empty ones are left out.
 pub fn affinity(topologies: &[proto::Topology]) -> Result<Option<Vec<Segment>>, AffinityError> {
     if topologies.is_empty() {
         return Ok(None);
@@ -40,14 +40,14 @@ mod tests {
     }
 
     #[test]
-    fn each_place_becomes_a_term_and_empty_ones_are_left_out() {
+    fn each_topology_becomes_a_segment_and_empty_ones_are_left_out() {
         let answer = [topology(&[("zone", "z2"), ("rack", "A")]), topology(&[]), topology(&[("zone", "z1")])];
         let segments = affinity(&answer).unwrap().unwrap();
         assert_eq!(segments, [Segment::new([("rack", "A"), ("zone", "z2")]), Segment::new([("zone", "z1")])]);
     }
 
     #[test]
-    fn only_empty_places_are_an_error_and_not_everywhere() {
+    fn only_empty_topologies_are_an_error_and_not_everywhere() {
         let error = affinity(&[topology(&[]), topology(&[])]).unwrap_err();
         assert_eq!(error.to_string(), "the driver answered 2 accessible topologies and none of them has a segment");
     }

@@ -1,21 +1,20 @@
-//! Which topology keys the driver's nodes tell, and what people should hear of it. Pure.
+//! Counts the topology keys of the driver's nodes, and says when to warn that they differ. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lookup::sorted;
 
-/// The nodes of a driver, counted by their topology keys. Nodes without keys don't count: they don't vote either
-/// ([`vote`](super::vote)).
+/// The driver's nodes, counted by their topology keys. Nodes without keys do not count, as in [`vote`](super::vote).
 #[derive(Debug, Default)]
 pub struct TopologyKeyStats {
     nodes: BTreeMap<Vec<String>, usize>,
-    /// The kinds of keys that people have heard of, in one sentence that said that they differ.
-    told: BTreeSet<Vec<String>>,
+    /// The key sets that warnings have named since all nodes agreed.
+    reported: BTreeSet<Vec<String>>,
 }
 
 impl TopologyKeyStats {
-    /// A node's keys have changed. `None`: it has not, or no longer, the driver.
-    pub fn see(&mut self, old: Option<&[String]>, new: Option<&[String]>) {
+    /// A node's keys have changed. `None`: the driver is not registered there.
+    pub fn update(&mut self, old: Option<&[String]>, new: Option<&[String]>) {
         for keys in old.into_iter().filter(|keys| !keys.is_empty()).map(sorted) {
             if let Some(count) = self.nodes.get_mut(&keys) {
                 *count -= 1;
@@ -29,19 +28,20 @@ impl TopologyKeyStats {
         }
     }
 
-    /// The kinds of keys and how many nodes have each, most first, once: until other kinds come, or all nodes had agreed.
-    pub fn news(&mut self) -> Option<String> {
+    /// The text of a warning that nodes have different keys: each key set with its number of nodes, the largest number first. The same
+    /// key sets are reported once, and again only if all nodes have agreed in between.
+    pub fn take_warning(&mut self) -> Option<String> {
         if self.nodes.len() < 2 {
-            self.told.clear();
+            self.reported.clear();
             return None;
         }
-        let kinds: BTreeSet<Vec<String>> = self.nodes.keys().cloned().collect();
-        if kinds.is_subset(&self.told) {
+        let key_sets: BTreeSet<Vec<String>> = self.nodes.keys().cloned().collect();
+        if key_sets.is_subset(&self.reported) {
             return None;
         }
-        self.told.extend(kinds);
+        self.reported.extend(key_sets);
         let mut nodes: Vec<(&Vec<String>, &usize)> = self.nodes.iter().collect();
-        // As the vote goes: most nodes first, of equally many those whose keys come first by name.
+        // The order of the vote: most nodes first, then by the names of the keys.
         nodes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let each = nodes.into_iter().map(|(keys, count)| format!("{} on {count}", keys.join("+")));
         Some(each.collect::<Vec<_>>().join(", "))
@@ -57,15 +57,15 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_disagree_about_keys_are_told_once_until_they_agree_or_others_come() {
-        let mut book = TopologyKeyStats::default();
-        for (old, new, told) in [
+    fn nodes_with_different_keys_are_reported_once_until_they_agree_or_other_keys_come() {
+        let mut stats = TopologyKeyStats::default();
+        for (old, new, warning) in [
             ("-", "zone", None),
             ("-", "zone", None),
-            // Without keys: no opinion.
+            // A node without keys does not count.
             ("-", "", None),
             ("-", "rack zone", Some("zone on 2, rack+zone on 1")),
-            // The order that a node tells them in is none.
+            // The order of a node's keys does not matter.
             ("-", "zone rack", None),
             ("zone", "zone", None),
             ("-", "host", Some("rack+zone on 2, zone on 2, host on 1")),
@@ -74,16 +74,16 @@ mod tests {
             ("host", "-", None),
             ("zone rack", "zone", None),
             ("rack zone", "zone", None),
-            // They have agreed meanwhile, so that it is news again.
+            // All nodes have agreed in between, so this is reported again.
             ("zone", "rack", Some("zone on 3, rack on 1")),
-            // Of a node that nobody knew nothing is taken away.
+            // Removing an unknown node is a no-op.
             ("disk", "-", None),
             ("rack", "-", None),
             ("zone", "-", None),
         ] {
-            book.see(keys(old).as_deref(), keys(new).as_deref());
-            assert_eq!(book.news().as_deref(), told, "{old} -> {new}");
-            assert_eq!(book.news(), None, "{old} -> {new}: said again");
+            stats.update(keys(old).as_deref(), keys(new).as_deref());
+            assert_eq!(stats.take_warning().as_deref(), warning, "{old} -> {new}");
+            assert_eq!(stats.take_warning(), None, "{old} -> {new}: reported again");
         }
     }
 }

@@ -1,37 +1,37 @@
-//! What a requirement is made of: which keys the driver uses, and where nodes are. Pure.
+//! The input of a requirement: the driver's topology keys, and the labels of the nodes. Pure.
 
 use std::collections::BTreeMap;
 
-/// What the cluster says about the driver and its nodes.
+/// The state of the driver and of the nodes.
 pub trait Cluster {
-    /// What is known of the driver on a node.
+    /// The state of the driver on a node.
     fn driver_on(&self, node: &str) -> DriverOnNode;
 
     /// A node's labels; `None` if there is no such node.
     fn labels(&self, node: &str) -> Option<BTreeMap<String, String>>;
 
-    /// Shows the topology keys of every node that the driver is registered on, in any order.
+    /// Calls `see` with the topology keys of each node that the driver is registered on, in any order.
     fn each_registration(&self, see: &mut dyn FnMut(&[String]));
 
-    /// Shows the labels of every node, whether the driver runs there or not, in any order.
+    /// Calls `see` with the labels of each node, with and without the driver, in any order.
     fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>));
 }
 
-/// What a node's `CSINode` says of the driver.
+/// The state of the driver by a node's `CSINode`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DriverOnNode {
-    /// There is no `CSINode`: the node is gone, or has not told of any driver yet.
+    /// There is no `CSINode`: the node is gone, or kubelet has not created it yet.
     NoCsiNode,
-    /// The driver is not in its list.
+    /// The `CSINode` does not list the driver.
     NotRegistered,
-    /// The keys that the driver uses there, perhaps none.
+    /// The driver's topology keys on the node. The list may be empty.
     Keys(Vec<String>),
 }
 
-/// The keys that most nodes of the driver have; of equally many, those that come first by name.
+/// The topology keys that most of the driver's nodes have. A tie goes to the keys that come first by name.
 ///
-/// The Go sidecar takes a random node's (its issue 1582). Nodes without keys don't vote: the driver was asked before it
-/// knew where it is.
+/// The Go sidecar takes the keys of a random node (its issue 1582). Nodes without keys do not vote: kubelet registered the driver
+/// before the driver knew its topology.
 pub fn vote(cluster: &dyn Cluster) -> Option<Vec<String>> {
     let mut votes: BTreeMap<Vec<String>, usize> = BTreeMap::new();
     cluster.each_registration(&mut |keys| {
@@ -39,7 +39,7 @@ pub fn vote(cluster: &dyn Cluster) -> Option<Vec<String>> {
             *votes.entry(sorted(keys)).or_default() += 1;
         }
     });
-    // The first of the greatest: `max_by_key` would take the last.
+    // Reversed, because of equal values `max_by_key` takes the last one.
     votes.into_iter().rev().max_by_key(|(_, nodes)| *nodes).map(|(keys, _)| keys)
 }
 
@@ -50,13 +50,12 @@ pub(super) fn sorted(keys: &[String]) -> Vec<String> {
     keys
 }
 
-/// A cluster of one node, whose place the driver itself told: that of an instance that provisions for its own node
-/// only.
+/// A cluster of one node, for a provisioner with node deployment. The topology is the driver's answer to `NodeGetInfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeTopology {
     /// The node's name.
     pub name: String,
-    /// What the driver's `NodeGetInfo` says of its place.
+    /// The driver's topology segments there.
     pub segments: BTreeMap<String, String>,
 }
 

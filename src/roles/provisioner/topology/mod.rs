@@ -1,4 +1,4 @@
-//! Where a volume may be: what is asked of the driver, and what is made of its answer.
+//! Where a volume may be: the requirement that the driver gets, and the node affinity that its answer becomes.
 //!
 //! ```text
 //! CSINode, Node, class ──> plan_requirement ──> Requirement ──> CreateVolume
@@ -6,10 +6,10 @@
 //! CSINode, Node ─────────> Segments ──> storage capacity
 //! ```
 //!
-//! All of it is a function of what the cluster says: the same cluster gives the same requirement, in the same order.
-//! (The Go sidecar takes the keys of a random node, and so two attempts could name two sets of places.) A driver
-//! identifies a volume by its request, so while an answer is outstanding the caller keeps the requirement that was
-//! sent, and does not ask again here: the node may be gone by then.
+//! All of it is a function of the cluster's state: the same cluster gives the same requirement, in the same order. (The Go sidecar
+//! takes the keys of a random node, so that two attempts can send different requirements.) A driver may identify a volume by its
+//! request. So, until the driver has answered, the caller repeats the requirement that it has sent, and does not make a new one
+//! here: the node may be gone by then.
 
 mod affinity;
 mod key_stats;
@@ -24,5 +24,5 @@ pub use affinity::{AffinityError, affinity};
 pub use key_stats::TopologyKeyStats;
 pub use lookup::{Cluster, DriverOnNode, NodeTopology, vote};
 pub use requirement::{Requirement, TopologyError, TopologyFinality, TopologyInput, plan_requirement};
-pub use segment::{MOST_TERMS, Segment, TooManySegments, allowed, flatten};
+pub use segment::{MOST_SEGMENTS, Segment, TooManySegments, allowed, flatten};
 pub use segments::{Change, Segments};

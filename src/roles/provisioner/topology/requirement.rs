@@ -1,14 +1,14 @@
-//! From which places a new volume must be reachable (spec 4.2 to 4.4). Pure.
+//! The topology requirement of a new volume: the segments that it must be accessible from (spec 4.2 to 4.4). Pure.
 //!
 //! | selected node | strict | `allowedTopologies` | requisite | preferred |
 //! |---|---|---|---|---|
-//! | yes | yes | any | the node's place, if allowed | the same |
-//! | yes | no | none | all places that the node's keys make in the cluster | the node's place leads |
-//! | yes | no | some | the allowed places | the first that holds the node leads |
-//! | no | – | some | the allowed places | begins where the claim's name says |
-//! | no | – | none | all places, unless `immediate` is off: then nothing is asked | begins where the claim's name says |
+//! | yes | yes | any | the node's segment, if the class allows it | the same |
+//! | yes | no | none | all segments of the cluster by the node's keys | starts with the node's segment |
+//! | yes | no | some | the allowed segments | starts with the first one that contains the node |
+//! | no | – | some | the allowed segments | starts by the claim's name |
+//! | no | – | none | all segments; no requirement if `immediate` is off | starts by the claim's name |
 //!
-//! Claims of one `StatefulSet` begin one place after the other, so that its replicas spread.
+//! The claims of one `StatefulSet` start with consecutive segments, so that its replicas spread.
 
 use thiserror::Error;
 
@@ -17,44 +17,44 @@ use super::segment::{Segment, TooManySegments, allowed, flatten};
 use crate::cluster::TopologySelectorTerm;
 use crate::proto;
 
-/// From where a volume must be reachable, and where it had best be.
+/// The segments that a volume must be accessible from, and their order of preference.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requirement {
-    /// From at least one of these; sorted, each once, none empty.
+    /// The volume must be accessible from at least one of these. Sorted, each once, none empty.
     pub requisite: Vec<Segment>,
-    /// The same, the best first.
+    /// The same segments, the best first.
     pub preferred: Vec<Segment>,
 }
 
-/// All that a requirement depends on.
+/// The input of a requirement.
 #[derive(Clone, Copy)]
 pub struct TopologyInput<'a> {
     /// Our driver.
     pub driver: &'a str,
-    /// The node that the scheduler chose.
+    /// The node that the scheduler has selected.
     pub selected_node: Option<&'a str>,
     /// The class's `allowedTopologies`.
     pub allowed: &'a [TopologySelectorTerm],
-    /// Only the selected node's own place will do.
+    /// Whether only the selected node's own segment is allowed.
     pub strict: bool,
-    /// Whether a claim without a node gets a requirement at all, if its class allows every place.
+    /// Whether a claim without a selected node gets a requirement if its class allows every segment.
     pub immediate: bool,
-    /// The claim's name: it decides where the preferred places begin.
+    /// The claim's name, which decides the first preferred segment.
     pub claim_name: &'a str,
-    /// What the cluster says.
+    /// The cluster.
     pub cluster: &'a dyn Cluster,
 }
 
-/// What a claim whose requirement cannot be made is to do.
+/// What to do with a claim whose requirement cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopologyFinality {
-    /// The node is gone: the scheduler must choose another.
+    /// The node is gone. The scheduler must select another one.
     Reschedule,
     /// Wait for the cluster to change.
     NoChange,
 }
 
-/// Why no requirement can be made as things stand.
+/// Why no requirement can be made now.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TopologyError {
     /// The selected node has no `CSINode`.
@@ -69,7 +69,7 @@ pub enum TopologyError {
         /// The node.
         node: String,
     },
-    /// The driver is not there (yet), or told no keys.
+    /// The driver is not registered on the node (yet), or without keys.
     #[error("no topology key found for node \"{node}\": {}", why_no_key(*.registered, .driver))]
     NoKeys {
         /// The node.
@@ -87,27 +87,27 @@ pub enum TopologyError {
         /// The keys without a label.
         missing: Vec<String>,
     },
-    /// The class does not allow the selected node's place.
-    #[error("selected node \"{node}\" is at {place}, which is not in the class's allowedTopologies")]
+    /// The class does not allow the selected node's segment.
+    #[error("selected node \"{node}\" is at {segment}, which is not in the class's allowedTopologies")]
     NotAllowed {
         /// The node.
         node: String,
-        /// Its place.
-        place: Segment,
+        /// Its segment.
+        segment: Segment,
     },
-    /// No node tells a place.
+    /// The driver has topology keys on no node.
     #[error("no available topology found: no node has driver {driver} registered with topology keys")]
     NoTopology {
         /// Our driver.
         driver: String,
     },
-    /// No node has the labels.
+    /// No node has labels for all the keys.
     #[error("topology keys {} were not found on any node", .keys.join(", "))]
     NoNodeHas {
         /// The keys.
         keys: Vec<String>,
     },
-    /// The class names too many places.
+    /// The class allows too many segments.
     #[error(transparent)]
     TooManySegments(#[from] TooManySegments),
 }
@@ -121,9 +121,9 @@ fn why_no_key(registered: bool, driver: &str) -> String {
 }
 
 impl TopologyError {
-    /// What the claim is to do.
+    /// What to do with the claim.
     ///
-    /// A node that is gone while its `CSINode` lingers is rescheduled, too; the Go sidecar tries it again for ever.
+    /// A claim is also rescheduled if the node is gone and its `CSINode` still exists. The Go sidecar tries it again for ever.
     pub fn finality(&self) -> TopologyFinality {
         match self {
             Self::CsiNodeMissing { .. } | Self::NodeMissing { .. } => TopologyFinality::Reschedule,
@@ -136,7 +136,7 @@ impl TopologyError {
         }
     }
 
-    /// A word for metrics.
+    /// One word for metrics.
     pub fn label(&self) -> &'static str {
         match self {
             Self::CsiNodeMissing { .. } => "CsiNodeNotFound",
@@ -151,7 +151,7 @@ impl TopologyError {
 }
 
 impl Requirement {
-    /// As the driver is told.
+    /// To the CSI message.
     pub fn to_proto(&self) -> proto::TopologyRequirement {
         proto::TopologyRequirement {
             requisite: self.requisite.iter().map(Segment::to_proto).collect(),
@@ -159,19 +159,19 @@ impl Requirement {
         }
     }
 
-    /// `segments` in order, the preferred ones from the `start`th on.
+    /// These segments, with the preferred ones rotated to begin at index `start`.
     fn rotated(segments: Vec<Segment>, start: usize) -> Option<Self> {
         if segments.is_empty() {
             return None;
         }
-        // A copy is turned: the requisite places must stay as they are for the next attempt.
+        // Only the copy is rotated. The requisite segments must have the same order at the next attempt.
         let mut preferred = segments.clone();
         preferred.rotate_left(start);
         Some(Self { requisite: segments, preferred })
     }
 }
 
-/// What to ask of the driver about places, if anything.
+/// The requirement for the driver, if it needs one.
 pub fn plan_requirement(input: &TopologyInput<'_>) -> Result<Option<Requirement>, TopologyError> {
     match input.selected_node {
         Some(node) => for_node(input, node),
@@ -181,16 +181,16 @@ pub fn plan_requirement(input: &TopologyInput<'_>) -> Result<Option<Requirement>
 
 fn for_node(input: &TopologyInput<'_>, node: &str) -> Result<Option<Requirement>, TopologyError> {
     let keys = keys_of(input, node)?;
-    let place = place_of(input, node, &keys)?;
-    let not_allowed = || TopologyError::NotAllowed { node: node.to_owned(), place: place.clone() };
+    let own = segment_of(input, node, &keys)?;
+    let not_allowed = || TopologyError::NotAllowed { node: node.to_owned(), segment: own.clone() };
     if input.strict {
-        if !allowed(&place, input.allowed) {
+        if !allowed(&own, input.allowed) {
             return Err(not_allowed());
         }
-        return Ok(Requirement::rotated(vec![place], 0));
+        return Ok(Requirement::rotated(vec![own], 0));
     }
     let requisite = if input.allowed.is_empty() { aggregate(input, &keys)? } else { distinct(flatten(input.allowed)?) };
-    let start = requisite.iter().position(|segment| segment.is_subset_of(&place)).ok_or_else(not_allowed)?;
+    let start = requisite.iter().position(|segment| segment.is_subset_of(&own)).ok_or_else(not_allowed)?;
     Ok(Requirement::rotated(requisite, start))
 }
 
@@ -203,7 +203,7 @@ fn for_claim(input: &TopologyInput<'_>) -> Result<Option<Requirement>, TopologyE
     } else {
         return Ok(None);
     };
-    let start = first_place(input.claim_name, requisite.len());
+    let start = first_segment(input.claim_name, requisite.len());
     Ok(Requirement::rotated(requisite, start))
 }
 
@@ -218,7 +218,7 @@ fn keys_of(input: &TopologyInput<'_>, node: &str) -> Result<Vec<String>, Topolog
     }
 }
 
-fn place_of(input: &TopologyInput<'_>, node: &str, keys: &[String]) -> Result<Segment, TopologyError> {
+fn segment_of(input: &TopologyInput<'_>, node: &str, keys: &[String]) -> Result<Segment, TopologyError> {
     let labels = input.cluster.labels(node).ok_or_else(|| TopologyError::NodeMissing { node: node.to_owned() })?;
     Segment::of_labels(keys, &labels).ok_or_else(|| {
         let missing = keys.iter().filter(|key| !labels.contains_key(*key)).cloned().collect();
@@ -226,16 +226,17 @@ fn place_of(input: &TopologyInput<'_>, node: &str, keys: &[String]) -> Result<Se
     })
 }
 
-/// Every place that some node is at, told by all of `keys`. The driver need not run there: it may be able to reach it.
+/// Every segment of the cluster by `keys`, from all nodes that have labels for all of them. The driver need not run on a node: its
+/// volumes may be accessible from there.
 fn aggregate(input: &TopologyInput<'_>, keys: &[String]) -> Result<Vec<Segment>, TopologyError> {
-    let mut places = std::collections::HashSet::new();
-    input.cluster.each_node(&mut |labels| places.extend(Segment::of_labels(keys, labels)));
-    if places.is_empty() {
+    let mut segments = std::collections::HashSet::new();
+    input.cluster.each_node(&mut |labels| segments.extend(Segment::of_labels(keys, labels)));
+    if segments.is_empty() {
         let mut keys = keys.to_vec();
         keys.sort();
         return Err(TopologyError::NoNodeHas { keys });
     }
-    Ok(distinct(places.into_iter().collect()))
+    Ok(distinct(segments.into_iter().collect()))
 }
 
 fn distinct(mut segments: Vec<Segment>) -> Vec<Segment> {
@@ -245,26 +246,26 @@ fn distinct(mut segments: Vec<Segment>) -> Vec<Segment> {
     segments
 }
 
-/// With which of `places` a claim of this name begins: by the hash of its `StatefulSet`'s name and its ordinal, or of
-/// its own name. The Go sidecar's rule to the letter: replicas that it placed and those that we place must spread
-/// together.
-fn first_place(claim: &str, places: usize) -> usize {
+/// The index of the first preferred segment, of `count`, for a claim of this name: the hash of the name of its `StatefulSet` plus its
+/// ordinal, or the hash of its own name. This is exactly the Go sidecar's rule, so that a set spreads even if one replica was
+/// provisioned by the Go sidecar and the next one by this daemon.
+fn first_segment(claim: &str, count: usize) -> usize {
     let (base, index) = base_and_ordinal(claim);
     let start = fnv1(base.as_bytes()).wrapping_add(index);
-    // No claim has 2^32 places; `places` is never zero here, but an empty list has no beginning either.
-    usize::try_from(start).unwrap_or_default().checked_rem(places).unwrap_or_default()
+    // A usize holds every u32. `count` is never zero here, and an empty list has no first index either.
+    usize::try_from(start).unwrap_or_default().checked_rem(count).unwrap_or_default()
 }
 
-/// `<template>-<set>-<ordinal>` is the set's name and the ordinal, anything else is its own base.
+/// The set's name and the ordinal of `<template>-<set>-<ordinal>`. Any other name is its own base, with ordinal 0.
 fn base_and_ordinal(claim: &str) -> (&str, u32) {
     let Some((before, last)) = claim.rsplit_once('-') else { return (claim, 0) };
-    // `parse` takes a sign, which no ordinal has.
+    // `parse` accepts a sign, and an ordinal has none.
     let ordinal = last.parse().ok().filter(|_| last.bytes().all(|byte| byte.is_ascii_digit()));
     let Some(ordinal) = ordinal else { return (claim, 0) };
     (before.rsplit_once('-').map_or(before, |(_, set)| set), ordinal)
 }
 
-/// FNV-1, not 1a: multiplied first.
+/// FNV-1. Unlike FNV-1a, it multiplies first.
 fn fnv1(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(*byte))
 }
@@ -292,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn replicas_of_a_set_begin_one_place_after_the_other() {
-        let starts: Vec<usize> = (1..=4).map(|replica| first_place(&format!("x-testset-{replica}"), 4)).collect();
+    fn replicas_of_a_set_start_with_consecutive_segments() {
+        let starts: Vec<usize> = (1..=4).map(|replica| first_segment(&format!("x-testset-{replica}"), 4)).collect();
         assert_eq!(starts, [0, 1, 2, 3]);
-        assert_eq!((first_place("testpvc", 3), first_place("testpvc", 2)), (2, 0));
-        assert_eq!(first_place("testset-4294967295", 4), 2, "the sum wraps");
+        assert_eq!((first_segment("testpvc", 3), first_segment("testpvc", 2)), (2, 0));
+        assert_eq!(first_segment("testset-4294967295", 4), 2, "the sum wraps");
     }
 }

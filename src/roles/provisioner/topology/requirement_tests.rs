@@ -1,4 +1,4 @@
-//! The worked examples of the Go sidecar's own tables, its regressions by number, and what must hold for every cluster.
+//! The examples of the Go sidecar's own tests, its regressions by number, and properties of every cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::cluster::{TopologyExpression, TopologySelectorTerm};
 
 const DRIVER: &str = "demo.csi.example.com";
 
-/// Nodes by name: labels if the Node is there, keys if the driver is registered on its CSINode.
+/// Nodes by name: their labels if the Node exists, and the driver's keys if its CSINode lists the driver.
 #[derive(Debug, Clone, Default)]
 struct World {
     labels: BTreeMap<String, BTreeMap<String, String>>,
@@ -24,7 +24,7 @@ impl World {
         self
     }
 
-    /// Without the driver, labels only.
+    /// A node without the driver, with labels only.
     fn plain(mut self, name: &str, labels: &[(&str, &str)]) -> Self {
         self = self.node(name, &[], labels);
         self.drivers.insert(name.to_owned(), None);
@@ -72,7 +72,7 @@ fn zones(values: &[&str]) -> Vec<TopologySelectorTerm> {
     vec![selector(&[("zone", values)])]
 }
 
-/// What is asked: the world, and the rest at its default.
+/// An input, with defaults.
 struct Asked<'a> {
     world: &'a dyn Cluster,
     node: Option<&'a str>,
@@ -103,7 +103,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Requisite and preferred places as `value/value`, in the order of keys.
+    /// Requisite and preferred segments as `value/value`, in the order of keys.
     fn shown(&self) -> (Vec<String>, Vec<String>) {
         let requirement = self.plan().unwrap().unwrap();
         let show = |segments: &[Segment]| {
@@ -379,7 +379,7 @@ proptest! {
         let mut standing = BTreeSet::new();
         for (node, zone) in told {
             let place = zone.map(|zone| Segment::new([("zone", zone)]));
-            let change = segments.tell(&node, place.clone());
+            let change = segments.set(&node, place.clone());
             match place {
                 Some(place) => nodes.insert(node, place),
                 None => nodes.remove(&node),

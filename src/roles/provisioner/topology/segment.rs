@@ -1,4 +1,4 @@
-//! One place, as labels say it. Pure.
+//! A topology segment: values for topology keys. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,24 +8,24 @@ use thiserror::Error;
 use crate::cluster::TopologySelectorTerm;
 use crate::proto;
 
-/// How many places a class may name. More is a mistake in the class: no driver takes such a request.
-pub const MOST_TERMS: usize = 16_384;
+/// The largest number of segments that a class may allow. More must be a mistake in the class: no driver accepts such a request.
+pub const MOST_SEGMENTS: usize = 16_384;
 
-/// A place: each key once, in the order of keys. The empty term is everywhere.
+/// A topology segment: each key once, in the order of keys. The empty segment is everywhere.
 ///
-/// Terms are ordered as the Go sidecar orders them, shorter ones first, because the driver sees that order.
+/// Segments are ordered as in the Go sidecar, those with fewer keys first, because the driver sees that order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Segment(Vec<(String, String)>);
 
 impl Segment {
-    /// The place of these labels. Of two values for one key the later counts.
+    /// The segment of these labels. If a key occurs twice, the later value counts.
     pub fn new<K: Into<String>, V: Into<String>>(labels: impl IntoIterator<Item = (K, V)>) -> Self {
         let sorted: BTreeMap<String, String> =
             labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
         Self(sorted.into_iter().collect())
     }
 
-    /// The place that `labels` give to `keys`, if they have every one of them.
+    /// The segment of `keys` with their values in `labels`. `None` if a key has no label.
     pub fn of_labels<'a>(
         keys: impl IntoIterator<Item = &'a String>,
         labels: &BTreeMap<String, String>,
@@ -35,12 +35,12 @@ impl Segment {
         Some(Self(segment.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect()))
     }
 
-    /// What a driver said.
+    /// From the CSI message.
     pub fn of_proto(topology: &proto::Topology) -> Self {
         Self::new(topology.segments.iter().map(|(key, value)| (key.as_str(), value.as_str())))
     }
 
-    /// What a driver is told.
+    /// To the CSI message.
     pub fn to_proto(&self) -> proto::Topology {
         proto::Topology { segments: self.0.iter().cloned().collect() }
     }
@@ -60,12 +60,12 @@ impl Segment {
         self.0.binary_search_by(|(held, _)| held.as_str().cmp(key)).ok().map(|at| self.0[at].1.as_str())
     }
 
-    /// Whether this says nothing about places.
+    /// Whether this is the empty segment, which is everywhere.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether all that this says, `other` says too: `other` lies within this place.
+    /// Whether `other` has all keys and values of this segment, and so lies within it.
     pub fn is_subset_of(&self, other: &Self) -> bool {
         self.pairs().all(|(key, value)| other.get(key) == Some(value))
     }
@@ -95,20 +95,19 @@ impl fmt::Display for Segment {
     }
 }
 
-/// A class whose `allowedTopologies` multiply to more places than anybody can mean.
+/// The `allowedTopologies` of a class multiply to more than [`MOST_SEGMENTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("allowedTopologies of the class stand for more than {MOST_TERMS} places")]
+#[error("allowedTopologies of the class stand for more than {MOST_SEGMENTS} segments")]
 pub struct TooManySegments;
 
-/// Every place that `allowedTopologies` stand for: the values of one term's keys multiplied, the segments one after the
-/// other.
+/// Every segment that `allowedTopologies` stand for: for each selector term, every combination of the values of its keys.
 pub fn flatten(allowed: &[TopologySelectorTerm]) -> Result<Vec<Segment>, TooManySegments> {
-    let mut places = Vec::new();
-    for segment in allowed {
+    let mut segments = Vec::new();
+    for term in allowed {
         let mut built: Vec<Vec<(&str, &str)>> = Vec::new();
-        for expression in &segment.match_label_expressions {
+        for expression in &term.match_label_expressions {
             let before = if built.is_empty() { vec![Vec::new()] } else { built };
-            if before.len().saturating_mul(expression.values.len()).saturating_add(places.len()) > MOST_TERMS {
+            if before.len().saturating_mul(expression.values.len()).saturating_add(segments.len()) > MOST_SEGMENTS {
                 return Err(TooManySegments);
             }
             built = expression
@@ -123,18 +122,17 @@ pub fn flatten(allowed: &[TopologySelectorTerm]) -> Result<Vec<Segment>, TooMany
                 })
                 .collect();
         }
-        places.extend(built.into_iter().map(Segment::new));
+        segments.extend(built.into_iter().map(Segment::new));
     }
-    Ok(places)
+    Ok(segments)
 }
 
-/// Whether a class that allows these topologies allows the place: one that allows none allows all.
-pub fn allowed(place: &Segment, allowed: &[TopologySelectorTerm]) -> bool {
-    let allows = |segment: &TopologySelectorTerm| {
-        segment
-            .match_label_expressions
+/// Whether a class with these `allowedTopologies` allows the segment. Without any, the class allows all.
+pub fn allowed(segment: &Segment, allowed: &[TopologySelectorTerm]) -> bool {
+    let allows = |term: &TopologySelectorTerm| {
+        term.match_label_expressions
             .iter()
-            .all(|one| place.get(&one.key).is_some_and(|value| one.values.iter().any(|allowed| allowed == value)))
+            .all(|one| segment.get(&one.key).is_some_and(|value| one.values.iter().any(|allowed| allowed == value)))
     };
     allowed.is_empty() || allowed.iter().any(allows)
 }
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn shorter_terms_come_first_then_keys_then_values() {
+    fn shorter_segments_come_first_then_keys_then_values() {
         let mut segments = [
             Segment::new([("b", "1")]),
             Segment::new([("a", "2"), ("c", "1")]),
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_allowed_if_one_term_allows_all_its_keys() {
+    fn a_segment_is_allowed_if_one_term_allows_all_its_keys() {
         let class = [selector(&[("zone", &["z1", "z2"]), ("rack", &["A"])]), selector(&[("zone", &["z3"])])];
         for (labels, expected) in [
             (vec![("zone", "z1"), ("rack", "A")], true),
@@ -213,9 +211,9 @@ mod tests {
             (vec![("zone", "z3")], true),
             (vec![], false),
         ] {
-            let place = Segment::new(labels);
-            assert_eq!(allowed(&place, &class), expected, "{place}");
-            assert!(allowed(&place, &[]), "no allowedTopologies allow all");
+            let segment = Segment::new(labels);
+            assert_eq!(allowed(&segment, &class), expected, "{segment}");
+            assert!(allowed(&segment, &[]), "no allowedTopologies allow all");
         }
     }
 }

@@ -1,5 +1,8 @@
 //! A driver and an API server that fail the loop.
 
+use std::io;
+use std::sync::{Arc, LazyLock, Mutex};
+
 use super::*;
 use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault};
 use crate::sandbox::api::pure::rejection::Rejection;
@@ -19,7 +22,7 @@ async fn s0_a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_st
     assert_eq!(world.rows()[0][5], "cannot ask for the capacity: rpc error: code = Internal desc = pool is offline");
     world.testbed.driver.clear_faults();
     world.testbed.driver.change_profile(|profile| profile.capacity = 7 * GIB);
-    world.hints.failed("fast");
+    world.capacity.invalidate("fast");
     world.until("it recovers", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
     assert_eq!(world.rows()[0][5], "");
     world.tear_down().await;
@@ -84,10 +87,101 @@ async fn r42_a_conflict_has_the_object_read_again_and_makes_no_twin() {
     let on = Matching::any().verb("patch").resource("csistoragecapacities");
     let struck = world.testbed.api.faults().add(ApiFault::on(on, ApiAction::Refuse(conflict)).nth(1));
     world.testbed.driver.change_profile(|profile| profile.capacity = 7 * GIB);
-    world.hints.failed("fast");
+    world.capacity.invalidate("fast");
     let begun = tokio::time::Instant::now();
     world.until("it is up to date", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
     assert!(begun.elapsed() < POLL, "no poll was waited for");
     assert_eq!((world.testbed.api.faults().hits(struck), world.writes()), (1, [1, 1, 0]));
+    world.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_objects_name_that_is_taken_is_replaced_by_another_one_at_once_and_quietly() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.pass_polls(1).await;
+    let resource = resources::find("storage.k8s.io", "v1", "csistoragecapacities").unwrap();
+    let taken = Rejection::already_exists(resource, "csisc-12345");
+    let on = Matching::any().verb("create").resource("csistoragecapacities");
+    let struck = world.testbed.api.faults().add(ApiFault::on(on, ApiAction::Refuse(taken)).nth(1));
+    let begun = tokio::time::Instant::now();
+    world.add_node("n1", Some("z1"));
+    let is_told = |world: &World| {
+        assert!(world.rows().iter().all(|row| row[5].is_empty()), "{:?}", world.rows());
+        world.told() == [at("fast", "z1", "10Ti")]
+    };
+    world.until("it is there", is_told).await;
+    assert!(begun.elapsed() < BACKOFF, "no back-off: {:?}", begun.elapsed());
+    assert_eq!((world.testbed.api.faults().hits(struck), world.writes(), world.asked()), (1, [1, 0, 0], 1));
+    world.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_of_an_object_that_another_client_has_changed_is_made_anew_at_once_and_quietly() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.add_node("n1", Some("z1"));
+    world.until("it is there", |world| world.told().len() == 1).await;
+    world.pass_polls(1).await;
+    let faults = world.testbed.api.faults();
+    let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
+    let name = world.objects()[0].metadata.name.clone().unwrap();
+    let lie = crate::sandbox::api::PatchBody::Merge(json!({ "capacity": "1" }));
+    world.testbed.api.patch::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name, lie).unwrap();
+    let on = Matching::any().verb("patch").resource("csistoragecapacities");
+    let struck = faults.add(ApiFault::on(on, ApiAction::Refuse(Rejection::unprocessable_patch())).nth(1));
+    world.testbed.driver.change_profile(|profile| profile.capacity = 7 * GIB);
+    let begun = tokio::time::Instant::now();
+    world.capacity.invalidate("fast");
+    let is_told = |world: &World| {
+        assert_eq!(world.rows()[0][5], "");
+        world.told() == [at("fast", "z1", "7Gi")]
+    };
+    world.until("it is up to date", is_told).await;
+    assert!(begun.elapsed() < BACKOFF, "no back-off: {:?}", begun.elapsed());
+    assert_eq!(faults.hits(struck), 1);
+    faults.remove(held);
+    world.tear_down().await;
+}
+
+/// Collects the warnings of this thread until the guard is dropped.
+fn warnings() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
+    // With only one subscriber in the process, tracing remembers for all threads what the first thread says to a log line.
+    static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
+        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+    LazyLock::force(&SECOND_SUBSCRIBER);
+    let lines: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let sink = Arc::clone(&lines);
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_writer(move || Sink(Arc::clone(&sink)))
+        .finish();
+    (lines, tracing::subscriber::set_default(subscriber))
+}
+
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_driver_costs_few_warnings_however_many_slots_there_are() {
+    let (log, _guard) = warnings();
+    let classes: Vec<Value> = (0..50).map(|number| class(&format!("c{number:02}"), &json!({}))).collect();
+    let world = World::with(zoned(), &classes).await;
+    world.testbed.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Unavailable, "down")));
+    world.add_node("n1", Some("z1"));
+    world.pass_polls(5).await;
+    assert!(world.asked() > 200, "{}", world.asked());
+    let warnings = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+    let warnings = warnings.lines().filter(|line| line.contains("could not refresh the capacity")).count();
+    assert!((1..20).contains(&warnings), "{warnings} warnings");
     world.tear_down().await;
 }

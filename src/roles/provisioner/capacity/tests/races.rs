@@ -83,7 +83,7 @@ async fn r2_a_node_and_its_csi_node_that_change_at_once_make_one_segment_of_the_
     world.until("one object", |world| world.told().iter().map(|(_, zone, _)| zone.as_str()).eq(["z1"])).await;
     let name = world.objects()[0].metadata.name.clone();
     let asked = world.asked();
-    world.hints.failed("fast");
+    world.capacity.invalidate("fast");
     world.until("another look", |world| world.asked() > asked).await;
     assert_eq!(world.objects().iter().map(|it| it.metadata.name.clone()).collect::<Vec<_>>(), [name]);
     world.tear_down().await;

@@ -1,0 +1,100 @@
+//! Which published capacities may be wrong since the provisioner made or deleted a volume.
+//!
+//! The capacity loop takes all invalidations at once. Until then they are a set, so that a thousand volumes of one class need no
+//! more memory than one.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::roles::provisioner::topology::Segment;
+
+/// Sender side. Cheap to clone; a no-op once the receiver is dropped.
+#[derive(Debug, Clone)]
+pub struct CapacityInvalidation(Weak<Pending>);
+
+/// Receiver side, for the capacity loop.
+#[derive(Debug)]
+pub struct CapacityInvalidationReceiver(Arc<Pending>);
+
+/// What the receiver has not taken yet.
+#[derive(Debug, Default)]
+struct Pending {
+    invalid: Mutex<BTreeSet<Invalid>>,
+    added: Notify,
+}
+
+/// Capacities to ask the driver for again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Invalid {
+    /// One class in every segment.
+    Class(String),
+    /// Every class in these segments.
+    Segments(Vec<Segment>),
+}
+
+impl CapacityInvalidation {
+    /// A sender and its receiver.
+    pub fn new() -> (Self, CapacityInvalidationReceiver) {
+        let pending = Arc::default();
+        (Self(Arc::downgrade(&pending)), CapacityInvalidationReceiver(pending))
+    }
+
+    /// A sender without a receiver, for a configuration without capacity.
+    pub fn off() -> Self {
+        Self(Weak::new())
+    }
+
+    /// The class may have another capacity now, in every segment.
+    pub fn invalidate(&self, class: &str) {
+        self.add(Invalid::Class(class.to_owned()));
+    }
+
+    /// Every class may have another capacity now in these segments. The empty segment is everywhere.
+    pub fn invalidate_segments(&self, segments: &[Segment]) {
+        self.add(Invalid::Segments(segments.to_vec()));
+    }
+
+    fn add(&self, invalid: Invalid) {
+        let Some(pending) = self.0.upgrade() else { return };
+        pending.invalid.lock().unwrap_or_else(PoisonError::into_inner).insert(invalid);
+        pending.added.notify_one();
+    }
+}
+
+impl CapacityInvalidationReceiver {
+    /// Waits for an invalidation, and takes all that there are.
+    pub(super) async fn next(&self) -> BTreeSet<Invalid> {
+        loop {
+            let invalid = std::mem::take(&mut *self.0.invalid.lock().unwrap_or_else(PoisonError::into_inner));
+            if !invalid.is_empty() {
+                return invalid;
+            }
+            self.0.added.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_repeated_invalidation_is_received_once() {
+        let (invalidation, receiver) = CapacityInvalidation::new();
+        assert!(receiver.next().now_or_never().is_none());
+        for _ in 0..1000 {
+            invalidation.invalidate("gold");
+            invalidation.clone().invalidate_segments(&[Segment::default()]);
+        }
+        let both = [Invalid::Class("gold".to_owned()), Invalid::Segments(vec![Segment::default()])];
+        assert_eq!(receiver.next().now_or_never(), Some(BTreeSet::from(both)));
+        assert!(receiver.next().now_or_never().is_none());
+        drop(receiver);
+        invalidation.invalidate("gold");
+        assert_eq!(invalidation.0.strong_count(), 0, "nothing is kept without a receiver");
+    }
+}

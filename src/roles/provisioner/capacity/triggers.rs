@@ -1,0 +1,94 @@
+//! What adds slots to the queue: changes of the cluster, invalidations, and the poll.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::{Change, Object};
+use crate::queue::Cause;
+use crate::roles::kit::Controllers;
+
+use super::context::{NodeSegments, Shared};
+use super::desired::Slot;
+use super::invalidation::{CapacityInvalidationReceiver, Invalid};
+
+/// Each poll comes later than configured by up to this share, so that the daemons of a cluster's nodes do not all ask at once.
+const POLL_JITTER: f64 = 0.1;
+/// The pause between two rounds of invalidations: a thousand new volumes of one class ask the driver once a second.
+const INVALIDATION_PAUSE: Duration = Duration::from_secs(1);
+
+/// Follows the caches. Each one first replays what it holds, and the objects come last: before the classes and the nodes are
+/// known, every object seems obsolete.
+pub(super) fn follow(controllers: &mut Controllers, shared: &Arc<Shared>) {
+    let stores = &shared.cx.stores;
+    controllers.on(&stores.classes, {
+        let shared = Arc::clone(shared);
+        move |change| {
+            let slots = shared.index().class_changed(change);
+            shared.wake(slots, Cause::Changed);
+        }
+    });
+    match &shared.cx.nodes {
+        NodeSegments::Cluster { nodes, csi_nodes } => {
+            let on_node = Arc::clone(shared);
+            controllers.on(nodes, move |change| node_changed(&on_node, change));
+            let on_csi_node = Arc::clone(shared);
+            controllers.on(csi_nodes, move |change| node_changed(&on_csi_node, change));
+        }
+        NodeSegments::Local { node, segment } => {
+            let slots = shared.index().node_changed(node, Some(segment.clone()));
+            shared.wake(slots, Cause::Changed);
+        }
+    }
+    controllers.on(&stores.capacities, {
+        let shared = Arc::clone(shared);
+        move |change| {
+            let slots = shared.index().object_changed(change);
+            shared.wake(slots, Cause::Changed);
+        }
+    });
+}
+
+/// A Node or a CSINode has changed. Both are read while the index is locked: of two changes at once, the later reader sees both.
+fn node_changed<K: Object>(shared: &Shared, change: &Change<K>) {
+    let object = change.new.as_ref().or(change.old.as_ref());
+    let Some(node) = object.and_then(|object| object.meta().name.as_deref()) else { return };
+    let slots = {
+        let mut index = shared.index();
+        let segment = shared.cx.nodes.segment_of(&shared.cx.scope.driver_name, node);
+        index.node_changed(node, segment)
+    };
+    shared.wake(slots, Cause::Changed);
+}
+
+/// Adds every slot now and then, because a backend's capacity also changes without an event in the cluster.
+pub(super) async fn poll(shared: Arc<Shared>) {
+    let cx = &shared.cx;
+    loop {
+        tokio::time::sleep(cx.scope.rng.jittered(cx.section.poll_interval, POLL_JITTER)).await;
+        let slots: Vec<Slot> = {
+            let index = shared.index();
+            index.desired().all().chain(index.obsolete()).collect()
+        };
+        shared.wake(slots, Cause::Resync);
+    }
+}
+
+/// Adds the slots whose capacity the provisioner has changed by making or deleting volumes.
+pub(super) async fn take_invalidations(shared: Arc<Shared>, receiver: CapacityInvalidationReceiver) {
+    loop {
+        let invalid = receiver.next().await;
+        let mut slots: Vec<Slot> = {
+            let index = shared.index();
+            let desired = index.desired();
+            let slots_of = |invalid: &Invalid| match invalid {
+                Invalid::Class(class) => desired.of_class(class),
+                Invalid::Segments(segments) => desired.touched_by(segments),
+            };
+            invalid.iter().flat_map(slots_of).filter(|slot| desired.wants(slot).is_some()).collect()
+        };
+        slots.sort_unstable();
+        slots.dedup();
+        shared.wake(slots, Cause::Changed);
+        tokio::time::sleep(INVALIDATION_PAUSE).await;
+    }
+}
