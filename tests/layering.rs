@@ -72,6 +72,7 @@ const PURE: &[&str] = &[
     "cluster/objects/snapshot.rs",
     "cluster/objects/volume.rs",
     "cluster/patch.rs",
+    "cluster/patch/strategic.rs",
     "cluster/quantity.rs",
     "cluster/rbac.rs",
     "cluster/scope.rs",
