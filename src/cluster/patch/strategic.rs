@@ -166,8 +166,8 @@ mod tests {
         patch.into_patch().map_or(Value::Null, |patch| json!(patch))
     }
 
-    fn time(text: &str) -> Option<Timestamp> {
-        Some(text.parse().unwrap())
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
     }
 
     /// The begin mark of a fresh expansion, as the resizer's specification writes it.
@@ -176,7 +176,7 @@ mod tests {
         let resizing = Condition {
             type_: "Resizing",
             status: "True",
-            changed: time("2026-01-01T00:00:00.987654Z"),
+            changed: Some(time("2026-01-01T00:00:00.987654Z")),
             ..Condition::default()
         };
         let begin = StrategicPatch::of(&claim(), Guard::Version)
@@ -216,8 +216,8 @@ mod tests {
                 Condition {
                     reason: "Internal",
                     message: "no room",
-                    probed: time("2026-01-02T03:04:05Z"),
-                    changed: time("2026-01-01T00:00:00Z"),
+                    probed: Some(time("2026-01-02T03:04:05Z")),
+                    changed: Some(time("2026-01-01T00:00:00Z")),
                     ..condition
                 },
                 full,

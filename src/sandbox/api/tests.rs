@@ -233,11 +233,11 @@ async fn our_strategic_patches_merge_conditions_and_spare_what_has_changed() {
     };
 
     let theirs = write(of(&made, Guard::Uid).set_condition(&condition("Theirs", "x"))).await.unwrap();
-    let begin = of(&theirs, Guard::Version)
+    let mark = of(&theirs, Guard::Version)
         .set(&["metadata", "annotations", "example.com/a"], "1")
         .set_condition(&condition("Resizing", "Begun"))
         .remove_condition("NodeResizeError");
-    let begun = write(begin.clone()).await.unwrap();
+    let begun = write(mark.clone()).await.unwrap();
     let told = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect::<Vec<(String, String)>>()
     };
@@ -246,7 +246,7 @@ async fn our_strategic_patches_merge_conditions_and_spare_what_has_changed() {
     assert_eq!(seen().await.0, told(&[("Resizing", ""), ("Theirs", "x")]), "a reason that is empty is removed");
 
     // What was decided from an old version, or about a namesake, is not written.
-    assert_eq!(write(begin).await.unwrap_err().kind(), ApiErrorKind::Conflict);
+    assert_eq!(write(mark).await.unwrap_err().kind(), ApiErrorKind::Conflict);
     let mut namesake = again.metadata.clone();
     namesake.uid = Some("another".into());
     let other = StrategicPatch::of(&namesake, Guard::Uid).remove_condition("Theirs");

@@ -269,7 +269,7 @@ mod tests {
         let item = item(&[("zone", "z1")]);
         let other = OwnerReference { controller: None, ..owner("somebody") };
         let object = changed(&created(&item, &ROOM), |object| {
-            object.metadata.owner_references = Some(vec![owner("pod"), other.clone()]);
+            object.metadata.owner_references = Some([owner("pod"), other.clone()].into());
         });
         let patch = patch_of(&plan(&item, Some(&ROOM), &style(), std::slice::from_ref(&object)));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other, owner("set")]));

@@ -153,10 +153,10 @@ pub(super) fn status(new: &Value, causes: &mut Vec<Cause>) {
         }
     }
     for (name, quantity) in members("allocatedResources") {
-        if !is_known(name) {
-            causes.push(Cause::not_supported("status.allocatedResources", &Value::from(name.as_str()), &["storage"]));
-        } else {
+        if is_known(name) {
             size(quantity, &format!("status.allocatedResources[{name}]"), causes);
+        } else {
+            causes.push(Cause::not_supported("status.allocatedResources", &Value::from(name.as_str()), &["storage"]));
         }
     }
 }
