@@ -8,7 +8,7 @@ pub mod cluster;
 
 use std::fs;
 
-use csi_control_plane::cluster::{Cached, VolumeAttachment};
+use csi_control_plane::cluster::{Cached, Fields, VolumeAttachment};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -180,7 +180,7 @@ pub fn node(number: usize) -> Value {
 /// Parses and trims, as a cache does.
 pub fn trimmed<K: Cached>(object: Value) -> K {
     let mut object: K = parsed(object);
-    object.trim(DRIVER);
+    object.trim(DRIVER, Fields::NONE);
     object
 }
 

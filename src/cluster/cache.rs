@@ -26,7 +26,7 @@ use tracing::error;
 use super::error::ApiErrorKind;
 use super::fanout::{Change, Fanout, News, Origin};
 use super::names::ObjectName;
-use super::objects::{Cached, IndexName};
+use super::objects::{Cached, Fields, IndexName};
 use crate::process::{Clock, panic_message};
 use crate::telemetry::{Meter, names as metric};
 
@@ -38,6 +38,8 @@ struct Inner<K: Cached> {
     subscribers: Mutex<Vec<Subscriber<K>>>,
     progress: Mutex<Progress>,
     synced: watch::Sender<bool>,
+    /// What is wished now, and of which wish the list is that runs: by number.
+    wishes: Mutex<Wishes>,
     /// Whether the cluster has the kind, as far as known.
     present: AtomicBool,
     lists: watch::Sender<Lists>,
@@ -95,6 +97,14 @@ struct Progress {
     last_event: Option<Instant>,
     errors: u64,
     last_error: Option<String>,
+}
+
+/// A list of an earlier wish holds less than is wished, and makes nothing synced.
+#[derive(Debug, Default)]
+struct Wishes {
+    fields: Fields,
+    last: u64,
+    listed: u64,
 }
 
 /// Which lists were asked for, and how far they are: numbers of requests, each list serves all that were made before it.
@@ -192,6 +202,7 @@ impl<K: Cached> Cache<K> {
             subscribers: Mutex::default(),
             progress: Mutex::default(),
             synced: watch::Sender::new(false),
+            wishes: Mutex::default(),
             present: AtomicBool::new(true),
             lists: watch::Sender::new(Lists::default()),
             setup: OnceLock::new(),
@@ -321,6 +332,9 @@ impl<K: Cached> Cache<K> {
         let Some(setup) = self.0.setup.get() else { return };
         let (begins, ends) = (matches!(news, News::RestartList), matches!(news, News::ListDone));
         if begins {
+            let mut wishes = locked(&self.0.wishes);
+            wishes.listed = wishes.last;
+            drop(wishes);
             self.0.lists.send_modify(|lists| lists.begun = lists.asked);
         }
         self.ingest(news, setup);
@@ -330,10 +344,15 @@ impl<K: Cached> Cache<K> {
     }
 
     fn ingest(&self, news: News<K>, setup: &Setup) {
+        let fields = locked(&self.0.wishes).fields;
+        let trimmed = |mut object: K| {
+            object.trim(&setup.driver, fields);
+            object
+        };
         let news = match news {
-            News::Listed(object) => News::Listed(trimmed(object, &setup.driver)),
-            News::Applied(object) => News::Applied(trimmed(object, &setup.driver)),
-            News::OwnWrite(object) => News::OwnWrite(trimmed(object, &setup.driver)),
+            News::Listed(object) => News::Listed(trimmed(object)),
+            News::Applied(object) => News::Applied(trimmed(object)),
+            News::OwnWrite(object) => News::OwnWrite(trimmed(object)),
             other => other,
         };
         self.note(&news, setup);
@@ -353,18 +372,29 @@ impl<K: Cached> Cache<K> {
         }
         drop(subscribers);
         if list_done {
-            self.0.synced.send_replace(true);
+            let wishes = locked(&self.0.wishes);
+            if wishes.listed == wishes.last {
+                self.0.synced.send_replace(true);
+            }
         }
     }
 
-    /// What is held is not what is wanted from now on: nothing may be decided before the next list.
-    pub(super) fn unsync(&self) {
-        self.0.synced.send_replace(false);
+    /// From now on this is wished. Unless what is held `is_enough`, nothing may be decided before the next list.
+    pub(super) fn turn(&self, fields: Fields, is_enough: bool) {
+        let mut wishes = locked(&self.0.wishes);
+        if wishes.fields != fields {
+            wishes.fields = fields;
+            self.0.store.write().unwrap_or_else(PoisonError::into_inner).refit();
+        }
+        if !is_enough {
+            wishes.last += 1;
+            self.0.synced.send_replace(false);
+        }
     }
 
     /// Forgets everything, for nobody wants it any more: what is held would grow old.
     pub(super) fn clear(&self) {
-        self.unsync();
+        self.0.synced.send_replace(false);
         *self.0.store.write().unwrap_or_else(PoisonError::into_inner) = Fanout::default();
         locked(&self.0.progress).last_error = None;
         if let Some(setup) = self.0.setup.get() {
@@ -418,11 +448,6 @@ impl<K: Cached> Cache<K> {
     fn read<R>(&self, look: impl FnOnce(&Fanout<K>) -> R) -> R {
         look(&self.0.store.read().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-fn trimmed<K: Cached>(mut object: K, driver: &str) -> K {
-    object.trim(driver);
-    object
 }
 
 impl<K: Cached> Clone for Cache<K> {

@@ -14,9 +14,9 @@ use kube::core::NamespaceResourceScope;
 
 use super::cache::{Cache, CacheStatus};
 use super::clients::Clients;
-use super::objects::Cached;
+use super::objects::{Cached, Fields};
 use super::rbac::Rule;
-use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope};
+use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope, Wish};
 use super::watch::{self, Watched};
 use crate::process::watch as value;
 use crate::process::{Clock, Rng, Tasks};
@@ -42,7 +42,7 @@ struct Wanted<K: Cached> {
     /// The way to one namespace, known if the kind has them.
     in_namespace: Option<InNamespace<K>>,
     /// What its watch is to hold, once it runs.
-    scope: value::Sender<Option<WatchScope>>,
+    wish: value::Sender<Option<Wish>>,
 }
 
 /// Keeps a kind wanted. Dropped, it is one less who wants it.
@@ -99,14 +99,14 @@ trait AnyWanted: Send + Sync {
 impl<K: Cached> AnyWanted for Wanted<K> {
     fn start(&self, start: &Start) {
         self.cache.set_up(&start.driver, &start.meter, start.clock);
-        self.scope.send_replace(self.asked.scope(&start.view()));
+        self.turn(Some(start));
         let (client, in_namespace) = (start.client.clone(), self.in_namespace);
         let api = move |namespace: Option<&str>| match (in_namespace, namespace) {
             (Some(within), Some(namespace)) => within(client.clone(), namespace),
             _ => kube::Api::all(client.clone()),
         };
         let (clock, rng) = (start.clock, start.rng.clone());
-        let future = watch::run(self.cache.clone(), api, self.scope.subscribe(), start.list_silence, clock, rng);
+        let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.list_silence, clock, rng);
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
 
@@ -146,12 +146,16 @@ impl<K: Cached> Wanted<K> {
     /// Turns the watch that runs to what is asked for now.
     fn turn(&self, start: Option<&Start>) {
         let Some(start) = start else { return };
-        let scope = self.asked.scope(&start.view());
-        self.scope.send_if_modified(|current| {
-            let differs = *current != scope;
+        let wish = self.asked.wish(&start.view());
+        self.wish.send_if_modified(|current| {
+            let differs = *current != wish;
             if differs {
-                self.cache.unsync();
-                *current = scope;
+                let is_enough = match (&*current, &wish) {
+                    (Some(held), Some(wish)) => held.scope == wish.scope && held.fields.contains(wish.fields),
+                    _ => false,
+                };
+                self.cache.turn(wish.as_ref().map_or(Fields::NONE, |wish| wish.fields), is_enough);
+                current.clone_from(&wish);
             }
             differs
         });
@@ -172,12 +176,17 @@ impl Caches {
 
     /// The cache of a kind, for as long as the daemon runs: the same one for whoever asks.
     pub fn want<K: Cached>(&self) -> Cache<K> {
-        self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole()).0
+        self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(Fields::NONE)).0
     }
 
     /// The same for as long as the claim is held.
     pub fn watch<K: Cached>(&self) -> (Cache<K>, WatchHandle) {
-        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole());
+        self.watch_with(Fields::NONE)
+    }
+
+    /// The same, with groups of fields that are not held otherwise.
+    pub fn watch_with<K: Cached>(&self, fields: Fields) -> (Cache<K>, WatchHandle) {
+        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(fields));
         (cache, self.handle::<K>(ask))
     }
 
@@ -219,8 +228,8 @@ impl Caches {
             held.turn(start.as_ref());
             return (held.cache.clone(), ask);
         }
-        let scope = value::Sender::new(None);
-        let mut new = Wanted { cache: Cache::<K>::new(), asked: Asked::default(), in_namespace: None, scope };
+        let wish = value::Sender::new(None);
+        let mut new = Wanted { cache: Cache::<K>::new(), asked: Asked::default(), in_namespace: None, wish };
         let ask = ask(&mut new);
         if let Some(start) = start {
             new.start(start);

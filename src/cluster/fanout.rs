@@ -7,6 +7,7 @@
 //!   own write never rolls an object back.
 //! - What a *complete* list lacks is gone, and is delivered as a delete.
 //! - Another uid under the same name is another object: a delete, then an add.
+//! - Where objects come with other fields than before, those of the next list replace what is held of the same version.
 //! - An answer to our own write never brings an object (back) into being: only the watch does.
 //!
 //! Lists must be consistent reads (no `resourceVersion=0`): otherwise "lacks" would not mean "gone".
@@ -68,6 +69,8 @@ pub struct Fanout<K> {
     held: BTreeMap<ObjectName, Held<K>>,
     index: BTreeMap<IndexName, Entries>,
     round: u64,
+    /// What was held before this list has other fields than what comes from now on.
+    refitted: u64,
 }
 
 /// Hash of a value, and name, flat: most values have one name, and a set of its own for each would be the most of what is
@@ -83,11 +86,16 @@ struct Held<K> {
 
 impl<K> Default for Fanout<K> {
     fn default() -> Self {
-        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0 }
+        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0 }
     }
 }
 
 impl<K: Cached> Fanout<K> {
+    /// From now on objects come with other fields. The next list replaces what is held, also by objects of the same version.
+    pub fn refit(&mut self) {
+        self.refitted = self.round + 1;
+    }
+
     /// Takes a piece of news in and says what changed, in order.
     pub fn apply(&mut self, news: News<K>) -> Vec<Change<K>> {
         match news {
@@ -140,8 +148,14 @@ impl<K: Cached> Fanout<K> {
 
     fn accept(&mut self, name: &ObjectName, object: K, origin: Origin) -> Vec<Change<K>> {
         let mut changes = Vec::new();
+        let (round, refitted) = (self.round, self.refitted);
+        let is_refit = |held: &Held<K>| {
+            let is_same = held.object.meta().uid == object.meta().uid
+                && held.object.meta().resource_version == object.meta().resource_version;
+            origin == Origin::Relist && held.round < refitted && round >= refitted && is_same && *held.object != object
+        };
         match self.held.get_mut(name) {
-            Some(held) if !is_newer(&object, &held.object) => return changes,
+            Some(held) if !is_newer(&object, &held.object) && !is_refit(held) => return changes,
             Some(held) if held.object.meta().uid == object.meta().uid => {
                 let new = Arc::new(object);
                 let old = std::mem::replace(&mut held.object, Arc::clone(&new));

@@ -51,7 +51,7 @@ pub struct Meta {
     /// What it is found by.
     pub labels: Option<BTreeMap<String, String>>,
     /// What it goes with.
-    pub owner_references: Option<Vec<OwnerReference>>,
+    pub owner_references: Option<Box<[OwnerReference]>>,
 }
 
 /// A text that others will hold, too.
@@ -115,7 +115,8 @@ mod tests {
         assert_eq!((read.uid.as_deref(), read.resource_version.as_deref()), (Some("u"), Some("7")));
         assert_eq!(read.creation_timestamp, expected.creation_timestamp);
         assert_eq!(read.deletion_timestamp, expected.deletion_timestamp);
-        assert_eq!((read.labels.clone(), read.owner_references.clone()), (expected.labels, expected.owner_references));
+        assert_eq!(read.labels, expected.labels);
+        assert_eq!(read.owner_references.as_deref(), expected.owner_references.as_deref());
         assert_eq!(read.annotation("a"), Some("1"));
         assert!(read.has_finalizer("f") && !read.has_finalizer("g"));
     }

@@ -45,6 +45,34 @@ pub const ANNOTATION_BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/stora
 pub const ANNOTATION_SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// The same, long ago.
 pub const ANNOTATION_ALPHA_SELECTED_NODE: &str = "volume.alpha.kubernetes.io/selected-node";
+/// On a claim: who resizes its in-tree volume.
+pub const ANNOTATION_STORAGE_RESIZER: &str = "volume.kubernetes.io/storage-resizer";
+/// On a claim: no node has to act for the size that it has.
+pub const ANNOTATION_EXPANSION_NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
+/// On a PersistentVolume: what its claim had before an expansion that a node has to finish.
+pub const ANNOTATION_PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
+/// On a `VolumeSnapshotContent`: the driver was asked for the snapshot, and its final answer is not written down.
+pub const ANNOTATION_SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
+/// On a `VolumeSnapshotContent`: its `VolumeSnapshot` is being deleted.
+pub const ANNOTATION_SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+/// On a `VolumeSnapshotContent`: the Secret that it must be deleted with.
+pub const ANNOTATION_SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
+/// On a `VolumeSnapshotContent`: the namespace of that Secret.
+pub const ANNOTATION_SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
+/// On a `VolumeSnapshotContent`: what we asked the driver for, while no final answer is written down.
+pub const ANNOTATION_SNAPSHOTTING: &str = "csi-control-plane.io/snapshotting";
+/// On a `VolumeSnapshotContent`: the driver's id of the group that it was taken in.
+pub const ANNOTATION_GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
+/// On a `VolumeGroupSnapshotContent`: the driver was asked for the group, and its final answer is not written down.
+pub const ANNOTATION_GROUP_BEING_CREATED: &str =
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
+/// On a `VolumeGroupSnapshotContent`: its `VolumeGroupSnapshot` is being deleted.
+pub const ANNOTATION_GROUP_BEING_DELETED: &str =
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
+/// On a `VolumeGroupSnapshotContent`: the Secret that the group must be deleted with.
+pub const ANNOTATION_GROUP_SECRET_NAME: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-name";
+/// On a `VolumeGroupSnapshotContent`: the namespace of that Secret.
+pub const ANNOTATION_GROUP_SECRET_NAMESPACE: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace";
 
 /// On a PersistentVolume: the provisioner still has to delete what is behind it.
 pub const FINALIZER_PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
@@ -71,6 +99,30 @@ pub const CLAIM_ANNOTATIONS: &[&str] = &[
     ANNOTATION_BETA_STORAGE_PROVISIONER,
     ANNOTATION_BETA_STORAGE_CLASS,
     ANNOTATION_MIGRATED_TO,
+];
+
+/// The annotations that a resizer reads on a claim besides.
+pub const RESIZED_CLAIM_ANNOTATIONS: &[&str] = &[ANNOTATION_STORAGE_RESIZER, ANNOTATION_EXPANSION_NOT_REQUIRED];
+/// The annotations that a resizer reads on a PersistentVolume besides.
+pub const RESIZED_VOLUME_ANNOTATIONS: &[&str] =
+    &[ANNOTATION_PRE_RESIZE_CAPACITY, ANNOTATION_MODIFY_SECRET_NAME, ANNOTATION_MODIFY_SECRET_NAMESPACE];
+/// The annotations that a snapshotter reads on a `VolumeSnapshotContent`.
+pub const CONTENT_ANNOTATIONS: &[&str] = &[
+    ANNOTATION_SNAPSHOT_BEING_CREATED,
+    ANNOTATION_SNAPSHOT_BEING_DELETED,
+    ANNOTATION_SNAPSHOT_SECRET_NAME,
+    ANNOTATION_SNAPSHOT_SECRET_NAMESPACE,
+    ANNOTATION_SNAPSHOTTING,
+    ANNOTATION_GROUP_HANDLE,
+];
+
+/// The annotations that a snapshotter reads on a `VolumeGroupSnapshotContent`.
+pub const GROUP_CONTENT_ANNOTATIONS: &[&str] = &[
+    ANNOTATION_GROUP_BEING_CREATED,
+    ANNOTATION_GROUP_BEING_DELETED,
+    ANNOTATION_GROUP_SECRET_NAME,
+    ANNOTATION_GROUP_SECRET_NAMESPACE,
+    ANNOTATION_SNAPSHOTTING,
 ];
 
 /// csi-lib-utils' sanitising: everything outside `[A-Za-z0-9-]` becomes `-`, and a trailing `-` gets an `X` behind it.

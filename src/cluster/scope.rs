@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::objects::Fields;
+
 /// From where a daemon looks at the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Viewpoint<'a> {
@@ -33,6 +35,13 @@ pub struct WatchScope {
     pub labels: Option<String>,
 }
 
+/// What a watch is to hold: of which objects, and how much of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) scope: WatchScope,
+    pub(super) fields: Fields,
+}
+
 /// A scope that depends on the viewpoint.
 pub(super) type ScopeOf = Arc<dyn Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync>;
 
@@ -45,20 +54,21 @@ pub(super) struct Asked {
 
 /// What one of them asked for.
 #[derive(Clone)]
-enum Ask {
-    Whole,
-    Part(ScopeOf),
+struct Ask {
+    /// `None`: all objects.
+    scope: Option<ScopeOf>,
+    fields: Fields,
 }
 
 impl Asked {
     /// Somebody wants all objects. Returns the number to [`withdraw`](Self::withdraw) it by.
-    pub(super) fn whole(&mut self) -> u64 {
-        self.note(Ask::Whole)
+    pub(super) fn whole(&mut self, fields: Fields) -> u64 {
+        self.note(Ask { scope: None, fields })
     }
 
     /// Somebody wants those of a scope.
     pub(super) fn part(&mut self, scope: ScopeOf) -> u64 {
-        self.note(Ask::Part(scope))
+        self.note(Ask { scope: Some(scope), fields: Fields::NONE })
     }
 
     fn note(&mut self, ask: Ask) -> u64 {
@@ -79,12 +89,16 @@ impl Asked {
 
     /// The one scope that serves all: theirs if they agree, everything if they do not. `None`: nobody asks.
     pub(super) fn scope(&self, view: &Viewpoint<'_>) -> Option<WatchScope> {
-        let mut scopes = self.asks.values().map(|ask| match ask {
-            Ask::Whole => WatchScope::default(),
-            Ask::Part(scope) => scope(view),
-        });
+        let of = |ask: &Ask| ask.scope.as_ref().map_or_else(WatchScope::default, |scope| scope(view));
+        let mut scopes = self.asks.values().map(of);
         let first = scopes.next()?;
         Some(if scopes.all(|scope| scope == first) { first } else { WatchScope::default() })
+    }
+
+    /// The same, with all the fields that any of them wants.
+    pub(super) fn wish(&self, view: &Viewpoint<'_>) -> Option<Wish> {
+        let fields = self.asks.values().fold(Fields::NONE, |fields, ask| fields | ask.fields);
+        self.scope(view).map(|scope| Wish { scope, fields })
     }
 }
 
@@ -110,7 +124,7 @@ mod tests {
         let mut differing = asked.clone();
         differing.part(part("b"));
         assert_eq!(differing.scope(&view), Some(WatchScope::default()));
-        let whole = asked.whole();
+        let whole = asked.whole(Fields::NONE);
         assert_eq!(asked.scope(&view), Some(WatchScope::default()));
         // Who goes takes nothing from the others.
         asked.withdraw(whole);
@@ -119,5 +133,19 @@ mod tests {
         asked.withdraw(second);
         assert_eq!(asked.scope(&view), None);
         assert!(asked.is_empty());
+    }
+
+    #[test]
+    fn each_field_is_held_that_somebody_asks_for() {
+        let view = Viewpoint::of("demo");
+        let fields = |asked: &Asked| asked.wish(&view).map(|wish| wish.fields);
+        let mut asked = Asked::default();
+        assert_eq!(fields(&asked), None);
+        asked.whole(Fields::NONE);
+        assert_eq!(fields(&asked), Some(Fields::NONE));
+        let resizer = asked.whole(Fields::RESIZE);
+        assert_eq!(fields(&asked), Some(Fields::RESIZE));
+        asked.withdraw(resizer);
+        assert_eq!(fields(&asked), Some(Fields::NONE));
     }
 }

@@ -29,7 +29,7 @@ use super::clients::NoAnswer;
 use super::error::ApiErrorKind;
 use super::fanout::News;
 use super::objects::Cached;
-use super::scope::WatchScope;
+use super::scope::{WatchScope, Wish};
 use crate::process::{Clock, Rng, error_chain, watch};
 
 /// How long the server may keep one watch open. Short, because a connection that died silently is noticed only when this
@@ -119,24 +119,24 @@ pub(super) fn list_silence(response_timeout: Duration) -> Duration {
     LIST_SILENCE.max(response_timeout.saturating_add(BEYOND_ANSWER))
 }
 
-/// Watches what the scope says, as it changes. While it says nothing, nothing is watched and nothing held.
+/// Watches what is wished, as that changes. While nothing is, nothing is watched and nothing held.
 pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
     api: impl Fn(Option<&str>) -> kube::Api<Watched<K>>,
-    mut scope: watch::Receiver<Option<WatchScope>>,
+    mut wish: watch::Receiver<Option<Wish>>,
     list_silence: Duration,
     clock: Clock,
     rng: Rng,
 ) {
     loop {
-        let wanted = scope.borrow_and_update().clone();
+        let wanted = wish.borrow_and_update().clone();
         let changed = async {
-            if scope.changed().await.is_err() {
+            if wish.changed().await.is_err() {
                 // The caches are gone, and whoever reads this one keeps it: on as it is.
                 std::future::pending::<()>().await;
             }
         };
-        if let Some(WatchScope { namespace, labels }) = wanted {
+        if let Some(Wish { scope: WatchScope { namespace, labels }, .. }) = wanted {
             let api = api(namespace.as_deref());
             tokio::select! {
                 biased;

@@ -6,7 +6,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, Cached, Caches, Viewpoint, WatchHandle, WatchScope};
+use crate::cluster::{Cache, Cached, Caches, Fields, Viewpoint, WatchHandle, WatchScope};
 
 /// Collects what a role needs before anything of it is started.
 #[derive(Debug)]
@@ -53,6 +53,13 @@ impl<'a> Wiring<'a> {
         cache
     }
 
+    /// The same, with groups of fields that no cache holds unless a hosted role asks for them.
+    pub fn cache_with<K: Cached>(&mut self, fields: Fields) -> Cache<K> {
+        let (cache, handle) = self.caches.watch_with::<K>(fields);
+        self.wired.watches.push(handle);
+        cache
+    }
+
     /// The shared cache of a kind of which this role needs only a part. Who else wants more makes it hold more.
     pub fn cache_in<K>(&mut self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
     where
@@ -78,7 +85,7 @@ impl<'a> Wiring<'a> {
 mod tests {
     use super::*;
     use crate::cluster::rbac::Scope;
-    use crate::cluster::{CsiStorageCapacity, VolumeSnapshot};
+    use crate::cluster::{CsiStorageCapacity, PersistentVolume, VolumeSnapshot};
 
     #[test]
     fn a_role_hears_who_is_served_beside_it() {
@@ -86,6 +93,16 @@ mod tests {
         let mut wiring = Wiring::new(&caches).hosting(["attacher", "provisioner"]);
         assert!(wiring.hosts("attacher") && !wiring.hosts("resizer"));
         assert!(wiring.into_wired().depends_on.into_iter().eq(["attacher", "resizer"]));
+    }
+
+    #[test]
+    fn fields_that_only_some_roles_read_are_asked_for_of_the_same_cache() {
+        let caches = Caches::new();
+        let mut wiring = Wiring::new(&caches);
+        let _ = wiring.cache::<PersistentVolume>();
+        let _ = wiring.cache_with::<PersistentVolume>(Fields::RESIZE);
+        assert_eq!(wiring.into_wired().watches.len(), 2);
+        assert_eq!(caches.rules(&Viewpoint::of("demo")).len(), 0, "nothing is held by a role that has gone");
     }
 
     #[test]

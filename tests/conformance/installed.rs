@@ -39,7 +39,9 @@ pub(crate) async fn snapshots_are_there_once_installed(server: &Server) {
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"spec": {"volumeSnapshotClassName": "d"}})).await.code, 200);
     let hold = json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/one"]}]);
     assert_eq!(case.patch(PatchType::Json, &path, hold).await.code, 200);
-    assert_eq!(case.patch(PatchType::Strategic, &path, json!({"spec": {}})).await.code, 415);
+    for path in [&path, &format!("{path}/status")] {
+        assert_eq!(case.patch(PatchType::Strategic, path, json!({"spec": {}})).await.code, 415);
+    }
     assert_eq!(case.put(&path, snapshot("a")).await.code, 422);
     let deleted = case.delete(&path).await;
     assert!(!deleted.text("/metadata/deletionTimestamp").is_empty());

@@ -18,6 +18,7 @@ pub(crate) mod patches;
 pub(crate) mod protection;
 pub(crate) mod provisioned;
 pub(crate) mod statuses;
+pub(crate) mod strategic;
 mod transcript;
 pub(crate) mod validation;
 pub(crate) mod watches;
@@ -130,6 +131,14 @@ macro_rules! conformance_on {
                 an_error_message_is_at_most_1024_bytes
                 an_error_has_a_code_and_a_time
                 what_is_being_deleted_still_gets_its_status
+            }
+            strategic {
+                a_condition_is_merged_by_its_type
+                a_claims_status_loses_single_keys
+                a_strategic_patch_spares_a_namesake
+                a_strategic_patch_directs_maps_and_lists
+                a_malformed_strategic_patch_is_refused
+                managed_fields_tell_whose_condition_it_is
             }
             validation {
                 names_are_dns_names

@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{BY_NODE, BY_VOLUME, Cached, IndexName, VolumeSpec, or_default, trim_meta};
+use super::{BY_NODE, BY_VOLUME, Cached, Fields, IndexName, VolumeSpec, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::packed_map::PackedMap;
@@ -83,8 +83,12 @@ pub struct VolumeError {
 impl Cached for VolumeAttachment {
     const KIND: &'static str = "VolumeAttachment";
 
-    fn trim(&mut self, driver: &str) {
+    fn trim(&mut self, driver: &str, _fields: Fields) {
         trim_meta(&mut self.metadata, names::VOLUME_ATTACHMENT_ANNOTATIONS);
+        if let Some(volume) = &mut self.spec.source.inline_volume_spec {
+            // No claim, so nothing to resize.
+            volume.resize = None;
+        }
         if self.spec.attacher != driver {
             self.metadata.annotations = None;
             self.metadata.finalizers = None;

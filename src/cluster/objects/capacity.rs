@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use crate::cluster::meta::Meta;
 use smol_str::SmolStr;
 
-use super::{Cached, IndexName, or_default, quantity, trim_meta};
+use super::{Cached, Fields, IndexName, or_default, quantity, trim_meta};
 
 /// How much room there is for volumes of a class in a segment of the topology.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for CsiStorageCapacity {
 impl Cached for CsiStorageCapacity {
     const KIND: &'static str = "CSIStorageCapacity";
 
-    fn trim(&mut self, _driver: &str) {
+    fn trim(&mut self, _driver: &str, _fields: Fields) {
         let (labels, owners) = (self.metadata.labels.take(), self.metadata.owner_references.take());
         trim_meta(&mut self.metadata, &[]);
         (self.metadata.labels, self.metadata.owner_references) = (labels, owners);

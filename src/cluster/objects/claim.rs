@@ -2,13 +2,15 @@
 //!
 //! Ours are those that name our driver as their provisioner (or as what took their in-tree provisioner over), and those
 //! that carry our intent. Of another's claim stays what a clone of it must know: size, mode, volume, phase.
+//! Of any claim with a volume stays what a resizer reads, if one is hosted.
 //! Annotations are all kept while a volume is to be made for the claim: a class may ask for any of them.
 
 use serde::Deserialize;
 
+use super::resize::{ClaimResize, WireClaimStatus, WireSize};
 use super::{
-    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, IndexName, or_default, quantity, trim_meta, trim_unread,
-    unless_empty,
+    BY_ATTRIBUTES_CLASS, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, Fields, IndexName, or_default, trim_meta,
+    trim_unread, unless_empty,
 };
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
@@ -70,10 +72,19 @@ pub struct DataSource {
 }
 
 /// How far a claim is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(from = "WireClaimStatus")]
 pub struct ClaimStatus {
     /// `Pending`, `Bound` or `Lost`.
     pub phase: Option<SmolStr>,
+    /// Sizes and attributes; with [`Fields::RESIZE`] alone, and only of a claim that has a volume.
+    pub resize: Option<Box<ClaimResize>>,
+}
+
+impl From<WireClaimStatus> for ClaimStatus {
+    fn from(mut wire: WireClaimStatus) -> Self {
+        Self { phase: wire.phase.take(), resize: Some(Box::new(wire.resize())) }
+    }
 }
 
 /// The specification as it is sent.
@@ -98,13 +109,7 @@ struct WireSpec {
 #[derive(Default, Deserialize)]
 struct WireResources {
     #[serde(default, deserialize_with = "or_default")]
-    requests: WireRequests,
-}
-
-#[derive(Default, Deserialize)]
-struct WireRequests {
-    #[serde(default, deserialize_with = "quantity")]
-    storage: Option<SmolStr>,
+    requests: WireSize,
 }
 
 impl From<WireSpec> for ClaimSpec {
@@ -164,7 +169,13 @@ impl PersistentVolumeClaim {
 impl Cached for PersistentVolumeClaim {
     const KIND: &'static str = "PersistentVolumeClaim";
 
-    fn trim(&mut self, driver: &str) {
+    fn trim(&mut self, driver: &str, fields: Fields) {
+        let is_resized = fields.contains(Fields::RESIZE) && self.spec.volume_name.is_some();
+        if !is_resized {
+            self.status.resize = None;
+        } else if self.status.resize.is_none() {
+            self.status.resize = Some(Box::default());
+        }
         let intent = self.has_intent(driver);
         let ours = intent || self.provisioner() == Some(driver) || self.migrated_to() == Some(driver);
         if ours && (intent || self.spec.volume_name.is_none()) {
@@ -174,14 +185,18 @@ impl Cached for PersistentVolumeClaim {
         // Who makes the volume is said twice; the old annotation is read only where the new one is absent.
         let is_said = self.metadata.annotation(names::ANNOTATION_STORAGE_PROVISIONER).is_some();
         let unread = if is_said { names::ANNOTATION_BETA_STORAGE_PROVISIONER } else { "" };
-        let wanted: Vec<&str> = names::CLAIM_ANNOTATIONS.iter().copied().filter(|key| *key != unread).collect();
+        let resizers = if is_resized { names::RESIZED_CLAIM_ANNOTATIONS } else { &[] };
+        let wanted = names::CLAIM_ANNOTATIONS.iter().chain(resizers).copied().filter(|key| *key != unread);
+        let wanted: Vec<&str> = wanted.collect();
         trim_meta(&mut self.metadata, &wanted);
         self.spec.data_source = None;
         self.spec.data_source_ref = None;
         if !ours {
             self.metadata.creation_timestamp = None;
             self.spec.access_modes = Box::default();
-            self.spec.volume_attributes_class_name = None;
+            if !is_resized {
+                self.spec.volume_attributes_class_name = None;
+            }
         }
     }
 
@@ -196,6 +211,15 @@ impl Cached for PersistentVolumeClaim {
         keys.dedup();
         for key in keys {
             add(BY_SOURCE, &key);
+        }
+        if let Some(resize) = &self.status.resize {
+            let (wished, target) = (
+                self.spec.volume_attributes_class_name.as_ref(),
+                resize.modify.as_ref().and_then(|modify| modify.target.as_ref()),
+            );
+            for class in wished.into_iter().chain(target.filter(|target| Some(*target) != wished)) {
+                add(BY_ATTRIBUTES_CLASS, class);
+            }
         }
         if self.spec.volume_name.is_none() {
             if let Some(class) = self.class_name() {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, IndexName, or_default, trim_meta};
+use super::{Cached, Fields, IndexName, or_default, trim_meta};
 
 /// How volumes of a kind are made.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -63,7 +63,7 @@ impl StorageClass {
 impl Cached for StorageClass {
     const KIND: &'static str = "StorageClass";
 
-    fn trim(&mut self, driver: &str) {
+    fn trim(&mut self, driver: &str, _fields: Fields) {
         trim_meta(&mut self.metadata, &[]);
         self.metadata.annotations = None;
         if self.provisioner != driver {
@@ -75,7 +75,7 @@ impl Cached for StorageClass {
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
 
-/// A volume's attributes that can be changed while it is used. Read when needed, never cached.
+/// A volume's attributes that can be changed while it is used. A foreign driver's keeps its metadata and whose it is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttributesClass {
@@ -87,4 +87,20 @@ pub struct VolumeAttributesClass {
     /// The attributes.
     #[serde(default, deserialize_with = "or_default")]
     pub parameters: BTreeMap<String, String>,
+}
+
+impl Cached for VolumeAttributesClass {
+    const KIND: &'static str = "VolumeAttributesClass";
+    // Kubernetes has it since 1.34, where it can be switched off.
+    const OPTIONAL: bool = true;
+
+    fn trim(&mut self, driver: &str, _fields: Fields) {
+        trim_meta(&mut self.metadata, &[]);
+        self.metadata.annotations = None;
+        if self.driver_name != driver {
+            self.parameters = BTreeMap::new();
+        }
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }

@@ -3,14 +3,19 @@
 //! k8s-openapi's full types cost 7–17 kB an object. These cost what the driver's own volumes need, and a few hundred
 //! bytes for what belongs to others. So any object loses its managed fields, its labels and owners (but where a role reads
 //! them), and the annotations that nobody reads. An annotation map that was there stays there, if empty, because a patch
-//! must know whether it exists. What each kind keeps of a foreign object is said in its file.
+//! must know whether it exists. What each kind keeps of a foreign object is said in its file, and what it keeps only
+//! while a role is hosted that reads it, in `fields.rs`.
 
 mod attachment;
 mod capacity;
 mod claim;
 mod class;
+mod content;
+mod fields;
 mod grant;
+mod group;
 mod node;
+mod resize;
 mod snapshot;
 mod volume;
 
@@ -35,9 +40,13 @@ pub use attachment::{
 pub use capacity::CsiStorageCapacity;
 pub use claim::{ClaimSpec, ClaimStatus, DataSource, PersistentVolumeClaim, source_key};
 pub use class::{StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttributesClass};
+pub use content::{ContentStatus, SnapshotError, VolumeSnapshotClass, VolumeSnapshotContent};
+pub use fields::Fields;
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
+pub use group::{GroupMember, GroupSource, GroupStatus, V1Beta2, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
-pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotStatus};
+pub use resize::{ClaimCondition, ClaimResize, ModifyStatus, VolumeResize};
+pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotStatus};
 pub use volume::{ClaimRef, CsiSource, InTree, PersistentVolume, Reach, SecretRef, VolumeSpec};
 
 /// A look-up of objects by something that they carry.
@@ -50,12 +59,14 @@ pub const BY_VOLUME: IndexName = IndexName("by-volume");
 pub const BY_NODE: IndexName = IndexName("by-node");
 /// PersistentVolumes by the uid of their claim.
 pub const BY_CLAIM: IndexName = IndexName("by-claim");
-/// PersistentVolumes of our driver by its id of the volume.
+/// PersistentVolumes of our driver by its id of the volume, contents of snapshots by its id of the snapshot.
 pub const BY_HANDLE: IndexName = IndexName("by-handle");
 /// Claims whose volume is not made yet by what it is to be made from: [`source_key`].
 pub const BY_SOURCE: IndexName = IndexName("by-source");
-/// Claims without a volume by the name of their class.
+/// Claims without a volume, and contents of snapshots, by the name of their class.
 pub const BY_CLASS: IndexName = IndexName("by-class");
+/// Claims with a volume by the attributes classes that they ask for and are being changed to; with [`Fields::RESIZE`] only.
+pub const BY_ATTRIBUTES_CLASS: IndexName = IndexName("by-attributes-class");
 /// Claims without a volume by the node that the scheduler chose.
 pub const BY_SELECTED_NODE: IndexName = IndexName("by-selected-node");
 
@@ -85,8 +96,8 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
     /// then.
     const OPTIONAL: bool = false;
 
-    /// Drops what no role reads, seen from `driver`.
-    fn trim(&mut self, driver: &str);
+    /// Drops what no role reads, seen from `driver`, and the groups of fields that are not among `fields`.
+    fn trim(&mut self, driver: &str, fields: Fields);
 
     /// Tells every look-up under which the object can be found.
     fn index(&self, add: &mut dyn FnMut(IndexName, &str));
@@ -158,14 +169,21 @@ object!(CsiStorageCapacity, storage::CSIStorageCapacity);
 object!(Node, PartialObjectMeta<core::Node>);
 object!(VolumeSnapshot, kinds::VolumeSnapshot);
 object!(VolumeSnapshotContent, kinds::VolumeSnapshotContent);
+object!(VolumeSnapshotClass, kinds::VolumeSnapshotClass);
+object!(VolumeGroupSnapshotContent, kinds::VolumeGroupSnapshotContent);
+object!(VolumeGroupSnapshotClass, kinds::VolumeGroupSnapshotClass);
+object!(V1Beta2<VolumeGroupSnapshotContent>, kinds::v1beta2::VolumeGroupSnapshotContent);
+object!(V1Beta2<VolumeGroupSnapshotClass>, kinds::v1beta2::VolumeGroupSnapshotClass);
 object!(ReferenceGrant, kinds::ReferenceGrant);
 
 /// Kinds of CRDs, where no type of k8s-openapi says what the URL is made of. There is nothing of these types.
 mod kinds {
     use super::{Cow, ObjectMeta, Resource};
 
+    const GROUPS: &str = "groupsnapshot.storage.k8s.io";
+
     macro_rules! kind {
-        ($kind:ident, $scope:ident, $group:literal, $version:literal, $plural:literal) => {
+        ($kind:ident, $scope:ident, $group:expr, $version:literal, $plural:literal) => {
             pub enum $kind {}
 
             impl Resource for $kind {
@@ -201,5 +219,15 @@ mod kinds {
 
     kind!(VolumeSnapshot, NamespaceResourceScope, "snapshot.storage.k8s.io", "v1", "volumesnapshots");
     kind!(VolumeSnapshotContent, ClusterResourceScope, "snapshot.storage.k8s.io", "v1", "volumesnapshotcontents");
+    kind!(VolumeSnapshotClass, ClusterResourceScope, "snapshot.storage.k8s.io", "v1", "volumesnapshotclasses");
+    kind!(VolumeGroupSnapshotContent, ClusterResourceScope, GROUPS, "v1", "volumegroupsnapshotcontents");
+    kind!(VolumeGroupSnapshotClass, ClusterResourceScope, GROUPS, "v1", "volumegroupsnapshotclasses");
     kind!(ReferenceGrant, NamespaceResourceScope, "gateway.networking.k8s.io", "v1beta1", "referencegrants");
+
+    pub(super) mod v1beta2 {
+        use super::{Cow, GROUPS, ObjectMeta, Resource};
+
+        kind!(VolumeGroupSnapshotContent, ClusterResourceScope, GROUPS, "v1beta2", "volumegroupsnapshotcontents");
+        kind!(VolumeGroupSnapshotClass, ClusterResourceScope, GROUPS, "v1beta2", "volumegroupsnapshotclasses");
+    }
 }

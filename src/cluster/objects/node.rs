@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, IndexName, or_default, trim_meta};
+use super::{Cached, Fields, IndexName, or_default, trim_meta};
 
 /// Which CSI drivers run on a node, and how they call it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -52,7 +52,7 @@ impl CsiNode {
 impl Cached for CsiNode {
     const KIND: &'static str = "CSINode";
 
-    fn trim(&mut self, driver: &str) {
+    fn trim(&mut self, driver: &str, _fields: Fields) {
         trim_meta(&mut self.metadata, &[]);
         self.metadata.annotations = None;
         self.metadata.creation_timestamp = None;
@@ -80,7 +80,7 @@ impl Node {
 impl Cached for Node {
     const KIND: &'static str = "Node";
 
-    fn trim(&mut self, _driver: &str) {
+    fn trim(&mut self, _driver: &str, _fields: Fields) {
         let labels = self.metadata.labels.take();
         trim_meta(&mut self.metadata, &[]);
         self.metadata.labels = labels;

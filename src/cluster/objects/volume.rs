@@ -4,7 +4,8 @@
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::{BY_CLAIM, BY_HANDLE, Cached, IndexName, or_default, trim_meta};
+use super::resize::{VolumeResize, WireSize};
+use super::{BY_CLAIM, BY_HANDLE, Cached, Fields, IndexName, or_default, trim_meta, unless_empty};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::packed_map::PackedMap;
@@ -55,26 +56,25 @@ pub struct VolumeSpec {
     pub in_tree: Option<InTree>,
     /// The CSI driver of a volume that is not ours.
     pub foreign_driver: Option<SmolStr>,
+    /// Size and attributes; with [`Fields::RESIZE`] alone.
+    pub resize: Option<Box<VolumeResize>>,
 }
 
 /// Nodes that a required term admits: labels, each with the values that it may have. Other operators than `In` are left out.
 pub type Reach = Box<[(SmolStr, Box<[SmolStr]>)]>;
 
 /// A CSI volume.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CsiSource {
     /// The driver's name.
     pub driver: SmolStr,
     /// The driver's id of the volume.
     pub volume_handle: String,
     /// Whether it may only be read.
-    #[serde(default, deserialize_with = "or_default")]
     pub read_only: bool,
     /// The file system; unset for the default one.
     pub fs_type: Option<SmolStr>,
     /// What the driver wants to be told with each call.
-    #[serde(default, deserialize_with = "or_default")]
     pub volume_attributes: PackedMap,
     /// The Secret for publish and unpublish calls.
     pub controller_publish_secret_ref: Option<Box<SecretRef>>,
@@ -155,7 +155,11 @@ impl InTree {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireVolumeSpec {
-    csi: Option<Box<CsiSource>>,
+    csi: Option<WireCsi>,
+    #[serde(default, deserialize_with = "or_default")]
+    capacity: WireSize,
+    #[serde(default, deserialize_with = "unless_empty")]
+    volume_attributes_class_name: Option<SmolStr>,
     #[serde(default, deserialize_with = "or_default")]
     access_modes: Box<[SmolStr]>,
     #[serde(default, deserialize_with = "or_default")]
@@ -173,6 +177,34 @@ struct WireVolumeSpec {
     cinder: Option<IgnoredAny>,
     vsphere_volume: Option<IgnoredAny>,
     portworx_volume: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireCsi {
+    driver: SmolStr,
+    volume_handle: String,
+    #[serde(default, deserialize_with = "or_default")]
+    read_only: bool,
+    fs_type: Option<SmolStr>,
+    #[serde(default, deserialize_with = "or_default")]
+    volume_attributes: PackedMap,
+    controller_publish_secret_ref: Option<Box<SecretRef>>,
+    controller_expand_secret_ref: Option<SecretRef>,
+}
+
+impl WireCsi {
+    fn parts(self) -> (Box<CsiSource>, Option<SecretRef>) {
+        let source = CsiSource {
+            driver: self.driver,
+            volume_handle: self.volume_handle,
+            read_only: self.read_only,
+            fs_type: self.fs_type,
+            volume_attributes: self.volume_attributes,
+            controller_publish_secret_ref: self.controller_publish_secret_ref,
+        };
+        (Box::new(source), self.controller_expand_secret_ref)
+    }
 }
 
 #[derive(Deserialize)]
@@ -223,8 +255,14 @@ impl From<WireVolumeSpec> for VolumeSpec {
             (wire.vsphere_volume, InTree::VsphereVolume),
             (wire.portworx_volume, InTree::PortworxVolume),
         ];
+        let (csi, expand_secret) = wire.csi.map(WireCsi::parts).unzip();
+        let resize = VolumeResize {
+            capacity: wire.capacity.storage,
+            attributes_class: wire.volume_attributes_class_name,
+            expand_secret: expand_secret.flatten(),
+        };
         Self {
-            csi: wire.csi,
+            csi,
             access_modes: wire.access_modes,
             mount_options: wire.mount_options,
             volume_mode: wire.volume_mode,
@@ -234,6 +272,7 @@ impl From<WireVolumeSpec> for VolumeSpec {
             node_affinity: wire.node_affinity.map(WireAffinity::terms).unwrap_or_default(),
             in_tree: in_tree.into_iter().find_map(|(source, kind)| source.map(|_| kind)),
             foreign_driver: None,
+            resize: Some(Box::new(resize)),
         }
     }
 }
@@ -255,8 +294,14 @@ impl PersistentVolume {
 impl Cached for PersistentVolume {
     const KIND: &'static str = "PersistentVolume";
 
-    fn trim(&mut self, driver: &str) {
-        trim_meta(&mut self.metadata, names::PERSISTENT_VOLUME_ANNOTATIONS);
+    fn trim(&mut self, driver: &str, fields: Fields) {
+        let is_resized = fields.contains(Fields::RESIZE);
+        let resizers = if is_resized { names::RESIZED_VOLUME_ANNOTATIONS } else { &[] };
+        let wanted: Vec<&str> = names::PERSISTENT_VOLUME_ANNOTATIONS.iter().chain(resizers).copied().collect();
+        trim_meta(&mut self.metadata, &wanted);
+        if !is_resized {
+            self.spec.resize = None;
+        }
         let foreign = self.spec.csi.as_ref().filter(|csi| csi.driver != driver).map(|csi| csi.driver.clone());
         if let Some(foreign) = foreign {
             self.phase = None;

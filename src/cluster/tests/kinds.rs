@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::{Answer, Seen, Server, pass, status};
 use crate::cluster::caches::Caches;
 use crate::cluster::names::ObjectName;
-use crate::cluster::objects::{CsiStorageCapacity, Node, VolumeSnapshot};
+use crate::cluster::objects::{CsiStorageCapacity, Fields, Node, PersistentVolumeClaim, VolumeSnapshot};
 use crate::cluster::scope::{Viewpoint, WatchScope};
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
@@ -64,6 +64,44 @@ async fn a_part_is_asked_for_in_its_namespace_and_by_its_labels() {
         assert_eq!(request.path, "/apis/storage.k8s.io/v1/namespaces/kube/csistoragecapacities");
         assert!(request.query.contains("labelSelector=driver%3Ddemo"), "{}", request.query);
     }
+}
+
+/// A role that is added by a reload reads more of an object than is held, and the object itself has not changed.
+#[tokio::test(start_paused = true)]
+async fn fields_are_held_from_the_list_after_a_role_asks_for_them_until_it_goes() {
+    let bound =
+        json!({ "spec": { "volumeName": "pv" }, "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } } });
+    let server = serve(&ok(), json!([object("a", &bound)]));
+    let lists = || server.seen().iter().filter(|seen| !seen.is_watch()).count();
+    let caches = Caches::new();
+    let (cache, _provisioner) = caches.watch::<PersistentVolumeClaim>();
+    let _tasks = start(&server, &caches).await;
+    let name = ObjectName::namespaced("shop", "a");
+    let size = || cache.get(&name).unwrap().status.resize.as_ref().map(|resize| resize.capacity.clone().unwrap());
+    cache.synced().await;
+    pass(Duration::from_secs(1)).await;
+    assert_eq!((lists(), size()), (1, None), "nobody reads it");
+    let (sender, mut changes) = mpsc::unbounded_channel();
+    let _told = cache.subscribe(move |change| sender.send((change.old.is_some(), change.new.is_some())).unwrap());
+    assert_eq!(changes.try_recv().unwrap(), (false, true));
+
+    let (same, resizer) = caches.watch_with::<PersistentVolumeClaim>(Fields::RESIZE);
+    assert!(!same.is_synced(), "what is held lacks what the role reads");
+    same.synced().await;
+    assert_eq!((lists(), size().as_deref()), (2, Some("1Gi")), "of the same version");
+    assert_eq!(changes.try_recv().unwrap(), (true, true), "who listens hears of what is seen only now");
+    let (_, second) = caches.watch_with::<PersistentVolumeClaim>(Fields::RESIZE);
+    pass(Duration::from_secs(1)).await;
+    assert!(same.is_synced() && lists() == 2, "it is there already");
+
+    drop(resizer);
+    pass(Duration::from_secs(1)).await;
+    assert_eq!((lists(), size().as_deref()), (2, Some("1Gi")), "one reads it still");
+    drop(second);
+    assert!(cache.is_synced(), "more is held than anybody reads, which hinders nobody");
+    pass(Duration::from_secs(1)).await;
+    assert_eq!((lists(), size()), (3, None), "the memory is given back");
+    assert_eq!(changes.try_recv().unwrap(), (true, true));
 }
 
 #[tokio::test(start_paused = true)]

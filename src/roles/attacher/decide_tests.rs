@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::{Cached as _, VolumeAttachment};
+use crate::cluster::{Cached as _, Fields, VolumeAttachment};
 use crate::csi::volume::AccessModeError;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -91,7 +91,7 @@ impl World {
         let attachment = Attachment::parse(&object, FINALIZER);
         let volume = self.volume.clone().map(|volume| {
             let mut volume: PersistentVolume = serde_json::from_value(volume).unwrap();
-            volume.trim(DRIVER);
+            volume.trim(DRIVER, Fields::NONE);
             volume
         });
         next_step(&View {

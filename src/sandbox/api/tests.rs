@@ -10,7 +10,7 @@ use http::Uri;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim as WireClaim};
 use kube::api::{Api as KubeApi, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
@@ -20,7 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::faults::{Action, Fault, Matching};
 use super::{Api, ApiOptions, Connections, serve};
+use crate::cluster::patch::{Condition, Guard, StrategicPatch};
+use crate::cluster::{self, ApiErrorKind, ObjectName, PersistentVolumeClaim, VolumeSnapshot};
 use crate::process::{BoxedIo, Clock, Rng, Tasks};
+use crate::telemetry::Meter;
 
 /// One end of a stream in memory, as a client's connection.
 struct Pipe(TokioIo<DuplexStream>);
@@ -205,4 +208,62 @@ async fn a_socket_serves_what_a_pipe_does() {
     let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "cm"}, "data": {"a": "b"}})).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
     assert_eq!(api.get::<ConfigMap>("default", "cm").unwrap().data, map.data);
+}
+
+/// A claim of two writers: another's condition outlives all of ours, and what a patch was decided from must still hold.
+#[tokio::test(start_paused = true)]
+async fn our_strategic_patches_merge_conditions_and_spare_what_has_changed() {
+    let world = World::new(1);
+    let api = cluster::Api::new(world.client.clone(), &cluster::ApiOptions::default(), Meter::new());
+    let name = ObjectName::namespaced("default", "a");
+    let body = json!({"metadata": {"name": "a"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let made: PersistentVolumeClaim = api.create(&name, &body).await.unwrap();
+    let condition = |type_, reason| Condition { type_, status: "True", reason, ..Condition::default() };
+    let seen = async || {
+        let claims: KubeApi<WireClaim> = KubeApi::namespaced(world.client.clone(), "default");
+        let claim = claims.get("a").await.unwrap();
+        let conditions = claim.status.and_then(|status| status.conditions).unwrap_or_default();
+        let told = conditions.into_iter().map(|it| (it.type_, it.reason.unwrap_or_default()));
+        (told.collect::<Vec<_>>(), claim.metadata.annotations.unwrap_or_default().len())
+    };
+    let of = |claim: &PersistentVolumeClaim, guard| StrategicPatch::of(&claim.metadata, guard);
+    let write = async |patch: StrategicPatch| {
+        api.patch_status::<PersistentVolumeClaim>(&name, &patch.into_patch().unwrap()).await
+    };
+
+    let theirs = write(of(&made, Guard::Uid).set_condition(&condition("Theirs", "x"))).await.unwrap();
+    let mark = of(&theirs, Guard::Version)
+        .set(&["metadata", "annotations", "example.com/a"], "1")
+        .set_condition(&condition("Resizing", "Begun"))
+        .remove_condition("NodeResizeError");
+    let begun = write(mark.clone()).await.unwrap();
+    let told = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect::<Vec<(String, String)>>()
+    };
+    assert_eq!(seen().await, (told(&[("Resizing", "Begun"), ("Theirs", "x")]), 1));
+    let again = write(of(&begun, Guard::Uid).set_condition(&condition("Resizing", ""))).await.unwrap();
+    assert_eq!(seen().await.0, told(&[("Resizing", ""), ("Theirs", "x")]), "a reason that is empty is removed");
+
+    // What was decided from an old version, or about a namesake, is not written.
+    assert_eq!(write(mark).await.unwrap_err().kind(), ApiErrorKind::Conflict);
+    let mut namesake = again.metadata.clone();
+    namesake.uid = Some("another".into());
+    let other = StrategicPatch::of(&namesake, Guard::Uid).remove_condition("Theirs");
+    assert_eq!(write(other.clone()).await.unwrap_err().kind(), ApiErrorKind::PreconditionFailed);
+    let main = api.patch::<PersistentVolumeClaim>(&name, &other.into_patch().unwrap()).await;
+    assert_eq!(main.unwrap_err().kind(), ApiErrorKind::PreconditionFailed);
+
+    let end = of(&again, Guard::Version)
+        .remove(&["metadata", "annotations", "example.com/a"])
+        .remove_condition("Resizing")
+        .remove_condition("ControllerResizeError");
+    write(end).await.unwrap();
+    assert_eq!(seen().await, (told(&[("Theirs", "x")]), 0));
+
+    world.api.install("snapshot.storage.k8s.io");
+    let snapshot = StrategicPatch::of(&made.metadata, Guard::Uid).remove_condition("Ready").into_patch().unwrap();
+    let refused = api.patch_status::<VolumeSnapshot>(&name, &snapshot).await.unwrap_err();
+    assert_eq!(refused.kind(), ApiErrorKind::Invalid, "a custom resource has no merge keys");
+    world.stop.cancel();
 }

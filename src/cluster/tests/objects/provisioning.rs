@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{full_meta, keys};
 use crate::cluster::event_book::EventTarget;
 use crate::cluster::objects::{
-    BY_CLAIM, BY_CLASS, BY_HANDLE, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource, Node,
-    Object, PersistentVolume, PersistentVolumeClaim, Reach, ReferenceGrant, StorageClass, VolumeAttributesClass,
-    VolumeSnapshot, VolumeSnapshotContent,
+    BY_CLAIM, BY_CLASS, BY_HANDLE, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource,
+    Fields, Node, Object, PersistentVolume, PersistentVolumeClaim, Reach, ReferenceGrant, StorageClass,
+    VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotContent,
 };
 
 fn read<K: DeserializeOwned>(object: Value) -> K {
@@ -20,7 +20,7 @@ fn read<K: DeserializeOwned>(object: Value) -> K {
 
 fn trimmed<K: Cached>(object: Value) -> K {
     let mut object: K = read(object);
-    object.trim("demo");
+    object.trim("demo", Fields::NONE);
     object
 }
 

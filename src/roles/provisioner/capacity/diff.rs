@@ -280,7 +280,7 @@ mod tests {
         let slot = slot(&[("zone", "z1")]);
         let other = OwnerReference { controller: None, ..owner("other") };
         let object = changed(&created(&slot, &TEN_GIB), |object| {
-            object.metadata.owner_references = Some(vec![owner("pod"), other.clone()]);
+            object.metadata.owner_references = Some([owner("pod"), other.clone()].into());
         });
         let patch = patch_of(&plan(&slot, Some(&TEN_GIB), &template(), std::slice::from_ref(&object)));
         assert_eq!(patch["metadata"]["ownerReferences"], json!([other, owner("set")]));

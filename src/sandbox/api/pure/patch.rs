@@ -11,6 +11,7 @@
 
 mod apply;
 mod fields;
+mod go;
 mod json;
 mod merge;
 mod schema;
@@ -61,7 +62,7 @@ pub fn apply(kind: &PatchKind, resource: &Resource, current: Option<&Value>, bod
     let patched = match kind {
         PatchKind::Json => json::apply(current, body)?,
         PatchKind::Merge => merge::apply(current, body)?,
-        _ => strategic::apply(current, body)?,
+        _ => strategic::apply(current, merge::object(body)?)?,
     };
     if patched.is_object() {
         return Ok(patched);

@@ -17,7 +17,10 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
         "persistentvolumes" => {
             json!({"spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"}})
         }
-        "persistentvolumeclaims" => json!({"spec": {"volumeMode": "Filesystem"}}),
+        "persistentvolumeclaims" => {
+            claim_status(object);
+            json!({"spec": {"volumeMode": "Filesystem"}})
+        }
         "storageclasses" => json!({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
         "csidrivers" => json!({"spec": {
             "attachRequired": true, "fsGroupPolicy": "ReadWriteOnceWithFSType", "podInfoOnMount": false,
@@ -29,6 +32,7 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
             if object.pointer("/spec/drivers").and_then(Value::as_array).is_some_and(Vec::is_empty) {
                 drop(object.pointer_mut("/spec/drivers").map(Value::take));
             }
+            underlay_each(object, "/spec/drivers", &json!({"topologyKeys": null}));
             json!({"spec": {"drivers": null}})
         }
         "volumeattachments" => json!({"status": {"attached": false}}),
@@ -40,14 +44,18 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
         "secrets" => json!({"type": "Opaque"}),
         "namespaces" => namespace(object),
         // What Go writes of structs that have no `omitempty`.
-        "nodes" => json!({"spec": {}, "status": {
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-            "nodeInfo": {
-                "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
-                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
-                "systemUUID": "",
-            },
-        }}),
+        "nodes" => {
+            let unknown = json!({"lastHeartbeatTime": null, "lastTransitionTime": null});
+            underlay_each(object, "/status/conditions", &unknown);
+            json!({"spec": {}, "status": {
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+                "nodeInfo": {
+                    "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                    "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
+                    "systemUUID": "",
+                },
+            }})
+        }
         "pods" => json!({"spec": {
             "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
             "terminationGracePeriodSeconds": 30, "enableServiceLinks": true, "securityContext": {},
@@ -56,12 +64,6 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
         _ => return,
     };
     underlay(object, &defaults);
-    if resource.plural == "persistentvolumes" {
-        // A claim reference is completed, never invented.
-        if let Some(claim) = object.pointer_mut("/spec/claimRef").filter(|claim| claim.is_object()) {
-            underlay(claim, &json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim"}));
-        }
-    }
 }
 
 /// The status that a new object starts with.
@@ -110,6 +112,24 @@ fn underlay(object: &mut Value, defaults: &Value) {
             None => drop(object.insert(member.clone(), default.clone())),
         }
     }
+}
+
+/// Puts what `defaults` has under each item of the list at `pointer`.
+fn underlay_each(object: &mut Value, pointer: &str, defaults: &Value) {
+    for item in object.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten() {
+        underlay(item, defaults);
+    }
+}
+
+/// What Go writes of a claim's status: no empty list and no empty map, but times that are not set as null.
+fn claim_status(claim: &mut Value) {
+    let Some(Value::Object(status)) = claim.get_mut("status") else { return };
+    status.retain(|_, value| match value {
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => true,
+    });
+    underlay_each(claim, "/status/conditions", &json!({"lastProbeTime": null, "lastTransitionTime": null}));
 }
 
 /// Maps that have `omitempty`.
@@ -164,7 +184,7 @@ mod tests {
         assert_eq!(
             volume,
             json!({"spec": {"volumeMode": "Block", "persistentVolumeReclaimPolicy": "Retain",
-                            "claimRef": {"name": "c", "apiVersion": "v1", "kind": "PersistentVolumeClaim"}}})
+                            "claimRef": {"name": "c"}}})
         );
     }
 }

@@ -317,6 +317,8 @@ fn zero(resource: &Resource) -> Value {
         "volumeattachments" => {
             json!({"spec": {"attacher": "", "nodeName": "", "source": {}}, "status": {"attached": false}})
         }
+        // The server begins the phase, and the resources are a struct.
+        "persistentvolumeclaims" => json!({"spec": {"resources": {}}, "status": {"phase": "Pending"}}),
         _ => json!({}),
     }
 }

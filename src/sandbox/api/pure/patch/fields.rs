@@ -17,6 +17,8 @@ pub(super) type Leaves = BTreeMap<Path, Value>;
 
 /// Members of the object and of its metadata that nobody owns.
 const ROOT_UNOWNED: &[&str] = &["apiVersion", "kind"];
+/// Members of the object that are maps, and not structs.
+const ROOT_MAPS: &[&str] = &["data", "binaryData", "parameters"];
 const METADATA_UNOWNED: &[&str] = &[
     "name",
     "namespace",
@@ -30,8 +32,8 @@ const METADATA_UNOWNED: &[&str] = &[
     "resourceVersion",
 ];
 
-/// The leaves of an object. `containers` also lists non-empty maps below the first level, which an update owns and an apply
-/// does not.
+/// The leaves of an object. `containers` also lists non-empty maps, which an update owns and an apply does not, but no structs
+/// of the first level.
 pub(super) fn leaves(object: &Value, containers: bool) -> Leaves {
     let mut walk = Walk { leaves: Leaves::new(), containers };
     for (key, value) in object.as_object().into_iter().flatten() {
@@ -64,7 +66,7 @@ impl Walk {
     fn visit<'a>(&mut self, value: &'a Value, path: &mut Path, names: &mut Vec<&'a str>) {
         match value {
             Value::Object(map) if !map.is_empty() && !is_atomic_map(names) => {
-                if self.containers && path.len() > 1 {
+                if self.containers && (path.len() > 1 || names.last().is_some_and(|name| ROOT_MAPS.contains(name))) {
                     self.leaves.insert(path.clone(), Value::Null);
                 }
                 self.members(map, path, names);

@@ -1,7 +1,7 @@
 //! JSON Merge Patch (RFC 7386): members are merged, null removes, everything else replaces.
 
 use super::super::rejection::Rejection;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Applies a merge patch, which must be an object.
 pub(super) fn apply(current: &Value, body: &[u8]) -> Result<Value, Rejection> {
@@ -18,15 +18,20 @@ pub fn merged(current: &Value, patch: &Value) -> Value {
 }
 
 /// A patch body that must be a JSON object.
-pub(super) fn read(body: &[u8]) -> Result<Value, Rejection> {
-    let patch: Value = serde_json::from_slice(body)
-        .map_err(|error| Rejection::bad_request(format!("error decoding patch: {error}")))?;
-    if patch.is_object() {
-        return Ok(patch);
+fn read(body: &[u8]) -> Result<Value, Rejection> {
+    let prefixed =
+        |refusal: Rejection| Rejection { message: format!("error decoding patch: {}", refusal.message), ..refusal };
+    object(body).map(Value::Object).map_err(prefixed)
+}
+
+/// A body that must be a JSON object.
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, Rejection> {
+    let patch: Value = serde_json::from_slice(body).map_err(|error| Rejection::bad_request(error.to_string()))?;
+    if let Value::Object(members) = patch {
+        return Ok(members);
     }
     let found = super::super::validate::json_type(&patch);
-    let why =
-        format!("error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+    let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
     Err(Rejection::bad_request(why))
 }
 
@@ -36,7 +41,7 @@ fn merge(target: &mut Value, patch: Value) {
         return;
     };
     if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
+        *target = Value::Object(Map::new());
     }
     let Some(map) = target.as_object_mut() else { return };
     for (key, value) in members {

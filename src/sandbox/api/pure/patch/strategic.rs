@@ -9,6 +9,7 @@
 //! | `$setElementOrder/f: [..]` | the order of the list `f` |
 
 use super::super::rejection::Rejection;
+use super::go::{go_map, go_text, go_type};
 use super::schema::{ListType, patch_type};
 use serde_json::{Map, Value};
 
@@ -18,14 +19,23 @@ const DELETE: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
 /// Applies a strategic merge patch, which must be an object.
-pub(super) fn apply(current: &Value, body: &[u8]) -> Result<Value, Rejection> {
-    let Value::Object(patch) = super::merge::read(body)? else { return Ok(current.clone()) };
+pub(super) fn apply(current: &Value, patch: Map<String, Value>) -> Result<Value, Rejection> {
     let original = current.as_object().cloned().unwrap_or_default();
     Ok(Value::Object(merge_map(original, patch, &[])?))
 }
 
-fn bad(why: impl Into<String>) -> Rejection {
-    Rejection::bad_request(why)
+/// What the server's library has no class for: the server takes the fault for its own.
+fn fault(why: impl Into<String>) -> Rejection {
+    Rejection { code: 500, reason: "", message: why.into(), details: None, retry_after: None }
+}
+
+fn unknown_directive(directive: &Value, patch: &Map<String, Value>) -> Rejection {
+    let (directive, patch) = (go_text(directive), go_map(patch));
+    fault(format!("unknown patch type: {directive} in map: {patch}"))
+}
+
+fn no_merge_key(patch: &Map<String, Value>, key: &str) -> Rejection {
+    fault(format!("map: {} does not contain declared merge key: {key}", go_map(patch)))
 }
 
 fn merge_map(
@@ -33,32 +43,35 @@ fn merge_map(
     mut patch: Map<String, Value>,
     names: &[&str],
 ) -> Result<Map<String, Value>, Rejection> {
-    match patch.remove(PATCH) {
+    match patch.get(PATCH) {
         None => {}
-        Some(directive) => match directive.as_str() {
-            Some("merge") => {}
-            Some("replace") => return Ok(stripped_map(patch)),
-            Some("delete") => return Ok(Map::new()),
-            _ => return Err(bad(format!("Unknown patch type found: {directive}"))),
-        },
+        Some(directive) if directive == "replace" => return Ok(stripped_map(patch)),
+        Some(directive) if directive == "delete" => return Ok(Map::new()),
+        Some(directive) => return Err(unknown_directive(directive, &patch)),
     }
     if let Some(keep) = patch.remove(RETAIN) {
-        let Value::Array(keep) = keep else { return Err(bad("invalid patch format of retainKeys")) };
-        if patch.keys().any(|key| !key.starts_with('$') && !keep.iter().any(|it| it == key)) {
-            return Err(bad("invalid patch format of retainKeys"));
+        let is_kept = |key: &String, keep: &[Value]| keep.iter().any(|it| it == key);
+        match keep.as_array() {
+            Some(keep) if patch.iter().all(|(key, it)| it.is_null() || key.starts_with('$') || is_kept(key, keep)) => {
+                original.retain(|key, _| is_kept(key, keep));
+            }
+            _ => return Err(Rejection::bad_request("invalid patch format of retainKeys")),
         }
-        original.retain(|key, _| keep.iter().any(|it| it == key));
     }
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with('$')).cloned().collect();
     let mut orders = Vec::new();
     for directive in directives {
         let Some(value) = patch.remove(&directive) else { continue };
-        let Value::Array(values) = value else { return Err(bad(format!("{directive} must be a list"))) };
         if let Some(field) = directive.strip_prefix(DELETE) {
+            // What is no list, on either side, is passed over.
+            let values = value.as_array().map_or(&[][..], Vec::as_slice);
             if let Some(items) = original.get_mut(field).and_then(Value::as_array_mut) {
                 items.retain(|item| !values.contains(item));
             }
         } else if let Some(field) = directive.strip_prefix(ORDER) {
+            let Value::Array(values) = value else {
+                return Err(fault(format!("expected a []interface {{}}, but received a {}", go_type(&value))));
+            };
             check_order(patch.get(field), &values, &[names, &[field]].concat())?;
             let before = original.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
             orders.push((field.to_owned(), values, before));
@@ -101,10 +114,28 @@ fn merge_list(mut old: Vec<Value>, patch: Vec<Value>, names: &[&str]) -> Result<
         }
         ListType::Map(keys) => {
             let key = keys.first().copied().unwrap_or("name");
-            if patch.iter().any(|item| item.get(PATCH).is_some_and(|it| it == "replace")) {
-                return Ok(stripped_list(patch));
+            let odd = |items: &[Value]| items.iter().any(|item| !item.is_object());
+            if odd(&old) || odd(&patch) {
+                let (old, patch) = (go_text(&old.into()), go_text(&patch.into()));
+                return Err(fault(format!("list element types are not identical: [{old} {patch}]")));
             }
-            for item in patch {
+            let (special, plain): (Vec<Value>, Vec<Value>) = patch.into_iter().partition(directs);
+            let mut replace = false;
+            for item in special.iter().filter_map(Value::as_object) {
+                match item.get(PATCH).and_then(Value::as_str) {
+                    Some("delete") => {
+                        let gone = item.get(key).ok_or_else(|| no_merge_key(item, key))?;
+                        old.retain(|held| held.get(key) != Some(gone));
+                    }
+                    Some("replace") => replace = true,
+                    Some("merge") => return Err(fault("merging lists cannot yet be specified in the patch")),
+                    _ => return Err(unknown_directive(&item[PATCH], item)),
+                }
+            }
+            if replace {
+                return Ok(stripped_list(plain));
+            }
+            for item in plain {
                 merge_item(&mut old, item, key, names)?;
             }
             Ok(ordered(old, &order, &before, names))
@@ -113,23 +144,9 @@ fn merge_list(mut old: Vec<Value>, patch: Vec<Value>, names: &[&str]) -> Result<
 }
 
 fn merge_item(items: &mut Vec<Value>, patch: Value, key: &str, names: &[&str]) -> Result<(), Rejection> {
-    let Value::Object(patch) = patch else {
-        return Err(bad(format!("The order in patch list {} does not match: not a list of objects", names.join("."))));
-    };
-    let Some(wanted) = patch.get(key).cloned() else {
-        return Err(bad(format!("map: {} does not contain declared merge key: {key}", Value::Object(patch))));
-    };
-    let is_it = |item: &Value| item.get(key) == Some(&wanted);
-    match patch.get(PATCH).and_then(Value::as_str) {
-        None => {}
-        Some("delete") => {
-            items.retain(|item| !is_it(item));
-            return Ok(());
-        }
-        Some("merge") => return Err(bad("merging lists cannot yet be specified in the patch")),
-        Some(other) => return Err(bad(format!("unknown patch type: {other} in list"))),
-    }
-    match items.iter_mut().find(|item| is_it(item)) {
+    let Value::Object(patch) = patch else { return Ok(()) };
+    let wanted = patch.get(key).cloned().ok_or_else(|| no_merge_key(&patch, key))?;
+    match items.iter_mut().find(|item| item.get(key) == Some(&wanted)) {
         Some(item) => {
             let old = item.as_object().cloned().unwrap_or_default();
             *item = Value::Object(merge_map(old, patch, names)?);
@@ -173,15 +190,19 @@ fn identity(item: &Value, names: &[&str]) -> Value {
 }
 
 /// Items that a patch writes must all be in the order that it asks for, and in that order.
-fn check_order(patch: Option<&Value>, order: &[Value], names: &[&str]) -> Result<(), Rejection> {
+fn check_order(patch: Option<&Value>, all: &[Value], names: &[&str]) -> Result<(), Rejection> {
     let items = patch.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut order = order.iter().map(|item| identity(item, names));
+    let mut order = all.iter().map(|item| identity(item, names));
     let mut written = items.iter().filter(|item| !directs(item)).map(|item| identity(item, names));
     if written.all(|item| order.any(|it| it == item)) {
         return Ok(());
     }
-    let field = names.last().copied().unwrap_or_default();
-    Err(bad(format!("The order in patch list of {field} doesn't match $setElementOrder list")))
+    let list = |items: &[Value]| go_text(&Value::Array(items.to_vec()));
+    Err(fault(format!(
+        "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+        list(items),
+        list(all)
+    )))
 }
 
 /// Listed items in the order asked for; the others keep their place relative to the listed ones that were there before.

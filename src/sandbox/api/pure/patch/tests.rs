@@ -95,23 +95,31 @@ fn json_patches_do_what_the_servers_library_does() {
 }
 
 #[test]
-fn patches_that_cannot_be_read_are_bad_requests() {
-    let cases: [(PatchKind, &[u8]); 10] = [
-        (PatchKind::Json, b"{}"),
-        (PatchKind::Json, b"[1]"),
-        (PatchKind::Json, b"[{"),
-        (PatchKind::Merge, b"[]"),
-        (PatchKind::Merge, b"{"),
-        (PatchKind::Strategic, b"1"),
-        (PatchKind::Strategic, br#"{"metadata":{"$patch":"explode"}}"#),
-        (PatchKind::Strategic, br#"{"metadata":{"ownerReferences":[{"name":"no-uid"}]}}"#),
-        (PatchKind::Strategic, br#"{"metadata":{"ownerReferences":[{"uid":"1","$patch":"merge"}]}}"#),
-        (PatchKind::Strategic, br#"{"metadata":{"$setElementOrder/finalizers":["b"],"finalizers":["c"]}}"#),
+fn patches_that_cannot_be_read_are_refused() {
+    let cases: [(PatchKind, u16, &[u8]); 17] = [
+        (PatchKind::Json, 400, b"{}"),
+        (PatchKind::Json, 400, b"[1]"),
+        (PatchKind::Json, 400, b"[{"),
+        (PatchKind::Merge, 400, b"[]"),
+        (PatchKind::Merge, 400, b"{"),
+        (PatchKind::Strategic, 400, b"1"),
+        (PatchKind::Strategic, 400, br#"{"metadata":{"$retainKeys":["uid"],"finalizers":[]}}"#),
+        (PatchKind::Strategic, 400, br#"{"metadata":{"$retainKeys":"uid"}}"#),
+        // The server takes these for faults of its own.
+        (PatchKind::Strategic, 500, br#"{"metadata":{"$patch":"explode"}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"$patch":"merge"}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"ownerReferences":[{"name":"no-uid"}]}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"ownerReferences":[{"$patch":"delete"}]}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"ownerReferences":["1"]}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"ownerReferences":[{"uid":"1","$patch":"merge"}]}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"ownerReferences":[{"uid":"1","$patch":"explode"}]}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"$setElementOrder/finalizers":["b"],"finalizers":["c"]}}"#),
+        (PatchKind::Strategic, 500, br#"{"metadata":{"$setElementOrder/finalizers":"b"}}"#),
     ];
     let current = json!({ "metadata": { "ownerReferences": [{ "uid": "1" }] } });
-    for (kind, body) in cases {
+    for (kind, code, body) in cases {
         let rejection = apply(&kind, nodes(), Some(&current), body).unwrap_err();
-        assert_eq!(rejection.code, 400, "{kind:?} {}", String::from_utf8_lossy(body));
+        assert_eq!(rejection.code, code, "{kind:?} {}", String::from_utf8_lossy(body));
     }
 }
 
@@ -151,6 +159,17 @@ fn strategic_patches_merge_lists_by_key_and_obey_directives() {
             owned.clone(),
             json!({ "metadata": { "ownerReferences": [{ "uid": "1", "$patch": "delete" }] } }),
             json!({ "metadata": { "ownerReferences": [{ "uid": "2", "name": "b" }] } }),
+        ),
+        // What goes goes first, wherever it stands.
+        (
+            owned.clone(),
+            json!({ "metadata": { "ownerReferences": [{ "uid": "1", "kind": "K" }, { "uid": "1", "$patch": "delete" }] } }),
+            json!({ "metadata": { "ownerReferences": [{ "uid": "1", "kind": "K" }, { "uid": "2", "name": "b" }] } }),
+        ),
+        (
+            owned.clone(),
+            json!({ "metadata": { "$deleteFromPrimitiveList/finalizers": "a", "$unheard": 1, "$retainKeys": ["ownerReferences"] } }),
+            owned.clone(),
         ),
         (
             owned.clone(),

@@ -128,3 +128,48 @@ fn smaller(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden("spec.resources.requests.storage", why));
     }
 }
+
+/// What a write of the status may say of sizes: of `storage`, or of a resource that somebody else has qualified.
+pub(super) fn status(new: &Value, causes: &mut Vec<Cause>) {
+    const STATES: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let members = |member: &str| at(new, &["status", member]).and_then(Value::as_object).into_iter().flatten();
+    let is_known = |name: &str| name == "storage" || name.contains('/');
+    for (name, quantity) in members("capacity") {
+        size(quantity, &format!("status.capacity[{name}]"), causes);
+    }
+    for (name, state) in members("allocatedResourceStatuses") {
+        let (field, shown) = ("status.allocatedResourceStatuses", Value::from(name.as_str()));
+        if !is_known(name) {
+            causes.push(Cause::not_supported(field, &shown, &["storage"]));
+        } else if !STATES.iter().any(|it| state == it) {
+            // The real server shows the resource, not the state that it does not know.
+            causes.push(Cause::not_supported(field, &shown, STATES));
+        }
+    }
+    for (name, quantity) in members("allocatedResources") {
+        if is_known(name) {
+            size(quantity, &format!("status.allocatedResources[{name}]"), causes);
+        } else {
+            causes.push(Cause::not_supported("status.allocatedResources", &Value::from(name.as_str()), &["storage"]));
+        }
+    }
+}
+
+/// Refuses a negative size.
+fn size(quantity: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if let Some(size) = volumes::quantity(quantity).filter(|size| *size < 0.0) {
+        causes.push(Cause::invalid(field, &Value::from(as_whole(size)), "must be a valid resource quantity"));
+    }
+}
+
+/// The number as the server shows it: whole, unless it is too large for that.
+#[expect(clippy::cast_possible_truncation, reason = "a size that does not fit is shown as the largest that does")]
+fn as_whole(size: f64) -> i64 {
+    size as i64
+}

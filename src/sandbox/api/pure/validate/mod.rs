@@ -61,6 +61,7 @@ pub fn on_update(resource: &Resource, old: &Value, new: &Value, status_write: bo
     metadata::unchanged(old, new, &mut causes);
     match (resource.plural, status_write) {
         ("volumeattachments", true) => storage::attachment_status(new, &mut causes),
+        ("persistentvolumeclaims", true) => claims::status(new, &mut causes),
         (_, true) => {}
         (_, false) => {
             object(resource, new, &mut causes);

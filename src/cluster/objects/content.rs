@@ -1,0 +1,175 @@
+//! `VolumeSnapshotContents` and `VolumeSnapshotClasses`: what a snapshotter does its work by.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Deserializer};
+
+use super::{Cached, Fields, IndexName, ObjectReference, or_default, trim_meta};
+use crate::cluster::meta::Meta;
+use crate::cluster::names;
+use smol_str::SmolStr;
+
+/// A snapshot, as the driver sees it. A foreign driver's keeps its metadata and whose it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct VolumeSnapshotContent {
+    /// The object's metadata; from a cache with the annotations of [`names::CONTENT_ANNOTATIONS`] alone.
+    pub metadata: Meta,
+    /// The driver that holds it.
+    pub driver: String,
+    /// The `VolumeSnapshot` that it belongs to.
+    pub snapshot_ref: ObjectReference,
+    /// The mode of the volume that it was taken of.
+    pub source_volume_mode: Option<String>,
+    /// `Delete` or `Retain`: what becomes of the snapshot when the object is deleted.
+    pub deletion_policy: SmolStr,
+    /// The name of its class.
+    pub class_name: Option<String>,
+    /// The driver's id of the volume that it is to be taken of.
+    pub source_volume: Option<String>,
+    /// The driver's id of a snapshot that was there before the object.
+    pub source_snapshot: Option<String>,
+    /// The driver's id of the snapshot, once taken.
+    pub snapshot_handle: Option<String>,
+    /// The rest of what became of it; `None` if the object has no status.
+    pub status: Option<Box<ContentStatus>>,
+}
+
+/// What became of a snapshot, as its driver sees it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContentStatus {
+    /// When it was taken, in nanoseconds since 1970.
+    pub creation_time: Option<i64>,
+    /// Whether a volume can be made from it.
+    pub ready_to_use: Option<bool>,
+    /// The least size of such a volume, in bytes.
+    pub restore_size: Option<i64>,
+    /// What went wrong last.
+    pub error: Option<SnapshotError>,
+    /// The driver's id of the group that it was taken in.
+    pub volume_group_snapshot_handle: Option<String>,
+}
+
+/// What went wrong with a snapshot or a group.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct SnapshotError {
+    /// When.
+    pub time: Option<Time>,
+    /// What.
+    pub message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Meta,
+    #[serde(default, deserialize_with = "or_default")]
+    spec: WireSpec,
+    status: Option<WireStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSpec {
+    #[serde(default, deserialize_with = "or_default")]
+    driver: String,
+    #[serde(default, deserialize_with = "or_default")]
+    volume_snapshot_ref: ObjectReference,
+    source_volume_mode: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    deletion_policy: SmolStr,
+    volume_snapshot_class_name: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    source: WireSource,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSource {
+    volume_handle: Option<String>,
+    snapshot_handle: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireStatus {
+    snapshot_handle: Option<String>,
+    #[serde(flatten)]
+    rest: ContentStatus,
+}
+
+impl<'de> Deserialize<'de> for VolumeSnapshotContent {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Wire { metadata, spec, status } = Wire::deserialize(from)?;
+        let (snapshot_handle, status) = status.map(|status| (status.snapshot_handle, Box::new(status.rest))).unzip();
+        Ok(Self {
+            metadata,
+            driver: spec.driver,
+            snapshot_ref: spec.volume_snapshot_ref,
+            source_volume_mode: spec.source_volume_mode,
+            deletion_policy: spec.deletion_policy,
+            class_name: spec.volume_snapshot_class_name,
+            source_volume: spec.source.volume_handle,
+            source_snapshot: spec.source.snapshot_handle,
+            snapshot_handle: snapshot_handle.flatten(),
+            status,
+        })
+    }
+}
+
+impl Cached for VolumeSnapshotContent {
+    const KIND: &'static str = "VolumeSnapshotContent";
+    const OPTIONAL: bool = true;
+
+    fn trim(&mut self, driver: &str, _fields: Fields) {
+        trim_meta(&mut self.metadata, names::CONTENT_ANNOTATIONS);
+        if self.driver != driver {
+            let (mut metadata, driver) = (std::mem::take(&mut self.metadata), std::mem::take(&mut self.driver));
+            metadata.annotations = None;
+            metadata.finalizers = None;
+            metadata.creation_timestamp = None;
+            *self = Self { metadata, driver, ..Self::default() };
+        }
+    }
+
+    fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
+        if let Some(class) = &self.class_name {
+            add(super::BY_CLASS, class);
+        }
+        if let Some(handle) = self.snapshot_handle.as_ref().or(self.source_snapshot.as_ref()) {
+            add(super::BY_HANDLE, handle);
+        }
+    }
+}
+
+/// How snapshots are taken, or groups of them. A foreign driver's keeps its metadata and whose it is.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSnapshotClass {
+    /// Name, uid and version.
+    pub metadata: Meta,
+    /// The driver that takes them.
+    #[serde(default, deserialize_with = "or_default")]
+    pub driver: String,
+    /// `Delete` or `Retain`.
+    #[serde(default, deserialize_with = "or_default")]
+    pub deletion_policy: SmolStr,
+    /// What the driver wants to be told, and which Secrets it needs.
+    #[serde(default, deserialize_with = "or_default")]
+    pub parameters: BTreeMap<String, String>,
+}
+
+impl Cached for VolumeSnapshotClass {
+    const KIND: &'static str = "VolumeSnapshotClass";
+    const OPTIONAL: bool = true;
+
+    fn trim(&mut self, driver: &str, _fields: Fields) {
+        trim_meta(&mut self.metadata, &[]);
+        self.metadata.annotations = None;
+        if self.driver != driver {
+            self.parameters = BTreeMap::new();
+        }
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
+}

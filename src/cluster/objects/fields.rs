@@ -1,0 +1,30 @@
+//! Groups of fields that a cache holds only while a hosted role reads them.
+//!
+//! A role says which it needs where it asks for the cache. Objects keep such a group behind one pointer, so that it costs
+//! the objects of a daemon without that role nothing: the pointer is in what the slimmer metadata has freed.
+
+use std::ops::BitOr;
+
+/// Groups of fields of a kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Fields(u8);
+
+impl Fields {
+    /// What each role may rely on, and no more.
+    pub const NONE: Self = Self(0);
+    /// What a resizer reads of claims and volumes: sizes, attributes classes, states and conditions of both jobs.
+    pub const RESIZE: Self = Self(1);
+
+    /// Whether all of `other` is among these.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Fields {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}

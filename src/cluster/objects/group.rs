@@ -1,0 +1,235 @@
+//! Snapshots of several volumes at once, as their driver sees them: contents and classes of groups.
+//!
+//! A server serves them as `v1`, as `v1beta2`, or as both with one schema. So there is one type, read from either:
+//! [`V1Beta2`] of it where the server has no other. (`v1beta1` has another schema, and no role reads it.)
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Deserializer};
+
+use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, or_default, trim_meta};
+use crate::cluster::meta::Meta;
+use crate::cluster::names;
+use smol_str::SmolStr;
+
+/// A group of snapshots, as its driver sees it. A foreign driver's keeps its metadata and whose it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct VolumeGroupSnapshotContent {
+    /// The object's metadata; from a cache with the annotations of [`names::GROUP_CONTENT_ANNOTATIONS`] alone.
+    pub metadata: Meta,
+    /// The driver that holds it.
+    pub driver: String,
+    /// `Delete` or `Retain`: what becomes of the snapshots when the object is deleted.
+    pub deletion_policy: SmolStr,
+    /// The name of its class.
+    pub class_name: Option<String>,
+    /// The `VolumeGroupSnapshot` that it belongs to.
+    pub group_ref: ObjectReference,
+    /// What it is to be made of, or was.
+    pub source: GroupSource,
+    /// What became of it; `None` if the object has no status.
+    pub status: Option<Box<GroupStatus>>,
+}
+
+/// What a group of snapshots is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum GroupSource {
+    /// The object does not say.
+    #[default]
+    None,
+    /// Snapshots are to be taken of these volumes: the driver's ids.
+    Volumes(Vec<String>),
+    /// The group was there before the object.
+    Snapshots {
+        /// The driver's id of the group.
+        group: String,
+        /// The driver's ids of its snapshots.
+        members: Vec<String>,
+    },
+}
+
+/// What became of a group of snapshots.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupStatus {
+    /// The driver's id of the group.
+    pub volume_group_snapshot_handle: Option<String>,
+    /// When it was taken.
+    pub creation_time: Option<Time>,
+    /// Whether volumes can be made from all of it.
+    pub ready_to_use: Option<bool>,
+    /// What went wrong last.
+    pub error: Option<SnapshotError>,
+    /// Its snapshots.
+    #[serde(rename = "volumeSnapshotInfoList", default, deserialize_with = "or_default")]
+    pub members: Vec<GroupMember>,
+}
+
+/// A snapshot of a group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupMember {
+    /// The driver's id of the volume.
+    #[serde(default, deserialize_with = "or_default")]
+    pub volume_handle: String,
+    /// The driver's id of the snapshot.
+    #[serde(default, deserialize_with = "or_default")]
+    pub snapshot_handle: String,
+    /// When it was taken, in nanoseconds since 1970.
+    pub creation_time: Option<i64>,
+    /// Whether a volume can be made from it.
+    pub ready_to_use: Option<bool>,
+    /// The least size of such a volume, in bytes.
+    pub restore_size: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Meta,
+    #[serde(default, deserialize_with = "or_default")]
+    spec: WireSpec,
+    status: Option<Box<GroupStatus>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSpec {
+    #[serde(default, deserialize_with = "or_default")]
+    driver: String,
+    #[serde(default, deserialize_with = "or_default")]
+    deletion_policy: SmolStr,
+    volume_group_snapshot_class_name: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    volume_group_snapshot_ref: ObjectReference,
+    #[serde(default, deserialize_with = "or_default")]
+    source: WireSource,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSource {
+    volume_handles: Option<Vec<String>>,
+    group_snapshot_handles: Option<WireHandles>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireHandles {
+    #[serde(default, deserialize_with = "or_default")]
+    volume_group_snapshot_handle: String,
+    #[serde(default, deserialize_with = "or_default")]
+    volume_snapshot_handles: Vec<String>,
+}
+
+impl From<WireSource> for GroupSource {
+    fn from(wire: WireSource) -> Self {
+        match (wire.volume_handles, wire.group_snapshot_handles) {
+            (_, Some(handles)) => Self::Snapshots {
+                group: handles.volume_group_snapshot_handle,
+                members: handles.volume_snapshot_handles,
+            },
+            (Some(volumes), None) => Self::Volumes(volumes),
+            (None, None) => Self::None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for VolumeGroupSnapshotContent {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Wire { metadata, spec, status } = Wire::deserialize(from)?;
+        Ok(Self {
+            metadata,
+            driver: spec.driver,
+            deletion_policy: spec.deletion_policy,
+            class_name: spec.volume_group_snapshot_class_name,
+            group_ref: spec.volume_group_snapshot_ref,
+            source: spec.source.into(),
+            status,
+        })
+    }
+}
+
+impl Cached for VolumeGroupSnapshotContent {
+    const KIND: &'static str = "VolumeGroupSnapshotContent";
+    const OPTIONAL: bool = true;
+
+    fn trim(&mut self, driver: &str, _fields: Fields) {
+        trim_meta(&mut self.metadata, names::GROUP_CONTENT_ANNOTATIONS);
+        if self.driver != driver {
+            let (mut metadata, driver) = (std::mem::take(&mut self.metadata), std::mem::take(&mut self.driver));
+            metadata.annotations = None;
+            metadata.finalizers = None;
+            metadata.creation_timestamp = None;
+            *self = Self { metadata, driver, ..Self::default() };
+        }
+    }
+
+    fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
+        if let Some(class) = &self.class_name {
+            add(super::BY_CLASS, class);
+        }
+    }
+}
+
+/// How groups of snapshots are taken. A foreign driver's keeps its metadata and whose it is.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeGroupSnapshotClass {
+    /// Name, uid and version.
+    pub metadata: Meta,
+    /// The driver that takes them.
+    #[serde(default, deserialize_with = "or_default")]
+    pub driver: String,
+    /// `Delete` or `Retain`.
+    #[serde(default, deserialize_with = "or_default")]
+    pub deletion_policy: SmolStr,
+    /// What the driver wants to be told, and which Secrets it needs.
+    #[serde(default, deserialize_with = "or_default")]
+    pub parameters: BTreeMap<String, String>,
+}
+
+impl Cached for VolumeGroupSnapshotClass {
+    const KIND: &'static str = "VolumeGroupSnapshotClass";
+    const OPTIONAL: bool = true;
+
+    fn trim(&mut self, driver: &str, _fields: Fields) {
+        trim_meta(&mut self.metadata, &[]);
+        self.metadata.annotations = None;
+        if self.driver != driver {
+            self.parameters = BTreeMap::new();
+        }
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
+}
+
+/// The same object, read as `v1beta2`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct V1Beta2<K>(pub K);
+
+impl<K> Deref for V1Beta2<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.0
+    }
+}
+
+impl<K: Cached> Cached for V1Beta2<K>
+where
+    Self: super::Object,
+{
+    const KIND: &'static str = K::KIND;
+    const OPTIONAL: bool = K::OPTIONAL;
+
+    fn trim(&mut self, driver: &str, fields: Fields) {
+        self.0.trim(driver, fields);
+    }
+
+    fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
+        self.0.index(add);
+    }
+}
