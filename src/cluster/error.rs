@@ -177,6 +177,11 @@ impl ApiError {
         self.kind.label()
     }
 
+    /// The object that was asked for. A list has none: its name is empty.
+    pub fn object(&self) -> &ObjectName {
+        &self.object
+    }
+
     /// How long the server asked us to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after

@@ -34,7 +34,7 @@ const ROOM: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#as
 const TITLES: [(&str, &str); 6] = [
     ("claims", "Claims in progress"),
     ("volumes", "Volumes to delete"),
-    ("sources", "Sources to let go of"),
+    ("sources", "Data sources to unprotect"),
     ("csi-attacher-va", "Volumes to attach and detach"),
     ("csi-attacher-pv", "Volumes to look after"),
     ("csistoragecapacity", "Capacity to ask for"),

@@ -179,8 +179,18 @@ impl<R: Reason> AttemptError<R> {
     pub fn gist(&self) -> String {
         match self {
             Self::Reason(reason) => format!("{} {}", reason.label(), reason.gist()),
-            _ => format!("{} {}", self.label(), gist(&self.message())),
+            _ => format!("{} {}", self.label(), gist(&self.message_without_object())),
         }
+    }
+
+    /// The message without the name of the object that the API was asked for. In an outage of the API the requests of all keys
+    /// fail, and nothing but that name tells their failures apart.
+    fn message_without_object(&self) -> String {
+        let message = self.message();
+        let Some(object) = self.api().map(ApiError::object).filter(|object| !object.name().is_empty()) else {
+            return message;
+        };
+        message.replace(&format!("\"{object}\""), "…").replace(&format!("\"{}\"", object.name()), "…")
     }
 
     /// A shorter longest wait before the next attempt than the configured one.

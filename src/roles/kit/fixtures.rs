@@ -1,9 +1,12 @@
 //! What the tests of several roles make their objects from.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use crate::cluster::{Change, Origin};
 
@@ -29,4 +32,40 @@ pub(crate) fn merged(mut base: Value, patch: Value) -> Value {
 pub(crate) fn change<K: DeserializeOwned>(old: Option<&Value>, new: Option<&Value>) -> Change<K> {
     let parse = |value: &Value| Arc::new(serde_json::from_value(value.clone()).unwrap());
     Change { old: old.map(parse), new: new.map(parse), origin: Origin::Watch }
+}
+
+/// Counts the warnings that this thread logs.
+pub(crate) struct Warnings {
+    count: Arc<AtomicUsize>,
+    _guard: DefaultGuard,
+}
+
+struct Counter(Arc<AtomicUsize>);
+
+impl<S: tracing::Subscriber> Layer<S> for Counter {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() == tracing::Level::WARN {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Warnings {
+    /// Counts from now on.
+    ///
+    /// While a process has one subscriber, tracing asks only the thread that first reaches a log line whether anybody listens, and
+    /// remembers the answer: a test on another thread would silence it here. A second one, kept for good, prevents that.
+    pub(crate) fn begin() -> Self {
+        static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&SECOND_SUBSCRIBER);
+        let count = Arc::default();
+        let subscriber = tracing_subscriber::registry().with(Counter(Arc::clone(&count)));
+        Self { count, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
 }

@@ -29,3 +29,90 @@ impl<S: fmt::Display> KeyedLock<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::process::{Rng, Tasks};
+    use crate::queue::{Activation, Backoff, Cause, LaneSettings, Outcome, QueueSettings, WorkQueue};
+    use crate::telemetry::Meter;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A lane of one worker, whose runs lock the first letter of their key. `false`: the term was over.
+    struct Lane {
+        queue: WorkQueue<String>,
+        letters: Arc<KeyedLock<char>>,
+        done: Arc<Mutex<Vec<(String, bool)>>>,
+        stop: CancellationToken,
+        _tasks: Tasks,
+    }
+
+    fn lane() -> Lane {
+        let lanes = vec![LaneSettings { name: "one".to_owned(), workers: 1 }];
+        let backoff = Backoff { initial: SECOND, max: SECOND };
+        let settings = QueueSettings { name: "words".to_owned(), lanes, backoff, span: None };
+        let queue = WorkQueue::new(settings, &Meter::new(), Clock::system(), Rng::seeded(1));
+        let (letters, done) = (Arc::new(KeyedLock::new(Clock::system())), Arc::default());
+        let stop = CancellationToken::new();
+        let term = Term::permanent(&stop, Clock::system());
+        let tasks = Tasks::new("test").0;
+        let (served, own): (_, (_, Arc<Mutex<Vec<_>>>)) = (queue.clone(), (Arc::clone(&letters), Arc::clone(&done)));
+        let handler = move |mut ticket: Ticket<String>| {
+            let ((letters, done), term) = (own.clone(), term.clone());
+            async move {
+                let key = ticket.key().clone();
+                let letter = key.chars().next().unwrap();
+                let lock = letters.lock(&letter, &mut ticket, &term).await;
+                done.lock().unwrap().push((key, lock.is_ok()));
+                Outcome::Settled
+            }
+            .boxed()
+        };
+        tasks.spawn("queue", async move { served.run(CancellationToken::new(), handler).await });
+        Lane { queue, letters, done, stop, _tasks: tasks }
+    }
+
+    impl Lane {
+        fn add(&self, keys: &[&str]) {
+            for key in keys {
+                self.queue.add((*key).to_owned(), Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+            }
+        }
+
+        async fn done(&self) -> Vec<(String, bool)> {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            std::mem::take(&mut *self.done.lock().unwrap())
+        }
+    }
+
+    fn all(keys: &[&str], got: bool) -> Vec<(String, bool)> {
+        keys.iter().map(|key| ((*key).to_owned(), got)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_waits_for_one_key_holds_up_no_other_key_and_no_worker() {
+        let lane = lane();
+        let slow = lane.letters.locks.try_acquire("a").unwrap();
+        lane.add(&["a1", "a2", "b1"]);
+        assert_eq!(lane.done().await, all(&["b1"], true));
+        drop(slow);
+        assert_eq!(lane.done().await, all(&["a1", "a2"], true), "first come, first served");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_term_ends_the_wait() {
+        let lane = lane();
+        let _slow = lane.letters.locks.try_acquire("a").unwrap();
+        lane.add(&["a1", "a2"]);
+        assert_eq!(lane.done().await, []);
+        lane.stop.cancel();
+        assert_eq!(lane.done().await, all(&["a1", "a2"], false));
+    }
+}

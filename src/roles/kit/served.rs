@@ -1,5 +1,6 @@
 //! A role that serves a term on a sandbox, with nothing of the daemon around it: for the tests of what its handlers do.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,18 @@ impl Served {
         };
         let seen = tokio::time::timeout(PATIENCE, look).await;
         assert!(seen.is_ok(), "never: {what}; {:#?}, {:#?}", self.work(), self.testbed.driver.calls());
+    }
+
+    /// The same, and no attempt may fail meanwhile.
+    pub(crate) async fn until_quietly(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let failed = RefCell::new(Vec::new());
+        let look = |world: &Self| {
+            let fails = |item: &WorkReport| item.attempts > 0 || item.last_error.is_some();
+            failed.borrow_mut().extend(world.work().into_iter().filter(fails));
+            holds(world) || !failed.borrow().is_empty()
+        };
+        self.until(what, look).await;
+        assert!(failed.borrow().is_empty(), "{what}: {failed:#?}");
     }
 
     /// Fills the work path to the API with requests that nobody answers: what is asked next waits for its turn until these have

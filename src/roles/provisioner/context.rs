@@ -11,7 +11,7 @@ use crate::csi::{Capabilities, Client, VolumeLocks};
 use crate::election::{Fenced, Term};
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::kit::UidSet;
+use crate::roles::kit::{KeyedLock, UidSet};
 
 use crate::roles::provisioner::capacity::CapacityInvalidation;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
@@ -25,7 +25,6 @@ use crate::roles::provisioner::deletion;
 use crate::roles::provisioner::node::scope::Scope;
 use crate::roles::provisioner::report::Reporter;
 use crate::roles::provisioner::sources::protection::SourceKey;
-use crate::roles::provisioner::sources::turns::SourceTurns;
 use crate::roles::provisioner::topology::TopologyKeyStats;
 
 /// The caches that the provisioner reads.
@@ -102,8 +101,8 @@ pub struct Context {
     pub relisted: tokio::sync::OnceCell<()>,
     /// Whether claims were.
     pub relisted_claims: tokio::sync::OnceCell<()>,
-    /// Taken while a source's finalizer is put on or taken off: whoever takes it off has seen all users.
-    pub source_turns: SourceTurns,
+    /// A source is locked while its finalizer is added or removed. So an attempt that removes it has counted all users.
+    pub source_locks: KeyedLock<SourceKey>,
     /// The uids of the claims for which a grant was found, and that have yet to be begun or are waited for.
     pub admitted: UidSet,
     /// The sources that may have lost their last user.

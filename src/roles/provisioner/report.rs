@@ -13,6 +13,7 @@ use crate::roles::attempt::Failure as _;
 use crate::roles::provisioner::metrics;
 use crate::telemetry::Meter;
 
+use crate::roles::kit::report::{FailureLog, log_failure};
 use crate::roles::provisioner::claims::claim::Claim;
 use crate::roles::provisioner::claims::decide::Ignored;
 use crate::roles::provisioner::claims::error::AttemptError;
@@ -20,7 +21,7 @@ use crate::roles::provisioner::claims::reconcile::Attempt;
 use crate::roles::provisioner::claims::state::{Phase, gist};
 use crate::roles::provisioner::config::EventsChoice;
 use crate::roles::provisioner::context::Context;
-use crate::roles::provisioner::deletion::error::DeleteError;
+use crate::roles::provisioner::deletion::error::{DeleteError, is_of_the_volume};
 use crate::roles::provisioner::sources::source::{Source, normalise};
 use crate::roles::provisioner::topology::Segment;
 
@@ -235,14 +236,21 @@ impl Context {
     /// An attempt at a volume failed.
     pub(super) fn deletion_failed(
         &self,
+        failures: &FailureLog,
         ticket: &Ticket<String>,
         volume: &PersistentVolume,
         error: &DeleteError,
     ) -> Outcome {
         let message = error.message();
-        warn!(attempt = ticket.attempt() + 1, error = message, "could not delete the volume, or keep its finalizer");
+        log_failure!(
+            failures,
+            self.clock.now(),
+            error,
+            { attempt = ticket.attempt() + 1, },
+            "could not delete the volume, or keep its finalizer"
+        );
         ticket.note(message.clone());
-        if error.is_of_the_volume() {
+        if is_of_the_volume(error) {
             self.reporter.delete_failed(volume.spec.storage_class_name.as_deref().unwrap_or_default());
             // The same text is one Event, counted now and then.
             self.tell_volume(volume, "VolumeFailedDelete", &message);

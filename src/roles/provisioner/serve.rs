@@ -12,12 +12,12 @@ use crate::process::{Tasks, watch};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
 use crate::roles::csi_attacher;
-use crate::roles::kit::{TermScope, UidSet, queues};
+use crate::roles::kit::{KeyedLock, TermScope, UidSet, queues, reconcile};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
 
-use super::{NAME, capacity, claims, deletion, sources};
+use super::{NAME, capacity, claims, deletion};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
@@ -27,16 +27,17 @@ use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules};
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::context::{ClaimStates, Context, Detaching, Stores};
+use crate::roles::provisioner::deletion::DeletionReconciler;
 use crate::roles::provisioner::node::scope::{LocalNode, Scope};
 use crate::roles::provisioner::report::Reporter;
+use crate::roles::provisioner::sources::SourceReconciler;
 use crate::roles::provisioner::sources::protection::SourceKey;
-use crate::roles::provisioner::sources::turns::SourceTurns;
 use crate::roles::provisioner::topology::NodeTopology;
 use crate::roles::provisioner::triggers::Shift;
 
 /// The name of the queue of content sources.
 const QUEUE_SOURCES: &str = "sources";
-/// Letting go of sources is rare and quick.
+/// To remove a finalizer from a source is rare and quick.
 const SOURCE_WORKERS: usize = 4;
 
 /// What the role says of a daemon that does not know its node.
@@ -107,12 +108,19 @@ impl Provisioner {
             move |ticket: Ticket<ClaimKey>| claims::handle(cx.clone(), ticket).boxed()
         });
         let volumes = shift.volumes.run(stop.clone(), {
-            let cx = shift.cx.clone();
-            move |ticket: Ticket<String>| deletion::handle(cx.clone(), ticket).boxed()
+            let deletions = DeletionReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term));
+            let deletions = Arc::new(deletions);
+            move |ticket: Ticket<String>| {
+                let deletions = Arc::clone(&deletions);
+                async move { reconcile(deletions.as_ref(), ticket).await }.boxed()
+            }
         });
         let sources = shift.sources.run(stop, {
-            let cx = shift.cx.clone();
-            move |ticket: Ticket<SourceKey>| sources::handle(cx.clone(), ticket).boxed()
+            let sources = Arc::new(SourceReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term)));
+            move |ticket: Ticket<SourceKey>| {
+                let sources = Arc::clone(&sources);
+                async move { reconcile(sources.as_ref(), ticket).await }.boxed()
+            }
         });
         let shown = (
             queues::show(&role.board, NAME, &shift.claims, "Claims in progress", {
@@ -120,7 +128,7 @@ impl Provisioner {
                 move |key| cx.subject(key)
             }),
             queues::show(&role.board, NAME, &shift.volumes, "Volumes to delete", |_| None),
-            queues::show(&role.board, NAME, &shift.sources, "Sources to let go of", |_| None),
+            queues::show(&role.board, NAME, &shift.sources, "Data sources to unprotect", |_| None),
             role.board.table(NAME, "Volumes that wait to be detached", &["volume", "#attachments"], {
                 let cx = shift.cx.clone();
                 move || cx.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
@@ -333,7 +341,7 @@ impl Provisioner {
             deleted: UidSet::default(),
             relisted: tokio::sync::OnceCell::new(),
             relisted_claims: tokio::sync::OnceCell::new(),
-            source_turns: SourceTurns::new(role.clock),
+            source_locks: KeyedLock::new(role.clock),
             admitted: UidSet::default(),
             free_sources,
         }

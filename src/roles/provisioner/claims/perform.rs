@@ -207,7 +207,7 @@ impl Attempt<'_> {
             self.found.protected = true;
             return Ok(());
         };
-        let _turn = cx.source_turns.take(&source, self.ticket, &cx.term).await?;
+        let _lock = cx.source_locks.lock(&source, self.ticket, &cx.term).await?;
         let claim = &now.claim.key;
         let is_strange = source.name.namespace() != claim.name.namespace();
         if is_strange {

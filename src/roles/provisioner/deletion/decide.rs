@@ -17,7 +17,7 @@ use crate::cluster::PersistentVolume;
 use crate::roles::provisioner::names;
 
 /// A run that had to wait this long for a worker reads the volume before the driver is asked to delete it. Where many volumes go
-/// at once, the watch is as likely to be behind as the workers, and somebody who sees what is coming says `Retain` in that time.
+/// at once, the watch is as likely to be behind as the workers, and people who see what is coming say `Retain` in that time.
 /// Shorter waits are as old as any view of a watch, and must not cost a request each.
 pub const LONG_IN_QUEUE: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub struct View<'a> {
     pub is_here: bool,
     /// What was done of it in this term.
     pub done: Done,
-    /// Whether nobody else works on the volume until this attempt is over.
+    /// Whether this attempt has locked the volume.
     pub held: bool,
     /// Whether the driver may be asked on the word of the cache: the API has shown the object since this attempt has last
     /// waited, or [`Past::is_fresh`] and it has not.
@@ -69,8 +69,8 @@ pub struct Past {
 }
 
 impl Past {
-    /// Whether what the cache shows was just heard. Else somebody may have taken the volume back meanwhile, and the watch be late
-    /// to tell.
+    /// Whether what the cache shows was just heard. Otherwise people may have decided to keep the volume meanwhile, and the watch
+    /// may be late.
     pub fn is_fresh(self) -> bool {
         !self.detached && self.failures == 0 && self.queued < LONG_IN_QUEUE
     }
@@ -102,11 +102,11 @@ pub enum Step {
     Protect,
     /// List volumes and attachments once.
     Relist,
-    /// Wait until nobody else works on the volume: by its name and by its handle, as a `CreateVolume` knows the one, the attacher
-    /// the other. What is known of it is old after a wait.
+    /// Lock the volume, by its name and by its handle: a `CreateVolume` knows the one, the attacher the other. What is known of the
+    /// volume is old after a wait.
     Hold,
-    /// Read the object itself, while nobody else works on the volume: a watch that is behind may have hidden that somebody keeps
-    /// it, has it bound, has made another of its name, or has corrected where its secret is.
+    /// Read the object itself, while the volume is locked. A watch that is behind may have hidden that the volume is kept, bound or
+    /// replaced by a namesake, or that its secret is elsewhere.
     Confirm,
     /// Find and read the secret for the driver: the last thing before it is asked, so that what is wrong with the secret holds up
     /// no volume that has yet to wait, or that is another node's.
@@ -129,7 +129,7 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
     let is_protected = is_protected(volume, view.rules);
     if !view.is_here {
-        // What is kept needs no driver to be let go of, and its own node may be gone for good (spec 3.2).
+        // Our finalizer leaves a volume that is kept without the driver, and the volume's own node may be gone for good (spec 3.2).
         let is_kept = is_protected && !is_delete(volume) && !view.done.gone;
         return if is_kept { Step::Release } else { Step::Ignore };
     }

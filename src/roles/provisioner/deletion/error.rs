@@ -1,19 +1,15 @@
-//! Why a volume could not be deleted. Pure.
-
-use std::time::Duration;
+//! Why a volume could not be deleted: the reasons, and the requests that may fail. Pure.
 
 use thiserror::Error;
 
-use crate::cluster::{ApiError, InTree, SecretNotText};
-use crate::csi::RpcError;
-use crate::roles::attempt::Failure;
+use crate::cluster::InTree;
 use crate::roles::kit::secrets::SecretFailure;
-use crate::roles::provisioner::claims::error::UNWATCHED;
+use crate::roles::kit::{AttemptError, Op, OpError, Reason};
 use crate::roles::provisioner::parameters::secrets::SecretError;
 
-/// Why an attempt at a volume failed.
-#[derive(Debug, Error)]
-pub enum DeleteError {
+/// Why a volume cannot be deleted as things stand. Nothing was asked of the driver.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DeleteReason {
     /// Nothing that a CSI driver could delete.
     #[error("the volume has no CSI source")]
     NotCsi,
@@ -23,7 +19,7 @@ pub enum DeleteError {
         .0.field(), .0.successor()
     )]
     InTree(InTree),
-    /// Somebody else has the same volume, by another object.
+    /// Another object names the same volume of the driver.
     #[error(
         "volume {handle} is not deleted: persistentvolume \"{other}\" names it, too, and is not released with the reclaim \
          policy Delete"
@@ -42,60 +38,54 @@ pub enum DeleteError {
         /// The capability, by its name in the specification.
         capability: &'static str,
     },
-    /// Nobody knows where the secret is.
+    /// Volume or class name the secret in a way that cannot be used.
     #[error(transparent)]
     SecretReference(#[from] SecretError),
-    /// It may need a secret, and nobody knows which.
+    /// The volume may need a secret, and neither volume nor class say which.
     #[error(
         "nobody knows the secret that the volume must be deleted with: {0}; set deleteWithoutSecret to go on without"
     )]
     SecretUnknown(&'static str),
-    /// The secret could not be read.
-    #[error("cannot load the deletion secret{}", way_out(.0))]
-    Secret(#[source] ApiError),
-    /// The secret holds bytes that no CSI request can carry.
-    #[error("the deletion secret cannot be used")]
-    SecretNotText(#[source] SecretNotText),
-    /// Whether it is still to be deleted could not be read.
-    #[error("cannot see whether the volume is still to be deleted")]
-    Confirm(#[source] ApiError),
-    /// The driver said no, or nothing.
-    #[error(transparent)]
-    Driver(#[from] RpcError),
-    /// Our finalizer could not be put on it.
-    #[error("cannot put the finalizer on the persistentvolume")]
-    Protect(#[source] ApiError),
-    /// The volume is deleted, its object is not.
-    #[error("the volume is deleted, but its persistentvolume could not be")]
-    Remove(#[source] ApiError),
-    /// Our finalizer could not be taken off.
-    #[error("cannot take the finalizer off the persistentvolume")]
-    Release(#[source] ApiError),
-    /// The object could not be read again after a conflict.
-    #[error("cannot read the persistentvolume again after a conflict")]
-    Refresh(#[source] ApiError),
-    /// The API takes each write and shows none of them.
-    #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
-    Endless(u32),
 }
 
-/// What people can do about a secret that is not to be had. One that could not be read just now needs nothing but another try.
-fn way_out(error: &ApiError) -> &'static str {
-    if error.kind().is_withheld() { "; set deleteWithoutSecret to go on without" } else { "" }
+/// Why an attempt at a volume failed.
+pub type DeleteError = AttemptError<DeleteReason>;
+
+/// Our finalizer goes on the volume.
+pub const PROTECT: Op = Op("cannot add the finalizer to the persistentvolume");
+/// The volume is read before the driver is asked to delete it: the cache alone is not trusted with that.
+pub const CONFIRM: Op = Op("cannot see whether the volume is still to be deleted");
+/// The object of a deleted volume is deleted.
+pub const REMOVE: Op = Op("the volume is deleted, but its persistentvolume could not be");
+/// Our finalizer leaves the volume.
+pub const RELEASE: Op = Op("cannot remove the finalizer from the persistentvolume");
+/// The volume is read again after a conflict.
+pub const REFRESH: Op = Op("cannot read the persistentvolume again after a conflict");
+/// The secret is read. It may be there at the next attempt.
+const LOAD_SECRET: Op = Op("cannot load the deletion secret");
+/// The same, where only people can bring the secret: the text says what they can do.
+const LOAD_MISSING_SECRET: Op = Op("cannot load the deletion secret; set deleteWithoutSecret to go on without");
+/// What the secret holds goes into a CSI request.
+const USE_SECRET: Op = Op("the deletion secret cannot be used");
+
+/// The secret could not be read, or no CSI request can carry it.
+pub fn secret_failed(failure: SecretFailure) -> OpError {
+    let op = match &failure {
+        SecretFailure::NotText(_) => USE_SECRET,
+        SecretFailure::Api(_) if failure.is_withheld() => LOAD_MISSING_SECRET,
+        SecretFailure::Api(_) => LOAD_SECRET,
+    };
+    op.failed(failure)
 }
 
-impl From<SecretFailure> for DeleteError {
-    fn from(failure: SecretFailure) -> Self {
-        match failure {
-            SecretFailure::Api(error) => Self::Secret(error),
-            SecretFailure::NotText(error) => Self::SecretNotText(error),
-        }
-    }
+/// Whether the volume itself could not be deleted, which people must know. The upkeep of finalizers is our affair.
+pub fn is_of_the_volume(error: &DeleteError) -> bool {
+    let is_upkeep = [PROTECT, RELEASE, REFRESH].into_iter().any(|op| error.is_of(op));
+    !is_upkeep && !matches!(error, AttemptError::Endless(_))
 }
 
-impl DeleteError {
-    /// A word for metrics and events.
-    pub fn label(&self) -> &'static str {
+impl Reason for DeleteReason {
+    fn label(&self) -> &'static str {
         match self {
             Self::NotCsi => "NotCsi",
             Self::InTree(_) => "InTree",
@@ -103,42 +93,6 @@ impl DeleteError {
             Self::Shared { .. } => "HandleShared",
             Self::SecretReference(error) => error.label(),
             Self::SecretUnknown(_) => "SecretUnknown",
-            Self::SecretNotText(_) => "SecretNotText",
-            Self::Driver(error) => error.label(),
-            Self::Endless(_) => "Endless",
-            _ => self.api().map_or("Unknown", ApiError::label),
-        }
-    }
-
-    /// Whether the volume itself could not be deleted, which people must hear of; the upkeep of finalizers is our affair.
-    pub fn is_of_the_volume(&self) -> bool {
-        !matches!(self, Self::Protect(_) | Self::Release(_) | Self::Refresh(_) | Self::Endless(_))
-    }
-}
-
-impl Failure for DeleteError {
-    fn api(&self) -> Option<&ApiError> {
-        match self {
-            Self::Secret(error)
-            | Self::Confirm(error)
-            | Self::Protect(error)
-            | Self::Remove(error)
-            | Self::Release(error)
-            | Self::Refresh(error) => Some(error),
-            _ => None,
-        }
-    }
-
-    fn driver(&self) -> Option<&RpcError> {
-        if let Self::Driver(error) = self { Some(error) } else { None }
-    }
-
-    fn retry_cap(&self) -> Option<Duration> {
-        match self {
-            Self::Driver(error) => error.retry_cap(),
-            Self::Secret(error) => error.kind().is_withheld().then_some(UNWATCHED),
-            Self::SecretNotText(_) => Some(UNWATCHED),
-            _ => None,
         }
     }
 }
@@ -146,17 +100,37 @@ impl Failure for DeleteError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::ObjectName;
+    use crate::cluster::{ObjectName, SecretNotText};
+    use crate::roles::kit::failure::UNWATCHED;
 
     #[test]
-    fn a_secret_that_is_no_text_is_told_with_its_place() {
+    fn a_secret_that_is_no_text_is_reported_with_its_place() {
         let cause = SecretNotText { secret: ObjectName::namespaced("ns", "keys"), key: "token".into() };
-        let error = DeleteError::from(SecretFailure::NotText(cause));
+        let error = DeleteError::from(secret_failed(SecretFailure::NotText(cause)));
         assert_eq!(error.label(), "SecretNotText");
+        assert_eq!(error.retry_cap(), Some(UNWATCHED));
         assert_eq!(
             error.message(),
             "the deletion secret cannot be used: secret ns/keys: the value of key token is not UTF-8 text, which a CSI \
              secret must be"
         );
+    }
+
+    #[test]
+    fn people_are_told_that_a_volume_cannot_be_deleted_and_not_of_the_upkeep_of_finalizers() {
+        let failed = |op: Op| {
+            DeleteError::from(op.failed(SecretFailure::NotText(SecretNotText {
+                secret: ObjectName::namespaced("ns", "keys"),
+                key: "token".into(),
+            })))
+        };
+        for op in [CONFIRM, REMOVE, LOAD_SECRET, LOAD_MISSING_SECRET, USE_SECRET] {
+            assert!(is_of_the_volume(&failed(op)), "{op:?}");
+        }
+        for op in [PROTECT, RELEASE, REFRESH] {
+            assert!(!is_of_the_volume(&failed(op)), "{op:?}");
+        }
+        assert!(is_of_the_volume(&DeleteReason::NotCsi.into()));
+        assert!(!is_of_the_volume(&AttemptError::Endless(40)));
     }
 }

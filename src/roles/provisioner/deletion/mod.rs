@@ -1,7 +1,15 @@
 //! Deletes volumes whose claims are gone, and keeps our finalizer on those whose deletion is ours.
+//!
+//! ```text
+//! reconcile.rs   the attempt: reads the caches, does one step of I/O, reports the end
+//! decide.rs      which step comes next: pure
+//! state.rs       what an attempt knows, and what each event means: pure
+//! error.rs       the reasons and the requests that may fail
+//! ```
 
 pub mod decide;
 pub mod error;
-mod handler;
+mod reconcile;
+pub mod state;
 
-pub(super) use handler::handle;
+pub(super) use reconcile::DeletionReconciler;

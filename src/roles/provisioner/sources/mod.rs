@@ -1,9 +1,19 @@
 //! Content sources: what a claim's volume is made from, and the finalizer that keeps a source while a volume is made from it.
+//!
+//! ```text
+//! source.rs, status.rs   what a claim names, and how far that is known: pure
+//! protection.rs          which claim needs a source: pure
+//! users.rs               the same by the caches, and the search for sources that were left protected
+//! decide.rs              which step comes next for a source that may have lost its last user: pure
+//! reconcile.rs           the attempt: reads, does one step of I/O, reports the end
+//! ```
 
-mod handler;
+pub mod decide;
 pub mod protection;
+mod reconcile;
 pub mod source;
 pub mod status;
-pub mod turns;
+mod users;
 
-pub(super) use handler::{handle, sweep};
+pub(super) use reconcile::SourceReconciler;
+pub(super) use users::sweep;

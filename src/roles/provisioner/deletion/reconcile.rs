@@ -1,0 +1,329 @@
+//! One attempt at a volume: works it until it is as it should be, or a step fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tracing::{debug, info, warn};
+
+use crate::cluster::patch::{self, Patch};
+use crate::cluster::{ApiErrorKind, BY_VOLUME, ObjectName, PersistentVolume};
+use crate::csi::capabilities::ControllerRpc;
+use crate::process::ErrorChain;
+use crate::proto::DeleteVolumeRequest;
+use crate::queue::{Outcome, Ticket};
+use crate::roles::kit::freshness::{Freshness, read_again};
+use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::secrets;
+use crate::roles::kit::{Attempt, Next, Op, Reconciler, Secret, Stop, TermScope};
+use crate::roles::provisioner::context::Context;
+use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError, SecretReference, for_deletion};
+
+use super::decide::{self, Done, Past, Step, View, keeps};
+use super::error::{CONFIRM, DeleteError, DeleteReason, PROTECT, REFRESH, RELEASE, REMOVE, secret_failed};
+use super::state::{Event, State};
+
+/// Works the queue of volumes.
+#[derive(Debug)]
+pub(in crate::roles::provisioner) struct DeletionReconciler {
+    cx: Arc<Context>,
+    scope: TermScope,
+    failures: FailureLog,
+}
+
+/// What one decision is made from, beside the state.
+#[derive(Debug)]
+pub(in crate::roles::provisioner) struct Observed {
+    /// The volume. Where the cache has lost it, as the attempt has seen it last.
+    volume: Arc<PersistentVolume>,
+    /// Whether the cache has the volume.
+    is_cached: bool,
+    /// Another object that names the same volume of the driver and is not to be deleted itself.
+    kept_by: Option<Arc<str>>,
+    /// How many attachments name the volume.
+    attachments: usize,
+    /// Whether the volume is within reach of this daemon.
+    is_here: bool,
+    /// Whether volumes and attachments were listed since the term began.
+    relisted: bool,
+    /// Where the secret for the deletion is.
+    secret: Result<DeletionSecret, SecretError>,
+}
+
+/// How an attempt ends well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::roles::provisioner) enum End {
+    /// Nothing is left to do.
+    Settled,
+    /// So many attachments are waited for.
+    Detaching(usize),
+}
+
+impl Reconciler for DeletionReconciler {
+    type Key = String;
+    type State = State;
+    type View = Observed;
+    type Step = Step;
+    type Event = Event;
+    type End = End;
+    type Reason = DeleteReason;
+
+    fn scope(&self) -> &TermScope {
+        &self.scope
+    }
+
+    /// A volume that waited to be detached waits no more: if it still has to, the attempt ends so again.
+    fn begin(&self, ticket: &Ticket<String>) -> Option<State> {
+        let cx = &self.cx;
+        let first = cx.stores.volumes.get(&ObjectName::cluster(ticket.key()))?;
+        let past =
+            Past { detached: cx.detaching.forget(ticket.key()), failures: ticket.attempt(), queued: ticket.waited() };
+        let deleted = cx.deleted.has(uid_of(&first));
+        Some(State::new(first, self.scope.clock.now(), past.is_fresh(), deleted))
+    }
+
+    fn observe(&self, key: &String, state: &State) -> Observed {
+        let cx = &self.cx;
+        let cached = cx.stores.volumes.get(&ObjectName::cluster(key));
+        // A namesake has a ticket of its own.
+        let cached = cached.filter(|volume| volume.metadata.uid == state.first.metadata.uid);
+        let is_cached = cached.is_some();
+        let volume = cached.unwrap_or_else(|| Arc::clone(&state.first));
+        let twins = cx.same_handle(&volume);
+        Observed {
+            is_cached,
+            kept_by: twins.iter().find(|twin| keeps(twin)).and_then(|twin| twin.metadata.name.clone()),
+            attachments: self.attachments(key, &twins),
+            is_here: cx.scope.is_here(&volume),
+            relisted: cx.relisted.get().is_some(),
+            secret: self.secret_of(&volume),
+            volume,
+        }
+    }
+
+    fn next_step(&self, seen: &Observed, state: &State) -> Next<Step, End> {
+        if !seen.is_cached {
+            return Next::Done(End::Settled);
+        }
+        let handle = seen.volume.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
+        let read = state.secret.as_ref().map(|(place, _)| place);
+        let step = decide::next_step(&View {
+            volume: &seen.volume,
+            attachments: seen.attachments,
+            kept_by: seen.kept_by.as_deref(),
+            is_here: seen.is_here,
+            done: Done { relisted: seen.relisted, deleted: state.deleted, gone: state.gone },
+            held: state.locked.is_some() && state.locked.as_deref() == handle,
+            fresh: state.fresh,
+            has_secret: read.is_some() && read == seen.secret.as_ref().ok(),
+            rules: &self.cx.deletion,
+        });
+        match step {
+            Step::Ignore | Step::Settled => Next::Done(End::Settled),
+            Step::WaitForDetach(attachments) => Next::Done(End::Detaching(attachments)),
+            step => Next::Do(step),
+        }
+    }
+
+    fn has_answer(&self, state: &State) -> bool {
+        state.deleted
+    }
+
+    async fn perform(
+        &self,
+        step: Step,
+        seen: &Observed,
+        state: &State,
+        attempt: &mut Attempt<'_, String>,
+    ) -> Result<Event, Stop<DeleteReason>> {
+        let (cx, volume) = (&self.cx, seen.volume.as_ref());
+        match step {
+            // `next_step` ends the attempt with these.
+            Step::Ignore | Step::Settled | Step::WaitForDetach(_) => Ok(Event::Listed),
+            Step::NotCsi => Err(volume.spec.in_tree.map_or(DeleteReason::NotCsi, DeleteReason::InTree).into()),
+            Step::Shared(other) => Err(DeleteReason::Shared { handle: handle_of(volume)?.to_owned(), other }.into()),
+            Step::Relist => {
+                attempt.park(&self.scope.term, cx.relist()).await?;
+                Ok(Event::Listed)
+            }
+            Step::Protect => {
+                let patch = patch::add_finalizer(&volume.metadata, cx.deletion.finalizer, &BTreeMap::new());
+                self.patch(volume, patch, PROTECT).await?;
+                Ok(Event::Protected)
+            }
+            Step::Hold => {
+                let (name, handle) = (attempt.ticket.key().clone(), handle_of(volume)?);
+                let (locks, term) = (&self.scope.volume_locks, &self.scope.term);
+                let at_once = attempt.lock_pair(&name, handle, locks, term).await?;
+                Ok(Event::Locked { handle: handle.to_owned(), waited: !at_once })
+            }
+            Step::Confirm => Ok(Event::Confirmed { gone: self.read_again(volume, CONFIRM).await? == Freshness::Gone }),
+            Step::ReadSecret => self.read_secret(seen).await,
+            Step::Delete => {
+                self.delete(volume, state).await?;
+                attempt.unlock();
+                Ok(Event::Deleted)
+            }
+            Step::Remove => self.remove(volume).await,
+            Step::Release => {
+                let patch = patch::remove_finalizer(&volume.metadata, cx.deletion.finalizer);
+                Ok(Event::Released { gone: self.patch(volume, patch, RELEASE).await? })
+            }
+        }
+    }
+
+    fn apply(&self, state: &mut State, event: Event) {
+        state.apply(event);
+    }
+
+    async fn refresh(&self, seen: &Observed, error: &DeleteError) -> Result<Option<Event>, Stop<DeleteReason>> {
+        // What the API says not to have, and has, may be written at the next try.
+        let is_denied = error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotFound);
+        Ok(match self.read_again(&seen.volume, REFRESH).await? {
+            Freshness::Gone => Some(Event::Refreshed { gone: true }),
+            Freshness::Newer => Some(Event::Refreshed { gone: false }),
+            Freshness::Same => is_denied.then_some(Event::Refreshed { gone: false }),
+        })
+    }
+
+    async fn conclude(&self, ticket: &Ticket<String>, state: State, ended: Result<End, DeleteError>) -> Outcome {
+        let cx = &self.cx;
+        match ended {
+            Ok(End::Settled) => {
+                if state.is_complete() {
+                    let took = self.scope.clock.now().saturating_duration_since(state.begun);
+                    let class = state.first.spec.storage_class_name.as_deref().unwrap_or_default();
+                    cx.reporter.deleted(class, took);
+                    cx.tell_deleted(&state.first);
+                }
+                Outcome::Settled
+            }
+            Ok(End::Detaching(attachments)) => {
+                debug!(attachments, "waits until it is detached");
+                cx.detaching.note(ticket.key(), attachments);
+                Outcome::Settled
+            }
+            Err(error) => cx.deletion_failed(&self.failures, ticket, &state.first, &error),
+        }
+    }
+}
+
+impl DeletionReconciler {
+    /// For one term.
+    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>, scope: TermScope) -> Self {
+        Self { cx, scope, failures: FailureLog::default() }
+    }
+
+    /// How many attachments name the driver's volume, by whichever object.
+    fn attachments(&self, name: &str, twins: &[Arc<PersistentVolume>]) -> usize {
+        let of = |name: &str| self.cx.stores.attachments.find(BY_VOLUME, name).len();
+        let others = twins.iter().filter_map(|twin| twin.metadata.name.as_deref());
+        of(name) + others.map(of).sum::<usize>()
+    }
+
+    /// Where the secret for the deletion is.
+    fn secret_of(&self, volume: &PersistentVolume) -> Result<DeletionSecret, SecretError> {
+        let cx = &self.cx;
+        let class = volume.spec.storage_class_name.as_deref();
+        let class = class.and_then(|class| cx.stores.classes.get(&ObjectName::cluster(class)));
+        let class = class.as_deref().filter(|class| class.provisioner == cx.rules.driver);
+        let (parameters, allowed) = (class.map(|class| &class.parameters), &cx.section.deletion_secret_namespaces);
+        for_deletion(volume, parameters, allowed, &cx.rules.driver)
+    }
+
+    async fn read_secret(&self, seen: &Observed) -> Result<Event, Stop<DeleteReason>> {
+        let may_miss = self.cx.section.delete_without_secret;
+        let place = seen.secret.clone().map_err(DeleteReason::from)?;
+        let secret = match &place {
+            DeletionSecret::At(reference) => self.load(reference).await?,
+            DeletionSecret::None => Secret::default(),
+            DeletionSecret::Unknown(why) if may_miss => {
+                debug!(why, "deleting without a secret");
+                Secret::default()
+            }
+            DeletionSecret::Unknown(why) => return Err(DeleteReason::SecretUnknown(why).into()),
+        };
+        Ok(Event::SecretRead(place, secret))
+    }
+
+    /// Reads the secret. `deleteWithoutSecret` covers only a secret that nothing but people can bring: a volume must not lose its
+    /// secret to an API that is slow for a moment.
+    async fn load(&self, reference: &SecretReference) -> Result<Secret, Stop<DeleteReason>> {
+        match secrets::read(self.scope.api.use_now()?, reference).await {
+            Err(failure) if self.cx.section.delete_without_secret && failure.is_withheld() => {
+                warn!(error = %ErrorChain(&failure), "deleting without the secret");
+                Ok(Secret::default())
+            }
+            read => Ok(read.map_err(secret_failed)?),
+        }
+    }
+
+    async fn delete(&self, volume: &PersistentVolume, state: &State) -> Result<(), Stop<DeleteReason>> {
+        let scope = &self.scope;
+        let handle = handle_of(volume)?;
+        let capability = if scope.capabilities.controller_service() {
+            (!scope.capabilities.has(ControllerRpc::CreateDeleteVolume)).then_some("CREATE_DELETE_VOLUME")
+        } else {
+            Some("CONTROLLER_SERVICE")
+        };
+        if let Some(capability) = capability {
+            return Err(DeleteReason::Capability { driver: scope.driver_name.clone(), capability }.into());
+        }
+        let client = scope.driver.use_now()?;
+        let secrets = state.secret.as_ref().map(|(_, secret)| secret.texts()).unwrap_or_default();
+        let request = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
+        scope.term.during(client.delete_volume(request)).await??;
+        // At once: whatever becomes of this attempt, the driver is not asked again in this term.
+        self.cx.deleted.note(uid_of(volume));
+        info!(volume = handle, "deleted the volume");
+        Ok(())
+    }
+
+    /// Deletes the object, if it still is the one whose volume was deleted.
+    async fn remove(&self, volume: &PersistentVolume) -> Result<Event, Stop<DeleteReason>> {
+        let api = self.scope.api.use_now()?;
+        let left = api.delete::<PersistentVolume>(&ObjectName::of(volume), uid_of(volume)).await;
+        let left = left.map_err(|error| REMOVE.failed(error))?;
+        let gone = left.is_none();
+        if let Some(left) = left {
+            self.cx.stores.volumes.apply_own_write(left);
+        }
+        Ok(Event::Removed { gone })
+    }
+
+    /// Writes to the volume. Says whether that has taken the last finalizer from an object that is being deleted.
+    async fn patch(&self, volume: &PersistentVolume, patch: Option<Patch>, op: Op) -> Result<bool, Stop<DeleteReason>> {
+        let Some(patch) = patch else { return Ok(false) };
+        let api = self.scope.api.use_now()?;
+        let written = api.patch::<PersistentVolume>(&ObjectName::of(volume), &patch).await;
+        let written = written.map_err(|error| op.failed(error))?;
+        let is_gone = written.metadata.deletion_timestamp.is_some() && written.metadata.finalizers().is_empty();
+        self.cx.stores.volumes.apply_own_write(written);
+        Ok(is_gone)
+    }
+
+    /// Has the cache show the object as it is now.
+    async fn read_again(&self, volume: &PersistentVolume, op: Op) -> Result<Freshness, Stop<DeleteReason>> {
+        let api = self.scope.api.use_now()?;
+        let read = read_again(api, &self.cx.stores.volumes, volume).await;
+        Ok(read.map_err(|error| op.failed(error))?)
+    }
+}
+
+fn uid_of(volume: &PersistentVolume) -> &str {
+    volume.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// The driver's id of the volume.
+fn handle_of(volume: &PersistentVolume) -> Result<&str, Stop<DeleteReason>> {
+    volume.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str()).ok_or_else(|| DeleteReason::NotCsi.into())
+}
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "reconcile_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "writes_tests.rs"]
+mod writes_tests;

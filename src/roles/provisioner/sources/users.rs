@@ -1,0 +1,49 @@
+//! Which sources a claim still needs, by the caches.
+
+use crate::cluster::{BY_SOURCE, Meta, ObjectName, names};
+use crate::roles::provisioner::context::Context;
+
+use super::protection::{SourceKey, SourceKind, is_releasable, is_user};
+
+impl SourceKind {
+    /// What protects a source of this kind.
+    pub(super) fn finalizer(self) -> &'static str {
+        match self {
+            Self::Claim => names::FINALIZER_CLONING,
+            Self::Snapshot => crate::roles::provisioner::names::FINALIZER_SNAPSHOT_SOURCE,
+        }
+    }
+}
+
+/// Whether a claim needs a source.
+pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
+    if cx.states.is_used(key) {
+        return true;
+    }
+    let rules = &cx.rules;
+    let found = cx.stores.claims.find(BY_SOURCE, &key.index_value());
+    // The look-up knows no groups: a populator's kind may have the same name.
+    let mut naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
+    naming.any(|claim| {
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        is_user(claim, cx.states.is_begun(uid), cx.admitted.has(uid), &rules.driver, &rules.mark)
+    })
+}
+
+/// The sources that carry the finalizer and that no claim needs.
+pub(in crate::roles::provisioner) fn sweep(cx: &Context) -> Vec<SourceKey> {
+    let mut free = Vec::new();
+    let mut look = |kind: SourceKind, name: ObjectName, meta: &Meta| {
+        let key = SourceKey { kind, name };
+        if is_releasable(meta.finalizers(), kind.finalizer(), || is_used(cx, &key)) {
+            free.push(key);
+        }
+    };
+    for claim in cx.stores.claims.all() {
+        look(SourceKind::Claim, ObjectName::of(claim.as_ref()), &claim.metadata);
+    }
+    for snapshot in cx.stores.snapshots.all() {
+        look(SourceKind::Snapshot, ObjectName::of(snapshot.as_ref()), &snapshot.metadata);
+    }
+    free
+}
