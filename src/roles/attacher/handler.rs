@@ -100,10 +100,11 @@ impl Reconciler for Attachments {
                 if !attempt.lock(&publish.volume_id, &cx.scope.volume_locks, &cx.scope.term).await? {
                     return Ok(Done::Nothing);
                 }
-                for confirmed in [perform::confirm(cx, now).await?, perform::confirm_volume(cx, now).await?] {
-                    if let Some(done) = confirmed {
-                        return Ok(done);
-                    }
+                if let Some(done) = perform::confirm(cx, now).await? {
+                    return Ok(done);
+                }
+                if let Some(done) = perform::confirm_volume(cx, now).await? {
+                    return Ok(done);
                 }
                 let context = perform::publish(cx, now, *publish, secret).await?;
                 attempt.unlock();

@@ -151,14 +151,13 @@ pub async fn reconcile<R: Reconciler>(reconciler: &R, mut ticket: Ticket<R::Key>
     drop(attempt);
     let ended = match ended {
         Ok(end) => Ok(end),
-        Err(Stop::Failed(error)) => Err(error),
         Err(Stop::TermOver) => return Outcome::Interrupted,
         Err(Stop::Later(wait)) => return Outcome::RetryAfter(wait),
         Err(Stop::Behind(error)) if ticket.age() < LAG_PATIENCE => {
             debug!(error = error.message(), "the cache is behind: looking again");
             return Outcome::RetryAfter(CATCH_UP);
         }
-        Err(Stop::Behind(error)) => Err(error),
+        Err(Stop::Failed(error) | Stop::Behind(error)) => Err(error),
     };
     reconciler.conclude(&ticket, state, ended).await
 }
@@ -183,7 +182,7 @@ async fn work<R: Reconciler>(
         attempt.patience = if has_answer { Patience::UntilLost } else { Patience::UntilOver };
         let event = match reconciler.perform(step, &view, state, attempt).await {
             Ok(event) => event,
-            Err(stop) => refresh_after(reconciler, stop, &view, attempt).await?,
+            Err(ended) => refresh_after(reconciler, ended, &view, attempt).await?,
         };
         reconciler.apply(state, event);
     }

@@ -45,11 +45,23 @@ pub(in crate::roles::provisioner) enum SourceObject {
     Snapshot(Arc<VolumeSnapshot>),
 }
 
+/// What the API has said of the source.
+#[derive(Debug, Default)]
+enum Read {
+    /// It was not asked.
+    #[default]
+    NotYet,
+    /// It does not have the source.
+    Absent,
+    /// It has this.
+    Found(SourceObject),
+}
+
 /// What one attempt knows beside the caches.
 #[derive(Debug, Default)]
 pub(in crate::roles::provisioner) struct State {
-    /// What was read of the source, if it was read: `Some(None)`, if the API does not have it.
-    read: Option<Option<SourceObject>>,
+    /// What was read of the source.
+    read: Read,
     /// Whether an object that the source is bound to is of our driver.
     driver: Option<(ObjectName, bool)>,
     /// The source's lock.
@@ -101,15 +113,15 @@ impl Reconciler for SourceReconciler {
         let cached = self.cached(key);
         let source = match &state.read {
             // The watch may still have to say so.
-            Some(None) => None,
-            Some(Some(read)) => Some(cached.unwrap_or_else(|| read.clone())),
-            None => cached,
+            Read::Absent => None,
+            Read::Found(read) => Some(cached.unwrap_or_else(|| read.clone())),
+            Read::NotYet => cached,
         };
         let finalizer = key.kind.finalizer();
         let presence = match &source {
             Some(source) if source.meta().has_finalizer(finalizer) => Presence::Protected,
             Some(_) => Presence::Unprotected,
-            None if state.read.is_some() => Presence::Absent,
+            None if !matches!(state.read, Read::NotYet) => Presence::Absent,
             None => Presence::Unseen,
         };
         let matters = matches!(presence, Presence::Protected | Presence::Unseen);
@@ -160,7 +172,7 @@ impl Reconciler for SourceReconciler {
     fn apply(&self, state: &mut State, event: Event) {
         match event {
             Event::Listed => {}
-            Event::Read(source) => state.read = Some(source),
+            Event::Read(source) => state.read = source.map_or(Read::Absent, Read::Found),
             Event::DriverRead(name, is_ours) => state.driver = Some((name, is_ours)),
             Event::Locked(lock) => state.lock = Some(lock),
             Event::Released => state.released = true,
