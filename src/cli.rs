@@ -18,7 +18,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::config::sidecar::Sidecar;
-use crate::config::{FILE_VARIABLE, flags};
+use crate::config::{FILE_VARIABLE, flags, sidecar};
 
 /// What the process tells its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,7 +245,7 @@ fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
 
 /// Whoever comes from a Go sidecar tries its flags first. A flag of several that means the same is told once.
 fn moved(sidecars: &[&'static Sidecar], argument: &str) -> Option<String> {
-    let found = flags::find(sidecars, argument);
+    let found = sidecar::find(sidecars, argument);
     let told = found.iter().map(|(sidecar, flag)| {
         let now = match flag.now {
             flags::Now::Key(key) => format!("is the configuration key {key} here"),

@@ -5,7 +5,7 @@
 //! ```text
 //! config file ──> app (wiring) ──> services: csi · cluster · election · queue · diagnostics · telemetry
 //!                                       │
-//!      watch event ──> cluster cache (deletes included) ──> role's interest filter ──> work queue
+//!      watch event ──> cluster cache (deletes included) ──> role's triggers ──> work queue
 //!                                       │
 //!      worker takes a ticket ──> view from caches ──> next_step(view)  [pure]  ──> perform(step)  [I/O]
 //!                                       │                                             │

@@ -171,6 +171,8 @@ async fn r5_a_detached_status_that_finds_no_object_is_not_written_again() {
     scene.testbed.api.patch::<VolumeAttachment>("", &name, keep).unwrap();
     let attachments = resources::of_kind("storage.k8s.io/v1", "VolumeAttachment").unwrap();
     scene.refuse("patch", "status", Rejection::not_found(attachments, &name), 50);
+    // The daemon believes that only after a read.
+    scene.refuse("get", "", Rejection::not_found(attachments, &name), 50);
     let before = scene.status_patches();
     scene.testbed.api.delete::<VolumeAttachment>("", &name).unwrap();
     until(|| scene.status_patches() > before).await;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use csi_control_plane::cli::{self, Command};
-use csi_control_plane::config::{Config, File, Loaded, PREFIX, Rejected, RoleSection, Sources, flags, load};
+use csi_control_plane::config::{Config, File, Loaded, PREFIX, Rejected, RoleSection, Sources, flags, load, sidecar};
 use csi_control_plane::process::Section;
 use csi_control_plane::roles::attacher::AttacherSection;
 use csi_control_plane::roles::provisioner::ProvisionerSection;
@@ -155,12 +155,12 @@ fn every_key_can_be_set_by_a_variable() {
 fn the_table_of_flags_is_true_and_complete() {
     let document = text("docs/flags.md");
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `--")).collect();
-    assert_eq!(rows, flags::rows(&sidecars::hosted()).collect::<Vec<_>>(), "docs/flags.md must hold these rows");
+    assert_eq!(rows, sidecar::rows(&sidecars::hosted()).collect::<Vec<_>>(), "docs/flags.md must hold these rows");
     let keys = keys(&Config::schema(&sections()));
     // Blocks of roles that this build does not host yet; their keys are told, and `migrate` leaves their sidecars alone.
     let awaited = ["roles.provisioner.capacity.", "roles.provisioner."];
     let hosted = |block: &str| keys.iter().any(|known| known.starts_with(block));
-    for flag in flags::all(&sidecars::hosted()) {
+    for flag in sidecar::all(&sidecars::hosted()) {
         match flag.now {
             flags::Now::Key(key) => {
                 let is_awaited = awaited.iter().any(|block| key.starts_with(block) && !hosted(block));

@@ -34,12 +34,13 @@ pub mod rbac;
 mod scope;
 mod shares;
 mod slots;
+mod subscription;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 pub use api::{Api, ApiOptions, SecretData, SecretNotText};
-pub use cache::{Cache, CacheStatus, Subscription};
+pub use cache::{Cache, CacheStatus};
 pub use caches::{Caches, WatchHandle};
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
 pub use config::KubernetesSection;
@@ -63,3 +64,4 @@ pub use packed_map::PackedMap;
 pub use patch::Patch;
 pub use scope::{Viewpoint, WatchScope};
 pub use smol_str::SmolStr;
+pub use subscription::Subscription;

@@ -2,8 +2,6 @@
 //! a table of its sidecar's own. `docs/flags.md` is made of them, and a test compares. The verb `migrate` reads command lines by
 //! these tables, and the command line answers people who try an old flag.
 
-use super::sidecar::Sidecar;
-
 /// Where a flag's meaning is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Now {
@@ -139,27 +137,3 @@ pub const SHARED: &[Flag] = &[
     flag("skip_log_headers", Switch, Gone, "see `logtostderr`"),
     flag("one_output", Switch, Gone, "see `logtostderr`"),
 ];
-
-/// The flags that an argument such as `-csi-address=/x` or `--timeout` sets, by the sidecar that has them.
-pub fn find(sidecars: &[&'static Sidecar], argument: &str) -> Vec<(&'static str, &'static Flag)> {
-    let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else { return Vec::new() };
-    let name = name.split_once('=').map_or(name, |(name, _)| name);
-    sidecars.iter().filter_map(|sidecar| Some((sidecar.name, sidecar.flag(name)?))).collect()
-}
-
-/// Every flag: the shared ones, then each sidecar's own.
-pub fn all(sidecars: &[&'static Sidecar]) -> impl Iterator<Item = &'static Flag> {
-    SHARED.iter().chain(sidecars.iter().flat_map(|sidecar| sidecar.flags))
-}
-
-/// The tables as Markdown rows.
-pub fn rows(sidecars: &[&'static Sidecar]) -> impl Iterator<Item = String> {
-    all(sidecars).map(|Flag { name, now, note, .. }| {
-        let now = match now {
-            Key(key) => format!("`{key}`"),
-            Verb(verb) => format!("verb `{verb}`"),
-            Gone => "—".to_owned(),
-        };
-        format!("| `--{name}` | {now} | {note} |")
-    })
-}

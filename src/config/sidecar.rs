@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::flags::{Flag, SHARED};
+use super::flags::{Flag, Now, SHARED};
 
 /// A Go sidecar whose work is done here.
 #[derive(Debug)]
@@ -104,4 +104,28 @@ impl Sidecar {
     pub fn gate(&self, name: &str) -> Option<&'static str> {
         self.gates.iter().find(|gate| gate.name == name).map(|gate| gate.key)
     }
+}
+
+/// The flags that an argument such as `-csi-address=/x` or `--timeout` sets, by the sidecar that has them.
+pub fn find(sidecars: &[&'static Sidecar], argument: &str) -> Vec<(&'static str, &'static Flag)> {
+    let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else { return Vec::new() };
+    let name = name.split_once('=').map_or(name, |(name, _)| name);
+    sidecars.iter().filter_map(|sidecar| Some((sidecar.name, sidecar.flag(name)?))).collect()
+}
+
+/// Every flag: the shared ones, then each sidecar's own.
+pub fn all(sidecars: &[&'static Sidecar]) -> impl Iterator<Item = &'static Flag> {
+    SHARED.iter().chain(sidecars.iter().flat_map(|sidecar| sidecar.flags))
+}
+
+/// The tables as Markdown rows.
+pub fn rows(sidecars: &[&'static Sidecar]) -> impl Iterator<Item = String> {
+    all(sidecars).map(|Flag { name, now, note, .. }| {
+        let now = match now {
+            Now::Key(key) => format!("`{key}`"),
+            Now::Verb(verb) => format!("verb `{verb}`"),
+            Now::Gone => "—".to_owned(),
+        };
+        format!("| `--{name}` | {now} | {note} |")
+    })
 }

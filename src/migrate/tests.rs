@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::report::{FlagFate, Report};
 use super::*;
-use crate::config::flags::{Takes, all};
+use crate::config::flags::Takes;
+use crate::config::sidecar::all;
 use crate::roles::ROLES;
 use crate::roles::sidecars::hosted;
 

@@ -16,6 +16,7 @@ mod grant;
 mod group;
 mod node;
 mod resize;
+mod secret_ref;
 mod snapshot;
 mod volume;
 
@@ -46,8 +47,9 @@ pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
 pub use group::{GroupMember, GroupSource, GroupStatus, V1Beta2, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
 pub use resize::{ClaimCondition, ClaimResize, ModifyStatus, VolumeResize};
+pub use secret_ref::SecretRef;
 pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotStatus};
-pub use volume::{ClaimRef, CsiSource, InTree, PersistentVolume, Reach, SecretRef, VolumeSpec};
+pub use volume::{ClaimRef, CsiSource, InTree, PersistentVolume, Reach, VolumeSpec};
 
 /// A look-up of objects by something that they carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

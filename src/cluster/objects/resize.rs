@@ -6,7 +6,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
-use super::{SecretRef, or_default, quantity, unless_empty};
+use super::secret_ref::SecretRef;
+use super::{or_default, quantity, unless_empty};
 use smol_str::SmolStr;
 
 /// The conditions of a claim that have to do with its size or its attributes. Others are not held.

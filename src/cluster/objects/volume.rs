@@ -5,6 +5,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::resize::{VolumeResize, WireSize};
+use super::secret_ref::SecretRef;
 use super::{BY_CLAIM, BY_HANDLE, Cached, Fields, IndexName, or_default, trim_meta, unless_empty};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
@@ -78,17 +79,6 @@ pub struct CsiSource {
     pub volume_attributes: PackedMap,
     /// The Secret for publish and unpublish calls.
     pub controller_publish_secret_ref: Option<Box<SecretRef>>,
-}
-
-/// Where a Secret is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct SecretRef {
-    /// Its name.
-    #[serde(default, deserialize_with = "or_default")]
-    pub name: String,
-    /// Its namespace.
-    #[serde(default, deserialize_with = "or_default")]
-    pub namespace: String,
 }
 
 /// Which claim a volume is bound to.

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Answer, Seen, Server, attachment, list, pass, status, va};
-use crate::cluster::cache::{Cache, Subscription};
+use crate::cluster::{Cache, Subscription};
 use crate::cluster::caches::Caches;
 use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess};
 use crate::cluster::names::ObjectName;

@@ -12,7 +12,7 @@ use crate::telemetry::TraceContext;
 use super::attachment::{Attachment, Source};
 use super::config::AttacherSection;
 use super::decide::{Node, Progress, Rules, View};
-use super::report::Reporter;
+use super::reporter::Reporter;
 use super::term_start::TermStartVersion;
 use super::trace_link::{TraceLink, trace_link};
 

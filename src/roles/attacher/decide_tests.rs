@@ -9,6 +9,7 @@ use crate::cluster::{Cached as _, Fields, VolumeAttachment};
 use crate::csi::volume::AccessModeError;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use crate::roles::kit::Secret;
 
 const DRIVER: &str = "demo.csi.example.com";
 const FINALIZER: &str = "external-attacher/demo-csi-example-com";

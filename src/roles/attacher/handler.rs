@@ -132,7 +132,11 @@ impl Reconciler for Attachments {
     }
 
     /// Reads the attachment and its volume again.
-    async fn refresh(&self, now: &Option<Objects>, _: &AttachError) -> Result<Option<Done>, Stop<InvalidAttachment>> {
+    async fn refresh(
+        &self,
+        now: &Option<Objects>,
+        error: &AttachError,
+    ) -> Result<Option<Done>, Stop<InvalidAttachment>> {
         let Some(now) = now else { return Ok(None) };
         let api = self.0.scope.api.use_now()?;
         let stores = &self.0.stores;
@@ -148,7 +152,10 @@ impl Reconciler for Attachments {
                 read.map_err(|error| REFRESH.failed(error))?
             }
         };
-        Ok((attachment == Freshness::Newer || volume == Freshness::Newer).then_some(Done::Nothing))
+        // A 404 to the write was hearsay if the API has the objects.
+        let is_newer = [attachment, volume].contains(&Freshness::Newer);
+        let is_hearsay = error.says_not_found() && volume != Freshness::Gone;
+        Ok((is_newer || is_hearsay).then_some(Done::Nothing))
     }
 
     async fn conclude(&self, ticket: &Ticket<String>, state: State, ended: Result<(), AttachError>) -> Outcome {

@@ -24,7 +24,7 @@ use super::context::{Context, Stores};
 use super::decide::Rules;
 use super::drift_watch::DriftWatch;
 use super::handler::Attachments;
-use super::report::Reporter;
+use super::reporter::Reporter;
 use super::term_start::TermStartVersion;
 use super::triggers::Queues;
 use super::volumes::Volumes;

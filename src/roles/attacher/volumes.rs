@@ -96,12 +96,14 @@ impl Reconciler for Volumes {
     }
 
     /// Another controller's finalizer may have come or gone (R36), or the volume with it.
-    async fn refresh(&self, volume: &View, _: &AttemptError<NoReason>) -> Result<Option<bool>, Stop<NoReason>> {
+    async fn refresh(&self, volume: &View, error: &AttemptError<NoReason>) -> Result<Option<bool>, Stop<NoReason>> {
         let Some(volume) = volume else { return Ok(None) };
         let api = self.0.scope.api.use_now()?;
         let read = read_again(api, &self.0.stores.volumes, volume.as_ref()).await;
         Ok(match read.map_err(|error| REFRESH.failed(error))? {
             Freshness::Newer => Some(false),
+            // A 404 to the write was hearsay: the API has the volume.
+            Freshness::Same if error.says_not_found() => Some(false),
             Freshness::Same => None,
             Freshness::Gone => Some(true),
         })

@@ -160,6 +160,11 @@ impl<R: Reason> AttemptError<R> {
         is_stale(error.kind())
     }
 
+    /// Whether the API has answered a write with 404. That alone is hearsay: a read says whether the object is gone.
+    pub fn says_not_found(&self) -> bool {
+        self.api().is_some_and(|error| error.kind() == ApiErrorKind::NotFound)
+    }
+
     /// One word for metrics and Events.
     pub fn label(&self) -> &'static str {
         match self {

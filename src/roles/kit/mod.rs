@@ -6,8 +6,10 @@
 //! Reconciler    observe ─> next_step (pure) ─> perform (I/O) ─> apply (pure) ─> observe …
 //! Attempt       one run of one key: its ticket, the volumes that it has locked, how often it read again
 //! AttemptError  why an attempt failed: the role's own reason, a failed operation, or the driver's answer
-//! finality      which gRPC codes are the driver's final answer, with a column per kind of call. Pure.
+//! finality      which gRPC codes are the driver's final answer, with a column per kind of call (P)
 //! ```
+//!
+//! `example_tests.rs` is a whole role in one file.
 //!
 //! - `observe` reads caches. It writes nothing and draws no random number.
 //! - `next_step` is the policy: a pure function of the view and of what the attempt knows.
@@ -15,6 +17,10 @@
 //! - `apply` says what that means. So a crash between two steps is a row in a table.
 
 pub mod controllers;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "example_tests.rs"]
+mod example;
 pub mod failure;
 pub mod finality;
 #[cfg(test)]
@@ -32,6 +38,7 @@ pub mod scope;
 pub mod secrets;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
+#[path = "served_tests.rs"]
 pub(crate) mod served;
 pub mod uid_set;
 

@@ -77,7 +77,6 @@ impl FailureLog {
 }
 
 /// Logs a failed attempt: a warning where [`FailureLog`] says that it is worth one, else at level debug.
-#[allow(unused_macros, reason = "the roles move to it one by one")]
 macro_rules! log_failure {
     ($log:expr, $now:expr, $error:expr, { $($field:tt)* }, $text:literal) => {{
         let error = $error;
@@ -89,7 +88,6 @@ macro_rules! log_failure {
     }};
 }
 
-#[allow(unused_imports, reason = "the roles move to it one by one")]
 pub(crate) use log_failure;
 
 #[cfg(test)]

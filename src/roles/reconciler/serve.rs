@@ -40,16 +40,16 @@ enum PassError {
 }
 
 impl Role for Reconciler {
-    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
         async move {
-            let _shown = cx.board.facts(NAME, {
-                let (published, clock) = (cx.driver.listings.clone(), cx.clock);
+            let _shown = role.board.facts(NAME, {
+                let (published, clock) = (role.driver.listings.clone(), role.clock);
                 move || published.latest().map(|pass| last_pass(&pass, clock.now())).into_iter().collect()
             });
             tokio::select! {
                 biased;
                 () = term.over() => {}
-                () = self.pass_for_ever(cx, &term) => {}
+                () = self.pass_for_ever(role, &term) => {}
             }
             Ok(())
         }
@@ -58,28 +58,30 @@ impl Role for Reconciler {
 }
 
 impl Reconciler {
-    async fn pass_for_ever(&self, cx: &RoleContext, term: &Term) {
-        let capabilities = &cx.driver.capabilities;
+    async fn pass_for_ever(&self, role: &RoleContext, term: &Term) {
+        let capabilities = &role.driver.capabilities;
         if !(capabilities.list_volumes() && capabilities.list_volumes_published_nodes()) {
             info!("the driver cannot list where its volumes are published: nothing to reconcile");
             return std::future::pending().await;
         }
-        let client = term.fence(cx.driver.client.clone());
-        let driver: &str = &cx.driver.name;
+        let client = term.fence(role.driver.client.clone());
+        let driver: &str = &role.driver.name;
         for pass in 1_u64.. {
-            let started = cx.clock.now();
-            cx.driver.operations.prune(started.checked_sub(self.section.interval.saturating_mul(4)).unwrap_or(started));
+            let started = role.clock.now();
+            role.driver
+                .operations
+                .prune(started.checked_sub(self.section.interval.saturating_mul(4)).unwrap_or(started));
             let span = info_span!("reconcile", role = NAME, pass);
             let result = match self.pass(&client).instrument(span).await {
                 Ok(listing) => {
-                    let finished = cx.clock.now();
-                    cx.meter
+                    let finished = role.clock.now();
+                    role.meter
                         .histogram(&metrics::RECONCILE_DURATION, &[("driver_name", driver)])
                         .record((finished - started).as_secs_f64());
                     let pages = listing.pages();
                     let volumes = listing.into_volumes();
                     debug!(pass, pages, volumes = volumes.len(), "listed the driver's volumes");
-                    cx.driver.listings.publish(VolumeListing { started, finished, volumes });
+                    role.driver.listings.publish(VolumeListing { started, finished, volumes });
                     "ok"
                 }
                 Err(PassError::TermOver(_)) => return,
@@ -88,7 +90,7 @@ impl Reconciler {
                     error.label()
                 }
             };
-            cx.meter.counter(&metrics::RECONCILE_PASSES, &[("driver_name", driver), ("result", result)]).increment(1);
+            role.meter.counter(&metrics::RECONCILE_PASSES, &[("driver_name", driver), ("result", result)]).increment(1);
             tokio::time::sleep(self.section.interval).await;
         }
     }

@@ -1,0 +1,90 @@
+//! Who is told of a cache's changes, and for how long.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use tracing::error;
+
+use crate::process::{panic_message, watch};
+
+use super::fanout::Change;
+use super::objects::Cached;
+
+/// One subscriber of a cache.
+pub(super) struct Subscriber<K> {
+    pub(super) link: Arc<Link>,
+    pub(super) tell: Tell<K>,
+}
+
+pub(super) type Tell<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// What a subscriber and its [`Subscription`] share.
+pub(super) struct Link {
+    pub(super) alive: AtomicBool,
+    /// What the subscriber said when it panicked.
+    panic: watch::Sender<Option<String>>,
+}
+
+impl<K: Cached> Subscriber<K> {
+    pub(super) fn new(tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Self {
+        let link = Link { alive: AtomicBool::new(true), panic: watch::Sender::new(None) };
+        Self { link: Arc::new(link), tell: Box::new(tell) }
+    }
+
+    /// Tells the subscriber of a change, unless its subscription has ended or it has panicked before.
+    pub(super) fn tell(&self, change: &Change<K>) {
+        if !self.link.alive.load(Ordering::Acquire) {
+            return;
+        }
+        // What the panic may have left half done belongs to the subscriber alone, which is told nothing more.
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.tell)(change))) else { return };
+        self.link.alive.store(false, Ordering::Release);
+        let message = format!("the subscriber to {} panicked: {}", K::KIND, panic_message(panic.as_ref()));
+        error!(error = message, "a subscriber is told nothing more");
+        self.link.panic.send_replace(Some(message));
+    }
+}
+
+/// Keeps a subscriber told. Dropped, it ends the subscription: a call already under way finishes, no other begins, and what
+/// the subscriber held is let go of.
+#[must_use = "dropping it ends the subscription"]
+pub struct Subscription {
+    pub(super) link: Arc<Link>,
+    pub(super) from: Weak<dyn Subscribed>,
+}
+
+/// A cache when it no longer matters of what.
+pub(super) trait Subscribed: Send + Sync {
+    fn unsubscribe(&self, link: &Arc<Link>);
+}
+
+impl Subscription {
+    /// Waits until the subscriber has panicked, and returns which one it was and what it said. Waits for ever if it never does.
+    ///
+    /// From then on the subscriber is told nothing, so its owner must not go on.
+    pub async fn panicked(&self) -> String {
+        let mut panic = self.link.panic.subscribe();
+        let message = panic.wait_for(Option::is_some).await.ok().and_then(|message| message.clone());
+        match message {
+            Some(message) => message,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.link.alive.store(false, Ordering::Release);
+        if let Some(cache) = self.from.upgrade() {
+            cache.unsubscribe(&self.link);
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! What one attempt at an attachment knows beside the caches, and what each step's outcome changes of it. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::roles::kit::Secret;
+
+use super::attachment::Direction;
+
+/// What one attempt has done so far. Nothing of it outlives the attempt.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The secret, once read.
+    pub secret: Option<Secret>,
+    /// The publish context, once the driver answered.
+    pub published: Option<BTreeMap<String, String>>,
+    /// The driver answered OK to an unpublish.
+    pub unpublished: bool,
+    /// The attachment is gone: our finalizer was the last one, or a read has not found the object.
+    pub gone: bool,
+    /// The status or the finalizers of the attachment were written.
+    pub wrote: bool,
+}
+
+/// What a step has brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// Nothing that the attempt must know: a preparation was written, or the objects were read again.
+    Nothing,
+    /// The secret.
+    ReadSecret(Secret),
+    /// The driver has published the volume, with this context.
+    Published(BTreeMap<String, String>),
+    /// The driver has unpublished the volume.
+    Unpublished,
+    /// The status says so now.
+    Recorded,
+    /// Our finalizer has left the attachment.
+    Released {
+        /// It was the last one, and the object has gone with it.
+        gone: bool,
+    },
+    /// The API has no such attachment any more.
+    FoundGone,
+}
+
+impl Progress {
+    /// What a step's outcome means.
+    pub fn apply(&mut self, done: Done) {
+        match done {
+            Done::Nothing => {}
+            Done::ReadSecret(secret) => self.secret = Some(secret),
+            Done::Published(context) => self.published = Some(context),
+            Done::Unpublished => {
+                self.unpublished = true;
+                // What is asked next may be about another volume: the secret was this one's.
+                self.secret = None;
+            }
+            Done::Recorded => self.wrote = true,
+            Done::Released { gone } => (self.wrote, self.gone) = (true, gone),
+            Done::FoundGone => self.gone = true,
+        }
+    }
+
+    /// Whether the driver has answered what was wanted of it. An unpublish from a node's former life is not that: a publish
+    /// would follow.
+    pub fn has_answer(&self, wanted: Direction) -> bool {
+        match wanted {
+            Direction::Attach => self.published.is_some(),
+            Direction::Detach => self.unpublished,
+        }
+    }
+
+    /// Whether there is a success to report.
+    pub fn did_something(&self, wanted: Direction) -> bool {
+        self.has_answer(wanted) || self.wrote
+    }
+}
