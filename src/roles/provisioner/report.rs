@@ -16,7 +16,7 @@ use crate::roles::provisioner::claims::claim::Claim;
 use crate::roles::provisioner::claims::decide::Ignored;
 use crate::roles::provisioner::claims::error::AttemptError;
 use crate::roles::provisioner::claims::reconcile::Attempt;
-use crate::roles::provisioner::claims::state::{Phase, gist};
+use crate::roles::provisioner::claims::state::Phase;
 use crate::roles::provisioner::config::EventsChoice;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::deletion::error::DeleteError;
@@ -200,7 +200,7 @@ impl Attempt<'_> {
     /// An attempt failed: says so in an event, in the figures and in the log, and decides on the retry.
     pub(super) fn tell_failure(&mut self, error: &AttemptError) -> Outcome {
         let cx = self.cx;
-        let message = error.message();
+        let message = error.told();
         warn!(attempt = self.ticket.attempt() + 1, error = message, "provisioning failed");
         self.ticket.note(message.clone());
         // One whose volume object is stored is provisioned, and was told so: what is left is our affair.
@@ -210,7 +210,7 @@ impl Attempt<'_> {
             if error.is_of_the_driver() {
                 cx.hints.failed(&class);
             }
-            let news = Some(format!("{} {}", error.label(), gist(&message)));
+            let news = Some(error.gist());
             if self.state.reported.failure != news {
                 self.state.reported.failure = news;
                 let note = format!("failed to provision volume: {message}");
@@ -221,7 +221,7 @@ impl Attempt<'_> {
         if error.is_infeasible() && self.state.phase == Phase::Idle {
             return Outcome::RetryAfter(cx.section.retry.infeasible);
         }
-        error.outcome()
+        error.retry()
     }
 }
 

@@ -7,13 +7,12 @@ use tracing::{debug, warn};
 
 use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, names};
 use crate::csi::RpcError;
-use crate::roles::attempt::Failure as _;
 use crate::roles::kit::secrets::Secret;
 use crate::telemetry::TraceContext;
 
 use super::claim::Claim;
 use super::decide::NameStatus;
-use super::error::AttemptError;
+use super::error::{AttemptError, CONFIRM, ClaimReason, SAVE_VOLUME};
 use super::finality::{self, Finality};
 use super::intent::{Intent, IntentError, fit};
 use super::observe::{Observed, another_handle, made_from};
@@ -190,11 +189,11 @@ impl Attempt<'_> {
         match answer {
             Ok(response) => match check_response(&request, &response) {
                 Ok(volume) if self.state.unfit => {
-                    self.reject(volume.volume_id.clone(), AttemptError::Unfit(volume.volume_id));
+                    self.reject(volume.volume_id.clone(), ClaimReason::Unfit(volume.volume_id).into());
                     Ok(())
                 }
                 Ok(volume) if self.state.untrusted => {
-                    self.reject(volume.volume_id.clone(), AttemptError::Sourceless(volume.volume_id));
+                    self.reject(volume.volume_id.clone(), ClaimReason::Sourceless(volume.volume_id).into());
                     Ok(())
                 }
                 Ok(volume) => {
@@ -272,7 +271,7 @@ impl Attempt<'_> {
     pub(in crate::roles::provisioner) async fn confirm_volume(&mut self, now: &Observed) -> Result<(), Stop> {
         let cx = self.cx;
         let name = self.volume_name(&now.claim).map_err(AttemptError::from)?;
-        self.seen = read(cx, &ObjectName::cluster(name), AttemptError::Confirm).await?;
+        self.seen = read(cx, &ObjectName::cluster(name), CONFIRM).await?;
         if self.seen.is_none() {
             return self.confirm_mark(now).await;
         }
@@ -290,7 +289,7 @@ impl Attempt<'_> {
     /// And whether the claim still carries our mark: an old view shows one that its last leader has brought to an end.
     async fn confirm_mark(&mut self, now: &Observed) -> Result<(), Stop> {
         let (cx, key) = (self.cx, &now.claim.key);
-        let found: Option<PersistentVolumeClaim> = read(cx, &key.name, AttemptError::Confirm).await?;
+        let found: Option<PersistentVolumeClaim> = read(cx, &key.name, CONFIRM).await?;
         let parse =
             |object: &_| Claim::parse(Arc::new(PersistentVolumeClaim::clone(object)), &cx.rules.driver, &cx.rules.mark);
         match found.map(|object| (parse(&object), object)) {
@@ -334,7 +333,7 @@ impl Attempt<'_> {
                 Ok(())
             }
             Err(error) if error.kind() == ApiErrorKind::Conflict => {
-                let found = read(cx, &name, AttemptError::Save).await?;
+                let found = read(cx, &name, SAVE_VOLUME).await?;
                 self.compare_saved(now, found, &made, error)
             }
             Err(error) => {
@@ -343,7 +342,7 @@ impl Attempt<'_> {
                 if !made.may_be_stored && is_answer.contains(&error.kind()) {
                     self.note_made(*made);
                 }
-                Err(AttemptError::Save(error).into())
+                Err(SAVE_VOLUME.failed(error).into())
             }
         }
     }
@@ -356,7 +355,7 @@ impl Attempt<'_> {
         made: &Made,
         refused: crate::cluster::ApiError,
     ) -> Result<(), Stop> {
-        let Some(found) = found else { return Err(AttemptError::Save(refused).into()) };
+        let Some(found) = found else { return Err(SAVE_VOLUME.failed(refused).into()) };
         let place = self.cx.place(&self.state.claim, Some(&found));
         let volume_id = made.volume.volume_id.as_str();
         let is_of_it = self.cx.names(&found, volume_id);
@@ -378,7 +377,7 @@ impl Attempt<'_> {
         };
         self.wait_for_name();
         let handle = made.volume.volume_id.clone();
-        Err(AttemptError::SaveTaken { handle, other }.into())
+        Err(AttemptError::from(ClaimReason::SaveTaken { handle, other }).into())
     }
 
     fn note_made(&mut self, made: Made) {

@@ -15,7 +15,7 @@ use crate::proto::DeleteVolumeRequest;
 use crate::roles::kit::secrets::Secret;
 
 use super::decide::{NameStatus, is_unwanted};
-use super::error::AttemptError;
+use super::error::{AttemptError, CONFIRM, ClaimReason};
 use super::observe::Observed;
 use super::pending_on::Dependency;
 use super::perform::read;
@@ -81,7 +81,7 @@ impl Attempt<'_> {
         let is_wanted = !is_unwanted(&now.claim, now.present, name.as_deref());
         let unfit = self.state.failure.as_ref().filter(|_| is_wanted).cloned().map(Box::new);
         let handle = volume_id.to_owned();
-        answer.map_err(|source| AttemptError::Discard { handle, unfit, source })?;
+        answer.map_err(|source| AttemptError::from(ClaimReason::Discard { handle, unfit, source }))?;
         self.tell_discarded(volume_id);
         // What comes next is another volume, which is not made without its secret.
         self.secrets = None;
@@ -112,7 +112,7 @@ impl Attempt<'_> {
             self.state.phase = Phase::Creating;
             self.note();
         }
-        Err(AttemptError::Anothers { handle: handle.to_owned(), other }.into())
+        Err(AttemptError::from(ClaimReason::Anothers { handle: handle.to_owned(), other }).into())
     }
 
     /// The name of a volume object other than the claim's own that tells of the volume.
@@ -140,13 +140,13 @@ impl Attempt<'_> {
         if cx.stores.volumes.get(&bound).is_some() {
             return Ok(None);
         }
-        let found: Option<PersistentVolume> = read(cx, &bound, AttemptError::Confirm).await?;
+        let found: Option<PersistentVolume> = read(cx, &bound, CONFIRM).await?;
         Ok(found.filter(|found| is_other(found) && cx.names(found, volume_id)).as_ref().map(name_of))
     }
 
     /// The volume is another object's: nothing of it is the claim's any more.
     pub(in crate::roles::provisioner) fn abandon_to(&mut self, now: &Observed, volume_id: &str, other: &str) {
-        let error = AttemptError::Anothers { handle: volume_id.to_owned(), other: other.to_owned() };
+        let error = AttemptError::from(ClaimReason::Anothers { handle: volume_id.to_owned(), other: other.to_owned() });
         warn!(volume = volume_id, other, "left a volume alone: another persistentvolume names it");
         let name = self.volume_name(&now.claim).ok();
         self.tell_resumed("left");

@@ -10,12 +10,16 @@ use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant, names};
-use crate::roles::attempt::{Failure as _, read_again};
+use crate::roles::attempt::read_again;
+use crate::roles::kit::Op;
 use crate::roles::kit::secrets::{self as secret, Secret};
 
 use super::claim::Claim;
 use super::decide::SourceStep;
-use super::error::AttemptError;
+use super::error::{
+    AttemptError, BECOME_OWNER, PROTECT_SOURCE, READ_SECRET, READ_SOURCE, REFRESH, RELEASE, RELEASE_OWNERSHIP,
+    SAVE_INTENT,
+};
 use super::observe::Observed;
 use super::reconcile::{Attempt, Stop};
 use super::request::{RequestInput, build};
@@ -35,7 +39,7 @@ pub(in crate::roles::provisioner) async fn save_intent(cx: &Context, claim: &Cla
         require: if claim.guarded { Vec::new() } else { vec![patch::test("/spec/volumeName", &Value::Null)] },
         ..MetaChange::default()
     };
-    patch_claim(cx, claim, &change, AttemptError::SaveIntent).await
+    patch_claim(cx, claim, &change, SAVE_INTENT).await
 }
 
 /// Takes our mark off the claim, and the node that the scheduler chose, where another may do better. A claim that is gone
@@ -47,7 +51,7 @@ pub(in crate::roles::provisioner) async fn release(cx: &Context, claim: &Claim, 
         remove_annotations: if reschedule { &all } else { &all[..1] },
         ..MetaChange::default()
     };
-    patch_claim(cx, claim, &change, AttemptError::Release).await
+    patch_claim(cx, claim, &change, RELEASE).await
 }
 
 /// Writes this node's name on the claim, if nobody else has written theirs.
@@ -57,7 +61,7 @@ pub(in crate::roles::provisioner) async fn write_owner(cx: &Context, claim: &Cla
     let mut require = vec![patch::test("/spec/volumeName", &Value::Null)];
     require.extend(same_node(claim));
     let change = MetaChange { set_annotations: &annotations, require, ..MetaChange::default() };
-    patch_claim(cx, claim, &change, AttemptError::Take).await
+    patch_claim(cx, claim, &change, BECOME_OWNER).await
 }
 
 /// Takes off the claim what a node that is gone has left there: its mark with what it has asked, and its name, so that another
@@ -71,7 +75,7 @@ pub(in crate::roles::provisioner) async fn remove_owner(cx: &Context, claim: &Cl
         require: same_node(claim).into_iter().collect(),
         ..MetaChange::default()
     };
-    patch_claim(cx, claim, &change, AttemptError::Free).await
+    patch_claim(cx, claim, &change, RELEASE_OWNERSHIP).await
 }
 
 /// The condition that the node that is written on the claim, or that there is none, is as we have seen it.
@@ -81,15 +85,10 @@ fn same_node(claim: &Claim) -> Option<Value> {
     Some(patch::test(&path, &json!(held.get(names::ANNOTATION_SELECTED_NODE))))
 }
 
-async fn patch_claim(
-    cx: &Context,
-    claim: &Claim,
-    change: &MetaChange<'_>,
-    failed: fn(crate::cluster::ApiError) -> AttemptError,
-) -> Result<(), Stop> {
+async fn patch_claim(cx: &Context, claim: &Claim, change: &MetaChange<'_>, op: Op) -> Result<(), Stop> {
     let Some(patch) = patch::change_meta(&claim.object.metadata, change) else { return Ok(()) };
     let api = cx.api.use_now()?;
-    let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(failed)?;
+    let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(|error| op.failed(error))?;
     cx.stores.claims.apply_own_write(written);
     Ok(())
 }
@@ -98,17 +97,17 @@ async fn patch_claim(
 /// same.
 pub(in crate::roles::provisioner) async fn refresh(cx: &Context, seen: &Claim) -> Result<bool, Stop> {
     let api = cx.api.use_now()?;
-    Ok(read_again(api, &cx.stores.claims, seen.object.as_ref()).await.map_err(AttemptError::Refresh)?)
+    Ok(read_again(api, &cx.stores.claims, seen.object.as_ref()).await.map_err(|error| REFRESH.failed(error))?)
 }
 
 /// Reads what may not be there.
 pub(in crate::roles::provisioner) async fn read<K: Object>(
     cx: &Context,
     name: &ObjectName,
-    failed: fn(crate::cluster::ApiError) -> AttemptError,
+    op: Op,
 ) -> Result<Option<K>, Stop> {
     let api = cx.api.use_now()?;
-    Ok(api.get_opt(name).await.map_err(failed)?)
+    Ok(api.get_opt(name).await.map_err(|error| op.failed(error))?)
 }
 
 impl Attempt<'_> {
@@ -129,7 +128,7 @@ impl Attempt<'_> {
             Err(failure) => failure,
         };
         let is_withheld = failure.is_withheld();
-        let error = AttemptError::from(failure);
+        let error = AttemptError::from(READ_SECRET.failed(failure));
         if !is_withheld {
             return Err(error.into());
         }
@@ -163,25 +162,23 @@ impl Attempt<'_> {
             SourceStep::ListGrants(namespace) => {
                 let api = cx.api.use_now()?;
                 let grants = api.list::<ReferenceGrant>(Some(&namespace), None).await;
-                self.found.grants = Some(grants.map_err(AttemptError::Source)?);
+                self.found.grants = Some(grants.map_err(|error| READ_SOURCE.failed(error))?);
             }
             SourceStep::GetSnapshot => {
                 if let Ok(Source::Snapshot { namespace, name }) = &now.source {
-                    self.found.snapshot =
-                        Some(read(cx, &ObjectName::namespaced(namespace, name), AttemptError::Source).await?);
+                    self.found.snapshot = Some(read(cx, &ObjectName::namespaced(namespace, name), READ_SOURCE).await?);
                 }
             }
             SourceStep::GetContent(name) => {
-                self.found.content = Some(read(cx, &ObjectName::cluster(name), AttemptError::Source).await?);
+                self.found.content = Some(read(cx, &ObjectName::cluster(name), READ_SOURCE).await?);
             }
             SourceStep::GetClaim => {
                 if let Ok(Source::Claim { namespace, name }) = &now.source {
-                    self.found.claim =
-                        Some(read(cx, &ObjectName::namespaced(namespace, name), AttemptError::Source).await?);
+                    self.found.claim = Some(read(cx, &ObjectName::namespaced(namespace, name), READ_SOURCE).await?);
                 }
             }
             SourceStep::GetVolume(name) => {
-                self.found.volume = Some(read(cx, &ObjectName::cluster(name), AttemptError::Source).await?);
+                self.found.volume = Some(read(cx, &ObjectName::cluster(name), READ_SOURCE).await?);
             }
             SourceStep::Protect => return self.protect_source(now).await,
         }
@@ -236,10 +233,13 @@ impl Attempt<'_> {
     /// meanwhile, the driver has the last word. Without the right to change claims, nothing would be begun anyway.
     fn even_if_forbidden(&mut self, protected: Result<(), Stop>) -> Result<(), Stop> {
         match protected {
-            Err(Stop::Failed(AttemptError::Protect(error))) if error.kind() == ApiErrorKind::Forbidden => {
-                self.tell_unprotected(&error);
-                Ok(())
-            }
+            Err(Stop::Failed(failure)) => match failure.api() {
+                Some(error) if failure.is_of(PROTECT_SOURCE) && error.kind() == ApiErrorKind::Forbidden => {
+                    self.tell_unprotected(error);
+                    Ok(())
+                }
+                _ => Err(failure.into()),
+            },
             other => other,
         }
     }
@@ -256,7 +256,8 @@ async fn protect<K: Cached>(
 ) -> Result<(), Stop> {
     let api = cx.api.use_now()?;
     let name = ObjectName::of(seen);
-    let mut now = if afresh { api.get::<K>(&name).await.map_err(AttemptError::Protect)? } else { seen.clone() };
+    let mut now =
+        if afresh { api.get::<K>(&name).await.map_err(|error| PROTECT_SOURCE.failed(error))? } else { seen.clone() };
     for is_last in [false, true] {
         let Some(patch) = patch::add_finalizer(now.meta(), finalizer, &BTreeMap::new()) else { return Ok(()) };
         match api.patch::<K>(&name, &patch).await {
@@ -265,9 +266,9 @@ async fn protect<K: Cached>(
                 return Ok(());
             }
             Err(error) if !is_last && error.kind() == ApiErrorKind::PreconditionFailed => {
-                now = api.get::<K>(&name).await.map_err(AttemptError::Protect)?;
+                now = api.get::<K>(&name).await.map_err(|error| PROTECT_SOURCE.failed(error))?;
             }
-            Err(error) => return Err(AttemptError::Protect(error).into()),
+            Err(error) => return Err(PROTECT_SOURCE.failed(error).into()),
         }
     }
     Ok(())

@@ -12,12 +12,13 @@ use tracing::debug;
 use crate::cluster::{ObjectName, PersistentVolume, VolumeAttributesClass};
 use crate::csi::VolumeLock;
 use crate::queue::{Outcome, Ticket};
-use crate::roles::attempt::{self, Failure as _, hold};
+use crate::roles::attempt::hold;
 use crate::roles::kit::secrets::Secret;
 
 use super::claim::ClaimKey;
 use super::decide::{Ignored, NameStatus, Step, next_step};
-use super::error::{AttemptError, InvalidClaim};
+pub(in crate::roles::provisioner) use super::error::Stop;
+use super::error::{AttemptError, BECOME_OWNER, ClaimReason, InvalidClaim, READ_ATTRIBUTES_CLASS};
 use super::finality::Finality;
 use super::haste::OnItsWay;
 use super::observe::Observed;
@@ -34,9 +35,6 @@ use crate::roles::provisioner::sources::status::SourceObjects;
 const MAX_REFRESHES: u32 = 3;
 /// More steps than any attempt needs, with every refresh used up.
 const MAX_STEPS: u32 = 40;
-
-/// Why an attempt ended without its claim being settled.
-pub(in crate::roles::provisioner) type Stop = attempt::Stop<AttemptError>;
 
 /// One attempt at one claim.
 pub(in crate::roles::provisioner) struct Attempt<'a> {
@@ -125,12 +123,14 @@ async fn try_once(cx: &Context, ticket: &mut Ticket<ClaimKey>) -> ControlFlow<Ou
             if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled }
         }
         Err(Stop::Failed(error)) => {
-            if matches!(error, AttemptError::Refused(InvalidClaim::Source(_))) {
+            if matches!(error, AttemptError::Reason(ClaimReason::Invalid(InvalidClaim::Source(_)))) {
                 cx.dismiss(&attempt.state.claim);
             }
             attempt.tell_failure(&error)
         }
-        Err(stop) => stop.outcome(),
+        Err(Stop::TermOver) => Outcome::Interrupted,
+        Err(Stop::Later(wait)) => Outcome::RetryAfter(wait),
+        Err(Stop::Behind(error)) => attempt.tell_failure(&error),
     })
 }
 
@@ -190,7 +190,7 @@ impl Attempt<'_> {
     fn unless_nobodys(&mut self, done: Result<(), Stop>, now: &Observed) -> Result<(), Stop> {
         let is_looking = now.is_nobodys() && self.state.is_unasked() && self.asked.fits.is_none();
         match done {
-            Err(Stop::Failed(error)) if is_looking && !matches!(error, AttemptError::Take(_)) => {
+            Err(Stop::Failed(error)) if is_looking && !error.is_of(BECOME_OWNER) => {
                 debug!(error = error.message(), "cannot see how much room is wanted: taking the claim without");
                 self.asked.fits = Some(true);
                 Ok(())
@@ -253,7 +253,7 @@ impl Attempt<'_> {
             Step::Source(step) => self.source_step(step, now).await,
             Step::GetAttributesClass(name) => {
                 let at = ObjectName::cluster(&name);
-                self.attributes_class = perform::read(self.cx, &at, AttemptError::AttributesClass).await?;
+                self.attributes_class = perform::read(self.cx, &at, READ_ATTRIBUTES_CLASS).await?;
                 if self.attributes_class.is_none() {
                     return Err(AttemptError::from(RequestError::AttributesClassMissing(name)).into());
                 }
@@ -320,7 +320,7 @@ impl Attempt<'_> {
         now: &Observed,
     ) -> Result<(), Stop> {
         let Err(Stop::Failed(error)) = &done else { return done };
-        if !error.is_stale() || self.refreshes >= MAX_REFRESHES {
+        if !error.is_of_an_old_view() || self.refreshes >= MAX_REFRESHES {
             return done;
         }
         self.refreshes += 1;

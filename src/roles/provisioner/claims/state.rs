@@ -130,30 +130,8 @@ pub struct Reported {
     pub provisioning: bool,
     /// That its source is not protected.
     pub unprotected: bool,
-    /// Why it failed last, without what is new in each of a driver's answers: [`gist`].
+    /// Why it failed last, without what is new in each of a driver's answers.
     pub failure: Option<String>,
-}
-
-/// What an error says, without the ids of requests that drivers put into their texts: two that differ in nothing else are the
-/// same news. An id is a run of eight or more hexadecimal digits and dashes with a number in it.
-pub fn gist(text: &str) -> String {
-    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    let is_id = |word: &str| {
-        word.len() >= 8
-            && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
-            && word.contains(|c: char| c.is_ascii_digit())
-    };
-    let mut gist = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(end);
-        gist.push_str(if is_id(word) { "…" } else { word });
-        let mut others = after.chars();
-        gist.extend(others.next());
-        rest = others.as_str();
-    }
-    gist
 }
 
 impl Phase {
@@ -272,24 +250,5 @@ impl ClaimState {
         self.unpin();
         (self.success, self.kept, self.asked) = (None, None, false);
         (self.doubtful, self.unfit, self.untrusted) = (false, false, false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::gist;
-
-    #[test]
-    fn ids_of_requests_are_no_news_and_everything_else_is() {
-        let said = |id: &str, what: &str| format!("rpc error: {what}: RequestID: {id}, pool \"gold\" (7 of 12 GiB)");
-        let full = |id: &str| gist(&said(id, "full"));
-        assert_eq!(full("3f2b1c0a-02e4-4a55-9d7b-1c2b3a495867"), full("0a0b0c0d-02e4-4a55-9d7b-1c2b3a495867"));
-        assert_eq!(full("deadbeef01"), full("0123456789"));
-        assert_ne!(full("0123456789"), gist(&said("0123456789", "denied")));
-        // What is short, or a word, stays.
-        for text in ["node n1 is down", "facade-deed", "vol-1 of 12", "2 of 3", "größer als 5", "", "decade"] {
-            assert_eq!(gist(text), text);
-        }
-        assert_eq!(gist("12345678"), "…");
     }
 }

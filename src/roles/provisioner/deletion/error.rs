@@ -7,8 +7,8 @@ use thiserror::Error;
 use crate::cluster::{ApiError, InTree, SecretNotText};
 use crate::csi::RpcError;
 use crate::roles::attempt::Failure;
+use crate::roles::kit::failure::UNWATCHED;
 use crate::roles::kit::secrets::SecretFailure;
-use crate::roles::provisioner::claims::error::UNWATCHED;
 use crate::roles::provisioner::parameters::secrets::SecretError;
 
 /// Why an attempt at a volume failed.

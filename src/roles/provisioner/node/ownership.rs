@@ -6,7 +6,7 @@ use crate::cluster::{Node, ObjectName};
 use crate::proto::GetCapacityRequest;
 
 use super::contention::{Holder, has_room};
-use crate::roles::provisioner::claims::error::AttemptError;
+use crate::roles::provisioner::claims::error::READ_NODE;
 use crate::roles::provisioner::claims::observe::Observed;
 use crate::roles::provisioner::claims::perform::{remove_owner, write_owner};
 use crate::roles::provisioner::claims::reconcile::{Attempt, Stop};
@@ -48,7 +48,8 @@ impl Attempt<'_> {
     /// Asks the API whether the node that has the claim still exists.
     pub(in crate::roles::provisioner) async fn ask_for_holder(&mut self, node: String) -> Result<(), Stop> {
         let api = self.cx.api.use_now()?;
-        let found: Option<Node> = api.get_opt(&ObjectName::cluster(&node)).await.map_err(AttemptError::Holder)?;
+        let found: Option<Node> =
+            api.get_opt(&ObjectName::cluster(&node)).await.map_err(|error| READ_NODE.failed(error))?;
         self.asked.holder = Some((node, if found.is_some() { Holder::There } else { Holder::Gone }));
         Ok(())
     }
@@ -59,7 +60,7 @@ impl Attempt<'_> {
         // Where the room was looked for is not where the volume is to be, once our node is selected.
         self.state.unpin();
         if let Err(Stop::Failed(error)) = &taken
-            && error.is_stale()
+            && error.is_of_an_old_view()
         {
             self.cx.scope.lost(&now.claim.key);
         }
