@@ -16,6 +16,7 @@ fn decisions(criterion: &mut Criterion) {
         finalizer: support::FINALIZER.to_owned(),
         publish_readonly: true,
         multi_writer: true,
+        publishes: true,
         default_fs_type: String::new(),
     };
     let object: VolumeAttachment = support::trimmed(support::attachment(1, 1));

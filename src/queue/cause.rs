@@ -102,7 +102,8 @@ pub enum Outcome {
     RetryAfter(Duration),
     /// It failed, and was asked to stay away for a while: run again after the back-off, but not before this long.
     RetryNoSooner(Duration),
-    /// The right to work ended in the middle: nothing has failed, and nothing is counted. Run again when there is a right again.
+    /// The right to work ended in the middle: nothing has failed, and nothing is counted. Run again after the back-off, should the
+    /// queue still run by then.
     Interrupted,
     /// The object is gone or none of ours: as if the key had never been added.
     Forget,

@@ -285,7 +285,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         let delay = if let Outcome::RetryAfter(delay) = outcome {
             delay
         } else if outcome == Outcome::Interrupted {
-            Duration::ZERO
+            self.backoff.delay(item.failures.saturating_add(1), None, jitter)
         } else {
             item.failures = item.failures.saturating_add(1);
             let cap = if let Outcome::Retry { cap } = outcome { cap } else { None };

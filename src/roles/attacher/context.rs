@@ -1,14 +1,12 @@
-//! What every ticket of a term shares, and the view of one attachment as read from the caches.
+//! What every attempt of a term shares, and the view of one attachment as read from the caches.
 
 use std::sync::Arc;
 
-use crate::cluster::{Api, Cache, EventRecorder, ObjectName};
-use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
-use crate::csi::{Client, VolumeLocks};
-use crate::election::{Fenced, Term};
-use crate::process::Clock;
+use crate::cluster::{Cache, CsiNode, ObjectName, PersistentVolume, VolumeAttachment};
 use crate::queue::Ticket;
-use crate::roles::kit::UidSet;
+use crate::roles::kit::freshness::ListedOnce;
+use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{TermScope, UidSet};
 use crate::telemetry::TraceContext;
 
 use super::attachment::{Attachment, Source};
@@ -16,7 +14,7 @@ use super::config::AttacherSection;
 use super::decide::{Node, Progress, Rules, View};
 use super::report::Reporter;
 use super::term_start::TermStartVersion;
-use super::trace_link::{TraceLink, lineage};
+use super::trace_link::{TraceLink, trace_link};
 
 /// The caches that the attacher reads.
 #[derive(Debug, Clone)]
@@ -29,41 +27,35 @@ pub struct Stores {
     pub nodes: Cache<CsiNode>,
 }
 
-/// What every ticket of a term shares.
+/// What every attempt of a term shares.
 #[derive(Debug)]
 pub struct Context {
+    /// The term, the fenced clients, the volume locks.
+    pub scope: TermScope,
     /// The rules of the term.
     pub rules: Rules,
     /// The role's configuration.
     pub section: AttacherSection,
     /// What the cluster looks like.
     pub stores: Stores,
-    /// The right to write, which ends with the term.
-    pub term: Term,
-    /// The work path to the API, usable only during the term.
-    pub api: Fenced<Api>,
-    /// The driver, usable only during the term.
-    pub driver: Fenced<Client>,
-    /// One mutating call per volume at a time.
-    pub operations: VolumeLocks,
-    /// Kubernetes Events.
-    pub events: EventRecorder,
-    /// Figures and failures.
+    /// Metrics.
     pub reporter: Reporter,
-    /// Time.
-    pub clock: Clock,
+    /// Which failures are worth a warning.
+    pub failures: FailureLog,
     /// The uids of the attachments and volumes that the API itself has shown during the term.
     ///
     /// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
-    /// detached, released, and somebody created anew. Within a term only we take our finalizer away, so once is enough.
+    /// detached and released, and somebody may have created it anew. Within a term only this daemon takes our finalizer away, so
+    /// once is enough.
     pub confirmed: UidSet,
-    /// When the term began, by the volumes' version: of what was written since, a watch has told no less than a read would.
+    /// The volumes' version when the term began. The cache can be trusted with a volume that was written since.
     pub term_start: TermStartVersion,
-    /// The uids of the attachments whose volume the driver shows, twice by now, without their node, and was not asked to
-    /// publish since: a call that may have had its effect makes what it showed before worth nothing.
+    /// The uids of the attachments whose volume the driver has listed without their node, twice by now, and was not asked to
+    /// publish since. A call that may have had its effect makes an older listing worthless.
     pub lost: UidSet,
-    /// Whether the attachments were listed since the term began.
-    pub relisted: tokio::sync::OnceCell<()>,
+    /// Whether the attachments were listed since the term began. The watch of a new leader may be behind: an attachment that the
+    /// last leader made and attached must be known before anything is concluded from its absence (I4).
+    pub relisted: ListedOnce,
 }
 
 /// Shared handles to the objects that one decision was made from.
@@ -80,12 +72,6 @@ pub struct Objects {
 }
 
 impl Context {
-    /// Waits until the attachments were listed once since the term began. The watch of a new leader may be behind: an
-    /// attachment that the last leader made and attached must be known before anything is concluded from its absence (I4).
-    pub async fn attachments_of_term(&self) {
-        self.relisted.get_or_init(|| self.stores.attachments.relisted()).await;
-    }
-
     /// Reads what the caches hold for an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
         self.about(self.stores.attachments.get(&ObjectName::cluster(name))?)
@@ -111,8 +97,8 @@ impl Objects {
     pub fn join_trace(&self, ticket: &Ticket<String>) {
         // What failed stays where its first try was.
         let (0, Some(volume)) = (ticket.attempt(), &self.volume) else { return };
-        let Some((lineage, text)) = lineage(volume, &self.object, &self.attachment) else { return };
-        match (TraceContext::parse(text), lineage) {
+        let Some((link, text)) = trace_link(volume, &self.object, &self.attachment) else { return };
+        match (TraceContext::parse(text), link) {
             (Some(claim), TraceLink::Continues) => claim.continue_in(ticket.span()),
             (Some(claim), TraceLink::Points) => claim.link_from(ticket.span()),
             (None, _) => {}

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use crate::cluster::{CsiSource, PersistentVolume, SecretRef, VolumeSpec};
 use crate::csi::volume;
 use crate::proto::VolumeCapability;
-use crate::roles::kit::secrets::Secret;
+use crate::roles::kit::Secret;
 
 use super::attachment::{Attachment, Direction, Source};
 use super::error::InvalidAttachment;
@@ -34,6 +34,9 @@ pub struct Rules {
     pub multi_writer: bool,
     /// For mounted volumes whose spec names none.
     pub default_fs_type: String,
+    /// The driver publishes volumes. Where it does not, nothing is asked of it: an attachment is attached as soon as the status
+    /// says so (spec 2.3).
+    pub publishes: bool,
 }
 
 /// Everything that a decision depends on, as read from the caches just now.
@@ -73,8 +76,65 @@ pub struct Progress {
     pub published: Option<BTreeMap<String, String>>,
     /// The driver answered OK to an unpublish.
     pub unpublished: bool,
-    /// The API says that the attachment, unpublished, is gone: our finalizer was the last one, or it was not found.
+    /// The attachment is gone: our finalizer was the last one, or a read has not found the object.
     pub gone: bool,
+    /// The status or the finalizers of the attachment were written.
+    pub wrote: bool,
+}
+
+/// What a step has brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// Nothing that the attempt must know: a preparation was written, or the objects were read again.
+    Nothing,
+    /// The secret.
+    ReadSecret(Secret),
+    /// The driver has published the volume, with this context.
+    Published(BTreeMap<String, String>),
+    /// The driver has unpublished the volume.
+    Unpublished,
+    /// The status says so now.
+    Recorded,
+    /// Our finalizer has left the attachment.
+    Released {
+        /// It was the last one, and the object has gone with it.
+        gone: bool,
+    },
+    /// The API has no such attachment any more.
+    FoundGone,
+}
+
+impl Progress {
+    /// What a step's outcome means.
+    pub fn apply(&mut self, done: Done) {
+        match done {
+            Done::Nothing => {}
+            Done::ReadSecret(secret) => self.secret = Some(secret),
+            Done::Published(context) => self.published = Some(context),
+            Done::Unpublished => {
+                self.unpublished = true;
+                // What is asked next may be about another volume: the secret was this one's.
+                self.secret = None;
+            }
+            Done::Recorded => self.wrote = true,
+            Done::Released { gone } => (self.wrote, self.gone) = (true, gone),
+            Done::FoundGone => self.gone = true,
+        }
+    }
+
+    /// Whether the driver has answered what was wanted of it. An unpublish from a node's former life is not that: a publish
+    /// would follow.
+    pub fn has_answer(&self, wanted: Direction) -> bool {
+        match wanted {
+            Direction::Attach => self.published.is_some(),
+            Direction::Detach => self.unpublished,
+        }
+    }
+
+    /// Whether there is a success to report.
+    pub fn did_something(&self, wanted: Direction) -> bool {
+        self.has_answer(wanted) || self.wrote
+    }
 }
 
 /// The next thing to do for an attachment.
@@ -146,11 +206,25 @@ pub struct Unpublish {
 
 /// What to do next for the attachment of `view`.
 pub fn next_step(view: &View<'_>) -> Step {
+    if view.done.gone {
+        return Step::Settled;
+    }
     let step = match view.attachment.direction {
+        direction if !view.rules.publishes => Ok(trivial_step(view.attachment, direction)),
         Direction::Attach => attach_step(view),
         Direction::Detach => detach_step(view),
     };
     step.unwrap_or_else(Step::Refuse)
+}
+
+/// For a driver that has nothing to attach: the status says so, and nothing is asked. Our finalizer, which a former version of the
+/// driver has left behind, goes (spec 2.3).
+fn trivial_step(attachment: &Attachment, direction: Direction) -> Step {
+    match direction {
+        Direction::Attach if !attachment.attached => Step::RecordAttached(BTreeMap::new()),
+        Direction::Detach if attachment.has_our_finalizer => Step::Release,
+        Direction::Attach | Direction::Detach => Step::Settled,
+    }
 }
 
 fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
@@ -252,9 +326,7 @@ fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparat
 fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     let (attachment, done) = (view.attachment, view.done);
     if done.unpublished {
-        return Ok(if done.gone {
-            Step::Settled
-        } else if attachment.has_our_finalizer {
+        return Ok(if attachment.has_our_finalizer {
             Step::Release
         } else if attachment.has_finalizers && shows_attached(attachment) {
             Step::RecordDetached

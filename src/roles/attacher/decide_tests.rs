@@ -21,6 +21,7 @@ fn rules() -> Rules {
         finalizer: FINALIZER.into(),
         publish_readonly: true,
         multi_writer: false,
+        publishes: true,
         default_fs_type: String::new(),
     }
 }

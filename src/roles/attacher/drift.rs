@@ -51,7 +51,7 @@ struct Suspect {
     /// How often in a row.
     seen: u32,
     /// The least that was said of it in that row.
-    says: Reported,
+    reported: Reported,
     threshold: u32,
 }
 
@@ -74,18 +74,18 @@ pub struct Drift {
     /// What is to be done again.
     pub direction: Direction,
     /// What the driver says, in each of the listings.
-    pub says: Reported,
+    pub reported: Reported,
 }
 
 /// Whether the driver and the record disagree: `Some(what the driver says)` if they do.
-pub fn mismatch(record: &Record, snapshot: &VolumeListing) -> Option<Reported> {
-    let says = match snapshot.volumes.get(&record.volume_handle) {
+pub fn mismatch(record: &Record, listing: &VolumeListing) -> Option<Reported> {
+    let reported = match listing.volumes.get(&record.volume_handle) {
         Some(PublishedOn::Unknown) => return None,
         Some(PublishedOn::Nodes(nodes)) if nodes.contains(&record.node_id) => Reported::Published,
         Some(PublishedOn::Nodes(_)) => Reported::NotPublished,
         None => Reported::Unlisted,
     };
-    ((says == Reported::Published) != record.attached).then_some(says)
+    ((reported == Reported::Published) != record.attached).then_some(reported)
 }
 
 impl DriftDetector {
@@ -96,29 +96,34 @@ impl DriftDetector {
     }
 
     /// Compares one listing with the records and returns what is confirmed, in the records' order.
-    pub fn compare(&mut self, snapshot: &VolumeListing, records: &[Record]) -> Vec<Drift> {
-        if snapshot.started < self.begun {
+    pub fn compare(&mut self, listing: &VolumeListing, records: &[Record]) -> Vec<Drift> {
+        if listing.started < self.begun {
             return Vec::new();
         }
         let mut before = std::mem::take(&mut self.by_name);
         let mut confirmed = Vec::new();
         for record in records {
-            let Some(says) = mismatch(record, snapshot).filter(|_| !record.busy) else { continue };
+            let Some(reported) = mismatch(record, listing).filter(|_| !record.busy) else { continue };
             let mut suspect = before
                 .remove(&record.name)
                 .filter(|s| s.uid == record.version.0 && s.direction == record.direction)
-                .unwrap_or_else(|| Suspect::new(record, says));
+                .unwrap_or_else(|| Suspect::new(record, reported));
             if suspect.version != record.version.1 {
                 suspect.version.clone_from(&record.version.1);
                 suspect.seen = 0;
             }
             // Two listings that disagree about why say no more than the weaker of them.
-            suspect.says = if suspect.seen == 0 || suspect.says == says { says } else { Reported::Unlisted };
+            suspect.reported =
+                if suspect.seen == 0 || suspect.reported == reported { reported } else { Reported::Unlisted };
             suspect.seen += 1;
             if suspect.seen >= suspect.threshold {
                 suspect.seen = 0;
                 suspect.threshold = (suspect.threshold * 2).min(MAX_THRESHOLD);
-                confirmed.push(Drift { name: record.name.clone(), direction: record.direction, says: suspect.says });
+                confirmed.push(Drift {
+                    name: record.name.clone(),
+                    direction: record.direction,
+                    reported: suspect.reported,
+                });
             }
             self.by_name.insert(record.name.clone(), suspect);
         }
@@ -137,13 +142,13 @@ impl DriftDetector {
 }
 
 impl Suspect {
-    fn new(record: &Record, says: Reported) -> Self {
+    fn new(record: &Record, reported: Reported) -> Self {
         Self {
             uid: record.version.0.clone(),
             version: record.version.1.clone(),
             direction: record.direction,
             seen: 0,
-            says,
+            reported,
             threshold: FIRST_THRESHOLD,
         }
     }
@@ -227,7 +232,7 @@ mod tests {
         let (mut detector, gone) = (DriftDetector::of_term(now()), snapshot(&[("vol-1", Some(&[]))]));
         let records = [record(true, Direction::Attach)];
         assert_eq!(detector.compare(&gone, &records), []);
-        let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, says: Reported::NotPublished };
+        let confirmed = Drift { name: "csi-1".into(), direction: Direction::Attach, reported: Reported::NotPublished };
         assert_eq!(detector.compare(&gone, &records), [confirmed]);
     }
 
@@ -238,10 +243,10 @@ mod tests {
         for (first, second) in [(&gone, &omitted), (&omitted, &gone), (&omitted, &omitted)] {
             let mut detector = DriftDetector::of_term(now());
             assert_eq!(detector.compare(first, &records), []);
-            assert_eq!(detector.compare(second, &records)[0].says, Reported::Unlisted);
+            assert_eq!(detector.compare(second, &records)[0].reported, Reported::Unlisted);
             // What was left out before says nothing of the listings after the repair.
             let again: Vec<Drift> = (0..4).flat_map(|_| detector.compare(&gone, &records)).collect();
-            assert_eq!(again[0].says, Reported::NotPublished);
+            assert_eq!(again[0].reported, Reported::NotPublished);
         }
     }
 

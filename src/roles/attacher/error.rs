@@ -1,13 +1,12 @@
 //! Why an attempt failed, before or after it reached the driver.
 
 use thiserror::Error;
-use tonic::Code;
 
-use crate::cluster::{ApiError, ApiErrorKind, InTree, SecretNotText};
+use crate::cluster::InTree;
 use crate::csi::volume::AccessModeError;
 use crate::csi::{Client, RpcError};
-use crate::roles::attempt::Failure;
-use crate::roles::kit::secrets::SecretFailure;
+use crate::roles::kit::finality::{Call, is_final};
+use crate::roles::kit::{AttemptError, Op, Reason};
 
 /// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -55,11 +54,35 @@ pub enum InvalidAttachment {
         /// Our driver.
         driver: String,
     },
+    /// The cache shows another object than the API does.
+    #[error("the API has another volumeattachment under the name \"{0}\" than the watch has shown so far")]
+    Replaced(String),
 }
 
-impl InvalidAttachment {
-    /// A word for metrics.
-    pub fn label(&self) -> &'static str {
+/// Why an attempt at an attachment failed.
+pub type AttachError = AttemptError<InvalidAttachment>;
+
+/// Our finalizer goes on the volume.
+pub const PROTECT: Op = Op("cannot add the finalizer to the persistentvolume before attaching");
+/// Our finalizer, the node id and the handle go on the attachment.
+pub const SAVE_INTENT: Op = Op("cannot save the finalizer and the node id on the volumeattachment before attaching");
+/// The publish secret is read.
+pub const LOAD_SECRET: Op = Op("cannot load the secret of controllerPublishSecretRef");
+/// `attached: true` goes into the status.
+pub const RECORD_ATTACHED: Op = Op("the volume is published, but that could not be recorded");
+/// Our finalizer leaves the attachment.
+pub const RELEASE: Op = Op("the volume is unpublished, but the volumeattachment could not be released");
+/// An error goes into the status.
+pub const WRITE_ERROR: Op = Op("cannot write the error to the status");
+/// The attachment or its volume is read again after a conflict.
+pub const REFRESH: Op = Op("cannot read the object again after a conflict");
+/// The attachment or its volume is read before the driver is asked: the cache alone is not trusted with that.
+pub const CONFIRM: Op = Op("cannot read the object to confirm it before the driver is asked");
+/// Our finalizer leaves the volume.
+pub const RELEASE_VOLUME: Op = Op("cannot remove the finalizer from the persistentvolume");
+
+impl Reason for InvalidAttachment {
+    fn label(&self) -> &'static str {
         match self {
             Self::NoSource | Self::BothSources => "InvalidSource",
             Self::VolumeMissing(_) => "VolumeNotFound",
@@ -70,148 +93,31 @@ impl InvalidAttachment {
             Self::AccessModes(_) => "AccessModes",
             Self::NodeMissing(_) => "NodeNotFound",
             Self::DriverNotOnNode { .. } => "DriverNotOnNode",
+            Self::Replaced(_) => "Replaced",
         }
     }
 }
 
-/// Why an attempt failed.
-#[derive(Debug, Error)]
-pub enum AttemptError {
-    /// Refused before anything was asked of the driver.
-    #[error(transparent)]
-    Refused(#[from] InvalidAttachment),
-    /// The driver said no, or nothing.
-    #[error(transparent)]
-    Driver(#[from] RpcError),
-    /// The volume could not be protected by our finalizer.
-    #[error("cannot add the finalizer to the persistentvolume before attaching")]
-    Protect(#[source] ApiError),
-    /// The attachment could not be marked before publishing.
-    #[error("cannot save the finalizer and the node id on the volumeattachment before attaching")]
-    SaveIntent(#[source] ApiError),
-    /// The publish secret could not be read.
-    #[error("cannot load the secret of controllerPublishSecretRef")]
-    Secret(#[source] ApiError),
-    /// The publish secret holds bytes that no CSI request can carry.
-    #[error(transparent)]
-    SecretNotText(SecretNotText),
-    /// The driver published, but the result could not be recorded.
-    #[error("the volume is published, but that could not be recorded")]
-    RecordAttached(#[source] ApiError),
-    /// The driver unpublished, but the finalizer could not be removed.
-    #[error("the volume is unpublished, but the volumeattachment could not be released")]
-    Release(#[source] ApiError),
-    /// The failure could not be written to the status.
-    #[error("cannot write the error to the status")]
-    WriteError(#[source] ApiError),
-    /// The API takes each write and shows none of them.
-    #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
-    Endless(u32),
-    /// The attachment or its volume could not be read again after a conflict.
-    #[error("cannot read the object again after a conflict")]
-    Refresh(#[source] ApiError),
-    /// The attachment or its volume could not be read before the driver was asked: the cache alone is not trusted with that.
-    #[error("cannot read the object to confirm it before the driver is asked")]
-    Confirm(#[source] ApiError),
+/// Whether the driver was asked to publish the volume, and has refused for good (spec 2.7).
+pub fn refuses_publish(error: &AttachError) -> bool {
+    matches!(error, AttemptError::Driver(error)
+        if error.method == Client::PUBLISH && is_final(Call::Publish, error.code))
 }
 
-/// Whether a failed publish or unpublish is the driver's last word: nothing goes on any more that may yet have its effect. The
-/// table of external-attacher's classifier (spec 2.7).
-pub fn is_final(code: Code) -> bool {
-    match code {
-        // `Ok` is no error: an answer that claims both has said nothing.
-        Code::Ok
-        | Code::Cancelled
-        | Code::DeadlineExceeded
-        | Code::Unavailable
-        | Code::ResourceExhausted
-        | Code::Aborted => false,
-        Code::Unknown
-        | Code::InvalidArgument
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::PermissionDenied
-        | Code::FailedPrecondition
-        | Code::OutOfRange
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::DataLoss
-        | Code::Unauthenticated => true,
-    }
+/// Whether there is no node any more to which the volume could be published.
+pub fn lacks_node(error: &AttachError) -> bool {
+    matches!(error, AttemptError::Reason(InvalidAttachment::NodeMissing(_)))
 }
 
-impl From<SecretFailure> for AttemptError {
-    fn from(failure: SecretFailure) -> Self {
-        match failure {
-            SecretFailure::Api(error) => Self::Secret(error),
-            SecretFailure::NotText(error) => Self::SecretNotText(error),
-        }
-    }
-}
-
-impl AttemptError {
-    /// A word for metrics and events.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Refused(refusal) => refusal.label(),
-            Self::Driver(error) => error.label(),
-            Self::SecretNotText(_) => "SecretNotText",
-            Self::Endless(_) => "Endless",
-            _ => self.api().map_or("Unknown", ApiError::label),
-        }
-    }
-
-    /// Whether the driver was asked to publish the volume, and has refused for good.
-    pub fn refuses_publish(&self) -> bool {
-        matches!(self, Self::Driver(error) if error.method == Client::PUBLISH && is_final(error.code))
-    }
-
-    /// Whether there is no node any more to which the volume could be published.
-    pub fn lacks_node(&self) -> bool {
-        matches!(self, Self::Refused(InvalidAttachment::NodeMissing(_)))
-    }
-
-    /// The numeric gRPC code for `attachError.errorCode`: present only if the driver answered (spec 2.7, I7).
-    pub fn error_code(&self) -> Option<i32> {
-        self.driver().map(RpcError::number)
-    }
-
-    /// Whether it says that the attachment itself is gone. The watch will say so, too; until then nobody is to be told.
-    pub fn says_gone(&self) -> bool {
-        matches!(
-            self,
-            Self::SaveIntent(error)
-                | Self::RecordAttached(error)
-                | Self::Release(error)
-                | Self::Refresh(error)
-                | Self::Confirm(error)
-                if error.kind() == ApiErrorKind::NotFound
-        )
-    }
-}
-
-impl Failure for AttemptError {
-    fn api(&self) -> Option<&ApiError> {
-        match self {
-            Self::Refused(_) | Self::Driver(_) | Self::SecretNotText(_) | Self::Endless(_) => None,
-            Self::Protect(error)
-            | Self::SaveIntent(error)
-            | Self::Secret(error)
-            | Self::RecordAttached(error)
-            | Self::Release(error)
-            | Self::WriteError(error)
-            | Self::Refresh(error)
-            | Self::Confirm(error) => Some(error),
-        }
-    }
-
-    fn driver(&self) -> Option<&RpcError> {
-        if let Self::Driver(error) = self { Some(error) } else { None }
-    }
+/// The numeric gRPC code for `attachError.errorCode`: present only if the driver answered (spec 2.7, I7).
+pub fn error_code(error: &AttachError) -> Option<i32> {
+    error.driver().map(RpcError::number)
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     /// Codes that leave open what became of the call.
@@ -221,12 +127,11 @@ mod tests {
     fn a_publish_is_refused_by_the_drivers_last_word_on_it_and_by_nothing_else() {
         for number in 0..17 {
             let code = Code::from_i32(number);
-            assert_eq!(is_final(code), !OPEN.contains(&number), "{code:?}");
-            let of = |method| AttemptError::Driver(RpcError { method, code, message: "no".into() });
-            assert_eq!(of(Client::PUBLISH).refuses_publish(), is_final(code), "{code:?}");
-            assert!(!of("/csi.v1.Controller/ControllerUnpublishVolume").refuses_publish());
+            let of = |method| AttachError::Driver(RpcError { method, code, message: "no".into() });
+            assert_eq!(refuses_publish(&of(Client::PUBLISH)), !OPEN.contains(&number), "{code:?}");
+            assert!(!refuses_publish(&of("/csi.v1.Controller/ControllerUnpublishVolume")));
         }
-        let missing = AttemptError::Refused(InvalidAttachment::NodeMissing("node-1".into()));
-        assert!(!missing.refuses_publish() && missing.lacks_node());
+        let missing = AttachError::Reason(InvalidAttachment::NodeMissing("node-1".into()));
+        assert!(!refuses_publish(&missing) && lacks_node(&missing));
     }
 }

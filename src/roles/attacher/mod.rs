@@ -1,9 +1,9 @@
 //! Attaches and detaches volumes: what external-attacher does, and what it should have done.
 //!
 //! ```text
-//! cluster caches ──> interest (P) ──> attachment queue ──> csi | trivial ──> decide (P) ──> perform
-//!                              └────> volume queue ──────> volumes        (lets go of our finalizer)
-//! csi::published ──> drift (P) ──> attachment queue, as a cause that lasts until it is settled
+//! cluster caches ──> predicates (P) ──> queue of attachments ──> handler ──> decide (P) ──> perform
+//!          triggers ────┘    └────────> queue of volumes ──────> volumes     (removes our finalizer)
+//! csi::VolumeListings ──> drift (P) ──> queue of attachments, as a cause that lasts until it is settled
 //! ```
 //!
 //! Names, finalizers, annotations, the Lease and the semantics of the status are those of external-attacher v4.12, so
@@ -14,6 +14,7 @@ mod config;
 pub mod context;
 pub mod decide;
 pub mod drift;
+mod drift_watch;
 pub mod error;
 mod handler;
 pub mod migration;
@@ -24,7 +25,7 @@ mod rules;
 mod serve;
 pub mod term_start;
 pub mod trace_link;
-mod trivial_handler;
+mod triggers;
 mod volumes;
 
 use serde_json::Value;

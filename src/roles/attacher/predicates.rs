@@ -146,6 +146,7 @@ mod tests {
             finalizer: FINALIZER.into(),
             publish_readonly: false,
             multi_writer: false,
+            publishes: true,
             default_fs_type: String::new(),
         };
         let kept = json!({ "metadata": { "name": "pv-1", "uid": "v", "finalizers": [FINALIZER] }, "spec": {} });

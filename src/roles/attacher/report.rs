@@ -7,17 +7,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use crate::cluster::VolumeError;
+use crate::cluster::{ApiError, VolumeError};
 use crate::cluster::{EventKind, EventTarget, patch};
 use crate::process::ErrorChain;
 use crate::queue::{Outcome, Ticket};
-use crate::roles::attempt::Failure as _;
+use crate::roles::kit::AttemptError;
+use crate::roles::kit::Stop;
+use crate::roles::kit::report::log_failure;
 use crate::telemetry::{Meter, names};
 
 use super::attachment::{Attachment, Direction};
 use super::context::{Context, Objects};
-use super::error::{AttemptError, InvalidAttachment};
-use super::handler::Stop;
+use super::error::{AttachError, InvalidAttachment, RECORD_ATTACHED, error_code, lacks_node, refuses_publish};
 use super::perform;
 
 /// The attacher's figures.
@@ -123,15 +124,15 @@ impl Context {
         &self,
         ticket: &Ticket<String>,
         objects: &Objects,
-        error: &AttemptError,
+        error: &AttachError,
     ) -> Outcome {
         let (attachment, message) = (&objects.attachment, error.message());
         let direction = attachment.direction;
-        warn!(
-            node = attachment.node,
-            operation = direction.label(),
-            attempt = ticket.attempt() + 1,
-            error = message,
+        log_failure!(
+            self.failures,
+            self.scope.clock.now(),
+            error,
+            { node = attachment.node, operation = direction.label(), attempt = ticket.attempt() + 1, },
             "attempt failed"
         );
         ticket.note(message.clone());
@@ -151,7 +152,7 @@ impl Context {
         // The driver has shown twice that the volume is not there, and it will not be: the driver says so, or there is no node
         // (spec 7). Anything less may leave the volume attached, and the attach/detach controller would attach it elsewhere:
         // two writers.
-        let will_not_be = error.refuses_publish() || error.lacks_node();
+        let will_not_be = refuses_publish(error) || lacks_node(error);
         let confirmed_gone = will_not_be && self.lost.has(&attachment.uid);
         self.write_error(objects, error, &message, confirmed_gone).await;
         retry(error, self.section.retry.max)
@@ -176,9 +177,9 @@ impl Context {
 
     /// Writes the error where kubelet, the attach/detach controller and people look for it. A failure of the write itself
     /// is only logged: the attempt's own error drives the back-off (spec 2.7).
-    async fn write_error(&self, objects: &Objects, error: &AttemptError, message: &str, confirmed_gone: bool) {
+    async fn write_error(&self, objects: &Objects, error: &AttachError, message: &str, confirmed_gone: bool) {
         // What is published and will soon be recorded is no error of the attachment; what the API refuses for good is.
-        if matches!(error, AttemptError::RecordAttached(error) if error.is_transient()) {
+        if error.is_of(RECORD_ATTACHED) && error.api().is_some_and(ApiError::is_transient) {
             return;
         }
         // The attempt's own writes may have changed the object since.
@@ -189,12 +190,12 @@ impl Context {
         let message = patch::truncate_message(message, patch::MESSAGE_LIMIT);
         // Only an attach error has a code in the API.
         let has_code = self.section.error_codes && now.attachment.direction == Direction::Attach;
-        let code = error.error_code().filter(|_| has_code);
+        let code = error_code(error).filter(|_| has_code);
         let must_admit = confirmed_gone && now.attachment.attached;
         if !must_admit && says_the_same(recorded_error(&now.attachment), &message, code) {
             return;
         }
-        let time = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let time = self.scope.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut status = match now.attachment.direction {
             Direction::Attach => {
                 json!({ "attachError": { "message": message, "time": time, "errorCode": code } })
@@ -223,9 +224,8 @@ impl Context {
         if !self.section.events {
             return;
         }
-        let permit = self.term.permit();
         let attachment = EventTarget::of(objects.object.as_ref());
-        self.events.record(&attachment, kind, reason, note, permit.clone());
+        self.scope.event(&attachment, kind, reason, note);
         let claim = objects.volume.as_ref().and_then(|volume| volume.spec.claim_ref.as_ref());
         if let Some(claim) = claim {
             let target = EventTarget {
@@ -235,16 +235,16 @@ impl Context {
                 name: claim.name.clone(),
                 uid: claim.uid.clone().unwrap_or_default(),
             };
-            self.events.record(&target, kind, reason, note, permit);
+            self.scope.event(&target, kind, reason, note);
         }
     }
 }
 
 /// When to try again.
-fn retry(error: &AttemptError, longest: Duration) -> Outcome {
+fn retry(error: &AttachError, longest: Duration) -> Outcome {
     match error {
         // Only a change of the volume helps, and that wakes the key (k/k 141541).
-        AttemptError::Refused(InvalidAttachment::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
+        AttemptError::Reason(InvalidAttachment::VolumeDeleting(_)) => Outcome::RetryAfter(longest),
         _ => error.outcome(),
     }
 }

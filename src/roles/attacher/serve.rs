@@ -1,42 +1,34 @@
-//! One term of the attacher: queues, what feeds them, and the workers.
+//! One term of the attacher: its queues, what feeds them, and its tasks.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::process::watch;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::time::Instant;
 use tracing::field::Empty;
-use tracing::{debug, info, info_span, warn};
+use tracing::{debug, info, info_span};
 
-use crate::cluster::names;
-use crate::cluster::{BY_NODE, BY_VOLUME, Subscription};
-use crate::cluster::{PersistentVolume, VolumeAttachment};
-use crate::csi::{Driver, VolumeListing};
+use crate::cluster::{PersistentVolume, names};
 use crate::election::Term;
-use crate::process::{ErrorChain, Tasks};
-use crate::queue::{Activation, Cause, Ticket, WorkQueue};
-use crate::roles::kit::{UidSet, queues};
+use crate::process::ErrorChain;
+use crate::roles::kit::freshness::ListedOnce;
+use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{Controllers, TermScope, UidSet, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
-use crate::roles::term::finish;
 
-use super::attachment::{Attachment, direction_of, epoch_of};
+use super::NAME;
 use super::config::AttacherSection;
 use super::context::{Context, Stores};
-use super::decide::{Progress, Rules, Step, next_step};
-use super::drift::{Drift, DriftDetector, Record, Reported, mismatch};
-use super::predicates::{self, Wake};
+use super::decide::Rules;
+use super::drift_watch::DriftWatch;
+use super::handler::Attachments;
 use super::report::Reporter;
 use super::term_start::TermStartVersion;
-use super::{NAME, handler, trivial_handler, volumes};
+use super::triggers::Queues;
+use super::volumes::Volumes;
 
 /// Between two tries to learn when the term began: it saves reads, and nothing waits for it.
-const OUTSET_PAUSE: Duration = Duration::from_secs(5);
-
-/// The only lane of the volume queue.
-const ONLY_LANE: usize = 0;
+const TERM_START_PAUSE: Duration = Duration::from_secs(5);
 
 /// The role.
 #[derive(Debug)]
@@ -51,92 +43,55 @@ impl Role for Attacher {
     }
 }
 
-/// What a term works with.
-#[derive(Clone)]
-struct Shift {
-    cx: Arc<Context>,
-    attachments: WorkQueue<String>,
-    volumes: WorkQueue<String>,
-}
-
 impl Attacher {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         let begun = role.clock.now();
-        let synced = async {
-            self.stores.attachments.synced().await;
-            self.stores.volumes.synced().await;
-            self.stores.nodes.synced().await;
-        };
-        if term.unless_over(synced).await.is_err() {
+        if term.unless_over(self.stores.synced()).await.is_err() {
             return Ok(());
         }
-        let (tasks, mut ends) = Tasks::new(NAME);
-        let shift = self.shift(role, &term);
-        let publishes = role.driver.capabilities.controller_service() && role.driver.capabilities.publish_unpublish();
+        let cx = Arc::new(self.context(role, &term));
+        let queues = self.queues(role);
+        let publishes = cx.rules.publishes;
         info!(handler = if publishes { "csi" } else { "trivial" }, "serving attachments");
 
-        let stop = term.stopping();
-        let attachments = shift.attachments.run(stop.clone(), {
-            let cx = shift.cx.clone();
-            move |ticket: Ticket<String>| {
-                if publishes {
-                    handler::handle(cx.clone(), ticket).boxed()
-                } else {
-                    trivial_handler::handle(cx.clone(), ticket).boxed()
-                }
-            }
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let subject = {
+            let cx = Arc::clone(&cx);
+            move |name: &String| cx.find(name).map(|objects| objects.subject())
+        };
+        controllers.reconcile(
+            &queues.attachments,
+            "Volumes to attach and detach",
+            subject,
+            Attachments(Arc::clone(&cx)),
+        );
+        controllers.reconcile(&queues.volumes, "Volumes to look after", |_| None, Volumes(Arc::clone(&cx)));
+        queues.follow(&cx, &mut controllers);
+        controllers.resync(self.section.resync, {
+            let (queues, cx) = (queues.clone(), Arc::clone(&cx));
+            move || queues.look_at_all(&cx)
         });
-        let volumes = shift.volumes.run(stop, {
-            let cx = shift.cx.clone();
-            move |ticket: Ticket<String>| volumes::handle(cx.clone(), ticket).boxed()
-        });
-        let shown = [
-            queues::show(&role.board, NAME, &shift.attachments, "Volumes to attach and detach", {
-                let cx = shift.cx.clone();
-                move |name| cx.find(name).map(|objects| objects.subject())
-            }),
-            queues::show(&role.board, NAME, &shift.volumes, "Volumes to look after", |_| None),
-            role.board.tasks(tasks.view()),
-        ];
-        let subscriptions = shift.subscribe(&self.stores);
-        tasks.spawn("resync", shift.clone().resync());
         if publishes {
-            tasks.spawn("term_start", shift.clone().find_outset());
+            controllers.task("term-start", find_term_start(Arc::clone(&cx)));
         }
-        tasks.spawn("drift", shift.clone().watch_drift(role.driver.clone(), begun));
-
-        let work = futures::future::join(attachments, volumes).map(|_| Ok(()));
-        let result = finish(work, &term, &mut ends, &subscriptions).await;
-        drop(subscriptions);
-        drop(shown);
-        tasks.abort_all();
-        shift.cx.reporter.retire();
-        result
+        let drift = DriftWatch { cx: Arc::clone(&cx), queues, begun };
+        controllers.task("drift", drift.run(role.driver.listings.subscribe()));
+        let served = controllers.serve().await;
+        cx.reporter.retire();
+        served
     }
 
-    fn shift(&self, role: &RoleContext, term: &Term) -> Shift {
-        let cx = Arc::new(self.cx(role, term));
+    fn queues(&self, role: &RoleContext) -> Queues {
         let (section, backoff) = (&self.section, self.section.retry.backoff());
         let lanes = [("attach", section.workers), ("detach", section.detach_workers())];
-        let attachments = queues::make(
-            role,
-            names::QUEUE_ATTACHMENTS,
-            &lanes,
-            backoff,
-            |key: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %key, operation = Empty),
-        );
+        let span = |key: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %key, operation = Empty);
+        let attachments = queues::make(role, names::QUEUE_ATTACHMENTS, &lanes, backoff, span);
         let lanes = [("release", section.workers)];
-        let volumes = queues::make(
-            role,
-            names::QUEUE_VOLUMES,
-            &lanes,
-            backoff,
-            |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
-        );
-        Shift { cx, attachments, volumes }
+        let span = |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key);
+        Queues { attachments, volumes: queues::make(role, names::QUEUE_VOLUMES, &lanes, backoff, span) }
     }
 
-    pub(super) fn cx(&self, role: &RoleContext, term: &Term) -> Context {
+    pub(super) fn context(&self, role: &RoleContext, term: &Term) -> Context {
         let capabilities = &role.driver.capabilities;
         let rules = Rules {
             driver: role.driver.name.clone(),
@@ -144,216 +99,45 @@ impl Attacher {
             publish_readonly: capabilities.publish_readonly(),
             multi_writer: capabilities.single_node_multi_writer(),
             default_fs_type: self.section.default_fs_type.clone(),
+            publishes: capabilities.controller_service() && capabilities.publish_unpublish(),
         };
         Context {
+            scope: TermScope::new(NAME, role, term),
             rules,
             section: self.section.clone(),
             stores: self.stores.clone(),
-            term: term.clone(),
-            api: term.fence(role.api.clone()),
-            driver: term.fence(role.driver.client.clone()),
-            operations: role.driver.operations.clone(),
-            events: role.events.clone(),
             reporter: Reporter::new(role.meter.clone(), role.driver.name.clone()),
-            clock: role.clock,
-            relisted: tokio::sync::OnceCell::new(),
+            failures: FailureLog::default(),
             confirmed: UidSet::default(),
             term_start: TermStartVersion::default(),
             lost: UidSet::default(),
+            relisted: ListedOnce::default(),
         }
     }
 }
 
-impl Shift {
-    /// Feeds the queues from the caches. What the caches hold already is replayed first.
-    fn subscribe(&self, stores: &Stores) -> [Subscription; 3] {
-        let attachments = stores.attachments.subscribe({
-            let shift = self.clone();
-            move |change| {
-                if let Some(object) = change.new.as_deref().or(change.old.as_deref()) {
-                    let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
-                    match predicates::attachment_wake(change, &shift.cx.rules.driver) {
-                        Wake::Now => shift.wake(object, Cause::Changed),
-                        Wake::Forget => {
-                            shift.attachments.forget(&name);
-                            shift.cx.reporter.forget(&name);
-                        }
-                        Wake::No => {}
-                    }
-                }
-                if let Some(volume) = predicates::volume_to_release(change) {
-                    shift.wake_volume(volume.to_owned(), Cause::Changed);
-                }
-            }
-        });
-        let volumes = stores.volumes.subscribe({
-            let (shift, attachments) = (self.clone(), stores.attachments.clone());
-            move |change| {
-                let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
-                let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
-                match predicates::volume_wake(change, &shift.cx.rules) {
-                    Wake::Now => shift.wake_volume(name.clone(), Cause::Changed),
-                    Wake::Forget => shift.volumes.forget(&name),
-                    Wake::No => {}
-                }
-                if predicates::volume_unblocks(change) {
-                    shift.wake_unsettled(&attachments.find(BY_VOLUME, &name));
-                }
-            }
-        });
-        let nodes = stores.nodes.subscribe({
-            let (shift, attachments) = (self.clone(), stores.attachments.clone());
-            move |change| {
-                let Some(node) = change.new.as_deref().and_then(|node| node.metadata.name.as_deref()) else { return };
-                if predicates::node_unblocks(change, &shift.cx.rules.driver) {
-                    shift.wake_unsettled(&attachments.find(BY_NODE, node));
-                }
-            }
-        });
-        [attachments, volumes, nodes]
+impl Stores {
+    async fn synced(&self) {
+        self.attachments.synced().await;
+        self.volumes.synced().await;
+        self.nodes.synced().await;
     }
+}
 
-    fn wake(&self, object: &VolumeAttachment, cause: Cause) {
-        let activation = Activation { cause, lane: direction_of(object).lane(), epoch: epoch_of(object) };
-        self.attachments.add(object.metadata.name.as_deref().unwrap_or_default().to_owned(), activation);
-    }
-
-    fn wake_volume(&self, name: String, cause: Cause) {
-        self.volumes.add(name, Activation { cause, lane: ONLY_LANE, epoch: 0 });
-    }
-
-    /// Wakes those of our attachments that are not yet what is wanted.
-    fn wake_unsettled(&self, objects: &[Arc<VolumeAttachment>]) {
-        for object in objects.iter().filter(|object| object.spec.attacher == self.cx.rules.driver) {
-            let attached = object.status.attached;
-            if object.metadata.deletion_timestamp.is_some() || !attached {
-                self.wake(object, Cause::Changed);
+/// Finds out which version the volumes are at now that the term has begun. Until then, each is read before it is published.
+async fn find_term_start(cx: Arc<Context>) {
+    while let Ok(api) = cx.scope.api.use_now() {
+        match api.latest_version::<PersistentVolume>().await {
+            Ok(Some(version)) => cx.term_start.at(version),
+            Ok(None) => {}
+            Err(error) => {
+                debug!(error = %ErrorChain(&error), "cannot tell yet which volumes are written during the term");
+                tokio::time::sleep(TERM_START_PAUSE).await;
+                continue;
             }
         }
+        break;
     }
-
-    /// Finds out which version the volumes are at now that the term has begun. Until then, each is read before it is published.
-    async fn find_outset(self) {
-        while let Ok(api) = self.cx.api.use_now() {
-            match api.latest_version::<PersistentVolume>().await {
-                Ok(Some(version)) => self.cx.term_start.at(version),
-                Ok(None) => {}
-                Err(error) => {
-                    debug!(error = %ErrorChain(&error), "cannot tell yet which volumes are written during the term");
-                    tokio::time::sleep(OUTSET_PAUSE).await;
-                    continue;
-                }
-            }
-            break;
-        }
-        // Stays, so that its end is not taken for a failure.
-        std::future::pending::<()>().await;
-    }
-
-    /// Looks at everything once per interval, in case a wake-up was ever missed. Never cuts a back-off short.
-    async fn resync(self) {
-        if self.cx.section.resync.is_zero() {
-            return std::future::pending().await;
-        }
-        loop {
-            tokio::time::sleep(self.cx.section.resync).await;
-            let attachments = self.cx.stores.attachments.all();
-            debug!(attachments = attachments.len(), "resync");
-            for object in attachments.iter().filter(|object| object.spec.attacher == self.cx.rules.driver) {
-                let name = object.metadata.name.as_deref().unwrap_or_default();
-                let unsettled = self.cx.find(name).is_some_and(|objects| {
-                    let done = Progress::default();
-                    next_step(&objects.view(&self.cx.rules, false, &done)) != Step::Settled
-                });
-                if unsettled {
-                    self.wake(object, Cause::Resync);
-                }
-            }
-            for volume in self.cx.stores.volumes.all() {
-                if super::decide::wants_release(&volume, &self.cx.rules) {
-                    self.wake_volume(volume.metadata.name.as_deref().unwrap_or_default().to_owned(), Cause::Resync);
-                }
-            }
-        }
-    }
-
-    /// Compares each listing of the driver with the record, and forces what is confirmed to have drifted.
-    async fn watch_drift(self, driver: Arc<Driver>, begun: Instant) {
-        let mut listings: watch::Receiver<Option<Arc<VolumeListing>>> = driver.listings.subscribe();
-        let mut detector = DriftDetector::of_term(begun);
-        loop {
-            let latest = listings.borrow_and_update().clone();
-            if let Some(snapshot) = latest {
-                let records = self.records(&snapshot);
-                let drifts = detector.compare(&snapshot, &records);
-                self.note_lost(&snapshot, &records, &drifts);
-                for drift in drifts {
-                    warn!(
-                        volume_attachment = drift.name,
-                        operation = drift.direction.label(),
-                        driver_says = ?drift.says,
-                        "the driver and the record disagree: doing it again"
-                    );
-                    self.cx.reporter.drifted(drift.direction);
-                    if let Some(objects) = self.cx.find(&drift.name) {
-                        self.wake(&objects.object, Cause::Drift);
-                    }
-                }
-                debug!(attachments = records.len(), detector = detector.len(), "compared");
-            }
-            if listings.changed().await.is_err() {
-                // No one lists any more; stay, so that the end of this task is not taken for a failure.
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    /// Notes which attachments the driver itself says are not there, and forgets those of which it says so no longer.
-    fn note_lost(&self, snapshot: &VolumeListing, records: &[Record], drifts: &[Drift]) {
-        let lost = &self.cx.lost;
-        let missing: BTreeMap<&str, &Record> = records
-            .iter()
-            .filter(|record| mismatch(record, snapshot) == Some(Reported::NotPublished))
-            .map(|record| (record.version.0.as_str(), record))
-            .collect();
-        lost.retain(|uid| missing.contains_key(uid.as_str()));
-        let confirmed: BTreeSet<&str> = drifts
-            .iter()
-            .filter(|drift| drift.says == Reported::NotPublished)
-            .map(|drift| drift.name.as_str())
-            .collect();
-        for (uid, record) in missing.into_iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
-            lost.note(uid);
-            // In this order: a call that begins now, or has begun since the records were read, is later than the listing.
-            if self.cx.operations.touched_since(&record.volume_handle, snapshot.started) {
-                lost.forget(uid);
-            }
-        }
-    }
-
-    /// By name, as the cache has them.
-    fn records(&self, snapshot: &VolumeListing) -> Vec<Record> {
-        let active = self.active();
-        let attachments = self.cx.stores.attachments.all();
-        attachments.into_iter().filter_map(|object| self.record(object, snapshot, &active)).collect()
-    }
-
-    /// The attachments that are being worked on or wait for a worker. One that waits for its back-off is not.
-    fn active(&self) -> BTreeSet<String> {
-        self.attachments.snapshot().into_iter().filter(|item| item.next_run_in.is_none()).map(|item| item.key).collect()
-    }
-
-    fn record(
-        &self,
-        object: Arc<VolumeAttachment>,
-        snapshot: &VolumeListing,
-        active: &BTreeSet<String>,
-    ) -> Option<Record> {
-        let objects = self.cx.about(object)?;
-        let (volume_handle, node_id) = objects.published_as(&self.cx.rules.driver)?;
-        let Attachment { name, uid, direction, attached, .. } = objects.attachment;
-        let busy = active.contains(&name) || self.cx.operations.touched_since(&volume_handle, snapshot.started);
-        let version = (uid, objects.object.metadata.resource_version.as_deref().unwrap_or_default().to_owned());
-        Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
-    }
+    // Stays, so that its end is not taken for a failure.
+    std::future::pending::<()>().await;
 }

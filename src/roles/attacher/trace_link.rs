@@ -37,7 +37,7 @@ pub enum TraceLink {
 }
 
 /// How far this attachment belongs to the trace of its volume's claim, and the `traceparent` of that.
-pub fn lineage<'a>(
+pub fn trace_link<'a>(
     volume: &'a PersistentVolume,
     object: &VolumeAttachment,
     attachment: &Attachment,
@@ -74,7 +74,7 @@ mod tests {
         object["metadata"].as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
         let object: VolumeAttachment = serde_json::from_value(object).unwrap();
         let attachment = Attachment::parse(&object, "f");
-        lineage(&volume, &object, &attachment).map(|(lineage, text)| (lineage, text.to_owned()))
+        trace_link(&volume, &object, &attachment).map(|(link, text)| (link, text.to_owned()))
     }
 
     #[test]

@@ -1,70 +1,122 @@
-//! Lets go of volumes: removes our finalizer once the volume is going and no attachment names it (spec 2.11).
+//! Removes our finalizer from a volume once the volume is being deleted and no attachment names it (spec 2.11).
 
 use std::sync::Arc;
 
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::cluster::PersistentVolume;
-use crate::cluster::{ApiError, ApiErrorKind, BY_VOLUME, ObjectName, patch};
+use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume, patch};
 use crate::queue::{Outcome, Ticket};
-use crate::roles::attempt::{self, Failure as _};
+use crate::roles::kit::freshness::{Freshness, read_again};
+use crate::roles::kit::report::log_failure;
+use crate::roles::kit::{Attempt, AttemptError, Next, NoReason, Reconciler, Stop, TermScope};
 
 use super::context::Context;
 use super::decide::is_releasable;
+use super::error::{REFRESH, RELEASE_VOLUME};
 
-/// Why an attempt ended without its volume being settled.
-type Stop = attempt::Stop<ApiError>;
+/// Works the queue of volumes.
+#[derive(Debug)]
+pub(super) struct Volumes(pub(super) Arc<Context>);
 
-/// Works one ticket of the volume queue.
-pub(super) async fn handle(cx: Arc<Context>, mut ticket: Ticket<String>) -> Outcome {
-    match release(&cx, &mut ticket).await {
-        Ok(outcome) => outcome,
-        Err(Stop::Failed(error)) => {
-            let message = error.message();
-            warn!(error = message, attempt = ticket.attempt() + 1, "could not release the volume");
-            ticket.note(message);
-            error.outcome()
-        }
-        Err(stop) => stop.outcome(),
-    }
+/// One request.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// List the attachments, once a term.
+    Relist,
+    /// Remove our finalizer.
+    Release,
 }
 
-async fn release(cx: &Context, ticket: &mut Ticket<String>) -> Result<Outcome, Stop> {
-    let name = ObjectName::cluster(ticket.key());
-    let releasable = |volume: &PersistentVolume| {
-        let is_attached = !cx.stores.attachments.find(BY_VOLUME, name.name()).is_empty();
-        is_releasable(volume, is_attached, &cx.rules)
-    };
-    let Some(volume) = cx.stores.volumes.get(&name) else { return Ok(Outcome::Forget) };
-    if !releasable(&volume) {
-        // What may still change, a deletion of the volume or of its last attachment, wakes this key.
-        return Ok(Outcome::Settled);
+/// The volume, if our finalizer should leave it.
+type View = Option<Arc<PersistentVolume>>;
+
+impl Reconciler for Volumes {
+    type Key = String;
+    /// Whether a read has not found the volume.
+    type State = bool;
+    type View = View;
+    type Step = Step;
+    /// Whether a read has not found the volume.
+    type Event = bool;
+    type End = ();
+    type Reason = NoReason;
+
+    fn scope(&self) -> &TermScope {
+        &self.0.scope
     }
-    ticket.park(cx.term.unless_over(cx.attachments_of_term())).await?;
-    let Some(volume) = cx.stores.volumes.get(&name) else { return Ok(Outcome::Forget) };
-    if !releasable(&volume) {
-        return Ok(Outcome::Settled);
+
+    fn begin(&self, ticket: &Ticket<String>) -> Option<bool> {
+        self.0.stores.volumes.get(&ObjectName::cluster(ticket.key())).map(|_| false)
     }
-    let Some(patch) = patch::remove_finalizer(&volume.metadata, &cx.rules.finalizer) else {
-        return Ok(Outcome::Settled);
-    };
-    let api = cx.api.use_now()?;
-    match api.patch::<PersistentVolume>(&name, &patch).await {
-        Ok(written) => {
-            cx.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
-            cx.stores.volumes.apply_own_write(written);
-            info!("released the volume");
-            Ok(Outcome::Settled)
+
+    fn observe(&self, key: &String, _: &bool) -> View {
+        let stores = &self.0.stores;
+        let is_attached = !stores.attachments.find(BY_VOLUME, key).is_empty();
+        let volume = stores.volumes.get(&ObjectName::cluster(key));
+        volume.filter(|volume| is_releasable(volume, is_attached, &self.0.rules))
+    }
+
+    /// What may still change, a deletion of the volume or of its last attachment, wakes the key.
+    fn next_step(&self, volume: &View, is_gone: &bool) -> Next<Step, ()> {
+        if volume.is_none() || *is_gone {
+            return Next::Done(());
         }
-        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(Outcome::Settled),
-        Err(error) => {
-            // Another controller's finalizer may have come or gone (R36): the next try reads the volume as it is now.
-            if error.kind().is_stale()
-                && let Ok(fresh) = api.get::<PersistentVolume>(&name).await
-            {
-                cx.stores.volumes.apply_own_write(fresh);
-            }
-            Err(error.into())
-        }
+        Next::Do(if self.0.relisted.is_done() { Step::Release } else { Step::Relist })
+    }
+
+    fn has_answer(&self, _: &bool) -> bool {
+        false
+    }
+
+    async fn perform(
+        &self,
+        step: Step,
+        volume: &View,
+        _: &bool,
+        attempt: &mut Attempt<'_, String>,
+    ) -> Result<bool, Stop<NoReason>> {
+        let cx = &*self.0;
+        let (Step::Release, Some(volume)) = (step, volume) else {
+            let listed = cx.relisted.wait(|| cx.stores.attachments.relisted());
+            attempt.park(&cx.scope.term, listed).await?;
+            return Ok(false);
+        };
+        let Some(patch) = patch::remove_finalizer(&volume.metadata, &cx.rules.finalizer) else { return Ok(false) };
+        let api = cx.scope.api.use_now()?;
+        let written = api.patch::<PersistentVolume>(&ObjectName::of(volume.as_ref()), &patch).await;
+        let written = written.map_err(|error| RELEASE_VOLUME.failed(error))?;
+        cx.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
+        cx.stores.volumes.apply_own_write(written);
+        info!("removed the attacher's finalizer from the volume");
+        Ok(false)
+    }
+
+    fn apply(&self, is_gone: &mut bool, found_gone: bool) {
+        *is_gone |= found_gone;
+    }
+
+    /// Another controller's finalizer may have come or gone (R36), or the volume with it.
+    async fn refresh(&self, volume: &View, _: &AttemptError<NoReason>) -> Result<Option<bool>, Stop<NoReason>> {
+        let Some(volume) = volume else { return Ok(None) };
+        let api = self.0.scope.api.use_now()?;
+        let read = read_again(api, &self.0.stores.volumes, volume.as_ref()).await;
+        Ok(match read.map_err(|error| REFRESH.failed(error))? {
+            Freshness::Newer => Some(false),
+            Freshness::Same => None,
+            Freshness::Gone => Some(true),
+        })
+    }
+
+    async fn conclude(&self, ticket: &Ticket<String>, _: bool, ended: Result<(), AttemptError<NoReason>>) -> Outcome {
+        let Err(error) = ended else { return Outcome::Settled };
+        log_failure!(
+            self.0.failures,
+            self.0.scope.clock.now(),
+            &error,
+            { attempt = ticket.attempt() + 1, },
+            "cannot remove the attacher's finalizer from the volume"
+        );
+        ticket.note(error.message());
+        error.outcome()
     }
 }

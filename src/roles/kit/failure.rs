@@ -254,6 +254,12 @@ impl<R: Reason> From<RpcError> for Stop<R> {
     }
 }
 
+impl<R: Reason> From<R> for Stop<R> {
+    fn from(reason: R) -> Self {
+        AttemptError::Reason(reason).into()
+    }
+}
+
 impl<R: Reason> From<R> for AttemptError<R> {
     fn from(reason: R) -> Self {
         Self::Reason(reason)

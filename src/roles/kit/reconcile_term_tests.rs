@@ -20,7 +20,7 @@ async fn outlast(registration: &Registration, section: Value, objects: impl FnOn
 }
 
 async fn assert_told_of_nothing(world: Served) {
-    let has_ended = |world: &Served| world.work().iter().any(|item| item.attempts > 0);
+    let has_ended = |world: &Served| world.work().iter().any(|item| item.attempts > 0 || item.next_try.is_some());
     world.until("an attempt that ended", has_ended).await;
     let told: Vec<_> = world.work().into_iter().filter_map(|item| item.last_error).collect();
     assert_eq!(told, Vec::<String>::new());

@@ -114,7 +114,7 @@ impl Provisioner {
             move |ticket: Ticket<SourceKey>| sources::handle(cx.clone(), ticket).boxed()
         });
         let shown = (
-            queues::show(&role.board, NAME, &shift.claims, "Claims in state", {
+            queues::show(&role.board, NAME, &shift.claims, "Claims in progress", {
                 let cx = shift.cx.clone();
                 move |key| cx.subject(key)
             }),

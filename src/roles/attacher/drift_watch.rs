@@ -1,0 +1,116 @@
+//! Compares each listing of the driver with what is recorded, and forces what is confirmed to have drifted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::cluster::VolumeAttachment;
+use crate::csi::VolumeListing;
+use crate::process::watch;
+use crate::queue::Cause;
+
+use super::attachment::Attachment;
+use super::context::Context;
+use super::drift::{Drift, DriftDetector, Record, Reported, mismatch};
+use super::triggers::Queues;
+
+/// Follows the driver's listings for one term.
+pub(super) struct DriftWatch {
+    pub(super) cx: Arc<Context>,
+    pub(super) queues: Queues,
+    /// When the term began.
+    pub(super) begun: Instant,
+}
+
+impl DriftWatch {
+    /// Runs for as long as the term does.
+    pub(super) async fn run(self, mut listings: watch::Receiver<Option<Arc<VolumeListing>>>) {
+        let mut detector = DriftDetector::of_term(self.begun);
+        loop {
+            let latest = listings.borrow_and_update().clone();
+            if let Some(listing) = latest {
+                self.compare(&mut detector, &listing);
+            }
+            if listings.changed().await.is_err() {
+                // No one lists any more; stay, so that the end of this task is not taken for a failure.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn compare(&self, detector: &mut DriftDetector, listing: &VolumeListing) {
+        let records = self.records(listing);
+        let drifts = detector.compare(listing, &records);
+        self.note_lost(listing, &records, &drifts);
+        for drift in drifts {
+            warn!(
+                volume_attachment = drift.name,
+                operation = drift.direction.label(),
+                driver_says = ?drift.reported,
+                "the driver and the record disagree: doing it again"
+            );
+            self.cx.reporter.drifted(drift.direction);
+            if let Some(objects) = self.cx.find(&drift.name) {
+                self.queues.wake(&objects.object, Cause::Drift);
+            }
+        }
+        debug!(attachments = records.len(), suspects = detector.len(), "compared");
+    }
+
+    /// Notes which attachments the driver itself says are not there, and forgets those of which it says so no longer.
+    fn note_lost(&self, listing: &VolumeListing, records: &[Record], drifts: &[Drift]) {
+        let lost = &self.cx.lost;
+        let missing: BTreeMap<&str, &Record> = records
+            .iter()
+            .filter(|record| mismatch(record, listing) == Some(Reported::NotPublished))
+            .map(|record| (record.version.0.as_str(), record))
+            .collect();
+        lost.retain(|uid| missing.contains_key(uid.as_str()));
+        let confirmed: BTreeSet<&str> = drifts
+            .iter()
+            .filter(|drift| drift.reported == Reported::NotPublished)
+            .map(|drift| drift.name.as_str())
+            .collect();
+        for (uid, record) in missing.into_iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
+            lost.note(uid);
+            // In this order: a call that begins now, or has begun since the records were read, is later than the listing.
+            if self.cx.scope.volume_locks.touched_since(&record.volume_handle, listing.started) {
+                lost.forget(uid);
+            }
+        }
+    }
+
+    /// By name, as the cache has them.
+    fn records(&self, listing: &VolumeListing) -> Vec<Record> {
+        let active = self.active();
+        let attachments = self.cx.stores.attachments.all();
+        attachments.into_iter().filter_map(|object| self.record(object, listing, &active)).collect()
+    }
+
+    /// The attachments that are being worked on or wait for a worker. One that waits for its back-off is not.
+    fn active(&self) -> BTreeSet<String> {
+        self.queues
+            .attachments
+            .snapshot()
+            .into_iter()
+            .filter(|item| item.next_run_in.is_none())
+            .map(|item| item.key)
+            .collect()
+    }
+
+    fn record(
+        &self,
+        object: Arc<VolumeAttachment>,
+        listing: &VolumeListing,
+        active: &BTreeSet<String>,
+    ) -> Option<Record> {
+        let objects = self.cx.about(object)?;
+        let (volume_handle, node_id) = objects.published_as(&self.cx.rules.driver)?;
+        let Attachment { name, uid, direction, attached, .. } = objects.attachment;
+        let busy = active.contains(&name) || self.cx.scope.volume_locks.touched_since(&volume_handle, listing.started);
+        let version = (uid, objects.object.metadata.resource_version.as_deref().unwrap_or_default().to_owned());
+        Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
+    }
+}

@@ -1,0 +1,126 @@
+//! What feeds the attacher's queues: changes of the cluster, and a look at everything now and then.
+
+use std::sync::Arc;
+
+use crate::cluster::{BY_NODE, BY_VOLUME, PersistentVolume, VolumeAttachment};
+use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::kit::Controllers;
+
+use super::attachment::{direction_of, epoch_of};
+use super::context::Context;
+use super::decide::{Progress, Step, next_step, wants_release};
+use super::predicates::{self, Wake};
+
+/// The only lane of the queue of volumes.
+const ONLY_LANE: usize = 0;
+
+/// The attacher's queues. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Queues {
+    /// Attachments by name, with a lane for each direction.
+    pub(super) attachments: WorkQueue<String>,
+    /// Volumes by name.
+    pub(super) volumes: WorkQueue<String>,
+}
+
+impl Queues {
+    /// Feeds the queues from the caches. What the caches hold already comes first.
+    pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
+        let stores = &cx.stores;
+        controllers.on(&stores.attachments, {
+            let (queues, cx) = (self.clone(), Arc::clone(cx));
+            move |change| {
+                if let Some(old) = &change.old
+                    && change.new.as_ref().is_some_and(|new| new.metadata.uid != old.metadata.uid)
+                {
+                    queues.forget(old, &cx);
+                }
+                if let Some(object) = change.new.as_deref().or(change.old.as_deref()) {
+                    match predicates::attachment_wake(change, &cx.rules.driver) {
+                        Wake::Now => queues.wake(object, Cause::Changed),
+                        Wake::Forget => queues.forget(object, &cx),
+                        Wake::No => {}
+                    }
+                }
+                if let Some(volume) = predicates::volume_to_release(change) {
+                    queues.wake_volume(volume.to_owned(), Cause::Changed);
+                }
+            }
+        });
+        controllers.on(&stores.volumes, {
+            let (queues, cx) = (self.clone(), Arc::clone(cx));
+            move |change| {
+                let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
+                let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
+                match predicates::volume_wake(change, &cx.rules) {
+                    Wake::Now => queues.wake_volume(name.clone(), Cause::Changed),
+                    Wake::Forget => queues.forget_volume(object, &cx),
+                    Wake::No => {}
+                }
+                if predicates::volume_unblocks(change) {
+                    queues.wake_unsettled(&cx.stores.attachments.find(BY_VOLUME, &name), &cx);
+                }
+            }
+        });
+        controllers.on(&stores.nodes, {
+            let (queues, cx) = (self.clone(), Arc::clone(cx));
+            move |change| {
+                let Some(node) = change.new.as_deref().and_then(|node| node.metadata.name.as_deref()) else { return };
+                if predicates::node_unblocks(change, &cx.rules.driver) {
+                    queues.wake_unsettled(&cx.stores.attachments.find(BY_NODE, node), &cx);
+                }
+            }
+        });
+    }
+
+    pub(super) fn wake(&self, object: &VolumeAttachment, cause: Cause) {
+        let activation = Activation { cause, lane: direction_of(object).lane(), epoch: epoch_of(object) };
+        self.attachments.add(object.metadata.name.as_deref().unwrap_or_default().to_owned(), activation);
+    }
+
+    fn wake_volume(&self, name: String, cause: Cause) {
+        self.volumes.add(name, Activation { cause, lane: ONLY_LANE, epoch: 0 });
+    }
+
+    /// The attachment is gone, also one that was removed by force: nothing of it is remembered.
+    fn forget(&self, object: &VolumeAttachment, cx: &Context) {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        self.attachments.forget(&name.to_owned());
+        cx.reporter.forget(name);
+        cx.confirmed.forget(uid);
+        cx.lost.forget(uid);
+    }
+
+    fn forget_volume(&self, object: &PersistentVolume, cx: &Context) {
+        self.volumes.forget(&object.metadata.name.as_deref().unwrap_or_default().to_owned());
+        cx.confirmed.forget(object.metadata.uid.as_deref().unwrap_or_default());
+    }
+
+    /// Wakes those of our attachments that are not yet what is wanted.
+    fn wake_unsettled(&self, objects: &[Arc<VolumeAttachment>], cx: &Context) {
+        for object in objects.iter().filter(|object| object.spec.attacher == cx.rules.driver) {
+            if object.metadata.deletion_timestamp.is_some() || !object.status.attached {
+                self.wake(object, Cause::Changed);
+            }
+        }
+    }
+
+    /// Wakes whatever is not settled, in case a wake-up was ever missed. Never cuts a back-off short.
+    pub(super) fn look_at_all(&self, cx: &Context) {
+        for object in cx.stores.attachments.all() {
+            let unsettled = cx.about(Arc::clone(&object)).is_some_and(|objects| {
+                let done = Progress::default();
+                next_step(&objects.view(&cx.rules, false, &done)) != Step::Settled
+            });
+            if unsettled {
+                self.wake(&object, Cause::Resync);
+            }
+        }
+        for volume in cx.stores.volumes.all() {
+            if wants_release(&volume, &cx.rules) {
+                self.wake_volume(volume.metadata.name.as_deref().unwrap_or_default().to_owned(), Cause::Resync);
+            }
+        }
+    }
+}
