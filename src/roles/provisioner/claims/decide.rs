@@ -20,7 +20,7 @@
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
 
-use crate::cluster::StorageClass;
+use crate::cluster::{InTree, StorageClass};
 
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
@@ -37,7 +37,7 @@ pub enum Ignored {
     Bound,
     /// Another provisioner's.
     Foreign,
-    /// Of an in-tree plugin: its class must be replaced.
+    /// Its class is of an in-tree plugin, whose claims Kubernetes gives to our driver: the class must be replaced.
     InTree,
     /// Its class is another provisioner's by now.
     ForeignClass,
@@ -316,7 +316,9 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     // A class that is not there is an error, told by `prepare`.
     let class = view.class?;
     if class.provisioner != view.rules.driver {
-        return Some(Ignored::ForeignClass);
+        let in_tree = InTree::of_plugin(&class.provisioner);
+        let is_ours_by_now = in_tree.is_some_and(|plugin| plugin.successor() == view.rules.driver);
+        return Some(if is_ours_by_now { Ignored::InTree } else { Ignored::ForeignClass });
     }
     if waits_for_consumer(class) && claim.selected_node.is_none() {
         return Some(Ignored::NoNode);

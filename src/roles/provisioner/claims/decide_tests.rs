@@ -172,6 +172,21 @@ fn what_is_not_ours_to_provision_is_ignored_and_costs_nothing() {
 }
 
 #[test]
+fn a_claim_of_an_in_tree_class_that_kubernetes_has_given_to_our_driver_is_told_why_it_waits() {
+    // kube-controller-manager 1.36 names the successor as the provisioner, and writes no annotation migrated-to.
+    let at = |driver: &str, plugin: &str| {
+        let annotations = json!({ names::ANNOTATION_STORAGE_PROVISIONER: driver });
+        let object = fixtures::claim(json!({ "metadata": { "annotations": annotations } }));
+        let world = World::of(Claim::parse(Arc::new(object), driver, MARK));
+        let class = fixtures::class(json!({ "provisioner": plugin, "volumeBindingMode": "WaitForFirstConsumer" }));
+        world.with(|w| (w.class, w.rules.driver) = (Some(class), driver.to_owned())).next()
+    };
+    assert_eq!(at("ebs.csi.aws.com", "kubernetes.io/aws-ebs"), Step::Ignore(Ignored::InTree));
+    assert_eq!(at("ebs.csi.aws.com", "kubernetes.io/gce-pd"), Step::Ignore(Ignored::ForeignClass));
+    assert_eq!(at(DRIVER, "kubernetes.io/aws-ebs"), Step::Ignore(Ignored::ForeignClass));
+}
+
+#[test]
 fn a_claim_for_a_first_consumer_waits_for_its_node() {
     let class = fixtures::class(json!({ "volumeBindingMode": "WaitForFirstConsumer" }));
     let world = World::fresh().with(|w| w.class = Some(class));
