@@ -126,6 +126,7 @@ const PURE: &[&str] = &[
     "roles/provisioner/claims/request/digest.rs",
     "roles/provisioner/claims/request/error.rs",
     "roles/provisioner/claims/state.rs",
+    "roles/provisioner/claims/transition.rs",
     "roles/provisioner/claims/volume.rs",
     "roles/provisioner/deletion/decide.rs",
     "roles/provisioner/deletion/error.rs",

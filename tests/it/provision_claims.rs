@@ -316,20 +316,6 @@ async fn events_tell_of_each_new_error_once_and_all_of_them_on_request() {
 }
 
 #[tokio::test]
-async fn a_driver_that_makes_an_unusable_volume_of_a_new_id_each_time_is_told_of_once() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(create(Action::Lie(Lie::Size(5))).times(4));
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.supplied_with(&claim).await;
-    let events = world.claim_told(&claim, "ProvisioningSucceeded", "").await;
-    let told: Vec<&Event> = events.iter().filter(|it| says(it, "ProvisioningFailed", "with 5 bytes")).collect();
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 4, "one for each attempt");
-}
-
-#[tokio::test]
 async fn r31_s0_two_daemons_on_one_host_never_ask_for_one_volume_at_once() {
     let world = World::supplied(|_| {}).await;
     let _first = world.daemon_on("host", supplier(json!({}))).await;

@@ -12,14 +12,15 @@ use crate::election::Term;
 use crate::process::{Tasks, watch};
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::{Backoff, Ticket, WorkQueue};
-use crate::roles::kit::{UidSet, queues};
+use crate::roles::kit::{TermScope, UidSet, queues, reconcile};
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
 
-use super::{NAME, capacity, claims, deletion, sources};
+use super::{NAME, capacity, deletion, sources};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityHintReceiver, CapacityHints, CapacityStores, Places,
 };
+use crate::roles::provisioner::claims::ClaimReconciler;
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::Rules;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
@@ -102,8 +103,11 @@ impl Provisioner {
 
         let capacity = self.capacity(role, &term, places, heard);
         let claims = shift.claims.run(stop.clone(), {
-            let cx = shift.cx.clone();
-            move |ticket: Ticket<ClaimKey>| claims::handle(cx.clone(), ticket).boxed()
+            let claims = Arc::new(ClaimReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term)));
+            move |ticket: Ticket<ClaimKey>| {
+                let claims = Arc::clone(&claims);
+                async move { reconcile(claims.as_ref(), ticket).await }.boxed()
+            }
         });
         let volumes = shift.volumes.run(stop.clone(), {
             let cx = shift.cx.clone();

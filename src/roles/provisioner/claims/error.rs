@@ -132,6 +132,9 @@ pub enum ClaimReason {
         /// The PersistentVolume that names it.
         other: String,
     },
+    /// The API has no such claim any more, and the watch has not said so.
+    #[error("the claim is gone, and the watch does not say so: nothing is asked of the driver until it does")]
+    Gone,
     /// The volume is not wanted, or cannot be used, and the driver did not delete it.
     #[error("volume {handle}, which {}, could not be deleted", fault(.unfit.as_deref()))]
     Discard {
@@ -160,6 +163,7 @@ impl Reason for ClaimReason {
             Self::Sourceless(_) => "Sourceless",
             Self::SaveTaken { .. } => "NameTaken",
             Self::Anothers { .. } => "HandleTaken",
+            Self::Gone => "CacheBehind",
             Self::Discard { source, .. } => source.label(),
         }
     }
@@ -181,7 +185,7 @@ impl Reason for ClaimReason {
         match self {
             // The texts hold the driver's ids and sizes, which may be others at each attempt.
             Self::Response(error) => error.gist().to_owned(),
-            Self::Unfit(_) | Self::Sourceless(_) => String::new(),
+            Self::Unfit(_) | Self::Sourceless(_) | Self::Gone => String::new(),
             Self::SaveTaken { other, .. } | Self::Anothers { other, .. } => gist(other),
             Self::Discard { handle, unfit, source } => {
                 let said =
@@ -205,6 +209,7 @@ impl AttemptError {
                     | ClaimReason::Topology(_)
                     | ClaimReason::SaveTaken { .. }
                     | ClaimReason::Anothers { .. }
+                    | ClaimReason::Gone
             ),
             Self::Op(_) | Self::Endless(_) => false,
         }
