@@ -6,7 +6,7 @@ use std::time::Duration;
 use csi_control_plane::cluster::names;
 use csi_control_plane::process::Clock;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -131,6 +131,20 @@ async fn r33_a_final_error_after_the_claims_deletion_ends_the_work() {
     world.supplied_with(&next).await;
     assert_eq!(world.driver().creates_of(&format!("pvc-{uid}")).len(), asked);
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_makes_an_unusable_volume_of_a_new_id_each_time_is_told_of_once() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(create(Action::Lie(Lie::Size(5))).times(4));
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.supplied_with(&claim).await;
+    let events = world.claim_told(&claim, "ProvisioningSucceeded", "").await;
+    let told: Vec<&Event> = events.iter().filter(|it| says(it, "ProvisioningFailed", "with 5 bytes")).collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 4, "one for each attempt");
 }
 
 #[tokio::test]

@@ -114,6 +114,34 @@ pub enum InTree {
 }
 
 impl InTree {
+    const ALL: [Self; 7] = [
+        Self::GcePersistentDisk,
+        Self::AwsElasticBlockStore,
+        Self::AzureDisk,
+        Self::AzureFile,
+        Self::Cinder,
+        Self::VsphereVolume,
+        Self::PortworxVolume,
+    ];
+
+    /// The source whose plugin has this name, as the provisioner of a class.
+    pub fn of_plugin(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.plugin() == name)
+    }
+
+    /// The plugin's name, as the provisioner of a class.
+    pub fn plugin(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "kubernetes.io/gce-pd",
+            Self::AwsElasticBlockStore => "kubernetes.io/aws-ebs",
+            Self::AzureDisk => "kubernetes.io/azure-disk",
+            Self::AzureFile => "kubernetes.io/azure-file",
+            Self::Cinder => "kubernetes.io/cinder",
+            Self::VsphereVolume => "kubernetes.io/vsphere-volume",
+            Self::PortworxVolume => "kubernetes.io/portworx-volume",
+        }
+    }
+
     /// The source's field in a volume's specification.
     pub fn field(self) -> &'static str {
         match self {

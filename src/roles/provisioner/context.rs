@@ -188,9 +188,9 @@ impl ClaimStates {
     /// node's driver's to give.
     pub fn count(&self, is_anothers: impl Fn(&Claim) -> bool) -> (usize, usize) {
         let book = self.lock();
-        let unsaved = book.by_uid.values().filter(|state| matches!(state.phase, Phase::Created(_))).count();
+        let unsaved = book.by_uid.values().filter(|state| matches!(state.phase(), Phase::Created(_))).count();
         let is_outstanding =
-            |state: &&ClaimState| state.phase == Phase::Creating && !(state.is_anothers() && is_anothers(&state.claim));
+            |state: &&ClaimState| state.is_creating() && !(state.is_anothers() && is_anothers(&state.claim));
         (unsaved, book.by_uid.values().filter(is_outstanding).count())
     }
 
@@ -256,7 +256,7 @@ impl Context {
     pub fn subject(&self, key: &ClaimKey) -> Option<String> {
         let state = self.states.get(&key.uid)?;
         let class = state.claim.class.as_deref().unwrap_or("no class");
-        Some(format!("{key}: class {class}, {}", state.phase.label()))
+        Some(format!("{key}: class {class}, {}", state.phase().label()))
     }
 
     /// A claim no longer needs the source that it names: perhaps nobody does.
@@ -338,6 +338,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::roles::provisioner::claims::state::Asker;
     use crate::roles::provisioner::fixtures::{self, DRIVER, merged};
     use crate::roles::provisioner::names::ANNOTATION_PROVISIONED_BY;
 
@@ -348,7 +349,8 @@ mod tests {
             let object = fixtures::claim(json!({ "metadata": { "uid": uid }, "spec": source }));
             ClaimState::at_first_sight(Claim::parse(Arc::new(object), DRIVER, "mark"))
         };
-        let begun = |uid: &str, of: &str| ClaimState { phase: Phase::Creating, ..clone(uid, of) };
+        let creating = Phase::Creating { plan: None, by: Asker::Us, confirmed: true, kept: None };
+        let begun = |uid: &str, of: &str| ClaimState::at(clone(uid, of).claim, creating.clone());
         let key = |of: &str| SourceKey::of(&clone("u", of).claim.object).unwrap();
         let (book, one, other) = (ClaimStates::default(), key("one"), key("other"));
         book.put(clone("u1", "one"));
@@ -364,7 +366,8 @@ mod tests {
         // As when somebody has made the claim anew under its uid: the entry counts as it is.
         book.put(begun("u2", "other"));
         assert!(!book.is_used(&one) && book.is_used(&other));
-        book.put(ClaimState { phase: Phase::Stored, ..clone("u2", "other") });
+        let stored = Phase::Stored { plan: None, by: Asker::Us, success: None };
+        book.put(ClaimState::at(clone("u2", "other").claim, stored));
         assert!(!book.is_used(&other), "its volume is stored");
         assert!(book.lock().users.is_empty(), "nothing is left of it");
     }

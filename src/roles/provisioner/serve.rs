@@ -17,10 +17,11 @@ use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 use crate::roles::term::finish;
 
-use super::{NAME, capacity, claims, deletion};
+use super::{NAME, capacity, deletion};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
+use crate::roles::provisioner::claims::ClaimReconciler;
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::Rules;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
@@ -104,8 +105,11 @@ impl Provisioner {
 
         let capacity = self.capacity(role, &term, nodes, invalidations);
         let claims = shift.claims.run(stop.clone(), {
-            let cx = shift.cx.clone();
-            move |ticket: Ticket<ClaimKey>| claims::handle(cx.clone(), ticket).boxed()
+            let claims = Arc::new(ClaimReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term)));
+            move |ticket: Ticket<ClaimKey>| {
+                let claims = Arc::clone(&claims);
+                async move { reconcile(claims.as_ref(), ticket).await }.boxed()
+            }
         });
         let volumes = shift.volumes.run(stop.clone(), {
             let deletions = DeletionReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term));

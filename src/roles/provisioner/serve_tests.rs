@@ -3,15 +3,18 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
+use crate::cluster::ObjectName;
+use crate::cluster::patch::Patch;
 use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
 use crate::roles::kit::fixtures::change;
 use crate::roles::provisioner::{REGISTRATION, provisioner};
 use crate::roles::{Wired, Wiring};
+use crate::sandbox::api::faults::Matching;
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};
 use crate::sandbox::testbed::TestBed;
 use crate::sandbox::testbed::harness::RoleHarness;
@@ -115,11 +118,14 @@ async fn shift(profile: Profile) -> (RoleHarness, Shift, (Wired, Vec<crate::clus
     let context = &harness.context;
     let term = Term::unattended(context.clock, Duration::from_secs(3600));
     let shift = role.shift(context, &term, Scope::Cluster, CapacityInvalidation::off());
-    let (claims, cx) = (shift.claims.clone(), shift.cx.clone());
+    let worked = Arc::new(ClaimReconciler::new(shift.cx.clone(), TermScope::new(NAME, context, &term)));
+    let claims = shift.claims.clone();
     harness.tasks.spawn("claims", async move {
-        claims
-            .run(term.stopping(), move |ticket| crate::roles::provisioner::claims::handle(cx.clone(), ticket).boxed())
-            .await;
+        let handler = move |ticket| {
+            let worked = Arc::clone(&worked);
+            async move { reconcile(worked.as_ref(), ticket).await }.boxed()
+        };
+        claims.run(term.stopping(), handler).await;
     });
     let subscriptions = shift.subscribe();
     (harness, shift, (wired, subscriptions))
@@ -184,4 +190,72 @@ async fn a_volume_that_cannot_be_used_and_whose_deletion_outlasts_the_term_is_no
     assert!(world.is_marked());
     assert_eq!(world.volumes(), (1, 0));
     world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_an_in_tree_class_that_kubernetes_has_given_to_our_driver_gets_one_event() {
+    let driver = "ebs.csi.aws.com";
+    let profile = Profile { name: driver.to_owned(), ..Profile::default() };
+    let (harness, _shift, _held) = shift(profile).await;
+    let testbed = &harness.testbed;
+    harness.tasks.spawn("events", harness.context.events.clone().run());
+    claim(testbed, "kubernetes.io/aws-ebs");
+    // As kube-controller-manager 1.36 leaves it, and then as people change it.
+    for (key, value) in
+        [(names::ANNOTATION_STORAGE_PROVISIONER, driver), ("example.com/note", "one"), ("example.com/note", "two")]
+    {
+        let patch = json!({ "metadata": { "annotations": { key: value } } });
+        let name = ObjectName::namespaced(CLAIM.0, CLAIM.1);
+        harness.context.api.patch::<crate::cluster::PersistentVolumeClaim>(&name, &Patch::Merge(patch)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let events: Vec<Event> = testbed.api.list("").unwrap();
+    let told: Vec<_> = events.iter().filter(|it| it.reason.as_deref() == Some("ProvisioningFailed")).collect();
+    assert_eq!(told.len(), 1, "{events:#?}");
+    let text = told[0].message.as_deref().unwrap_or_default();
+    assert!(text.contains("in-tree") && text.contains(driver), "{text}");
+    assert!(testbed.driver.calls_of(Method::CreateVolume).is_empty());
+    harness.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_gone_while_the_watch_shows_it_still_is_asked_about_ever_more_rarely_and_told_once() {
+    let harness = RoleHarness::with(Profile::default()).await;
+    let mut wiring = Wiring::new(&harness.caches);
+    let role = (REGISTRATION.load)(&json!({}), &mut wiring).unwrap();
+    let _wired = wiring.into_wired();
+    harness.watch();
+    let RoleHarness { testbed, context, tasks, .. } = harness;
+    tasks.spawn("events", context.events.clone().run());
+    // The leader before has begun it.
+    claim(&testbed, &context.driver.name);
+    let name = ObjectName::namespaced(CLAIM.0, CLAIM.1);
+    let annotations = json!({ names::ANNOTATION_STORAGE_PROVISIONER: context.driver.name });
+    let marked =
+        json!({ "finalizers": [names::provisioning_finalizer(&context.driver.name)], "annotations": annotations });
+    let edit = async |metadata: serde_json::Value| {
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        context.api.patch::<crate::cluster::PersistentVolumeClaim>(&name, &patch).await.unwrap();
+    };
+    edit(marked).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    testbed.api.faults().hold_watches(Matching::any().resource("persistentvolumeclaims"));
+    testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
+    edit(json!({ "finalizers": null })).await;
+    assert!(testbed.api.get::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).is_err());
+    let (board, served) = (context.board.clone(), context.clone());
+    let term = Term::unattended(context.clock, Duration::from_secs(3600));
+    tasks.spawn("role", async move {
+        role.serve(&served, term).await.unwrap();
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let reads = testbed.api.audit().matching(|entry| entry.verb == "get" && entry.name == CLAIM.1).len();
+    assert!((10..45).contains(&reads), "{reads}: often while the watch may be a moment late, and rarely from then on");
+    let noted: Vec<_> = board.report().work.into_iter().filter_map(|work| work.last_error).collect();
+    assert!(noted.len() == 1 && noted[0].contains("the claim is gone"), "{noted:?}");
+    let events: Vec<Event> = testbed.api.list("").unwrap();
+    let told: Vec<_> = events.iter().filter(|it| it.reason.as_deref() == Some("ProvisioningFailed")).collect();
+    assert_eq!(told.len(), 1, "{events:#?}");
+    assert!(testbed.driver.calls_of(Method::CreateVolume).is_empty());
+    testbed.tear_down().await;
 }

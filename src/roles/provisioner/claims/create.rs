@@ -5,24 +5,24 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim};
+use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass};
 use crate::csi::RpcError;
-use crate::roles::attempt::Failure as _;
-use crate::roles::kit::secrets::Secret;
+use crate::roles::kit::{Attempt, Secret};
 use crate::roles::provisioner::names;
 use crate::telemetry::TraceContext;
 
-use super::claim::Claim;
+use super::attempt::Happened;
+use super::claim::{Claim, ClaimKey};
 use super::decide::NameStatus;
-use super::error::AttemptError;
+use super::error::{AttemptError, CONFIRM, ClaimReason, InvalidClaim, SAVE_VOLUME, Stop};
 use super::finality::{self, Finality};
 use super::intent::{Intent, IntentError, fit};
-use super::observe::{Observed, another_handle, made_from};
+use super::observe::{Look, Observed, another_handle, made_from};
 use super::pending_on::Dependency;
 use super::perform::{read, save_intent};
-use super::reconcile::{Attempt, Stop};
 use super::request::{ProvisionRules, RequestInput, build};
-use super::state::{Made, Phase, Success};
+use super::state::{Made, Phase, Plan};
+use super::transition::{Change, transition};
 use super::volume::{check_response, persistent_volume};
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::status::content;
@@ -30,8 +30,6 @@ use crate::roles::provisioner::topology::{Requirement, TopologyInput, plan_requi
 
 /// An attempt that takes longer is worth an Event that says that it is under way.
 const LONG: Duration = Duration::from_secs(1);
-/// When to look again for a claim that is gone, and not yet for the watch. Its event comes first, as a rule.
-const BEHIND: Duration = Duration::from_secs(1);
 
 impl Context {
     /// What [`fit`]s on a claim. That it is not all is said once: it is so for each claim of a class.
@@ -48,38 +46,50 @@ impl Context {
     }
 }
 
-impl Attempt<'_> {
+impl Look<'_> {
     /// Works out what to ask, and pins it: while an answer is outstanding the driver is asked the same, byte by byte.
-    pub(in crate::roles::provisioner) fn plan(&mut self, now: &Observed) -> Result<(), AttemptError> {
-        let cx = self.cx;
+    pub(in crate::roles::provisioner) fn plan(&self, now: &Observed) -> Result<Happened, Stop> {
         // `next_step` plans only with a class.
-        let Some(class) = &now.class else { return Ok(()) };
-        let claim = &now.claim.object;
-        let found = now.source.clone().and_then(|source| content(&source, &self.wanted(&now.claim), &self.found));
-        let recorded = self.recorded_source(&now.claim, now.present);
-        // Each time anew: a plan that fails is made again, and what could not be read then may be there by now.
-        self.state.untrusted = recorded.is_some() && recorded.as_ref() != found.as_ref().ok().and_then(Option::as_ref);
-        let source = if self.state.untrusted { recorded } else { found? };
+        let Some(class) = now.class.as_deref() else { return Ok(Happened::Nothing) };
         let intent = self.written_intent(now);
-        let (node, digest) = match &intent {
-            Some(intent) => (intent.node.clone(), Some(intent.digest.clone())),
-            None => (now.claim.selected_node.clone(), None),
+        let node = match &intent {
+            Some(intent) => intent.node.clone(),
+            None => now.claim.selected_node.clone(),
         };
-        // Also where it turns out that this is what another may do better.
-        self.state.node.clone_from(&node);
+        match self.planned(now, class, intent, node.clone()) {
+            Ok(plan) => Ok(Change::Planned(Box::new(plan)).into()),
+            // Also where it turns out that this is what another node may do better.
+            Err(error) => self.fail_before_asking(error, now, node),
+        }
+    }
+
+    fn planned(
+        &self,
+        now: &Observed,
+        class: &StorageClass,
+        intent: Option<Intent>,
+        node: Option<String>,
+    ) -> Result<Plan, AttemptError> {
+        let cx = self.cx;
+        let claim = &now.claim.object;
+        let found = now.source.clone().and_then(|source| content(&source, &self.wanted(&now.claim), &self.state.found));
+        let recorded = self.recorded_source(&now.claim, now.present);
+        let untrusted = recorded.is_some() && recorded.as_ref() != found.as_ref().ok().and_then(Option::as_ref);
+        let source = if untrusted { recorded } else { found? };
+        let digest = intent.as_ref().map(|intent| intent.digest.clone());
         let doubted = intent.as_ref().is_some_and(|intent| intent.doubtful);
-        self.state.unfit = intent.as_ref().is_some_and(|intent| intent.unfit);
+        let unfit = intent.as_ref().is_some_and(|intent| intent.unfit);
         let rules = &ProvisionRules { names: self.name_rule(&now.claim), ..cx.asking.clone() };
-        let attributes_class = self.attributes_class.as_ref();
+        let attributes_class = self.state.attributes_class.as_ref();
         let input = RequestInput { claim, class, rules, source, requirement: None, attributes_class };
         // What is wrong with claim and class alone is told before what is wrong with the cluster.
         build(&input)?;
-        let (requirement, is_as_written) = self.requirement(now, intent)?;
+        let (requirement, is_as_written) = self.requirement(now, class, intent)?;
         let request = build(&RequestInput { requirement, ..input })?;
-        let is_begun = self.state.phase == Phase::Creating;
+        let is_begun = self.known().is_creating();
         let asked = request.digest();
         let is_other = is_begun && !(is_as_written && digest.as_ref() == Some(&asked));
-        self.state.doubtful = is_other || is_begun && doubted;
+        let doubtful = is_other || is_begun && doubted;
         if is_other {
             warn!("what is derived from claim and class is not what was written down before the driver was asked");
         }
@@ -88,24 +98,22 @@ impl Attempt<'_> {
             name: Some(request.volume_name.clone()),
             class: request.plan.class.clone(),
             class_uid: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
-            node,
+            node: node.clone(),
             source: request.content_source.clone(),
             requirement: request.requirement.clone(),
             // What was asked first: a class that comes back is held against it.
             digest: digest.unwrap_or(asked),
-            doubtful: self.state.doubtful,
-            unfit: self.state.unfit,
+            doubtful,
+            unfit,
         };
-        self.state.written = Some(written.encode().into());
-        self.state.made_from = Some(made_from(&now.claim, class));
-        self.state.request = Some(request.into());
-        self.note();
-        Ok(())
+        let made_from = made_from(&now.claim, class);
+        let (request, written) = (request.into(), written.encode().into());
+        Ok(Plan { request, written, made_from, node, doubtful, unfit, untrusted })
     }
 
-    /// What was written on the claim by whoever began it.
+    /// What was written on the claim when it was begun.
     fn written_intent(&self, now: &Observed) -> Option<Intent> {
-        if self.state.phase != Phase::Creating {
+        if !self.known().is_creating() {
             return None;
         }
         match Intent::parse(now.claim.intent.as_deref()?) {
@@ -119,9 +127,13 @@ impl Attempt<'_> {
 
     /// From where the volume must be reachable: as it was asked before, if the class allows that; else as the cluster is now.
     /// Says whether it is what was asked before.
-    fn requirement(&self, now: &Observed, intent: Option<Intent>) -> Result<(Option<Requirement>, bool), AttemptError> {
+    fn requirement(
+        &self,
+        now: &Observed,
+        class: &StorageClass,
+        intent: Option<Intent>,
+    ) -> Result<(Option<Requirement>, bool), AttemptError> {
         let cx = self.cx;
-        let Some(class) = &now.class else { return Ok((None, false)) };
         if let Some(intent) = intent {
             let verified: Result<_, IntentError> = intent.verify(&cx.rules.driver, class, cx.asking.topology);
             match verified {
@@ -159,237 +171,202 @@ impl Attempt<'_> {
         Ok((planned.map(|requirement| cx.fitted(requirement, others)), false))
     }
 
+    /// Locks the volume, and has it noted that the driver may have begun, whatever becomes of this run.
+    pub(in crate::roles::provisioner) async fn begin(
+        &self,
+        attempt: &mut Attempt<'_, ClaimKey>,
+    ) -> Result<Happened, Stop> {
+        let (cx, Some(request)) = (self.cx, self.known().request()) else { return Ok(Happened::Nothing) };
+        if !attempt.lock(&request.volume_name, &cx.operations, &cx.term).await? {
+            return Ok(Happened::Nothing);
+        }
+        let secret = request.secret.as_ref().and_then(|_| self.state.secrets.clone());
+        Ok(Change::Asking { secret }.into())
+    }
+
     /// Asks the driver for the volume.
-    pub(in crate::roles::provisioner) async fn create(&mut self, now: &Observed) -> Result<(), Stop> {
-        let Some(request) = self.state.request.clone() else { return Ok(()) };
-        if !self.holds(&request.volume_name).await {
-            return Ok(());
+    pub(in crate::roles::provisioner) async fn create(
+        &self,
+        now: &Observed,
+        attempt: &mut Attempt<'_, ClaimKey>,
+    ) -> Result<Happened, Stop> {
+        let (cx, Some(plan)) = (self.cx, self.known().plan()) else { return Ok(Happened::Nothing) };
+        let request = &plan.request;
+        if !attempt.lock(&request.volume_name, &cx.operations, &cx.term).await? {
+            return Ok(Happened::Nothing);
         }
-        let cx = self.cx;
         let client = cx.driver.use_now()?;
-        // Before the call: whatever becomes of this run, the driver may have begun.
-        self.state.phase = Phase::Creating;
-        (self.state.confirmed, self.state.asked) = (true, true);
-        if request.secret.is_some() {
-            self.state.kept.clone_from(&self.secrets);
-        }
-        self.note();
-        let asked = request.to_proto(self.secrets.as_ref().map(Secret::texts).unwrap_or_default());
-        self.tell_begins();
+        let asked = request.to_proto(self.state.secrets.as_ref().map(Secret::texts).unwrap_or_default());
+        let mut told = self.tell_begins();
         let mut call = std::pin::pin!(cx.term.during(client.create_volume(asked)));
         let answer = tokio::select! {
             biased;
             answer = &mut call => answer?,
             () = tokio::time::sleep(LONG) => {
-                // Nothing is written for it meanwhile that others would have to give way to.
-                self.on_its_way = None;
-                self.tell_provisioning();
+                self.state.way.leave();
+                told |= self.tell_provisioning();
                 call.await?
             }
         };
-        self.operation = None;
-        match answer {
-            Ok(response) => match check_response(&request, &response) {
-                Ok(volume) if self.state.unfit => {
-                    self.reject(volume.volume_id.clone(), AttemptError::Unfit(volume.volume_id));
-                    Ok(())
+        attempt.unlock();
+        let (change, failure) = match answer {
+            Ok(response) => match check_response(request, &response) {
+                Ok(volume) if plan.unfit => {
+                    let why = ClaimReason::Unfit(volume.volume_id.clone()).into();
+                    (Some(Change::Unusable { volume_id: volume.volume_id, why }), None)
                 }
-                Ok(volume) if self.state.untrusted => {
-                    self.reject(volume.volume_id.clone(), AttemptError::Sourceless(volume.volume_id));
-                    Ok(())
+                Ok(volume) if plan.untrusted => {
+                    let why = ClaimReason::Sourceless(volume.volume_id.clone()).into();
+                    (Some(Change::Unusable { volume_id: volume.volume_id, why }), None)
                 }
-                Ok(volume) => {
-                    let (handle, affinity) = (volume.volume_id.clone(), volume.affinity.clone());
-                    self.state.success = Some(Success { begun: self.begun, handle, affinity });
-                    self.state.phase = Phase::Created(Box::new(Made { volume, may_be_stored: false }));
-                    self.note();
-                    Ok(())
-                }
+                Ok(volume) => (Some(Change::Made { volume, begun: self.state.begun }), None),
                 Err(error) if error.must_delete() => {
-                    let id = response.volume.map(|volume| volume.volume_id).unwrap_or_default();
-                    self.reject(id, error.into());
-                    Ok(())
+                    let volume_id = response.volume.map(|volume| volume.volume_id).unwrap_or_default();
+                    (Some(Change::Unusable { volume_id, why: error.into() }), None)
                 }
                 Err(error) => {
-                    self.doubt(now).await;
-                    Err(AttemptError::from(error).into())
+                    self.save_doubt(now).await;
+                    (Some(Change::Doubted), Some(error.into()))
                 }
             },
-            Err(error) => self.refused_by_driver(error),
-        }
-    }
-
-    /// The volume can't be used: it is deleted, and that is written down first.
-    fn reject(&mut self, volume_id: String, why: AttemptError) {
-        self.state.unfit = true;
-        self.state.phase = Phase::Discarding(volume_id);
-        self.state.failure = Some(why);
-        self.rewrite();
+            Err(error) => self.refused_by_driver(plan, error),
+        };
+        Ok(Happened::Answered { told, change, failure })
     }
 
     /// The driver has said that a volume exists, and not which it is: no error is its last word on that any more, in this
-    /// term and in those after it.
-    async fn doubt(&mut self, now: &Observed) {
-        self.state.doubtful = true;
-        self.rewrite();
-        if self.cx.rules.durable && now.present {
-            // What is not written now is written before the driver is asked again.
-            let text = self.state.written.clone().unwrap_or_default();
-            if let Err(Stop::Failed(error)) = save_intent(self.cx, &now.claim, &text).await {
-                debug!(error = error.message(), "could not write down yet that the volume may exist");
-            }
+    /// term and in those after it. What is not written now is written before the driver is asked again.
+    async fn save_doubt(&self, now: &Observed) {
+        if !self.cx.rules.durable || !now.present {
+            return;
+        }
+        let Phase::Creating { plan: Some(plan), .. } = transition(self.known().phase().clone(), Change::Doubted) else {
+            return;
+        };
+        if let Err(Stop::Failed(error)) = save_intent(self.cx, &now.claim, &plan.written).await {
+            debug!(error = error.message(), "could not write down yet that the volume may exist");
         }
     }
 
-    /// Puts what was learnt of the volume into what is to stand on the claim.
-    pub(in crate::roles::provisioner) fn rewrite(&mut self) {
-        if let Some(Ok(intent)) = self.state.written.as_deref().map(Intent::parse) {
-            let (doubtful, unfit) = (self.state.doubtful, self.state.unfit);
-            self.state.written = Some(Intent { doubtful, unfit, ..intent }.encode().into());
-        }
-        self.note();
-    }
-
-    fn refused_by_driver(&mut self, error: RpcError) -> Result<(), Stop> {
+    fn refused_by_driver(&self, plan: &Plan, error: RpcError) -> (Option<Change>, Option<AttemptError>) {
         // One that is unfit was seen to exist: by a daemon before this one, or its id would be known and not be asked for.
-        if self.state.doubtful || self.state.unfit {
-            return Err(AttemptError::from(error).into());
+        if plan.doubtful || plan.unfit {
+            return (None, Some(error.into()));
         }
-        let finality = finality::after_create(error.code, self.cx.asking.topology, self.state.node.is_some());
+        let finality = finality::after_create(error.code, self.cx.asking.topology, plan.node.is_some());
         match finality {
             Finality::Finished | Finality::Reschedule => {
                 self.tell_resumed(finality.label());
-                self.state.end(finality == Finality::Reschedule);
-                self.state.failure = Some(error.into());
-                self.note();
-                Ok(())
+                let reschedule = finality == Finality::Reschedule;
+                (Some(Change::Refused { reschedule, failure: error.into() }), None)
             }
-            Finality::InBackground | Finality::NoChange => Err(AttemptError::from(error).into()),
+            Finality::InBackground | Finality::NoChange => (None, Some(error.into())),
         }
     }
 
     /// Asks the API itself whether the claim's volume exists, and whether the claim still waits for it, before the driver is
-    /// asked again for a claim that somebody else has begun.
-    pub(in crate::roles::provisioner) async fn confirm_volume(&mut self, now: &Observed) -> Result<(), Stop> {
+    /// asked again for a claim that another has begun.
+    pub(in crate::roles::provisioner) async fn confirm_volume(&self, now: &Observed) -> Result<Happened, Stop> {
         let cx = self.cx;
         let name = self.volume_name(&now.claim).map_err(AttemptError::from)?;
-        self.seen = read(cx, &ObjectName::cluster(name), AttemptError::Confirm).await?;
-        if self.seen.is_none() {
-            return self.confirm_mark(now).await;
-        }
-        match self.whose(&now.claim, self.seen.as_ref()) {
-            NameStatus::Conflict(_) if self.is_over(&now.claim, now.present) => self.confirm_mark(now).await,
+        let seen: Option<PersistentVolume> = read(cx, &ObjectName::cluster(name), CONFIRM).await?;
+        let mark = match self.whose(&now.claim, seen.as_ref()) {
+            _ if seen.is_none() => Some(self.confirm_mark(now).await?),
+            NameStatus::Conflict(_) if self.is_over(&now.claim, now.present) => Some(self.confirm_mark(now).await?),
             NameStatus::Conflict(what) => {
                 self.wait_for_name();
-                Err(AttemptError::from(super::error::InvalidClaim::NameTaken(what)).into())
+                return Err(AttemptError::from(InvalidClaim::NameTaken(what)).into());
             }
             // The next look sees it.
-            NameStatus::Ours | NameStatus::OtherNode | NameStatus::Free => Ok(()),
-        }
+            NameStatus::Ours | NameStatus::OtherNode | NameStatus::Free => None,
+        };
+        Ok(Happened::Confirmed(seen.map(Box::new), mark))
     }
 
     /// And whether the claim still carries our mark: an old view shows one that its last leader has brought to an end.
-    async fn confirm_mark(&mut self, now: &Observed) -> Result<(), Stop> {
+    async fn confirm_mark(&self, now: &Observed) -> Result<Change, Stop> {
         let (cx, key) = (self.cx, &now.claim.key);
-        let found: Option<PersistentVolumeClaim> = read(cx, &key.name, AttemptError::Confirm).await?;
+        let found: Option<PersistentVolumeClaim> = read(cx, &key.name, CONFIRM).await?;
         let parse =
             |object: &_| Claim::parse(Arc::new(PersistentVolumeClaim::clone(object)), &cx.rules.driver, &cx.rules.mark);
         match found.map(|object| (parse(&object), object)) {
             Some((claim, object)) if claim.key.uid == key.uid => {
                 cx.stores.claims.apply_own_write(object);
-                self.state.confirmed = claim.guarded;
-                if !claim.guarded {
-                    self.state.end(false);
-                }
+                Ok(if claim.guarded { Change::Confirmed } else { Change::NothingBegun })
             }
-            // The watch will say so: nothing is taken out of the cache on hearsay.
-            _ if now.present => return Err(Stop::Later(BEHIND)),
-            _ => self.state.end(false),
+            // The watch will say so: only the watch takes a claim out of the cache.
+            _ if now.present => Err(Stop::Behind(ClaimReason::Gone.into())),
+            _ => Ok(Change::NothingBegun),
         }
-        self.note();
-        Ok(())
     }
 
     /// Stores the volume object. From here on, whatever the answer, only the volume's own life cycle deletes the volume,
     /// unless the API has refused the object for good.
-    pub(in crate::roles::provisioner) async fn save_volume(&mut self, now: &Observed) -> Result<(), Stop> {
-        let (Some(request), Phase::Created(made)) = (self.state.request.clone(), self.state.phase.clone()) else {
-            return Ok(());
-        };
-        if self.is_left(now, &made).await? {
-            return Ok(());
-        }
-        let cx = self.cx;
+    pub(in crate::roles::provisioner) async fn save_volume(
+        &self,
+        now: &Observed,
+        attempt: &Attempt<'_, ClaimKey>,
+    ) -> Result<Happened, Stop> {
+        let Phase::Created(made) = self.known().phase() else { return Ok(Happened::Nothing) };
+        let (cx, plan) = (self.cx, &made.plan);
         let finalizers: Vec<&str> = cx.attacher_finalizer.as_deref().into_iter().collect();
-        let mut body = persistent_volume(&request.plan, &made.volume, &cx.identity, &finalizers);
+        let mut body = persistent_volume(&plan.request.plan, &made.volume, &cx.identity, &finalizers);
         // With the object, so that the attach that follows, perhaps in another process, can go on with the trace.
-        if let Some(context) = TraceContext::of(self.ticket.span()) {
+        if let Some(context) = TraceContext::of(attempt.ticket.span()) {
             body["metadata"]["annotations"][names::ANNOTATION_TRACEPARENT] = context.to_string().into();
         }
         let api = cx.api.use_now()?;
-        let name = ObjectName::cluster(&request.volume_name);
-        self.note_made(Made { may_be_stored: true, ..(*made).clone() });
+        let name = ObjectName::cluster(&plan.request.volume_name);
         match api.create::<PersistentVolume>(&name, &body).await {
-            Ok(_) => {
-                self.saved();
-                Ok(())
-            }
+            Ok(_) => Ok(self.saved()),
             Err(error) if error.kind() == ApiErrorKind::Conflict => {
-                let found = read(cx, &name, AttemptError::Save).await?;
-                self.compare_saved(now, found, &made, error)
+                let found = read(cx, &name, SAVE_VOLUME).await?;
+                self.compare_saved(now, found, made, error)
             }
             Err(error) => {
                 // An answer that says no; without one the object may be there.
                 let is_answer = [ApiErrorKind::Invalid, ApiErrorKind::Forbidden, ApiErrorKind::Unauthorized];
-                if !made.may_be_stored && is_answer.contains(&error.kind()) {
-                    self.note_made(*made);
+                let is_refused = self.state.checked == Some(false) && is_answer.contains(&error.kind());
+                let failure = AttemptError::from(SAVE_VOLUME.failed(error));
+                if !is_refused {
+                    return Err(failure.into());
                 }
-                Err(AttemptError::Save(error).into())
+                Ok(Happened::Failed(Change::MayBeStored(false), failure))
             }
         }
     }
 
     /// A volume object of that name exists: ours from an earlier try, or a stranger's, which is never touched.
     fn compare_saved(
-        &mut self,
+        &self,
         now: &Observed,
         found: Option<PersistentVolume>,
         made: &Made,
         refused: crate::cluster::ApiError,
-    ) -> Result<(), Stop> {
-        let Some(found) = found else { return Err(AttemptError::Save(refused).into()) };
-        let place = self.cx.place(&self.state.claim, Some(&found));
+    ) -> Result<Happened, Stop> {
+        let Some(found) = found else { return Err(SAVE_VOLUME.failed(refused).into()) };
+        let place = self.cx.place(&now.claim, Some(&found));
         let volume_id = made.volume.volume_id.as_str();
         let is_of_it = self.cx.names(&found, volume_id);
         if place == NameStatus::Ours && is_of_it {
-            self.saved();
-            return Ok(());
+            return Ok(self.saved());
         }
+        self.wait_for_name();
         if is_of_it {
             // Two claims whose volumes have one name, and the driver has answered both with the same: it is the other's.
-            self.wait_for_name();
-            self.abandon_to(now, volume_id, found.metadata.name.as_deref().unwrap_or_default());
-            return Ok(());
+            return Ok(self.abandon_to(now, volume_id, found.metadata.name.as_deref().unwrap_or_default()));
         }
-        // Whatever is there, it is not our object: ours was not stored.
-        self.note_made(Made { may_be_stored: false, ..made.clone() });
         let other = match place {
             NameStatus::Conflict(what) => what,
             NameStatus::Ours | NameStatus::OtherNode | NameStatus::Free => another_handle(&found),
         };
-        self.wait_for_name();
         let handle = made.volume.volume_id.clone();
-        Err(AttemptError::SaveTaken { handle, other }.into())
+        // What has the name is not our object: ours was not stored.
+        Ok(Happened::Failed(Change::MayBeStored(false), ClaimReason::SaveTaken { handle, other }.into()))
     }
 
-    fn note_made(&mut self, made: Made) {
-        self.state.phase = Phase::Created(Box::new(made));
-        self.note();
-    }
-
-    fn saved(&mut self) {
+    fn saved(&self) -> Happened {
         self.tell_resumed("saved");
-        self.state.phase = Phase::Stored;
-        self.note();
+        Change::Stored.into()
     }
 }

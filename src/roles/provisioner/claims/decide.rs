@@ -20,7 +20,7 @@
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
 
-use crate::cluster::StorageClass;
+use crate::cluster::{InTree, StorageClass};
 
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
@@ -37,7 +37,7 @@ pub enum Ignored {
     Bound,
     /// Another provisioner's.
     Foreign,
-    /// Of an in-tree plugin: its class must be replaced.
+    /// Its class is of an in-tree plugin, whose claims Kubernetes gives to our driver: the class must be replaced.
     InTree,
     /// Its class is another provisioner's by now.
     ForeignClass,
@@ -67,12 +67,18 @@ pub enum Step {
     Settled,
     /// Nothing more in this attempt: tell how it ended.
     Conclude,
-    /// Take up what somebody else has begun. No request.
+    /// Take up what another process, or an earlier term, has begun. No request.
     Resume,
+    /// Note that the claim's PersistentVolume exists. No request.
+    Found,
+    /// Work out anew what to ask: the class has changed, and what is asked is in doubt. No request.
+    Replan,
     /// Give up this attempt.
     Refuse(InvalidClaim),
     /// Read what the API has under the name of the claim's volume.
     ConfirmVolume,
+    /// Begin the wait after which the claim is looked at again. No request.
+    BeginWait,
     /// Come back after this long: another node may take the claim first.
     WaitTurn(std::time::Duration),
     /// Read the node that was selected: its daemon may be no more.
@@ -95,12 +101,18 @@ pub enum Step {
     ReadSecret(SecretReference),
     /// Put our mark on the claim, with what is about to be asked.
     SaveIntent,
+    /// Lock the volume, and note that the driver is asked from here on. No request.
+    Begin,
     /// `CreateVolume`.
     Create,
     /// `DeleteVolume`, for a volume that nobody wants any more, or nobody can use.
     DeleteCreated(String),
+    /// Look whether another PersistentVolume names the volume, before it is stored.
+    CheckHandle,
     /// Store the volume object, which always says whose claim it was made for.
     SaveVolume,
+    /// Let the claims go first that have no PersistentVolume yet: nobody waits for the release of this one.
+    GiveWay,
     /// Take our mark off the claim.
     Release {
         /// And the node that the scheduler chose.
@@ -111,44 +123,57 @@ pub enum Step {
 /// What to do next for the claim of `view`.
 pub fn next_step(view: &View<'_>) -> Step {
     let state = view.state;
-    match &state.phase {
+    if *view.volume == NameStatus::Ours && !matches!(state.phase(), Phase::Finished { .. } | Phase::Stored { .. }) {
+        return Step::Found;
+    }
+    match state.phase() {
         phase if is_anothers_mark(view, phase) => Step::Resume,
-        Phase::Created(_) if *view.volume == NameStatus::Ours => owed(view).unwrap_or(Step::Settled),
         Phase::Created(made) => match fate_of(view, made.may_be_stored) {
-            Fate::Keep => Step::SaveVolume,
+            Fate::Keep if view.attempt.has_checked => Step::SaveVolume,
+            Fate::Keep => Step::CheckHandle,
             Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
         },
-        // Whoever comes after us must not store what is being deleted.
+        // The next leader must not store what is being deleted.
         Phase::Discarding(_) if owes_word(view) || lacks_mark(view) => Step::SaveIntent,
-        Phase::Discarding(volume_id) => secret_then(view, Step::DeleteCreated(volume_id.clone())),
-        Phase::Finished { reschedule, marked } => given_back(view, *reschedule, *marked).unwrap_or(Step::Conclude),
-        Phase::Creating | Phase::Stored if state.is_anothers() && view.ownership != Ownership::Here => {
+        Phase::Discarding(unusable) => secret_then(view, Step::DeleteCreated(unusable.volume_id.clone())),
+        Phase::Finished { reschedule, marked, node, .. } => {
+            given_back(view, *reschedule, *marked, node.as_deref()).unwrap_or(Step::Conclude)
+        }
+        Phase::Creating { .. } | Phase::Stored { .. } if state.is_anothers() && view.ownership != Ownership::Here => {
             begun_elsewhere(view)
         }
         // The mark that it carries by now is that node's.
-        Phase::Stored if view.ownership != Ownership::Here => Step::Settled,
-        Phase::Stored => owed(view).unwrap_or(Step::Settled),
-        Phase::Idle | Phase::Marked => unasked_step(view),
-        Phase::Creating if *view.volume == NameStatus::Ours => owed(view).unwrap_or(Step::Settled),
-        Phase::Creating if !state.confirmed => Step::ConfirmVolume,
-        Phase::Creating => match view.volume {
+        Phase::Stored { .. } if view.ownership != Ownership::Here => Step::Settled,
+        Phase::Stored { .. } => owed(view).unwrap_or(Step::Settled),
+        Phase::Idle { .. } | Phase::Marked { .. } => unasked_step(view),
+        Phase::Creating { .. } if view.is_outdated => Step::Replan,
+        Phase::Creating { confirmed: false, .. } => Step::ConfirmVolume,
+        Phase::Creating { .. } => match view.volume {
             NameStatus::Conflict(what) => Step::Refuse(InvalidClaim::NameTaken(what.clone())),
-            NameStatus::Free | NameStatus::Ours | NameStatus::OtherNode => prepare(view).unwrap_or_else(|| {
-                // Whoever comes after us must not take an error for the driver's last word either.
-                let is_unsaid = state.doubtful && owes_word(view);
-                if is_unsaid || lacks_mark(view) { Step::SaveIntent } else { Step::Create }
-            }),
+            NameStatus::Free | NameStatus::Ours | NameStatus::OtherNode => {
+                prepare(view).unwrap_or_else(|| ask_again(view))
+            }
         },
     }
+}
+
+/// All is known that is to be asked again.
+fn ask_again(view: &View<'_>) -> Step {
+    // The next leader must not take an error for the driver's last word either.
+    let is_unsaid = view.state.plan().is_some_and(|plan| plan.doubtful) && owes_word(view);
+    if is_unsaid || lacks_mark(view) {
+        return Step::SaveIntent;
+    }
+    if view.state.is_anothers() { Step::Begin } else { Step::Create }
 }
 
 /// Whether the claim carries a mark that we did not put there in this term: another node's daemon has, or whoever led before,
 /// and a watch that is behind has hidden it. The driver may have been asked.
 fn is_anothers_mark(view: &View<'_>, phase: &Phase) -> bool {
     let is_ours = match phase {
-        Phase::Idle => false,
+        Phase::Idle { .. } => false,
         // A claim that is another node's by now may be in that node's hands, under the mark that we have left on it.
-        Phase::Marked => view.ownership == Ownership::Here,
+        Phase::Marked { .. } => view.ownership == Ownership::Here,
         _ => true,
     };
     view.present && view.claim.guarded && !is_ours
@@ -163,9 +188,9 @@ fn begun_elsewhere(view: &View<'_>) -> Step {
         return Step::LetGo;
     }
     match turn(view) {
-        Some(step @ (Step::WaitTurn(_) | Step::AskForHolder(_))) => step,
+        Some(step @ (Step::BeginWait | Step::WaitTurn(_) | Step::AskForHolder(_))) => step,
         // All that is left is the mark, and nobody else will take it off.
-        _ if view.state.phase == Phase::Stored => Step::Release { reschedule: false },
+        _ if view.state.is_stored() => Step::Release { reschedule: false },
         Some(step) => step,
         // Nothing on it tells who began it: whoever takes the claim goes on with it.
         None => Step::BecomeOwner,
@@ -176,9 +201,6 @@ fn begun_elsewhere(view: &View<'_>) -> Step {
 fn unasked_step(view: &View<'_>) -> Step {
     if let Some(why) = ignored(view) {
         return owed(view).unwrap_or_else(|| if why.is_told() { told_by_one(view, why) } else { Step::Ignore(why) });
-    }
-    if *view.volume == NameStatus::Ours {
-        return owed(view).unwrap_or(Step::Settled);
     }
     if let Some(step) = turn(view) {
         return step;
@@ -198,16 +220,19 @@ fn unasked_step(view: &View<'_>) -> Step {
     if view.rules.durable && !is_marked(view) {
         return Step::SaveIntent;
     }
-    Step::Create
+    Step::Begin
 }
 
 /// What people are told of a claim that is ignored is told by the daemon of its node; of nobody's, by the one that takes it.
 fn told_by_one(view: &View<'_>, why: Ignored) -> Step {
     match view.ownership {
         Ownership::Here => Step::Ignore(why),
+        Ownership::Unwatched if view.claim.holder().is_none() => Step::BeginWait,
         Ownership::Free { wait, .. } if wait.is_zero() => Step::BecomeOwner,
         Ownership::Free { wait, .. } => Step::WaitTurn(wait),
-        Ownership::Elsewhere { .. } | Ownership::Held | Ownership::Abandoned => Step::Ignore(Ignored::Elsewhere),
+        Ownership::Elsewhere { .. } | Ownership::Held | Ownership::Abandoned | Ownership::Unwatched => {
+            Step::Ignore(Ignored::Elsewhere)
+        }
     }
 }
 
@@ -215,6 +240,7 @@ fn told_by_one(view: &View<'_>, why: Ignored) -> Step {
 fn turn(view: &View<'_>) -> Option<Step> {
     match view.ownership {
         Ownership::Here => None,
+        Ownership::Unwatched => Some(Step::BeginWait),
         Ownership::Elsewhere { look_again: Some(wait) } => Some(Step::WaitTurn(wait)),
         Ownership::Elsewhere { look_again: None } => Some(Step::Ignore(Ignored::Elsewhere)),
         Ownership::Held => Some(Step::AskForHolder(view.claim.holder().unwrap_or_default())),
@@ -225,7 +251,8 @@ fn turn(view: &View<'_>) -> Option<Step> {
 
 /// Whether the claim carries our mark and what we are about to ask.
 fn is_marked(view: &View<'_>) -> bool {
-    view.claim.guarded && view.claim.intent.as_deref() == view.state.written.as_deref()
+    let written = view.state.plan().map(|plan| &*plan.written);
+    view.claim.guarded && view.claim.intent.as_deref() == written
 }
 
 /// Whether something was learnt since that is still to be written on the claim that carries our mark.
@@ -243,7 +270,7 @@ fn lacks_mark(view: &View<'_>) -> bool {
 
 /// What must be known before the driver is asked. `None`: all of it is.
 fn prepare(view: &View<'_>) -> Option<Step> {
-    let Some(request) = &view.state.request else {
+    let Some(request) = view.state.request() else {
         if view.class.is_none() {
             let class = view.claim.class.clone();
             return Some(Step::Refuse(class.map_or(InvalidClaim::NoClass, InvalidClaim::ClassMissing)));
@@ -272,7 +299,7 @@ fn prepare(view: &View<'_>) -> Option<Step> {
 }
 
 fn secret_then(view: &View<'_>, step: Step) -> Step {
-    match view.state.request.as_ref().and_then(|request| request.secret.as_ref()) {
+    match view.state.request().and_then(|request| request.secret.as_ref()) {
         Some(reference) if !view.attempt.has_secret => Step::ReadSecret(reference.clone()),
         _ => step,
     }
@@ -285,13 +312,13 @@ fn owed(view: &View<'_>) -> Option<Step> {
 
 /// The write that takes off the claim what is left there of what ended: the mark, and the node, if another may do better and
 /// nobody has chosen that already.
-fn given_back(view: &View<'_>, reschedule: bool, marked: bool) -> Option<Step> {
+fn given_back(view: &View<'_>, reschedule: bool, marked: bool, node: Option<&str>) -> Option<Step> {
     let claim = view.claim;
     // A claim that is another node's by now, or was marked since, is in other hands.
     if !view.present || claim.guarded && !(marked && view.ownership == Ownership::Here) {
         return None;
     }
-    let is_same = claim.selected_node.is_some() && claim.selected_node == view.state.node;
+    let is_same = claim.selected_node.is_some() && claim.selected_node.as_deref() == node;
     let reschedule = reschedule && is_same && claim.volume_name.is_none();
     (claim.guarded || reschedule).then_some(Step::Release { reschedule })
 }
@@ -316,7 +343,9 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     // A class that is not there is an error, told by `prepare`.
     let class = view.class?;
     if class.provisioner != view.rules.driver {
-        return Some(Ignored::ForeignClass);
+        let in_tree = InTree::of_plugin(&class.provisioner);
+        let is_ours_by_now = in_tree.is_some_and(|plugin| plugin.successor() == view.rules.driver);
+        return Some(if is_ours_by_now { Ignored::InTree } else { Ignored::ForeignClass });
     }
     if waits_for_consumer(class) && claim.selected_node.is_none() {
         return Some(Ignored::NoNode);
@@ -343,9 +372,9 @@ fn fate_of(view: &View<'_>, may_be_stored: bool) -> Fate {
     if view.given_away && !may_be_stored {
         return Fate::Delete;
     }
-    let name = view.state.request.as_ref().map(|request| request.volume_name.as_str());
+    let name = view.state.request().map(|request| request.volume_name.as_str());
     let is_unwanted = is_unwanted(claim, view.present, name);
-    let is_kept = view.state.request.as_ref().is_some_and(|request| request.plan.is_retained());
+    let is_kept = view.state.request().is_some_and(|request| request.plan.is_retained());
     if is_unwanted && !is_kept && !may_be_stored {
         return Fate::Delete;
     }

@@ -108,7 +108,7 @@ fn the_mark_on_a_claim_with_a_volume_is_taken_off_by_its_own_node_while_there_is
     let later = Duration::from_secs(9);
     let at = |ownership| {
         let world = World::of(claim(marked())).with(|w| (w.ownership, w.volume) = (ownership, NameStatus::Ours));
-        world.with(|w| w.state.phase = Phase::Stored).next()
+        world.with(|w| w.state.apply(Change::Found)).next()
     };
     let release = Step::Release { reschedule: false };
     assert_eq!(at(Ownership::Here), release);
@@ -119,7 +119,7 @@ fn the_mark_on_a_claim_with_a_volume_is_taken_off_by_its_own_node_while_there_is
     );
     assert_eq!(at(Ownership::Abandoned), release);
     assert_eq!(at(Ownership::Elsewhere { look_again: None }), release, "nobody knows whose it is");
-    let released = World::of(claim(marked())).claimed(json!({})).in_phase(Phase::Stored);
+    let released = World::of(claim(marked())).claimed(json!({})).with(|w| w.state.apply(Change::Found));
     let released = released
         .with(|w| (w.ownership, w.volume) = (Ownership::Elsewhere { look_again: Some(later) }, NameStatus::Ours));
     assert_eq!(released.next(), Step::LetGo);
@@ -132,14 +132,14 @@ fn what_our_driver_makes_for_a_claim_that_is_another_nodes_by_now_is_deleted_and
     for ownership in
         [elsewhere, Ownership::Held, Ownership::Abandoned, Ownership::Free { wait: Duration::ZERO, has_room: false }]
     {
-        let given_away = |class: Value, claim: Value, phase: Phase| {
+        let given_away = |class: Value, claim: Value, phase: At| {
             let world = World::fresh().planned_for(class).claimed(claim).in_phase(phase);
             world.with(|w| (w.ownership, w.given_away) = (ownership, true))
         };
-        let at = |phase: Phase| given_away(json!({}), both(marked(), on_node.clone()), phase);
-        assert_eq!(at(Phase::Creating).next(), Step::Create, "{ownership:?}");
-        let doubtful = at(Phase::Creating).with(|w| w.state.doubtful = true);
-        assert_eq!(doubtful.with(|w| w.state.written = Some("news".into())).next(), Step::Create, "{ownership:?}");
+        let at = |phase: At| given_away(json!({}), both(marked(), on_node.clone()), phase);
+        assert_eq!(at(CREATING).next(), Step::Create, "{ownership:?}");
+        let doubtful = at(CREATING).replanned(|plan| (plan.doubtful, plan.written) = (true, "news".into()));
+        assert_eq!(doubtful.next(), Step::Create, "{ownership:?}");
         let deletion = Step::DeleteCreated("vol-1".into());
         assert_eq!(at(created(false)).next(), deletion, "{ownership:?}");
         let retained = json!({ "reclaimPolicy": "Retain" });
@@ -150,12 +150,12 @@ fn what_our_driver_makes_for_a_claim_that_is_another_nodes_by_now_is_deleted_and
         );
         assert_eq!(
             at(created(true)).next(),
-            Step::SaveVolume,
+            Step::CheckHandle,
             "{ownership:?}: it may be stored, and then it is the claim's"
         );
-        assert_eq!(at(Phase::Discarding("vol-1".into())).next(), deletion, "{ownership:?}");
-        assert_eq!(at(Phase::Finished { reschedule: true, marked: true }).next(), Step::Conclude, "{ownership:?}");
-        let saved = World::fresh().claimed(both(marked(), on_node.clone())).in_phase(Phase::Stored);
+        assert_eq!(at(At::Discarding).next(), deletion, "{ownership:?}");
+        assert_eq!(at(At::Finished { reschedule: true, marked: true }).next(), Step::Conclude, "{ownership:?}");
+        let saved = World::fresh().claimed(both(marked(), on_node.clone())).in_phase(At::Stored);
         assert_eq!(
             saved.with(|w| w.ownership = ownership).next(),
             Step::Settled,
@@ -163,9 +163,10 @@ fn what_our_driver_makes_for_a_claim_that_is_another_nodes_by_now_is_deleted_and
         );
     }
     // What was begun before this daemon is another's, until our own driver was asked for it, too.
-    for (asked, expected) in [(false, Step::AskForHolder("node-2".into())), (true, Step::Create)] {
-        let world = World::fresh().planned().claimed(both(marked(), on_node.clone())).in_phase(Phase::Creating);
-        let world = world.with(|w| (w.state.resumed, w.state.asked) = (true, asked));
+    for (asked, by, expected) in
+        [(false, Asker::Another, Step::AskForHolder("node-2".into())), (true, Asker::AnotherAndUs, Step::Create)]
+    {
+        let world = World::fresh().planned().claimed(both(marked(), on_node.clone())).in_phase(At::Creating(by));
         assert_eq!(
             world.with(|w| (w.ownership, w.given_away) = (Ownership::Held, asked)).next(),
             expected,
@@ -173,8 +174,8 @@ fn what_our_driver_makes_for_a_claim_that_is_another_nodes_by_now_is_deleted_and
         );
     }
     // The object that stands for the claim is of the other node.
-    let at = |phase: Phase| World::fresh().planned().claimed(marked()).in_phase(phase);
-    let anothers = |phase: Phase| at(phase).with(|w| (w.volume, w.given_away) = (NameStatus::OtherNode, true));
-    assert_eq!(anothers(Phase::Creating).next(), Step::Create);
+    let at = |phase: At| World::fresh().planned().claimed(marked()).in_phase(phase);
+    let anothers = |phase: At| at(phase).with(|w| (w.volume, w.given_away) = (NameStatus::OtherNode, true));
+    assert_eq!(anothers(CREATING).next(), Step::Create);
     assert_eq!(anothers(created(false)).next(), Step::DeleteCreated("vol-1".into()));
 }

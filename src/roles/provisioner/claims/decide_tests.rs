@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::roles::provisioner::claims::error::InvalidClaim;
-use crate::roles::provisioner::claims::state::ClaimState;
-use crate::roles::provisioner::claims::state::Made;
+use crate::roles::provisioner::claims::error::{AttemptError, ClaimReason};
+use crate::roles::provisioner::claims::state::{Asker, ClaimState, Made, MadeFrom, Plan, Unusable};
+use crate::roles::provisioner::claims::transition::Change;
 use crate::roles::provisioner::claims::volume::Created;
 use crate::roles::provisioner::fixtures::{self, DRIVER};
 use crate::roles::provisioner::names;
@@ -24,6 +25,7 @@ struct World {
     attributes_class: Option<&'static str>,
     ownership: Ownership,
     given_away: bool,
+    is_outdated: bool,
     state: ClaimState,
     attempt: AttemptFacts,
     rules: Rules,
@@ -46,14 +48,62 @@ fn both(one: Value, other: Value) -> Value {
     fixtures::merged(one, other)
 }
 
-fn created(may_be_stored: bool) -> Phase {
-    let volume = Created {
-        volume_id: "vol-1".into(),
-        capacity_bytes: 1,
-        context: std::collections::BTreeMap::new(),
-        affinity: None,
-    };
-    Phase::Created(Box::new(Made { volume, may_be_stored }))
+/// A phase, of what is planned.
+#[derive(Debug, Clone)]
+enum At {
+    Idle,
+    Marked,
+    Creating(Asker),
+    Created { may_be_stored: bool },
+    Discarding,
+    Finished { reschedule: bool, marked: bool },
+    Stored,
+}
+
+const CREATING: At = At::Creating(Asker::Us);
+
+fn created(may_be_stored: bool) -> At {
+    At::Created { may_be_stored }
+}
+
+fn plan(class: Value) -> Plan {
+    let request = Arc::new(fixtures::request(json!({}), class));
+    let made_from = MadeFrom::default();
+    Plan { request, written: INTENT.into(), made_from, node: None, doubtful: false, unfit: false, untrusted: false }
+}
+
+fn volume() -> Created {
+    let context = std::collections::BTreeMap::new();
+    Created { volume_id: "vol-1".into(), capacity_bytes: 1, context, affinity: None }
+}
+
+fn unfit() -> AttemptError {
+    ClaimReason::Unfit("vol-1".into()).into()
+}
+
+impl At {
+    fn of(self, plan: Option<&Plan>) -> Phase {
+        let sure = || plan.cloned().unwrap_or_else(|| self::plan(json!({})));
+        let (kept, by, boxed) = (None, Asker::Us, plan.cloned().map(Box::new));
+        match self {
+            Self::Idle => Phase::Idle { plan: boxed },
+            Self::Marked => Phase::Marked { plan: boxed },
+            Self::Creating(by) => Phase::Creating { plan: boxed, by, confirmed: true, kept },
+            Self::Created { may_be_stored } => {
+                let begun = crate::process::Clock::system().now();
+                let (plan, volume) = (sure(), volume());
+                Phase::Created(Box::new(Made { plan, by, kept, volume, may_be_stored, begun }))
+            }
+            Self::Discarding => {
+                let (plan, volume_id, why) = (sure(), "vol-1".into(), unfit());
+                Phase::Discarding(Box::new(Unusable { plan, by, kept, volume_id, why }))
+            }
+            Self::Finished { reschedule, marked } => {
+                Phase::Finished { reschedule, marked, node: Some("node-1".into()), failure: None }
+            }
+            Self::Stored => Phase::Stored { plan: boxed, by, success: None },
+        }
+    }
 }
 
 impl World {
@@ -73,6 +123,7 @@ impl World {
             attributes_class: None,
             ownership: Ownership::Here,
             given_away: false,
+            is_outdated: false,
             attempt: AttemptFacts::default(),
             rules: Rules { driver: DRIVER.into(), mark: MARK.into(), durable: true },
         }
@@ -89,14 +140,25 @@ impl World {
     }
 
     fn planned_for(mut self, class: Value) -> Self {
-        self.state.request = Some(Arc::new(fixtures::request(json!({}), class)));
-        self.state.written = Some(INTENT.into());
+        self.state.apply(Change::Planned(Box::new(plan(class))));
         self
     }
 
-    fn in_phase(mut self, phase: Phase) -> Self {
-        self.state.phase = phase;
-        self.state.confirmed = true;
+    fn in_phase(mut self, at: At) -> Self {
+        let phase = at.of(self.state.plan());
+        self.state = ClaimState::at(self.state.claim.clone(), phase);
+        self
+    }
+
+    /// What is planned is otherwise.
+    fn replanned(mut self, change: impl FnOnce(&mut Plan)) -> Self {
+        let mut phase = self.state.phase().clone();
+        match &mut phase {
+            Phase::Creating { plan: Some(plan), .. } => change(plan),
+            Phase::Discarding(unusable) => change(&mut unusable.plan),
+            other => panic!("nothing is planned: {other:?}"),
+        }
+        self.state = ClaimState::at(self.state.claim.clone(), phase);
         self
     }
 
@@ -115,6 +177,7 @@ impl World {
             attributes_class: self.attributes_class,
             ownership: self.ownership,
             given_away: self.given_away,
+            is_outdated: self.is_outdated,
             state: &self.state,
             attempt: self.attempt,
             rules: &self.rules,
@@ -126,23 +189,24 @@ impl World {
 fn a_fresh_claim_is_planned_marked_and_only_then_asked_for() {
     assert_eq!(World::fresh().next(), Step::Plan);
     assert_eq!(World::fresh().planned().next(), Step::SaveIntent);
-    assert_eq!(World::fresh().planned().claimed(marked()).in_phase(Phase::Marked).next(), Step::Create);
+    assert_eq!(World::fresh().planned().claimed(marked()).in_phase(At::Marked).next(), Step::Begin);
+    assert_eq!(World::fresh().planned().claimed(marked()).in_phase(CREATING).next(), Step::Create);
     let other =
         json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: "old" } } });
     assert_eq!(
-        World::fresh().planned().claimed(other).in_phase(Phase::Marked).next(),
+        World::fresh().planned().claimed(other).in_phase(At::Marked).next(),
         Step::SaveIntent,
         "what is written is not what is asked"
     );
-    let unmarked = World::fresh().planned().in_phase(Phase::Marked);
+    let unmarked = World::fresh().planned().in_phase(At::Marked);
     assert_eq!(unmarked.next(), Step::SaveIntent, "somebody took the mark off");
 }
 
 #[test]
 fn without_durable_intent_nothing_is_written_before_the_driver_is_asked() {
     let world = World::fresh().planned().with(|w| w.rules.durable = false);
-    assert_eq!(world.next(), Step::Create);
-    assert_eq!(World::fresh().in_phase(Phase::Stored).next(), Step::Settled);
+    assert_eq!(world.next(), Step::Begin);
+    assert_eq!(World::fresh().in_phase(At::Stored).next(), Step::Settled);
 }
 
 #[test]
@@ -169,6 +233,21 @@ fn what_is_not_ours_to_provision_is_ignored_and_costs_nothing() {
     assert_eq!(foreign.next(), Step::Ignore(Ignored::ForeignClass));
     let populated = World::fresh().with(|w| w.source = SourceStatus::Populator("Sample \"x\"".into()));
     assert_eq!(populated.next(), Step::Ignore(Ignored::Populator), "47: an unknown data source makes no empty volume");
+}
+
+#[test]
+fn a_claim_of_an_in_tree_class_that_kubernetes_has_given_to_our_driver_is_told_why_it_waits() {
+    // kube-controller-manager 1.36 names the successor as the provisioner, and writes no annotation migrated-to.
+    let at = |driver: &str, plugin: &str| {
+        let annotations = json!({ names::ANNOTATION_STORAGE_PROVISIONER: driver });
+        let object = fixtures::claim(json!({ "metadata": { "annotations": annotations } }));
+        let world = World::of(Claim::parse(Arc::new(object), driver, MARK));
+        let class = fixtures::class(json!({ "provisioner": plugin, "volumeBindingMode": "WaitForFirstConsumer" }));
+        world.with(|w| (w.class, w.rules.driver) = (Some(class), driver.to_owned())).next()
+    };
+    assert_eq!(at("ebs.csi.aws.com", "kubernetes.io/aws-ebs"), Step::Ignore(Ignored::InTree));
+    assert_eq!(at("ebs.csi.aws.com", "kubernetes.io/gce-pd"), Step::Ignore(Ignored::ForeignClass));
+    assert_eq!(at(DRIVER, "kubernetes.io/aws-ebs"), Step::Ignore(Ignored::ForeignClass));
 }
 
 #[test]
@@ -212,14 +291,16 @@ fn everything_is_found_out_before_anything_is_written() {
 fn a_volume_that_exists_ends_the_work_and_a_strangers_stops_it() {
     assert_eq!(
         World::fresh().with(|w| w.volume = NameStatus::Ours).next(),
-        Step::Settled,
+        Step::Found,
         "59: never a second CreateVolume"
     );
+    assert_eq!(World::fresh().in_phase(At::Stored).with(|w| w.volume = NameStatus::Ours).next(), Step::Settled);
     let taken = NameStatus::Conflict("pv of another".into());
     let world = World::fresh().with(|w| w.volume = taken);
     assert_eq!(world.next(), Step::Refuse(InvalidClaim::NameTaken("pv of another".into())));
     let marked = World::of(claim(marked())).with(|w| w.volume = NameStatus::Ours);
-    assert_eq!(marked.next(), Step::Release { reschedule: false });
+    assert_eq!(marked.next(), Step::Found);
+    assert_eq!(marked.with(|w| w.state.apply(Change::Found)).next(), Step::Release { reschedule: false });
 }
 
 #[test]
@@ -236,27 +317,27 @@ fn a_claim_found_marked_is_resumed_whatever_it_says_now() {
     for (what, edit) in edits {
         let world = World::of(claim(both(marked(), edit)));
         assert_eq!(world.next(), Step::ConfirmVolume, "{what}: once a term its volume is looked for");
-        let world = world.with(|w| w.state.confirmed = true);
+        let world = world.with(|w| w.state.apply(Change::Confirmed));
         assert_eq!(world.next(), Step::Plan, "{what}");
-        assert_eq!(world.planned().next(), Step::Create, "{what}: nothing is written a second time");
+        assert_eq!(world.planned().next(), Step::Begin, "{what}: nothing is written a second time");
     }
 }
 
 #[test]
 fn an_answer_is_outstanding_until_it_is_final() {
     let waiting = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
-    let world = World::fresh().planned_for(waiting.clone()).claimed(marked()).in_phase(Phase::Creating);
+    let world = World::fresh().planned_for(waiting.clone()).claimed(marked()).in_phase(CREATING);
     assert_eq!(world.next(), Step::Create, "the selected node was taken away: spec 2.4");
     let gone = world.with(|w| (w.present, w.claim) = (false, claim(json!({}))));
     assert_eq!(gone.next(), Step::Create, "6 and 56: the claim was deleted by force");
-    let classless = World::fresh().claimed(marked()).in_phase(Phase::Creating).with(|w| w.class = None);
+    let classless = World::fresh().claimed(marked()).in_phase(CREATING).with(|w| w.class = None);
     assert_eq!(classless.next(), Step::Refuse(InvalidClaim::ClassMissing("gold".into())), "kept, and told");
 }
 
 #[test]
 fn a_mark_that_was_taken_off_is_put_back_before_the_driver_is_asked_again() {
-    let stripped = || World::fresh().planned().in_phase(Phase::Creating);
-    let rejected = || World::fresh().planned().in_phase(Phase::Discarding("vol-1".into()));
+    let stripped = || World::fresh().planned().in_phase(CREATING);
+    let rejected = || World::fresh().planned().in_phase(At::Discarding);
     assert_eq!(stripped().next(), Step::SaveIntent);
     assert_eq!(rejected().next(), Step::SaveIntent);
     let bound = json!({ "spec": { "volumeName": "pv-9" } });
@@ -274,7 +355,7 @@ fn a_mark_that_was_taken_off_is_put_back_before_the_driver_is_asked_again() {
 #[test]
 fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() {
     // Bound to its claim in any case: an object without a claim is anybody's, and never released.
-    let keep = || Step::SaveVolume;
+    let keep = || Step::CheckHandle;
     let delete = || Step::DeleteCreated("vol-1".into());
     let elsewhere = json!({ "spec": { "volumeName": "pv-9" } });
     let by_its_name = json!({ "spec": { "volumeName": "pvc-6f1a-02" } });
@@ -294,38 +375,45 @@ fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() 
             .claimed(both(marked(), edit))
             .in_phase(created(may_be_stored));
         assert_eq!(world.next(), expected, "{what}");
+        if expected == keep() {
+            assert_eq!(world.with(|w| w.attempt.has_checked = true).next(), Step::SaveVolume, "{what}");
+        }
     }
     let gone = World::fresh().planned().in_phase(created(false)).with(|w| w.present = false);
     assert_eq!(gone.next(), delete());
     let stored =
         World::fresh().planned().claimed(marked()).in_phase(created(true)).with(|w| w.volume = NameStatus::Ours);
-    assert_eq!(stored.next(), Step::Release { reschedule: false }, "the store's answer was lost");
+    assert_eq!(stored.next(), Step::Found, "the store's answer was lost");
 }
 
 #[test]
 fn a_volume_that_cannot_be_used_is_deleted_with_its_secret() {
-    let world = World::fresh().planned().claimed(marked()).in_phase(Phase::Discarding("vol-1".into()));
+    let world = World::fresh().planned().claimed(marked()).in_phase(At::Discarding);
     assert_eq!(world.next(), Step::DeleteCreated("vol-1".into()));
-    let world = world.with(|w| w.state.written = Some("what was written, unfit".into()));
+    let world = world.replanned(|plan| plan.written = "what was written, unfit".into());
     assert_eq!(world.next(), Step::SaveIntent, "a successor must know before it is deleted");
     assert_eq!(world.with(|w| w.rules.durable = false).next(), Step::DeleteCreated("vol-1".into()));
     let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
         "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
-    let world = World::fresh().planned_for(secret).claimed(marked()).in_phase(Phase::Discarding("vol-1".into()));
+    let world = World::fresh().planned_for(secret).claimed(marked()).in_phase(At::Discarding);
     assert!(matches!(world.next(), Step::ReadSecret(_)));
 }
 
 #[test]
 fn a_doubt_is_written_down_before_the_driver_is_asked_again() {
     let doubting = |edit| {
-        World::fresh().planned().claimed(edit).in_phase(Phase::Creating).with(|w| {
-            w.state.doubtful = true;
-            w.state.written = Some("what was written, doubtful".into());
+        World::fresh().planned().claimed(edit).in_phase(CREATING).replanned(|plan| {
+            plan.doubtful = true;
+            plan.written = "what was written, doubtful".into();
         })
     };
     assert_eq!(doubting(marked()).next(), Step::SaveIntent);
     assert_eq!(doubting(both(marked(), deleting())).next(), Step::SaveIntent, "its volume may exist all the same");
-    assert_eq!(doubting(marked()).with(|w| w.state.doubtful = false).next(), Step::Create, "asked as it was before");
+    assert_eq!(
+        doubting(marked()).replanned(|plan| plan.doubtful = false).next(),
+        Step::Create,
+        "asked as it was before"
+    );
     assert_eq!(doubting(marked()).with(|w| w.rules.durable = false).next(), Step::Create);
     assert_eq!(doubting(marked()).with(|w| w.present = false).next(), Step::Create, "there is nothing to write on");
     let told =
@@ -333,91 +421,7 @@ fn a_doubt_is_written_down_before_the_driver_is_asked_again() {
     assert_eq!(doubting(both(marked(), told)).next(), Step::Create);
 }
 
-#[test]
-fn a_final_answer_takes_the_mark_off_and_with_it_the_node_that_is_full() {
-    let on_node = json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: "node-1" } } });
-    let cases = [
-        (both(marked(), on_node.clone()), false, Step::Release { reschedule: false }),
-        (both(marked(), on_node.clone()), true, Step::Release { reschedule: true }),
-        (on_node.clone(), true, Step::Release { reschedule: true }),
-        (on_node.clone(), false, Step::Conclude),
-        (json!({}), true, Step::Conclude),
-        (both(on_node, json!({ "spec": { "volumeName": "pv-9" } })), true, Step::Conclude),
-    ];
-    let ended = |edit: &Value, reschedule, marked| {
-        let world = World::fresh().claimed(edit.clone()).in_phase(Phase::Finished { reschedule, marked });
-        world.with(|w| w.state.node = Some("node-1".into()))
-    };
-    for (edit, reschedule, expected) in cases {
-        assert_eq!(ended(&edit, reschedule, true).next(), expected, "{edit} {reschedule}");
-    }
-    let gone = ended(&marked(), true, true).with(|w| w.present = false);
-    assert_eq!(gone.next(), Step::Conclude, "nothing is written on what is gone");
-}
-
-#[test]
-fn what_was_put_on_a_claim_after_its_end_stays() {
-    let ended = |edit: Value, reschedule, marked| {
-        let world = World::fresh().claimed(edit).in_phase(Phase::Finished { reschedule, marked });
-        world.with(|w| w.state.node = Some("node-1".into()))
-    };
-    let on = |node: &str| json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: node } } });
-    assert_eq!(ended(on("node-2"), true, true).next(), Step::Conclude, "the scheduler has chosen again already");
-    let newer = ended(both(marked(), on("node-2")), true, true);
-    assert_eq!(newer.next(), Step::Release { reschedule: false }, "and our mark is still there");
-    let elsewhere = newer.with(|w| w.ownership = Ownership::Elsewhere { look_again: None });
-    assert_eq!(elsewhere.next(), Step::Conclude, "or the other node's is");
-    for reschedule in [false, true] {
-        let unmarked = ended(both(marked(), on("node-1")), reschedule, false);
-        assert_eq!(unmarked.next(), Step::Conclude, "what ended had no mark: this is another's");
-    }
-    assert_eq!(ended(on("node-1"), true, false).next(), Step::Release { reschedule: true });
-}
-
-#[test]
-fn a_mark_that_led_to_nothing_is_taken_off_once_the_claim_is_not_wanted() {
-    let world = World::fresh().claimed(both(marked(), deleting())).in_phase(Phase::Marked);
-    assert_eq!(world.next(), Step::Release { reschedule: false }, "marked by us, and never asked for");
-    let gone = world.with(|w| w.present = false);
-    assert_eq!(gone.next(), Step::Ignore(Ignored::Gone));
-}
-
-#[test]
-fn a_mark_that_we_did_not_put_there_is_resumed_and_never_just_taken_off() {
-    let elsewhere = Ownership::Elsewhere { look_again: None };
-    for (what, edit) in
-        [("wanted", json!({})), ("deleted", deleting()), ("bound", json!({ "spec": { "volumeName": "x" } }))]
-    {
-        for ownership in [Ownership::Here, elsewhere, Ownership::Held] {
-            // It was not there when the claim was planned: another node, or the leader before, was first.
-            let world =
-                World::fresh().planned().claimed(both(marked(), edit.clone())).with(|w| w.ownership = ownership);
-            assert_eq!(world.next(), Step::Resume, "{what} {ownership:?}");
-        }
-        let left = World::fresh().planned().claimed(both(marked(), edit)).in_phase(Phase::Marked);
-        assert_eq!(
-            left.with(|w| w.ownership = elsewhere).next(),
-            Step::Resume,
-            "{what}: ours, and another node's by now"
-        );
-    }
-    let mut resumed = World::fresh().planned().claimed(both(marked(), deleting()));
-    resumed.state.resume();
-    assert_eq!(resumed.next(), Step::ConfirmVolume);
-    assert_eq!(resumed.with(|w| w.ownership = elsewhere).next(), Step::Ignore(Ignored::Elsewhere));
-}
-
-#[test]
-fn what_the_driver_has_answered_is_recorded_although_the_term_ends() {
-    let answered = |phase: Phase| World::fresh().planned().in_phase(phase).state.has_answer();
-    for phase in [created(false), Phase::Finished { reschedule: false, marked: true }, Phase::Stored] {
-        assert!(answered(phase.clone()), "{phase:?}");
-    }
-    assert!(answered(Phase::Discarding("vol-1".into())), "that it can't be used must stand on the claim");
-    for phase in [Phase::Idle, Phase::Marked, Phase::Creating] {
-        assert!(!answered(phase.clone()), "{phase:?}: nothing is begun any more");
-    }
-}
-
+#[path = "decide_end_tests.rs"]
+mod ends;
 #[path = "decide_node_tests.rs"]
 mod nodes;

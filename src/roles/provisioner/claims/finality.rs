@@ -1,9 +1,11 @@
-//! What an attempt that failed leaves behind: the four states of a claim, and the one table from gRPC codes to them. Pure.
+//! What an attempt that failed leaves behind: the four states of a claim, and what a gRPC code means for them. Pure.
 //!
 //! The question behind each state is whether a volume may exist that no PersistentVolume names. Only a *final* answer says
 //! that there is none; everything else keeps the durable intent and the pinned request.
 
 use tonic::Code;
+
+use crate::roles::kit::finality::{Call, is_final};
 
 /// How a failed attempt stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,22 +46,8 @@ pub fn after_create(code: Code, topology: bool, node_known: bool) -> Finality {
     match code {
         // A driver without space on one node's side of the world may have it on another's.
         Code::ResourceExhausted if topology && node_known => Finality::Reschedule,
-        // `Ok` is no error: an answer that claims both has said nothing.
-        Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted => {
-            Finality::InBackground
-        }
-        Code::ResourceExhausted
-        | Code::Unknown
-        | Code::InvalidArgument
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::PermissionDenied
-        | Code::FailedPrecondition
-        | Code::OutOfRange
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::DataLoss
-        | Code::Unauthenticated => Finality::Finished,
+        code if is_final(Call::Create, code) => Finality::Finished,
+        _ => Finality::InBackground,
     }
 }
 

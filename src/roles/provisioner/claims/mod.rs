@@ -1,10 +1,11 @@
 //! Works claims: asks the driver for a claim's volume, stores its PersistentVolume, or deletes the volume again.
 //!
 //! ```text
-//! claims queue ──> reconcile ──> observe ──> decide (P) ──> create | discard | perform
-//!                      └──────── state (P): what the driver was asked and has answered
+//! claims queue ──> reconcile ──> observe ──> decide (P) ──> perform: create | discard | node::ownership
+//!                      └──────── state (P): what the driver was asked and has answered <── what has happened
 //! ```
 
+pub(super) mod attempt;
 pub mod claim;
 pub(super) mod create;
 pub mod decide;
@@ -19,7 +20,8 @@ pub(super) mod perform;
 pub(super) mod reconcile;
 pub mod request;
 pub mod state;
+pub mod transition;
 pub mod view;
 pub mod volume;
 
-pub(super) use reconcile::handle;
+pub(super) use reconcile::ClaimReconciler;

@@ -6,20 +6,27 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
-use crate::roles::attempt::{Failure as _, read_again};
-use crate::roles::kit::secrets::{self as secret, Secret};
+use crate::roles::kit::secrets as secret;
+use crate::roles::kit::{Attempt, Op};
 use crate::roles::provisioner::names;
 
-use super::claim::Claim;
-use super::decide::SourceStep;
-use super::error::AttemptError;
-use super::observe::Observed;
-use super::reconcile::{Attempt, Stop};
+use super::attempt::{Happened, SourceRead};
+use super::claim::{Claim, ClaimKey};
+use super::decide::{SourceStep, Step};
+use super::error::{
+    AttemptError, BECOME_OWNER, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RELEASE,
+    RELEASE_OWNERSHIP, SAVE_INTENT, Stop,
+};
+use super::finality::Finality;
+use super::observe::{Look, Observed};
+use super::pending_on::Dependency;
+use super::request::RequestError;
 use super::request::{RequestInput, build};
+use super::transition::Change;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
@@ -36,19 +43,19 @@ pub(in crate::roles::provisioner) async fn save_intent(cx: &Context, claim: &Cla
         require: if claim.guarded { Vec::new() } else { vec![patch::test("/spec/volumeName", &Value::Null)] },
         ..MetaChange::default()
     };
-    patch_claim(cx, claim, &change, AttemptError::SaveIntent).await
+    patch_claim(cx, claim, &change, SAVE_INTENT).await
 }
 
-/// Takes our mark off the claim, and the node that the scheduler chose, where another may do better. A claim that is gone
+/// Removes our mark from the claim, and the node that the scheduler chose, where another may do better. A claim that is gone
 /// carries nothing any more.
-pub(in crate::roles::provisioner) async fn release(cx: &Context, claim: &Claim, reschedule: bool) -> Result<(), Stop> {
+async fn release(cx: &Context, claim: &Claim, reschedule: bool) -> Result<(), Stop> {
     let all = [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
     let change = MetaChange {
         remove_finalizers: &[&cx.rules.mark],
         remove_annotations: if reschedule { &all } else { &all[..1] },
         ..MetaChange::default()
     };
-    patch_claim(cx, claim, &change, AttemptError::Release).await
+    patch_claim(cx, claim, &change, RELEASE).await
 }
 
 /// Writes this node's name on the claim, if nobody else has written theirs.
@@ -58,10 +65,10 @@ pub(in crate::roles::provisioner) async fn write_owner(cx: &Context, claim: &Cla
     let mut require = vec![patch::test("/spec/volumeName", &Value::Null)];
     require.extend(same_node(claim));
     let change = MetaChange { set_annotations: &annotations, require, ..MetaChange::default() };
-    patch_claim(cx, claim, &change, AttemptError::Take).await
+    patch_claim(cx, claim, &change, BECOME_OWNER).await
 }
 
-/// Takes off the claim what a node that is gone has left there: its mark with what it has asked, and its name, so that another
+/// Removes from the claim what a node that is gone has left there: its mark with what it has asked, and its name, so that another
 /// node can have the claim. Each daemon may try, and one of them succeeds: a claim that is another node's by then, or whose mark
 /// says anything else, stays as it is.
 pub(in crate::roles::provisioner) async fn remove_owner(cx: &Context, claim: &Claim) -> Result<(), Stop> {
@@ -72,7 +79,7 @@ pub(in crate::roles::provisioner) async fn remove_owner(cx: &Context, claim: &Cl
         require: same_node(claim).into_iter().collect(),
         ..MetaChange::default()
     };
-    patch_claim(cx, claim, &change, AttemptError::Free).await
+    patch_claim(cx, claim, &change, RELEASE_OWNERSHIP).await
 }
 
 /// The condition that the node that is written on the claim, or that there is none, is as we have seen it.
@@ -82,166 +89,226 @@ fn same_node(claim: &Claim) -> Option<Value> {
     Some(patch::test(&path, &json!(held.get(names::ANNOTATION_SELECTED_NODE))))
 }
 
-async fn patch_claim(
-    cx: &Context,
-    claim: &Claim,
-    change: &MetaChange<'_>,
-    failed: fn(crate::cluster::ApiError) -> AttemptError,
-) -> Result<(), Stop> {
+async fn patch_claim(cx: &Context, claim: &Claim, change: &MetaChange<'_>, op: Op) -> Result<(), Stop> {
     let Some(patch) = patch::change_meta(&claim.object.metadata, change) else { return Ok(()) };
     let api = cx.api.use_now()?;
-    let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(failed)?;
+    let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(|error| op.failed(error))?;
     cx.stores.claims.apply_own_write(written);
     Ok(())
-}
-
-/// Reads the claim again. `false`: there is nothing newer than what `seen` was made from, so another look would see the
-/// same.
-pub(in crate::roles::provisioner) async fn refresh(cx: &Context, seen: &Claim) -> Result<bool, Stop> {
-    let api = cx.api.use_now()?;
-    Ok(read_again(api, &cx.stores.claims, seen.object.as_ref()).await.map_err(AttemptError::Refresh)?)
 }
 
 /// Reads what may not be there.
 pub(in crate::roles::provisioner) async fn read<K: Object>(
     cx: &Context,
     name: &ObjectName,
-    failed: fn(crate::cluster::ApiError) -> AttemptError,
+    op: Op,
 ) -> Result<Option<K>, Stop> {
     let api = cx.api.use_now()?;
-    Ok(api.get_opt(name).await.map_err(failed)?)
+    Ok(api.get_opt(name).await.map_err(|error| op.failed(error))?)
 }
 
-impl Attempt<'_> {
+impl Look<'_> {
+    /// Does one step.
+    pub(in crate::roles::provisioner) async fn perform(
+        &self,
+        step: Step,
+        now: &Observed,
+        attempt: &mut Attempt<'_, ClaimKey>,
+    ) -> Result<Happened, Stop> {
+        let cx = self.cx;
+        match step {
+            // The attempt has ended, or gives way.
+            Step::Settled | Step::Ignore(_) | Step::GiveWay => Ok(Happened::Nothing),
+            Step::Refuse(reason) => self.refuse(reason, now),
+            Step::Conclude => Ok(Change::Concluded.into()),
+            Step::Found => Ok(Change::Found.into()),
+            Step::Replan => Ok(Change::Replanned.into()),
+            Step::Resume => {
+                debug!("the claim carries a mark that is not of this term: resuming what it stands for");
+                Ok(Change::Resumed.into())
+            }
+            Step::BeginWait => Ok(self.begin_wait(now)),
+            Step::WaitTurn(wait) => Err(Stop::Later(wait)),
+            Step::AskCapacity => self.ask_capacity(now).await,
+            Step::AskForHolder(node) => self.ask_for_holder(node).await,
+            Step::BecomeOwner => self.become_owner(now).await,
+            Step::ReleaseOwnership => self.release_ownership(now).await,
+            Step::LetGo => Ok(Change::LetGo.into()),
+            Step::ConfirmVolume => self.confirm_volume(now).await,
+            Step::Source(step) => self.source_step(step, now, attempt).await,
+            Step::GetAttributesClass(name) => {
+                let class = read(cx, &ObjectName::cluster(&name), READ_ATTRIBUTES_CLASS).await?;
+                let missing = || AttemptError::from(RequestError::AttributesClassMissing(name));
+                Ok(Happened::AttributesClass(Box::new(class.ok_or_else(missing)?)))
+            }
+            Step::Plan => self.plan(now),
+            Step::ReadSecret(reference) => self.read_secret(&reference, now).await,
+            Step::SaveIntent => {
+                let text = self.known().plan().map(|plan| &*plan.written).unwrap_or_default();
+                save_intent(cx, &now.claim, text).await?;
+                // Only then it is known to be ours. Where the answer was lost, it is resumed like another's.
+                Ok(Change::Marked.into())
+            }
+            Step::Begin => self.begin(attempt).await,
+            Step::Create => self.create(now, attempt).await,
+            Step::DeleteCreated(volume_id) => self.delete_created(now, &volume_id, attempt).await,
+            Step::CheckHandle => self.check_handle(now, attempt).await,
+            Step::SaveVolume => self.save_volume(now, attempt).await,
+            Step::Release { reschedule } => {
+                release(cx, &now.claim, reschedule).await?;
+                Ok(Happened::Nothing)
+            }
+        }
+    }
+
+    fn refuse(&self, reason: InvalidClaim, now: &Observed) -> Result<Happened, Stop> {
+        if matches!(reason, InvalidClaim::NameTaken(_)) {
+            self.wait_for_name();
+        }
+        self.fail_before_asking(reason.into(), now, None)
+    }
+
+    /// Nothing was asked of the driver in this attempt. Where it owes no answer either, an error that is final ends what
+    /// was begun.
+    pub(in crate::roles::provisioner) fn fail_before_asking(
+        &self,
+        failure: AttemptError,
+        now: &Observed,
+        node: Option<String>,
+    ) -> Result<Happened, Stop> {
+        let finality = failure.finality();
+        if now.is_nobodys() || !self.known().is_unasked() || !finality.is_final() {
+            return Err(failure.into());
+        }
+        let reschedule = finality == Finality::Reschedule;
+        Ok(Change::Hopeless { reschedule, node, failure }.into())
+    }
+
+    /// What has the name of the claim's volume goes: that wakes the claim.
+    pub(in crate::roles::provisioner) fn wait_for_name(&self) {
+        let claim = &self.known().claim;
+        if let Ok(name) = self.volume_name(claim) {
+            self.cx.pending_on.add(Dependency::Name(ObjectName::cluster(name)), claim.key.clone());
+        }
+    }
+
     /// Reads the secret for the driver. Never logged, and kept only while the driver owes an answer to a request that it was sent
     /// with: where the secret goes meanwhile, as with its namespace, the same is asked with the same. A volume that is to be
     /// deleted may go without it.
-    pub(in crate::roles::provisioner) async fn read_secret(
-        &mut self,
-        reference: &SecretReference,
-        now: &Observed,
-    ) -> Result<(), Stop> {
+    async fn read_secret(&self, reference: &SecretReference, now: &Observed) -> Result<Happened, Stop> {
         let cx = self.cx;
         let failure = match secret::read(cx.api.use_now()?, reference).await {
-            Ok(secret) => {
-                self.secrets = Some(secret);
-                return Ok(());
-            }
+            Ok(secret) => return Ok(Happened::Secret(secret)),
             Err(failure) => failure,
         };
         let is_withheld = failure.is_withheld();
-        let error = AttemptError::from(failure);
+        let error = AttemptError::from(READ_SECRET.failed(failure));
         if !is_withheld {
             return Err(error.into());
         }
-        if self.state.kept.is_some() {
+        if let Some(kept) = self.known().kept() {
             warn!(error = error.message(), "the secret is gone: going on with the one that the driver was asked with");
-            self.secrets.clone_from(&self.state.kept);
-            return Ok(());
+            return Ok(Happened::Secret(kept.clone()));
         }
         let is_over = self.is_over(&now.claim, now.present);
-        if !cx.section.delete_without_secret || !(self.state.has_answer() || is_over) {
+        if !cx.section.delete_without_secret || !(self.known().has_answer() || is_over) {
             return Err(error.into());
         }
         warn!(error = error.message(), "deleting without the secret");
-        if is_over {
-            // Without it the driver says no to what it may have made with it.
-            self.state.doubtful = true;
-            self.rewrite();
-        }
-        self.secrets = Some(Secret::default());
-        Ok(())
+        // Without it the driver says no to what it may have made with it.
+        Ok(Happened::NoSecret { doubt: is_over })
     }
 
     /// One request about the content source.
-    pub(in crate::roles::provisioner) async fn source_step(
-        &mut self,
+    async fn source_step(
+        &self,
         step: SourceStep,
         now: &Observed,
-    ) -> Result<(), Stop> {
+        attempt: &mut Attempt<'_, ClaimKey>,
+    ) -> Result<Happened, Stop> {
         let cx = self.cx;
-        match step {
+        Ok(match step {
             SourceStep::ListGrants(namespace) => {
-                let api = cx.api.use_now()?;
-                let grants = api.list::<ReferenceGrant>(Some(&namespace), None).await;
-                self.found.grants = Some(grants.map_err(AttemptError::Source)?);
+                let grants = cx.api.use_now()?.list::<ReferenceGrant>(Some(&namespace), None).await;
+                SourceRead::Grants(grants.map_err(|error| READ_SOURCE.failed(error))?).into()
             }
             SourceStep::GetSnapshot => {
-                if let Ok(Source::Snapshot { namespace, name }) = &now.source {
-                    self.found.snapshot =
-                        Some(read(cx, &ObjectName::namespaced(namespace, name), AttemptError::Source).await?);
-                }
+                let Ok(Source::Snapshot { namespace, name }) = &now.source else { return Ok(Happened::Nothing) };
+                let found = read(cx, &ObjectName::namespaced(namespace, name), READ_SOURCE).await?;
+                SourceRead::Snapshot(found.map(Box::new)).into()
             }
             SourceStep::GetContent(name) => {
-                self.found.content = Some(read(cx, &ObjectName::cluster(name), AttemptError::Source).await?);
+                let found = read(cx, &ObjectName::cluster(name), READ_SOURCE).await?;
+                SourceRead::Content(found.map(Box::new)).into()
             }
             SourceStep::GetClaim => {
-                if let Ok(Source::Claim { namespace, name }) = &now.source {
-                    self.found.claim =
-                        Some(read(cx, &ObjectName::namespaced(namespace, name), AttemptError::Source).await?);
-                }
+                let Ok(Source::Claim { namespace, name }) = &now.source else { return Ok(Happened::Nothing) };
+                let found = read(cx, &ObjectName::namespaced(namespace, name), READ_SOURCE).await?;
+                SourceRead::Claim(found.map(Box::new)).into()
             }
             SourceStep::GetVolume(name) => {
-                self.found.volume = Some(read(cx, &ObjectName::cluster(name), AttemptError::Source).await?);
+                let found = read(cx, &ObjectName::cluster(name), READ_SOURCE).await?;
+                SourceRead::Volume(found.map(Box::new)).into()
             }
-            SourceStep::Protect => return self.protect_source(now).await,
-        }
-        Ok(())
+            SourceStep::Protect => return self.protect_source(now, attempt).await,
+        })
     }
 
-    /// Puts the finalizer on the source that keeps it until its last user is done. Whoever takes one off has the source's
-    /// turn, too, and has counted this claim as a user.
-    async fn protect_source(&mut self, now: &Observed) -> Result<(), Stop> {
-        let cx = self.cx;
+    /// Puts the finalizer on the source that keeps it until its last user is done. An attempt that removes it locks the source,
+    /// too, and has counted this claim as a user.
+    async fn protect_source(&self, now: &Observed, attempt: &mut Attempt<'_, ClaimKey>) -> Result<Happened, Stop> {
+        let (cx, found) = (self.cx, &self.state.found);
         if let Some(class) = &now.class {
             // By now nothing but the driver may say no: a source is not held up by a claim that is hopeless.
-            let attributes_class = self.attributes_class.as_ref();
+            let attributes_class = self.state.attributes_class.as_ref();
             let claim = &now.claim.object;
             let rules = &cx.asking;
             let input = RequestInput { claim, class, rules, source: None, requirement: None, attributes_class };
             if let Err(error) = build(&input) {
-                return self.fail_before_asking(error.into(), now);
+                return self.fail_before_asking(error.into(), now, None);
             }
         }
         let Some(source) = now.source.as_ref().ok().and_then(SourceKey::of_source) else {
-            self.found.protected = true;
-            return Ok(());
+            return Ok(SourceRead::Protected { told: false }.into());
         };
-        let _lock = cx.source_locks.lock(&source, self.ticket, &cx.term).await?;
+        let _lock = cx.source_locks.lock(&source, attempt.ticket, &cx.term).await?;
         let claim = &now.claim.key;
         let is_strange = source.name.namespace() != claim.name.namespace();
         if is_strange {
             // From here on it counts as a user. Until now it did not, so that what was read of the source may be from before
-            // somebody took the finalizer off.
+            // another attempt removed the finalizer.
             cx.admitted.note(&claim.uid);
         }
+        let mut told = false;
         match source.kind {
             SourceKind::Snapshot => {
-                if let Some(Some(seen)) = &self.found.snapshot {
+                if let Some(Some(seen)) = &found.snapshot {
                     let cache = &cx.stores.snapshots;
                     let done = protect(cx, cache, seen, is_strange, names::FINALIZER_SNAPSHOT_SOURCE).await;
-                    self.even_if_forbidden(done)?;
+                    told = self.even_if_forbidden(done)?;
                 }
             }
             SourceKind::Claim => {
-                if let Some(Some(seen)) = &self.found.claim {
+                if let Some(Some(seen)) = &found.claim {
                     protect(cx, &cx.stores.claims, seen, is_strange, names::FINALIZER_CLONING).await?;
                 }
             }
         }
-        self.found.protected = true;
-        Ok(())
+        Ok(SourceRead::Protected { told }.into())
     }
 
-    /// A snapshot that we are not allowed to change is restored all the same, and that is told (spec 2.5, step 15). Should it go
-    /// meanwhile, the driver has the last word. Without the right to change claims, nothing would be begun anyway.
-    fn even_if_forbidden(&mut self, protected: Result<(), Stop>) -> Result<(), Stop> {
+    /// A snapshot that we are not allowed to change is restored all the same, and people are told (spec 2.5, step 15). Should it
+    /// go meanwhile, the driver has the last word. Without the right to change claims, nothing would be begun anyway.
+    fn even_if_forbidden(&self, protected: Result<(), Stop>) -> Result<bool, Stop> {
         match protected {
-            Err(Stop::Failed(AttemptError::Protect(error))) if error.kind() == ApiErrorKind::Forbidden => {
-                self.tell_unprotected(&error);
-                Ok(())
-            }
-            other => other,
+            Err(Stop::Failed(failure)) => match failure.api() {
+                Some(error) if failure.is_of(PROTECT_SOURCE) && error.kind() == ApiErrorKind::Forbidden => {
+                    self.tell_unprotected(error);
+                    Ok(true)
+                }
+                _ => Err(failure.into()),
+            },
+            other => other.map(|()| false),
         }
     }
 }
@@ -257,7 +324,8 @@ async fn protect<K: Cached>(
 ) -> Result<(), Stop> {
     let api = cx.api.use_now()?;
     let name = ObjectName::of(seen);
-    let mut now = if afresh { api.get::<K>(&name).await.map_err(AttemptError::Protect)? } else { seen.clone() };
+    let mut now =
+        if afresh { api.get::<K>(&name).await.map_err(|error| PROTECT_SOURCE.failed(error))? } else { seen.clone() };
     for is_last in [false, true] {
         let Some(patch) = patch::add_finalizer(now.meta(), finalizer, &BTreeMap::new()) else { return Ok(()) };
         match api.patch::<K>(&name, &patch).await {
@@ -266,9 +334,9 @@ async fn protect<K: Cached>(
                 return Ok(());
             }
             Err(error) if !is_last && error.kind() == ApiErrorKind::PreconditionFailed => {
-                now = api.get::<K>(&name).await.map_err(AttemptError::Protect)?;
+                now = api.get::<K>(&name).await.map_err(|error| PROTECT_SOURCE.failed(error))?;
             }
-            Err(error) => return Err(AttemptError::Protect(error).into()),
+            Err(error) => return Err(PROTECT_SOURCE.failed(error).into()),
         }
     }
     Ok(())

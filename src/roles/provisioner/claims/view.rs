@@ -37,6 +37,8 @@ pub struct View<'a> {
     /// Another node's daemon makes the claim's volume, or has made it, while our driver still owes an answer: of what that is,
     /// nothing is kept.
     pub given_away: bool,
+    /// The class has changed since what is asked was worked out, and what is asked is in doubt.
+    pub is_outdated: bool,
     /// What the term knows of it.
     pub state: &'a ClaimState,
     /// What this attempt has done so far.
@@ -102,6 +104,8 @@ pub enum Ownership {
     Held,
     /// Of a node that is no more.
     Abandoned,
+    /// Another node's, or nobody's, and the wait that comes before anything is done about it has not begun.
+    Unwatched,
     /// Nobody's yet: ours if we are the first to take it, and not before this long from now.
     Free {
         /// The rest of the wait.
@@ -117,4 +121,6 @@ pub enum Ownership {
 pub struct AttemptFacts {
     /// The secret was read.
     pub has_secret: bool,
+    /// No other PersistentVolume names the volume that the driver has made.
+    pub has_checked: bool,
 }

@@ -173,6 +173,15 @@ impl ResponseError {
             Self::TooMuch(_) => "VolumeTooMuch",
         }
     }
+
+    /// What is wrong, without what the driver makes anew at each attempt: ids, sizes, places.
+    pub fn gist(&self) -> &'static str {
+        match self {
+            Self::Nowhere { .. } => "nowhere",
+            Self::Elsewhere { .. } => "elsewhere",
+            _ => self.label(),
+        }
+    }
 }
 
 /// Reads the answer to `request`.

@@ -84,6 +84,8 @@ pub enum Verdict {
     Claim,
     /// Nothing of ours.
     Ignore,
+    /// The wait that comes first has not begun: begin it, and decide again.
+    Begin,
 }
 
 /// The races that are being run, and the claims of other nodes that are watched. Memory only: an instance that starts again
@@ -102,63 +104,45 @@ struct Race {
 }
 
 impl Contention {
-    /// What to do about the claim. `jitter` is in `[0, 1)`; `now` counts from any fixed moment.
-    pub fn verdict(
-        &mut self,
-        claim: &ClaimKey,
-        sight: &Sight<'_>,
-        manners: &Manners,
-        now: Duration,
-        jitter: f64,
-    ) -> Verdict {
+    /// What to do about the claim. `now` counts from any fixed moment.
+    pub fn verdict(&self, claim: &ClaimKey, sight: &Sight<'_>, now: Duration) -> Verdict {
         let may_compete = sight.immediate && sight.competes && sight.in_reach;
         match sight.selected {
-            Some(node) if node == sight.own => {
-                self.forget(claim);
-                Verdict::Mine
-            }
-            Some(node) => self.watch(claim, node, sight.holder, manners, now, jitter),
-            None if may_compete => self.run(claim, manners, now, jitter),
-            None => {
-                self.forget(claim);
-                Verdict::Ignore
-            }
+            Some(node) if node == sight.own => Verdict::Mine,
+            // What was waited is kept: a write that fails is tried again at once.
+            Some(_) if sight.holder == Some(Holder::Gone) => Verdict::Free,
+            Some(_) if sight.holder == Some(Holder::There) => Verdict::Begin,
+            Some(node) => match self.due(claim, Some(node)) {
+                None => Verdict::Begin,
+                Some(due) if due > now => Verdict::Other { look_again: due.saturating_sub(now) },
+                Some(_) => Verdict::AskForHolder,
+            },
+            None if may_compete => match self.due(claim, None) {
+                None => Verdict::Begin,
+                Some(due) if due > now => Verdict::Compete { delay: due.saturating_sub(now) },
+                Some(_) => Verdict::Claim,
+            },
+            None => Verdict::Ignore,
         }
     }
 
-    /// Somebody else's node: a grace, then a look whether it still is one.
-    fn watch(
-        &mut self,
-        claim: &ClaimKey,
-        node: &str,
-        holder: Option<Holder>,
-        manners: &Manners,
-        now: Duration,
-        jitter: f64,
-    ) -> Verdict {
+    /// When the wait is over that has begun with this node selected.
+    fn due(&self, claim: &ClaimKey, selected: Option<&str>) -> Option<Duration> {
+        let race = self.0.get(claim).filter(|race| race.against.as_deref() == selected)?;
+        race.due
+    }
+
+    /// Begins the wait that comes first: a grace for another node's daemon, or a delay before our turn. `jitter` is in `[0, 1)`.
+    pub fn begin(&mut self, claim: &ClaimKey, selected: Option<&str>, manners: &Manners, now: Duration, jitter: f64) {
         let race = self.0.entry(claim.clone()).or_default();
-        let begins = race.against.as_deref() != Some(node) || holder == Some(Holder::There) || race.due.is_none();
-        if begins {
+        if let Some(node) = selected {
             // Twice the longest delay at most: every instance of the cluster will look.
             let grace = manners.max + manners.max.mul_f64(jitter);
             *race = Race { lost: 0, against: Some(node.to_owned()), due: Some(now + grace) };
+            return;
         }
-        match race.due {
-            // What was waited is kept: a write that fails is tried again at once.
-            _ if holder == Some(Holder::Gone) => Verdict::Free,
-            Some(due) if due > now => Verdict::Other { look_again: due.saturating_sub(now) },
-            _ => Verdict::AskForHolder,
-        }
-    }
-
-    /// Nobody's: a delay, then our turn.
-    fn run(&mut self, claim: &ClaimKey, manners: &Manners, now: Duration, jitter: f64) -> Verdict {
-        let race = self.0.entry(claim.clone()).or_default();
-        if race.against.is_some() {
-            *race = Race::default();
-        }
-        let due = *race.due.get_or_insert_with(|| now + delay(race.lost, manners, jitter));
-        if due > now { Verdict::Compete { delay: due.saturating_sub(now) } } else { Verdict::Claim }
+        let lost = if race.against.is_some() { 0 } else { race.lost };
+        *race = Race { lost, against: None, due: Some(now + delay(lost, manners, jitter)) };
     }
 
     /// The write that selects our node met another one: wait longer next time.
@@ -237,8 +221,17 @@ mod tests {
         ClaimKey { uid: "u1".into(), name: ObjectName::namespaced("shop", "data") }
     }
 
+    /// Decides, as often as it takes, and forgets what is none of ours or ours alone, as an attempt does.
     fn at(races: &mut Contention, sight: &Sight<'_>, now: u64) -> Verdict {
-        races.verdict(&claim(), sight, &MANNERS, seconds(now), 0.5)
+        let mut verdict = races.verdict(&claim(), sight, seconds(now));
+        if verdict == Verdict::Begin {
+            races.begin(&claim(), sight.selected, &MANNERS, seconds(now), 0.5);
+            verdict = races.verdict(&claim(), &Sight { holder: None, ..*sight }, seconds(now));
+        }
+        if matches!(verdict, Verdict::Mine | Verdict::Ignore) {
+            races.forget(&claim());
+        }
+        verdict
     }
 
     fn compete(delay: u64) -> Verdict {

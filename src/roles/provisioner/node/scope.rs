@@ -96,7 +96,14 @@ impl LocalNode {
             .is_ok()
     }
 
-    fn ownership(&self, cx: &Context, claim: &Claim, class: Option<&StorageClass>, asked: &Asked) -> Ownership {
+    fn ownership(
+        &self,
+        cx: &Context,
+        claim: &Claim,
+        class: Option<&StorageClass>,
+        asked: &Asked,
+        now: Instant,
+    ) -> Ownership {
         let selected = claim.holder();
         let holder = asked.holder.as_ref().filter(|(node, _)| Some(node) == selected.as_ref());
         // A claim whose class is missing is its node's affair, and without a node nobody's: Kubernetes itself tells of it.
@@ -108,9 +115,9 @@ impl LocalNode {
             in_reach: class.is_some_and(|class| self.is_in_reach(cx, claim, class)),
             holder: holder.map(|(_, found)| *found),
         };
-        let now = self.since(cx.clock.now());
-        let verdict = self.races().verdict(&claim.key, &sight, &self.manners, now, self.rng.fraction());
+        let verdict = self.races().verdict(&claim.key, &sight, self.since(now));
         match verdict {
+            Verdict::Begin => Ownership::Unwatched,
             Verdict::Mine => Ownership::Here,
             Verdict::Other { look_again } => Ownership::Elsewhere { look_again: Some(look_again) },
             Verdict::Ignore => Ownership::Elsewhere { look_again: None },
@@ -136,11 +143,26 @@ impl Scope {
         }
     }
 
-    /// Whose claim it is.
-    pub fn ownership(&self, cx: &Context, claim: &Claim, class: Option<&StorageClass>, asked: &Asked) -> Ownership {
+    /// Whose claim it is, as things stand `now`. Nothing changes by the question.
+    pub fn ownership(
+        &self,
+        cx: &Context,
+        claim: &Claim,
+        class: Option<&StorageClass>,
+        asked: &Asked,
+        now: Instant,
+    ) -> Ownership {
         match self {
             Self::Cluster => Ownership::Here,
-            Self::Node(home) => home.ownership(cx, claim, class, asked),
+            Self::Node(home) => home.ownership(cx, claim, class, asked, now),
+        }
+    }
+
+    /// Begins the wait after which the claim is looked at again.
+    pub fn begin_wait(&self, claim: &Claim, now: Instant) {
+        if let Self::Node(home) = self {
+            let (selected, now) = (claim.holder(), home.since(now));
+            home.races().begin(&claim.key, selected.as_deref(), &home.manners, now, home.rng.fraction());
         }
     }
 

@@ -1,0 +1,244 @@
+//! What one attempt at a claim knows, and what the outcome of a step means for it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::cluster::{
+    PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeAttributesClass, VolumeSnapshot,
+    VolumeSnapshotContent,
+};
+use crate::roles::kit::Secret;
+
+use super::claim::Claim;
+use super::error::AttemptError;
+use super::haste::{Haste, OnItsWay};
+use super::state::{ClaimState, Phase};
+use super::transition::Change;
+use crate::roles::provisioner::node::contention::Holder;
+use crate::roles::provisioner::node::scope::Asked;
+use crate::roles::provisioner::sources::status::SourceObjects;
+
+/// What one attempt knows.
+#[derive(Debug)]
+pub(in crate::roles::provisioner) struct State {
+    /// A copy of what the term knows. It is written back before each step, and when the attempt ends.
+    pub(in crate::roles::provisioner) known: ClaimState,
+    /// Whether the copy differs from what the term knows.
+    pub(in crate::roles::provisioner) is_changed: bool,
+    pub(in crate::roles::provisioner) found: SourceObjects,
+    pub(in crate::roles::provisioner) attributes_class: Option<VolumeAttributesClass>,
+    pub(in crate::roles::provisioner) secrets: Option<Secret>,
+    /// What the API itself said of the volume's name.
+    pub(in crate::roles::provisioner) seen: Option<PersistentVolume>,
+    /// What was asked about whose claim it is.
+    pub(in crate::roles::provisioner) asked: Asked,
+    /// No other PersistentVolume names the volume, and whether one may have been stored for it before that was checked.
+    pub(in crate::roles::provisioner) checked: Option<bool>,
+    pub(in crate::roles::provisioner) begun: Instant,
+    /// Whether the claim was given back to the scheduler.
+    pub(in crate::roles::provisioner) given_back: bool,
+    pub(in crate::roles::provisioner) way: Way,
+    /// The failure that ends the attempt.
+    pub(in crate::roles::provisioner) failure: Option<AttemptError>,
+}
+
+/// From when nothing but the driver is missing, until the volume object is stored, the claim is on its way.
+#[derive(Debug, Default)]
+pub(in crate::roles::provisioner) struct Way(Mutex<Option<OnItsWay>>);
+
+impl Way {
+    pub(in crate::roles::provisioner) fn set_out(&self, haste: &Arc<Haste>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| haste.begin());
+    }
+
+    /// Nothing is written for it meanwhile that others would have to give way to.
+    pub(in crate::roles::provisioner) fn leave(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+/// What a step has brought.
+#[derive(Debug)]
+pub(in crate::roles::provisioner) struct Event {
+    /// The claim as it was when the step began.
+    pub(in crate::roles::provisioner) claim: Option<Claim>,
+    /// What has happened.
+    pub(in crate::roles::provisioner) happened: Happened,
+}
+
+/// What has happened in a step.
+#[derive(Debug)]
+pub(in crate::roles::provisioner) enum Happened {
+    /// Nothing that the next look does not see.
+    Nothing,
+    /// The claim was read again.
+    Renewed,
+    /// The claim has gone on to another phase.
+    Changed(Change),
+    /// The same, and it ends the attempt.
+    Failed(Change, AttemptError),
+    /// The driver was asked. Says whether people were told that it takes its time.
+    Answered { told: bool, change: Option<Change>, failure: Option<AttemptError> },
+    /// An object behind the content source was read.
+    Source(SourceRead),
+    /// The class of attributes was read.
+    AttributesClass(Box<VolumeAttributesClass>),
+    /// The secret was read.
+    Secret(Secret),
+    /// There is no secret, and it is done without. `doubt`: what was made with it may be refused without it.
+    NoSecret { doubt: bool },
+    /// What the API has of the volume's name, and what that means.
+    Confirmed(Option<Box<PersistentVolume>>, Option<Change>),
+    /// No other PersistentVolume names the volume.
+    Checked,
+    /// Whether the driver has room for the claim here.
+    Room(bool),
+    /// Whether the node of this name exists.
+    Holder(String, Holder),
+    /// The wait before this node's turn has begun.
+    WaitBegun,
+}
+
+/// What was read, or written, of the content source.
+#[derive(Debug)]
+pub(in crate::roles::provisioner) enum SourceRead {
+    Grants(Vec<ReferenceGrant>),
+    Snapshot(Option<Box<VolumeSnapshot>>),
+    Content(Option<Box<VolumeSnapshotContent>>),
+    Claim(Option<Box<PersistentVolumeClaim>>),
+    Volume(Option<Box<PersistentVolume>>),
+    /// `told`: people were told that it is not.
+    Protected {
+        told: bool,
+    },
+}
+
+impl From<Change> for Happened {
+    fn from(change: Change) -> Self {
+        Self::Changed(change)
+    }
+}
+
+impl From<SourceRead> for Happened {
+    fn from(read: SourceRead) -> Self {
+        Self::Source(read)
+    }
+}
+
+impl State {
+    /// Nothing is known but what the term knows.
+    pub(in crate::roles::provisioner) fn new(known: ClaimState, begun: Instant) -> Self {
+        Self {
+            known,
+            is_changed: false,
+            found: SourceObjects::default(),
+            attributes_class: None,
+            secrets: None,
+            seen: None,
+            asked: Asked::default(),
+            checked: None,
+            begun,
+            given_back: false,
+            way: Way::default(),
+            failure: None,
+        }
+    }
+
+    /// Whether nobody waits for the claim's release: it just got its volume object, and is wanted.
+    pub(in crate::roles::provisioner) fn has_time(&self, claim: &Claim) -> bool {
+        let is_new = matches!(self.known.phase(), Phase::Stored { success: Some(_), .. });
+        is_new && self.way.is_on() && !claim.deleting
+    }
+
+    fn change(&mut self, change: Change) {
+        match &change {
+            // What comes next is asked anew, and not without its secret.
+            Change::Resumed | Change::Discarded => self.secrets = None,
+            // Of the request that is no more.
+            Change::Replanned => (self.secrets, self.attributes_class) = (None, None),
+            Change::Made { .. } => self.checked = None,
+            _ => {}
+        }
+        self.known.apply(change);
+        self.is_changed = true;
+    }
+
+    /// What a step's outcome means.
+    pub(in crate::roles::provisioner) fn apply(&mut self, event: Event) {
+        if let Some(claim) = event.claim {
+            self.known.claim = claim;
+        }
+        match event.happened {
+            Happened::Nothing => {}
+            Happened::Renewed => self.known.apply(Change::Renewed),
+            Happened::Changed(Change::Concluded) => self.conclude(),
+            Happened::Changed(change) => self.change(change),
+            Happened::Failed(change, failure) => {
+                self.change(change);
+                self.failure = Some(failure);
+            }
+            Happened::Answered { told, change, failure } => {
+                self.known.reported.provisioning |= told;
+                self.is_changed |= told;
+                if let Some(change) = change {
+                    self.change(change);
+                }
+                self.failure = failure;
+            }
+            Happened::Source(read) => self.read_source(read),
+            Happened::AttributesClass(class) => self.attributes_class = Some(*class),
+            Happened::Secret(secret) => self.secrets = Some(secret),
+            Happened::NoSecret { doubt } => {
+                self.secrets = Some(Secret::default());
+                if doubt {
+                    self.change(Change::Doubted);
+                }
+            }
+            Happened::Confirmed(seen, change) => {
+                self.seen = seen.map(|seen| *seen);
+                if let Some(change) = change {
+                    self.change(change);
+                }
+            }
+            Happened::Checked => {
+                if let Phase::Created(made) = self.known.phase() {
+                    self.checked = Some(made.may_be_stored);
+                }
+                self.change(Change::MayBeStored(true));
+            }
+            Happened::Room(fits) => self.asked.fits = Some(fits),
+            Happened::Holder(node, found) => self.asked.holder = Some((node, found)),
+            Happened::WaitBegun => self.asked.holder = None,
+        }
+    }
+
+    /// What ended is over, and its failure is the attempt's.
+    fn conclude(&mut self) {
+        if let Phase::Finished { reschedule, failure, .. } = self.known.phase() {
+            self.given_back = *reschedule;
+            self.failure.clone_from(failure);
+        }
+        self.change(Change::Concluded);
+    }
+
+    fn read_source(&mut self, read: SourceRead) {
+        let found = &mut self.found;
+        match read {
+            SourceRead::Grants(grants) => found.grants = Some(grants),
+            SourceRead::Snapshot(snapshot) => found.snapshot = Some(snapshot.map(|it| *it)),
+            SourceRead::Content(content) => found.content = Some(content.map(|it| *it)),
+            SourceRead::Claim(claim) => found.claim = Some(claim.map(|it| *it)),
+            SourceRead::Volume(volume) => found.volume = Some(volume.map(|it| *it)),
+            SourceRead::Protected { told } => {
+                found.protected = true;
+                self.known.reported.unprotected |= told;
+                self.is_changed |= told;
+            }
+        }
+    }
+}
