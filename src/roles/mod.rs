@@ -6,7 +6,6 @@
 //! What every role is made of stands in [`kit`].
 
 pub mod attacher;
-pub mod attempt;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 #[path = "burst_tests.rs"]

@@ -31,7 +31,7 @@ fn no_role_imports_another() {
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "cluster/names.rs",
-        &["ANNOTATION_STORAGE_PROVISIONER", "ANNOTATION_BETA_STORAGE_PROVISIONER"],
+        &["ANNOTATION_STORAGE_PROVISIONER", "ANNOTATION_BETA_STORAGE_PROVISIONER", "ANNOTATION_STORAGE_RESIZER"],
         "claim annotations",
     ),
     ("cluster/names.rs", &["FINALIZER_PROVISIONER"], "the finalizer that Kubernetes' own controllers know, too"),

@@ -1,10 +1,10 @@
 //! Makes volumes for claims and deletes them again: what external-provisioner does, and what it should have done.
 //!
 //! ```text
-//! cluster caches ──> interest (P) ──> claims queue ───> provision ──> decide (P) ──> asking | perform
-//!                              ├────> volumes queue ──> deletion  ──> decide (P)
-//!                              └────> sources queue ──> protection ─> decide (P)
-//! claim + class + source + topology ──> request (P), pinned in progress (P) until the driver's final answer
+//! cluster caches ──> triggers, predicates (P) ──> queue of claims ───> claims ───> decide (P), transition (P)
+//!                                         ├────> queue of volumes ──> deletion ─> decide (P)
+//!                                         └────> queue of sources ──> sources ──> decide (P)
+//! claim + class + source + topology ──> request (P), the same until the driver's final answer
 //! ```
 //!
 //! Names, finalizers, annotations, the Lease and the volume objects are those of external-provisioner v6.3, so that either
@@ -15,7 +15,7 @@
 //! A volume that may exist at the driver can always be found from Kubernetes. Before the driver is asked, our mark (a
 //! finalizer) and what is asked (an annotation) stand on the claim; they leave once the volume object exists, or once the
 //! driver has said for good that there is nothing. So a claim costs three writes, of which the last gives way to other
-//! claims' first two ([`haste`]), and whoever leads next, after a crash at any point, asks the same again until the answer is
+//! claims' first two ([`claims::haste`]), and whoever leads next, after a crash at any point, asks the same again until the answer is
 //! final, and then stores the volume or deletes it.
 
 pub mod capacity;

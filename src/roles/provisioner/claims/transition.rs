@@ -149,11 +149,12 @@ fn creating(plan: Option<Box<Plan>>, by: Asker, confirmed: bool, kept: Option<Se
             plan.rewrite();
             Phase::Creating { plan: Some(plan), by, confirmed, kept }
         }
-        (Some(plan), Change::Made { volume, begun }) => {
+        // Only a driver that was asked in this term has answered.
+        (Some(plan), Change::Made { volume, begun }) if by != Asker::Another => {
             let plan = *plan;
             Phase::Created(Box::new(Made { plan, by, kept, volume, may_be_stored: false, begun }))
         }
-        (Some(plan), Change::Unusable { volume_id, why }) => {
+        (Some(plan), Change::Unusable { volume_id, why }) if by != Asker::Another => {
             let mut plan = *plan;
             plan.unfit = true;
             plan.rewrite();
