@@ -18,12 +18,13 @@ use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::{NameStatus, Rules};
 use crate::roles::provisioner::claims::haste::Haste;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
+use crate::roles::provisioner::claims::phase::Phase;
 use crate::roles::provisioner::claims::request::ProvisionRules;
-use crate::roles::provisioner::claims::state::{ClaimState, Phase};
+use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::deletion;
 use crate::roles::provisioner::node::scope::Scope;
-use crate::roles::provisioner::report::Reporter;
+use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::topology::TopologyKeyStats;
 
@@ -338,7 +339,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::roles::provisioner::claims::state::Asker;
+    use crate::roles::provisioner::claims::phase::Asker;
     use crate::roles::provisioner::fixtures::{self, DRIVER, merged};
     use crate::roles::provisioner::names::ANNOTATION_PROVISIONED_BY;
 

@@ -30,7 +30,7 @@ use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::context::{ClaimStates, Context, Detaching, Stores};
 use crate::roles::provisioner::deletion::DeletionReconciler;
 use crate::roles::provisioner::node::scope::{LocalNode, Scope};
-use crate::roles::provisioner::report::Reporter;
+use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources::SourceReconciler;
 use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::topology::NodeTopology;

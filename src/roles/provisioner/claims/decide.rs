@@ -24,7 +24,7 @@ use crate::cluster::{InTree, StorageClass};
 
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
-use super::state::Phase;
+use super::phase::Phase;
 pub use super::view::{AttemptFacts, NameStatus, Ownership, Rules, SourceStatus, SourceStep, View};
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 

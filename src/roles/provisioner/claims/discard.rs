@@ -21,7 +21,7 @@ use super::error::{AttemptError, CONFIRM, ClaimReason, Stop};
 use super::observe::{Look, Observed};
 use super::pending_on::Dependency;
 use super::perform::read;
-use super::state::Phase;
+use super::phase::Phase;
 use super::transition::Change;
 use crate::roles::provisioner::context::Context;
 

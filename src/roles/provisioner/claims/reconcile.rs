@@ -19,7 +19,8 @@ use super::claim::ClaimKey;
 use super::decide::{Ignored, NameStatus, Step, next_step};
 use super::error::{AttemptError, BECOME_OWNER, ClaimReason, InvalidClaim, REFRESH, Stop};
 use super::observe::{Look, Observed};
-use super::state::{ClaimState, Phase, Reported};
+use super::phase::Phase;
+use super::state::{ClaimState, Reported};
 use super::transition::Change;
 use crate::roles::provisioner::context::Context;
 

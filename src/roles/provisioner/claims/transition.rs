@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::roles::kit::secrets::Secret;
 
 use super::error::AttemptError;
-use super::state::{Asker, Made, Phase, Plan, Success, Unusable};
+use super::phase::{Asker, Made, Phase, Plan, Success, Unusable};
 use super::volume::Created;
 
 /// What changes the phase of a claim.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::process::Clock;
 use crate::roles::provisioner::claims::error::ClaimReason;
-use crate::roles::provisioner::claims::state::MadeFrom;
+use crate::roles::provisioner::claims::phase::MadeFrom;
 use crate::roles::provisioner::fixtures;
 
 fn plan() -> Plan {
