@@ -185,8 +185,8 @@ impl Cached for PersistentVolumeClaim {
         // Who makes the volume is said twice; the old annotation is read only where the new one is absent.
         let is_said = self.metadata.annotation(names::ANNOTATION_STORAGE_PROVISIONER).is_some();
         let unread = if is_said { names::ANNOTATION_BETA_STORAGE_PROVISIONER } else { "" };
-        let resizers = if is_resized { names::RESIZED_CLAIM_ANNOTATIONS } else { &[] };
-        let wanted = names::CLAIM_ANNOTATIONS.iter().chain(resizers).copied().filter(|key| *key != unread);
+        let more = if is_resized { names::RESIZED_CLAIM_ANNOTATIONS } else { &[] };
+        let wanted = names::CLAIM_ANNOTATIONS.iter().chain(more).copied().filter(|key| *key != unread);
         let wanted: Vec<&str> = wanted.collect();
         trim_meta(&mut self.metadata, &wanted);
         self.spec.data_source = None;

@@ -314,8 +314,8 @@ impl Cached for PersistentVolume {
 
     fn trim(&mut self, driver: &str, fields: Fields) {
         let is_resized = fields.contains(Fields::RESIZE);
-        let resizers = if is_resized { names::RESIZED_VOLUME_ANNOTATIONS } else { &[] };
-        let wanted: Vec<&str> = names::PERSISTENT_VOLUME_ANNOTATIONS.iter().chain(resizers).copied().collect();
+        let more = if is_resized { names::RESIZED_VOLUME_ANNOTATIONS } else { &[] };
+        let wanted: Vec<&str> = names::PERSISTENT_VOLUME_ANNOTATIONS.iter().chain(more).copied().collect();
         trim_meta(&mut self.metadata, &wanted);
         if !is_resized {
             self.spec.resize = None;

@@ -53,7 +53,8 @@ impl Section for ExampleSection {
 }
 
 /// Declares caches and rights. No I/O.
-fn load(_: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    let _: ExampleSection = RoleSection::read(section)?;
     wiring.needs(Rule::cluster("", "nodes", &["get", "patch"], "label the nodes on which the driver runs"));
     Ok(Box::new(Example { nodes: wiring.cache(), csi_nodes: wiring.cache() }))
 }
