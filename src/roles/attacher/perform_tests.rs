@@ -20,7 +20,7 @@ use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::testbed::TestBed;
 use crate::sandbox::testbed::harness::RoleHarness;
 
-/// A desk over a sandbox.
+/// A context over a sandbox.
 struct Office {
     testbed: TestBed,
     api: Api,
