@@ -45,6 +45,13 @@ fn deleted_with_its_claim(class: &str) -> Value {
     json!({ "persistentVolumeReclaimPolicy": "Delete", "storageClassName": class })
 }
 
+/// The same, kept for one claim. Without that, the cluster's controller may bind the volume to any claim of the class that waits.
+fn kept_for(claim: &str, class: &str) -> Value {
+    let mut spec = deleted_with_its_claim(class);
+    objects::merge(&mut spec, json!({ "claimRef": { "namespace": "default", "name": claim } }));
+    spec
+}
+
 #[tokio::test]
 async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted() {
     let world = World::supplied(|_| {}).await;
@@ -71,7 +78,7 @@ async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_
     let _daemon = world.supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let handle = world.only_volume();
-    let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
+    let rescue = world.rescue("manual", &handle, kept_for(&world.name("other"), &class)).await;
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
     world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
     let uid = world.claim_uid(&claim).await;
@@ -93,7 +100,7 @@ async fn a_volume_that_another_claim_has_got_is_not_stored_for_the_one_it_was_ma
     let _daemon = world.supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let (name, handle) = (world.volume_name(&claim).await, world.only_volume());
-    let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
+    let rescue = world.rescue("manual", &handle, kept_for(&world.name("other"), &class)).await;
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
     world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
     // The daemon has seen it when it has protected it.
