@@ -17,7 +17,6 @@ pub mod provisioner;
 pub mod reconciler;
 pub mod role;
 pub mod sidecars;
-pub mod term;
 pub mod wiring;
 
 use crate::config::RoleSection;

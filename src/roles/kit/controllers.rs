@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, join_all, select_all};
+use futures::future::{BoxFuture, select_all, try_join_all};
 use tracing::debug;
 
 use crate::cluster::{Cache, Cached, Change, Subscription};
@@ -15,7 +15,7 @@ use crate::queue::{Key, Outcome, Ticket, WorkQueue};
 use crate::roles::role::RoleError;
 
 use super::queues;
-use super::reconcile::{Reconciler, reconcile};
+use super::reconcile::{Admission, Reconciler, reconcile, reconcile_admitted};
 
 /// One term's queues, triggers, tasks and status rows. They begin when they are added, and end together with the term.
 pub struct Controllers {
@@ -50,6 +50,25 @@ impl Controllers {
         self.handle(queue, title, subject, move |ticket| {
             let reconciler = Arc::clone(&reconciler);
             async move { reconcile(reconciler.as_ref(), ticket).await }.boxed()
+        });
+    }
+
+    /// Works a queue by the attempt loop, after `stage` has said that the key is for this daemon.
+    pub fn reconcile_admitted<A, R>(
+        &mut self,
+        queue: &WorkQueue<R::Key>,
+        title: &'static str,
+        subject: impl Fn(&R::Key) -> Option<String> + Send + Sync + 'static,
+        stage: A,
+        reconciler: R,
+    ) where
+        A: Reconciler<Key = R::Key, End = Admission>,
+        R: Reconciler,
+    {
+        let both = Arc::new((stage, reconciler));
+        self.handle(queue, title, subject, move |ticket| {
+            let both = Arc::clone(&both);
+            async move { reconcile_admitted(&both.0, &both.1, ticket).await }.boxed()
         });
     }
 
@@ -101,14 +120,14 @@ impl Controllers {
         self.shown.push(registered);
     }
 
-    /// Works until the term is over and what was in flight has ended; or until a task ends, or a trigger panics, which should not
-    /// happen before.
+    /// Works until the term is over and what was in flight has ended; or until some work fails, a task ends, or a trigger panics,
+    /// which should not happen before.
     pub async fn serve(mut self) -> Result<(), RoleError> {
         let result = tokio::select! {
             biased;
             // A lost Lease ends everything at once: another replica may lead already.
             () = self.term.lost() => Ok(()),
-            ended = join_all(self.work) => ended.into_iter().collect(),
+            ended = try_join_all(self.work) => ended.map(drop),
             Some(end) = self.ends.next() => Err(RoleError::TaskEnded(end)),
             error = panicked(&self.subscriptions) => Err(error),
         };

@@ -5,6 +5,7 @@
 //! Controllers   one term's queues, triggers, tasks and status rows; ends all of them with the term
 //! Reconciler    observe ─> next_step (pure) ─> perform (I/O) ─> apply (pure) ─> observe …
 //! Attempt       one run of one key: its ticket, the volumes that it has locked, how often it read again
+//! Admission     whether a key is for this daemon, where each node has a daemon of its own
 //! AttemptError  why an attempt failed: the role's own reason, a failed operation, or the driver's answer
 //! finality      which gRPC codes are the driver's final answer, with a column per kind of call (P)
 //! ```
@@ -46,7 +47,7 @@ pub use controllers::Controllers;
 pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
 pub use keyed_lock::KeyedLock;
 pub use locks::HeldLocks;
-pub use reconcile::{Attempt, Next, Reconciler, reconcile};
+pub use reconcile::{Admission, Attempt, Next, Reconciler, reconcile, reconcile_admitted};
 pub use scope::TermScope;
 pub use secrets::Secret;
 pub use uid_set::UidSet;

@@ -1,5 +1,7 @@
 //! The one attempt loop: look at the caches, decide, do one step, and look again.
 
+use std::time::Duration;
+
 use tracing::debug;
 
 use crate::csi::VolumeLocks;
@@ -142,24 +144,59 @@ impl<'a, K: Key> Attempt<'a, K> {
     }
 }
 
+/// What a stage says of a key that stands before the work on the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// The key is for this daemon: the work begins.
+    Mine,
+    /// The key is another daemon's.
+    NotMine,
+    /// Ask again after this long: it may be ours then.
+    RetryAfter(Duration),
+}
+
 /// Works one ticket until its key is settled, the attempt fails, or the term is over.
 pub async fn reconcile<R: Reconciler>(reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome {
-    let Some(mut state) = reconciler.begin(&ticket) else { return Outcome::Forget };
-    let mut attempt = Attempt::new(&mut ticket);
+    match attempt(reconciler, &mut ticket).await {
+        Ok((state, ended)) => reconciler.conclude(&ticket, state, ended).await,
+        Err(outcome) => outcome,
+    }
+}
+
+/// The same for a key that another daemon may have: `admission` runs before each attempt, and concludes unless the key is ours.
+pub async fn reconcile_admitted<A, R>(admission: &A, reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome
+where
+    A: Reconciler<Key = R::Key, End = Admission>,
+    R: Reconciler,
+{
+    match attempt(admission, &mut ticket).await {
+        Ok((_, Ok(Admission::Mine))) => reconcile(reconciler, ticket).await,
+        Ok((state, ended)) => admission.conclude(&ticket, state, ended).await,
+        Err(outcome) => outcome,
+    }
+}
+
+/// How an attempt ended, with what it knew.
+type Ended<R> = (<R as Reconciler>::State, Result<<R as Reconciler>::End, AttemptError<<R as Reconciler>::Reason>>);
+
+/// One attempt, without its conclusion. The error is what becomes of a key whose attempt has nothing to conclude.
+async fn attempt<R: Reconciler>(reconciler: &R, ticket: &mut Ticket<R::Key>) -> Result<Ended<R>, Outcome> {
+    let Some(mut state) = reconciler.begin(ticket) else { return Err(Outcome::Forget) };
+    let mut attempt = Attempt::new(ticket);
     let ended = work(reconciler, &mut state, &mut attempt).await;
     // The volumes are free for others before this key is.
     drop(attempt);
     let ended = match ended {
         Ok(end) => Ok(end),
-        Err(Stop::TermOver) => return Outcome::Interrupted,
-        Err(Stop::Later(wait)) => return Outcome::RetryAfter(wait),
+        Err(Stop::TermOver) => return Err(Outcome::Interrupted),
+        Err(Stop::Later(wait)) => return Err(Outcome::RetryAfter(wait)),
         Err(Stop::Behind(error)) if ticket.age() < LAG_PATIENCE => {
             debug!(error = error.message(), "the cache is behind: looking again");
-            return Outcome::RetryAfter(CATCH_UP);
+            return Err(Outcome::RetryAfter(CATCH_UP));
         }
         Err(Stop::Failed(error) | Stop::Behind(error)) => Err(error),
     };
-    reconciler.conclude(&ticket, state, ended).await
+    Ok((state, ended))
 }
 
 async fn work<R: Reconciler>(

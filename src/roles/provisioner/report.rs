@@ -4,7 +4,7 @@ use tracing::info;
 
 use crate::cluster::{EventKind, EventTarget, PersistentVolume, Reach};
 use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::report::{FailureLog, log_failure};
+use crate::roles::kit::report::log_failure;
 use crate::roles::provisioner::claims::claim::Claim;
 use crate::roles::provisioner::config::EventsChoice;
 use crate::roles::provisioner::context::Context;
@@ -15,15 +15,14 @@ impl Context {
     /// An attempt at a volume failed.
     pub(super) fn deletion_failed(
         &self,
-        failures: &FailureLog,
         ticket: &Ticket<String>,
         volume: &PersistentVolume,
         error: &DeleteError,
     ) -> Outcome {
         let message = error.message();
         log_failure!(
-            failures,
-            self.clock.now(),
+            self.failures,
+            self.scope.clock.now(),
             error,
             { attempt = ticket.attempt() + 1, },
             "could not delete the volume, or keep its finalizer"
@@ -57,14 +56,13 @@ impl Context {
         if self.section.events == EventsChoice::None {
             return;
         }
-        let target = EventTarget::of(claim.object.as_ref());
-        self.events.record(&target, kind, reason, note, self.term.permit());
+        self.scope.event(&EventTarget::of(claim.object.as_ref()), kind, reason, note);
     }
 
     fn tell_volume(&self, volume: &PersistentVolume, reason: &str, note: &str) {
         if self.section.events == EventsChoice::None {
             return;
         }
-        self.events.record(&EventTarget::of(volume), EventKind::Warning, reason, note, self.term.permit());
+        self.scope.event(&EventTarget::of(volume), EventKind::Warning, reason, note);
     }
 }

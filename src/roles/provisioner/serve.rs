@@ -1,21 +1,21 @@
 //! One term of the provisioner: its queues and the workers.
 
-use std::sync::{Arc, Mutex, Once};
+use std::sync::Arc;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, TryFutureExt as _};
 use tracing::{info, info_span, warn};
 
 use crate::csi::DriverState;
 use crate::election::Term;
-use crate::process::{Tasks, watch};
+use crate::process::watch;
 use crate::proto::NodeGetInfoRequest;
-use crate::queue::{Backoff, Ticket, WorkQueue};
+use crate::queue::Backoff;
 use crate::roles::csi_attacher;
-use crate::roles::kit::{KeyedLock, TermScope, UidSet, queues, reconcile};
+use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{Controllers, TermScope, queues};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
-use crate::roles::term::finish;
 
 use super::{NAME, capacity, deletion};
 use crate::roles::provisioner::capacity::{
@@ -26,15 +26,19 @@ use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::Rules;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules};
+use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
-use crate::roles::provisioner::context::{ClaimStates, Context, Detaching, Stores};
+use crate::roles::provisioner::context::{Context, Stores};
 use crate::roles::provisioner::deletion::DeletionReconciler;
-use crate::roles::provisioner::node::scope::{LocalNode, Scope};
+use crate::roles::provisioner::deletion::memory::DeletionMemory;
+use crate::roles::provisioner::node::NodeAdmission;
+use crate::roles::provisioner::node::deployment::{Deployment, LocalNode};
 use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources::SourceReconciler;
+use crate::roles::provisioner::sources::memory::SourceMemory;
 use crate::roles::provisioner::sources::protection::SourceKey;
-use crate::roles::provisioner::topology::NodeTopology;
-use crate::roles::provisioner::triggers::Shift;
+use crate::roles::provisioner::topology::{NodeTopology, TopologyWarnings};
+use crate::roles::provisioner::triggers::Queues;
 
 /// The name of the queue of content sources.
 const QUEUE_SOURCES: &str = "sources";
@@ -70,8 +74,8 @@ impl Provisioner {
         loop {
             // What is heard of the driver from here on may be news of its place.
             met.borrow_and_update();
-            let Some(scope) = self.scope(role, &term).await? else { return Ok(()) };
-            let home = scope.home().cloned();
+            let Some(deployment) = self.deployment(role, &term).await? else { return Ok(()) };
+            let home = deployment.local().map(|local| local.topology().clone());
             let (part, leave) = term.part();
             let until_moved = async {
                 self.moved(role, &term, &mut met, home.as_ref()).await;
@@ -80,7 +84,7 @@ impl Provisioner {
             };
             tokio::select! {
                 biased;
-                served = self.serve_at(role, part, scope) => {
+                served = self.serve_at(role, part, deployment) => {
                     if served.is_err() || term.is_over() {
                         return served;
                     }
@@ -91,82 +95,79 @@ impl Provisioner {
     }
 
     /// Serves until the term is over, or until what is known of where we are holds no longer.
-    async fn serve_at(&self, role: &RoleContext, term: Term, scope: Scope) -> Result<(), RoleError> {
-        let (tasks, mut ends) = Tasks::new(NAME);
+    async fn serve_at(&self, role: &RoleContext, term: Term, deployment: Deployment) -> Result<(), RoleError> {
         let (capacity, invalidations) = if self.section.capacity.enabled {
             let (capacity, invalidations) = CapacityInvalidation::new();
             (capacity, Some(invalidations))
         } else {
             (CapacityInvalidation::off(), None)
         };
-        let (nodes, stop) = (self.node_segments(&scope), term.stopping());
-        let shift = self.shift(role, &term, scope, capacity);
-        info!(topology = shift.cx.asking.topology, durable = shift.cx.rules.durable, "serving claims");
+        let nodes = self.node_segments(&deployment);
+        let queues = self.queues(role);
+        let cx = Arc::new(self.context(role, &term, deployment, capacity, &queues));
+        info!(topology = cx.asking.topology, durable = cx.rules.durable, "serving claims");
 
-        let capacity = self.capacity(role, &term, nodes, invalidations);
-        let claims = shift.claims.run(stop.clone(), {
-            let claims = Arc::new(ClaimReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term)));
-            move |ticket: Ticket<ClaimKey>| {
-                let claims = Arc::clone(&claims);
-                async move { reconcile(claims.as_ref(), ticket).await }.boxed()
-            }
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let subject = {
+            let cx = Arc::clone(&cx);
+            move |key: &ClaimKey| cx.subject(key)
+        };
+        let (title, claims) = ("Claims in progress", ClaimReconciler::new(Arc::clone(&cx)));
+        if cx.deployment.local().is_some() {
+            let admission = NodeAdmission::new(Arc::clone(&cx));
+            controllers.reconcile_admitted(&queues.claims, title, subject, admission, claims);
+        } else {
+            controllers.reconcile(&queues.claims, title, subject, claims);
+        }
+        let deletions = DeletionReconciler::new(Arc::clone(&cx));
+        controllers.reconcile(&queues.volumes, "Volumes to delete", |_| None, deletions);
+        let sources = SourceReconciler::new(Arc::clone(&cx));
+        controllers.reconcile(&queues.sources, "Data sources to unprotect", |_| None, sources);
+        Self::show(role, &cx, &mut controllers);
+        queues.follow(&cx, &mut controllers);
+        controllers.resync(self.section.resync, {
+            let (queues, cx) = (queues.clone(), Arc::clone(&cx));
+            move || queues.look_at_all(&cx)
         });
-        let volumes = shift.volumes.run(stop.clone(), {
-            let deletions = DeletionReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term));
-            let deletions = Arc::new(deletions);
-            move |ticket: Ticket<String>| {
-                let deletions = Arc::clone(&deletions);
-                async move { reconcile(deletions.as_ref(), ticket).await }.boxed()
-            }
-        });
-        let sources = shift.sources.run(stop, {
-            let sources = Arc::new(SourceReconciler::new(shift.cx.clone(), TermScope::new(NAME, role, &term)));
-            move |ticket: Ticket<SourceKey>| {
-                let sources = Arc::clone(&sources);
-                async move { reconcile(sources.as_ref(), ticket).await }.boxed()
-            }
-        });
-        let shown = (
-            queues::show(&role.board, NAME, &shift.claims, "Claims in progress", {
-                let cx = shift.cx.clone();
-                move |key| cx.subject(key)
-            }),
-            queues::show(&role.board, NAME, &shift.volumes, "Volumes to delete", |_| None),
-            queues::show(&role.board, NAME, &shift.sources, "Data sources to unprotect", |_| None),
-            role.board.table(NAME, "Volumes that wait to be detached", &["volume", "#attachments"], {
-                let cx = shift.cx.clone();
-                move || cx.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
-            }),
-            shift.cx.scope.node().map(|_| {
-                let cx = shift.cx.clone();
-                role.board.table(
-                    NAME,
-                    "Claims of no node, or of another",
-                    &["claim", "node", "#looks again in, seconds"],
-                    move || cx.scope.races(cx.clock.now()),
-                )
-            }),
-            role.board.tasks(tasks.view()),
-        );
-        let subscriptions = shift.subscribe();
-        tasks.spawn("resync", shift.clone().resync());
-        tasks.spawn("sweep", shift.clone().sweep());
-        tasks.spawn("figures", shift.clone().figures());
+        controllers.task("sweep", queues.clone().sweep(Arc::clone(&cx)));
+        controllers.task("figures", queues.clone().figures(Arc::clone(&cx)));
+        if let Some(capacity) = self.capacity(role, &term, nodes, invalidations) {
+            controllers.also(capacity);
+        }
+        let served = controllers.serve().await;
+        cx.reporter.retire();
+        served
+    }
 
-        let queues = futures::future::join3(claims, volumes, sources).map(Ok);
-        let work = futures::future::try_join(queues, capacity).map_ok(drop);
-        let result = finish(work, &term, &mut ends, &subscriptions).await;
-        drop(subscriptions);
-        drop(shown);
-        tasks.abort_all();
-        shift.cx.reporter.retire();
-        result
+    /// The tables of the status page.
+    fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
+        let of_detaching = Arc::clone(cx);
+        controllers.show(role.board.table(
+            NAME,
+            "Volumes that wait to be detached",
+            &["volume", "#attachments"],
+            move || {
+                let all = of_detaching.deletions.detaching.all();
+                all.into_iter().map(|(volume, attachments)| vec![volume, attachments.to_string()]).collect()
+            },
+        ));
+        if cx.deployment.local().is_none() {
+            return;
+        }
+        let of_nodes = Arc::clone(cx);
+        controllers.show(role.board.table(
+            NAME,
+            "Claims of no node, or of another",
+            &["claim", "node", "#looks again in, seconds"],
+            move || of_nodes.deployment.local().map(|local| local.rows(of_nodes.scope.clock.now())).unwrap_or_default(),
+        ));
     }
 
     /// Which claims are for this daemon: asked of the driver where each node has one of its own. `None`: the term is over.
-    async fn scope(&self, role: &RoleContext, term: &Term) -> Result<Option<Scope>, RoleError> {
+    async fn deployment(&self, role: &RoleContext, term: &Term) -> Result<Option<Deployment>, RoleError> {
         if !self.section.node_deployment.enabled {
-            return Ok(Some(Scope::Cluster));
+            let central = Deployment::central(self.stores.nodes.clone(), &role.driver.name, &self.section);
+            return Ok(Some(central));
         }
         let Some(name) = role.instance.node.clone() else { return Err(RoleError::Unfit(NO_NODE)) };
         let driver = term.fence(role.driver.client.clone());
@@ -177,8 +178,9 @@ impl Provisioner {
                 Ok(answer) => {
                     let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
                     let node = NodeTopology { name, segments: segments.into_iter().collect() };
-                    let home = LocalNode::new(node, &self.section, role.clock.now(), role.rng.clone());
-                    return Ok(Some(Scope::Node(Box::new(home))));
+                    let home =
+                        LocalNode::new(node, &role.driver.name, &self.section, role.clock.now(), role.rng.clone());
+                    return Ok(Some(Deployment::Node(Box::new(home))));
                 }
                 Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
             }
@@ -205,8 +207,8 @@ impl Provisioner {
             if met.borrow_and_update().ready().is_none() {
                 continue;
             }
-            if let Ok(Some(scope)) = self.scope(role, term).await
-                && let Some(now) = scope.home().filter(|now| *now != held)
+            if let Ok(Some(deployment)) = self.deployment(role, term).await
+                && let Some(now) = deployment.local().map(LocalNode::topology).filter(|now| *now != held)
             {
                 info!(was = ?held.segments, is = ?now.segments, "the driver is back with this node at another place: serving anew");
                 return;
@@ -216,83 +218,65 @@ impl Provisioner {
     }
 
     /// The segments of the driver's nodes, for the capacity loop.
-    fn node_segments(&self, scope: &Scope) -> Option<NodeSegments> {
-        match (scope, &self.stores.nodes) {
-            (Scope::Node(home), _) => Some(home.places()),
-            (Scope::Cluster, Some((nodes, csi_nodes))) => {
+    fn node_segments(&self, deployment: &Deployment) -> Option<NodeSegments> {
+        match (deployment.local(), &self.stores.nodes) {
+            (Some(local), _) => Some(local.places()),
+            (None, Some((nodes, csi_nodes))) => {
                 Some(NodeSegments::Cluster { nodes: nodes.clone(), csi_nodes: csi_nodes.clone() })
             }
-            (Scope::Cluster, None) => None,
+            (None, None) => None,
         }
     }
 
-    /// Publishes the driver's capacity, if the configuration says so.
-    async fn capacity(
+    /// The work that publishes the driver's capacity, if the configuration says so.
+    fn capacity(
         &self,
         role: &RoleContext,
         term: &Term,
         nodes: Option<NodeSegments>,
         invalidations: Option<CapacityInvalidationReceiver>,
-    ) -> Result<(), RoleError> {
-        let (Some(nodes), Some(invalidations), Some(capacities)) = (nodes, invalidations, &self.stores.capacities)
-        else {
-            return Ok(());
-        };
+    ) -> Option<impl Future<Output = Result<(), RoleError>> + use<>> {
         let (section, backoff) = (self.section.capacity.clone(), self.backoff());
         let cx = CapacityContext {
             scope: TermScope::new(NAME, role, term),
             queue: capacity::queue(role, &section, backoff),
             section,
             backoff,
-            stores: CapacityStores { classes: self.stores.classes.clone(), capacities: capacities.clone() },
-            nodes,
+            stores: CapacityStores {
+                classes: self.stores.classes.clone(),
+                capacities: self.stores.capacities.clone()?,
+            },
+            nodes: nodes?,
             instance: role.instance.clone(),
             board: role.board.clone(),
         };
-        capacity::run(cx, invalidations).await
+        Some(capacity::run(cx, invalidations?))
     }
 
     fn backoff(&self) -> Backoff {
         self.section.retry.section().backoff()
     }
 
-    fn shift(&self, role: &RoleContext, term: &Term, scope: Scope, capacity: CapacityInvalidation) -> Shift {
+    fn queues(&self, role: &RoleContext) -> Queues {
         let (section, backoff) = (&self.section, self.backoff());
-        let lanes = [("release", SOURCE_WORKERS)];
-        let sources = queues::make(
-            role,
-            QUEUE_SOURCES,
-            &lanes,
-            backoff,
-            |key: &SourceKey| info_span!(parent: None, "source", role = NAME, source = %key),
-        );
         let lanes = [("provision", section.workers)];
-        let claims = queues::make(
-            role,
-            names::QUEUE_CLAIMS,
-            &lanes,
-            backoff,
-            |key: &ClaimKey| info_span!(parent: None, "claim", role = NAME, persistent_volume_claim = %key),
-        );
+        let span = |key: &ClaimKey| info_span!(parent: None, "claim", role = NAME, persistent_volume_claim = %key);
+        let claims = queues::make(role, names::QUEUE_CLAIMS, &lanes, backoff, span);
         let lanes = [("delete", section.delete_workers())];
-        let volumes = queues::make(
-            role,
-            names::QUEUE_DELETIONS,
-            &lanes,
-            backoff,
-            |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key),
-        );
-        let cx = Arc::new(self.cx(role, term, scope, capacity, sources.clone()));
-        Shift { cx, claims, volumes, sources }
+        let span = |key: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %key);
+        let volumes = queues::make(role, names::QUEUE_DELETIONS, &lanes, backoff, span);
+        let lanes = [("release", SOURCE_WORKERS)];
+        let span = |key: &SourceKey| info_span!(parent: None, "source", role = NAME, source = %key);
+        Queues { claims, volumes, sources: queues::make(role, QUEUE_SOURCES, &lanes, backoff, span) }
     }
 
-    fn cx(
+    fn context(
         &self,
         role: &RoleContext,
         term: &Term,
-        scope: Scope,
+        deployment: Deployment,
         capacity: CapacityInvalidation,
-        free_sources: WorkQueue<SourceKey>,
+        queues: &Queues,
     ) -> Context {
         let (section, driver) = (&self.section, &role.driver);
         let capabilities = &driver.capabilities;
@@ -315,6 +299,7 @@ impl Provisioner {
         };
         let attaches = capabilities.publish_unpublish();
         Context {
+            scope: TermScope::new(NAME, role, term),
             rules,
             deletion: deletion::decide::Rules {
                 driver: driver.name.clone(),
@@ -322,32 +307,20 @@ impl Provisioner {
                 attaches,
             },
             asking,
-            capabilities: capabilities.clone(),
             section: section.clone(),
             stores: self.stores.clone(),
-            identity: identity(role, scope.node()),
-            scope,
-            capacity,
-            term: term.clone(),
-            api: term.fence(role.api.clone()),
-            driver: term.fence(driver.client.clone()),
-            operations: driver.operations.clone(),
-            events: role.events.clone(),
+            identity: identity(role, deployment.node()),
+            deployment,
             reporter: Reporter::new(role.meter.clone(), driver.name.clone()),
-            clock: role.clock,
+            failures: FailureLog::default(),
             attacher_finalizer: (self.beside_attacher && attaches).then(|| csi_attacher::finalizer(&driver.name)),
+            capacity,
+            topology: TopologyWarnings::default(),
             states: ClaimStates::default(),
             haste: Arc::default(),
             pending_on: PendingOn::default(),
-            topology_keys: Mutex::default(),
-            cut: Once::new(),
-            detaching: Detaching::default(),
-            deleted: UidSet::default(),
-            relisted: tokio::sync::OnceCell::new(),
-            relisted_claims: tokio::sync::OnceCell::new(),
-            source_locks: KeyedLock::new(role.clock),
-            admitted: UidSet::default(),
-            free_sources,
+            deletions: DeletionMemory::default(),
+            sources: SourceMemory::new(role.clock, queues.sources.clone()),
         }
     }
 }

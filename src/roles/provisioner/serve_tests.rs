@@ -11,6 +11,7 @@ use crate::cluster::ObjectName;
 use crate::cluster::patch::Patch;
 use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
+use crate::process::Tasks;
 use crate::roles::kit::fixtures::change;
 use crate::roles::provisioner::{REGISTRATION, provisioner};
 use crate::roles::{Wired, Wiring};
@@ -107,8 +108,8 @@ async fn until(what: &str, testbed: &TestBed, holds: impl Fn() -> bool) {
     panic!("never: {what}; {:#?}", testbed.driver.calls());
 }
 
-/// What one term works with, and what has to be held for it: claims are worked on, volumes are not.
-async fn shift(profile: Profile) -> (RoleHarness, Shift, (Wired, Vec<crate::cluster::Subscription>)) {
+/// A term that works claims, and no volumes.
+async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Context>, Queues, Wired) {
     let harness = RoleHarness::with(profile).await;
     let mut wiring = Wiring::new(&harness.caches);
     let role = provisioner(&json!({}), &mut wiring).unwrap();
@@ -117,24 +118,21 @@ async fn shift(profile: Profile) -> (RoleHarness, Shift, (Wired, Vec<crate::clus
     role.stores.synced().await;
     let context = &harness.context;
     let term = Term::unattended(context.clock, Duration::from_secs(3600));
-    let shift = role.shift(context, &term, Scope::Cluster, CapacityInvalidation::off());
-    let worked = Arc::new(ClaimReconciler::new(shift.cx.clone(), TermScope::new(NAME, context, &term)));
-    let claims = shift.claims.clone();
-    harness.tasks.spawn("claims", async move {
-        let handler = move |ticket| {
-            let worked = Arc::clone(&worked);
-            async move { reconcile(worked.as_ref(), ticket).await }.boxed()
-        };
-        claims.run(term.stopping(), handler).await;
-    });
-    let subscriptions = shift.subscribe();
-    (harness, shift, (wired, subscriptions))
+    let central = Deployment::central(role.stores.nodes.clone(), &context.driver.name, &role.section);
+    let queues = role.queues(context);
+    let cx = Arc::new(role.context(context, &term, central, CapacityInvalidation::off(), &queues));
+    let mut controllers = Controllers::new(NAME, &context.board, &term);
+    controllers.reconcile(&queues.claims, "Claims", |_| None, ClaimReconciler::new(Arc::clone(&cx)));
+    queues.follow(&cx, &mut controllers);
+    harness.tasks.spawn("claims", async move { controllers.serve().await.unwrap() });
+    (harness, cx, queues, wired)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() {
-    let (harness, shift, _held) = shift(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
-    let (testbed, waits) = (&harness.testbed, &shift.cx.pending_on);
+    let (harness, cx, _, _wired) =
+        claims_alone(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
+    let (testbed, waits) = (&harness.testbed, &cx.pending_on);
     testbed.start_actors();
     claim(testbed, &harness.context.driver.name);
     until("it waits", testbed, || !waits.is_empty()).await;
@@ -145,14 +143,13 @@ async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() 
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_object_whose_name_another_has_taken_is_forgotten() {
-    let (harness, shift, _held) = shift(Profile::default()).await;
-    let cx = &shift.cx;
-    cx.deleted.note("u1");
-    cx.detaching.note("pv-1", 1);
+    let (harness, cx, queues, _wired) = claims_alone(Profile::default()).await;
+    cx.deletions.deleted.note("u1");
+    cx.deletions.detaching.note("pv-1", 1);
     let [old, new] = ["u1", "u2"].map(|uid| json!({ "metadata": { "name": "pv-1", "uid": uid } }));
-    shift.volume_changed(&change(Some(&old), Some(&new)));
-    assert!(!cx.deleted.has("u1"));
-    assert_eq!(cx.detaching.all(), []);
+    queues.volume_changed(&cx, &change(Some(&old), Some(&new)));
+    assert!(!cx.deletions.deleted.has("u1"));
+    assert_eq!(cx.deletions.detaching.all(), []);
     harness.testbed.tear_down().await;
 }
 
@@ -196,7 +193,7 @@ async fn a_volume_that_cannot_be_used_and_whose_deletion_outlasts_the_term_is_no
 async fn a_claim_of_an_in_tree_class_that_kubernetes_has_given_to_our_driver_gets_one_event() {
     let driver = "ebs.csi.aws.com";
     let profile = Profile { name: driver.to_owned(), ..Profile::default() };
-    let (harness, _shift, _held) = shift(profile).await;
+    let (harness, _, _, _wired) = claims_alone(profile).await;
     let testbed = &harness.testbed;
     harness.tasks.spawn("events", harness.context.events.clone().run());
     claim(testbed, "kubernetes.io/aws-ebs");

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::cluster::{
-    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, CsiNode, IndexName, ObjectName, PersistentVolume,
-    PersistentVolumeClaim, Subscription, source_key,
+    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, CsiNode, IndexName, Node, ObjectName, PersistentVolume,
+    PersistentVolumeClaim, source_key,
 };
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
+use crate::roles::kit::Controllers;
 
 use crate::roles::provisioner::claims::claim::{ClaimKey, is_guarded};
 use crate::roles::provisioner::claims::decide::waits_for_consumer;
@@ -23,10 +24,9 @@ use crate::roles::provisioner::sources::protection::{SourceKey, is_user};
 /// How often the figures of what waits are brought up to date, and what is odd about nodes is told: not while they are listed.
 const FIGURES: Duration = Duration::from_secs(1);
 
-/// What a term works with.
-#[derive(Clone)]
-pub(super) struct Shift {
-    pub(super) cx: Arc<Context>,
+/// The queues of a term.
+#[derive(Debug, Clone)]
+pub(super) struct Queues {
     pub(super) claims: WorkQueue<ClaimKey>,
     pub(super) volumes: WorkQueue<String>,
     pub(super) sources: WorkQueue<SourceKey>,
@@ -37,86 +37,66 @@ fn activation(cause: Cause) -> Activation {
     Activation { cause, lane: 0, epoch: 0 }
 }
 
-impl Shift {
+impl Queues {
     /// Feeds the queues from the caches. What the caches hold already is replayed first.
-    pub(super) fn subscribe(&self) -> Vec<Subscription> {
-        let known = &self.cx.stores;
-        let mut all = vec![
-            known.claims.subscribe({
-                let shift = self.clone();
-                move |change| shift.claim_changed(change)
-            }),
-            known.volumes.subscribe({
-                let shift = self.clone();
-                move |change| shift.volume_changed(change)
-            }),
-            known.attachments.subscribe({
-                let shift = self.clone();
-                move |change| {
-                    if let Some(volume) = predicates::volume_detached(change) {
-                        shift.wake_detached(volume);
-                    }
-                }
-            }),
-            known.classes.subscribe({
-                let shift = self.clone();
-                move |change| {
-                    let name = change.new.as_deref().and_then(|class| class.metadata.name.as_deref());
-                    if predicates::class_unblocks(change)
-                        && let Some(name) = name
-                    {
-                        shift.wake_claims(BY_CLASS, name);
-                        shift.wake_volumes(name);
-                    }
-                }
-            }),
-            known.snapshots.subscribe({
-                let shift = self.clone();
-                move |change| {
-                    if predicates::snapshot_unblocks(change)
-                        && let Some(snapshot) = change.new.as_deref().or(change.old.as_deref())
-                    {
-                        shift.wake_users("VolumeSnapshot", &ObjectName::of(snapshot));
-                    }
-                }
-            }),
-        ];
-        if let Some((nodes, csi_nodes)) = &known.nodes {
-            all.push(nodes.subscribe({
-                let shift = self.clone();
-                move |change| {
-                    let labels = |node: &Option<Arc<crate::cluster::Node>>| {
-                        node.as_ref().map(|node| node.metadata.labels.clone())
-                    };
-                    if labels(&change.old) != labels(&change.new) {
-                        let node = change.new.as_deref().or(change.old.as_deref());
-                        shift.node_changed(node.and_then(|node| node.metadata.name.as_deref()));
-                    }
-                }
-            }));
-            all.push(csi_nodes.subscribe({
-                let shift = self.clone();
-                move |change| {
-                    shift.see_keys(change);
-                    if predicates::csi_node_unblocks(change, &shift.cx.rules.driver) {
-                        let node = change.new.as_deref().or(change.old.as_deref());
-                        shift.node_changed(node.and_then(|node| node.metadata.name.as_deref()));
-                    }
-                }
-            }));
-        }
-        all
+    pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
+        let known = &cx.stores;
+        let with = || (self.clone(), Arc::clone(cx));
+        let (queues, shared) = with();
+        controllers.on(&known.claims, move |change| queues.claim_changed(&shared, change));
+        let (queues, shared) = with();
+        controllers.on(&known.volumes, move |change| queues.volume_changed(&shared, change));
+        let (queues, shared) = with();
+        controllers.on(&known.attachments, move |change| {
+            if let Some(volume) = predicates::volume_detached(change) {
+                queues.wake_detached(&shared, volume);
+            }
+        });
+        let (queues, shared) = with();
+        controllers.on(&known.classes, move |change| {
+            let name = change.new.as_deref().and_then(|class| class.metadata.name.as_deref());
+            if predicates::class_unblocks(change)
+                && let Some(name) = name
+            {
+                queues.wake_claims(&shared, BY_CLASS, name);
+                queues.wake_volumes(&shared, name);
+            }
+        });
+        let (queues, shared) = with();
+        controllers.on(&known.snapshots, move |change| {
+            if predicates::snapshot_unblocks(change)
+                && let Some(snapshot) = change.new.as_deref().or(change.old.as_deref())
+            {
+                queues.wake_users(&shared, "VolumeSnapshot", &ObjectName::of(snapshot));
+            }
+        });
+        let Some((nodes, csi_nodes)) = &known.nodes else { return };
+        let (queues, shared) = with();
+        controllers.on(nodes, move |change| {
+            let labels = |node: &Option<Arc<Node>>| node.as_ref().map(|node| node.metadata.labels.clone());
+            if labels(&change.old) != labels(&change.new) {
+                let node = change.new.as_deref().or(change.old.as_deref());
+                queues.node_changed(&shared, node.and_then(|node| node.metadata.name.as_deref()));
+            }
+        });
+        let (queues, shared) = with();
+        controllers.on(csi_nodes, move |change| {
+            see_keys(&shared, change);
+            if predicates::csi_node_unblocks(change, &shared.rules.driver) {
+                let node = change.new.as_deref().or(change.old.as_deref());
+                queues.node_changed(&shared, node.and_then(|node| node.metadata.name.as_deref()));
+            }
+        });
     }
 
-    fn claim_changed(&self, change: &Change<PersistentVolumeClaim>) {
-        let cx = &self.cx;
+    fn claim_changed(&self, cx: &Context, change: &Change<PersistentVolumeClaim>) {
         let Some(object) = change.new.as_ref().or(change.old.as_ref()) else { return };
         let replaced = change.old.as_deref().filter(|old| old.metadata.uid != object.metadata.uid);
         if let Some(old) = replaced {
-            self.claim_gone(ClaimKey::of(old));
+            self.claim_gone(cx, ClaimKey::of(old));
         }
         let key = ClaimKey::of(object);
-        match predicates::claim_wake(change, &cx.rules.driver, &cx.rules.mark, cx.scope.node()) {
+        match predicates::claim_wake(change, &cx.rules.driver, &cx.rules.mark, cx.deployment.node()) {
             Wake::Now => {
                 if is_guarded(object, &cx.rules.mark) {
                     // Before anything is decided about sources: who uses them must be known.
@@ -124,11 +104,11 @@ impl Shift {
                 }
                 self.claims.add(key, activation(Cause::Changed));
             }
-            Wake::Forget => self.claim_gone(key),
+            Wake::Forget => self.claim_gone(cx, key),
             Wake::No => {}
         }
         if predicates::source_claim_unblocks(change) {
-            self.wake_users("PersistentVolumeClaim", &ObjectName::of(object.as_ref()));
+            self.wake_users(cx, "PersistentVolumeClaim", &ObjectName::of(object.as_ref()));
         }
         // Whether it was admitted is known while it waits, and not needed here: to look at a source once more does no harm.
         let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, true, &cx.rules.driver, &cx.rules.mark);
@@ -141,57 +121,55 @@ impl Shift {
     }
 
     /// A claim that is gone is worked on until the driver has said its last word.
-    fn claim_gone(&self, key: ClaimKey) {
-        self.cx.admitted.forget(&key.uid);
-        if self.cx.states.get(&key.uid).is_some() {
+    fn claim_gone(&self, cx: &Context, key: ClaimKey) {
+        cx.sources.admitted.forget(&key.uid);
+        if cx.states.get(&key.uid).is_some() {
             self.claims.add(key, activation(Cause::Changed));
         } else {
             self.claims.forget(&key);
-            self.cx.forget(&key);
+            cx.forget(&key);
         }
     }
 
-    pub(super) fn volume_changed(&self, change: &Change<PersistentVolume>) {
-        let cx = &self.cx;
+    pub(super) fn volume_changed(&self, cx: &Context, change: &Change<PersistentVolume>) {
         let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
         if let Some(old) = change.old.as_deref().filter(|old| old.metadata.uid != object.metadata.uid) {
-            self.volume_gone(old);
+            self.volume_gone(cx, old);
         }
         match predicates::volume_wake(change, &cx.deletion) {
             Wake::Now => self.wake_volume(object, Cause::Changed),
-            Wake::Forget => self.volume_gone(object),
+            Wake::Forget => self.volume_gone(cx, object),
             Wake::No => {}
         }
         if let Some(freed) = predicates::name_freed(change) {
-            self.wake_waiting(&Dependency::Name(freed));
-            self.wake_owner(object);
+            self.wake_waiting(cx, &Dependency::Name(freed));
+            self.wake_owner(cx, object);
         }
         if let Some(handle) = predicates::handle_freed(change) {
             for twin in cx.volumes_of(handle) {
                 if twin.metadata.uid != object.metadata.uid {
-                    self.wake_wanted(&twin);
+                    self.wake_wanted(cx, &twin);
                 }
             }
         }
     }
 
     /// A claim whose volume object goes before it was bound wants another one.
-    fn wake_owner(&self, object: &PersistentVolume) {
+    fn wake_owner(&self, cx: &Context, object: &PersistentVolume) {
         let Some(owner) = object.spec.claim_ref.as_deref() else { return };
         let name = ObjectName::namespaced(&owner.namespace, &owner.name);
-        let claim =
-            self.cx.stores.claims.get(&name).filter(|claim| claim.metadata.uid.as_deref() == owner.uid.as_deref());
+        let claim = cx.stores.claims.get(&name).filter(|claim| claim.metadata.uid.as_deref() == owner.uid.as_deref());
         if let Some(claim) = claim.filter(|claim| claim.spec.volume_name.is_none()) {
             self.claims.add(ClaimKey::of(claim.as_ref()), activation(Cause::Changed));
         }
     }
 
     /// A volume object is gone. Another may have its name by now.
-    fn volume_gone(&self, object: &PersistentVolume) {
-        let (cx, name) = (&self.cx, object.metadata.name.as_deref().unwrap_or_default());
+    fn volume_gone(&self, cx: &Context, object: &PersistentVolume) {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
         self.volumes.forget(&name.to_owned());
-        cx.detaching.forget(name);
-        cx.deleted.forget(object.metadata.uid.as_deref().unwrap_or_default());
+        cx.deletions.detaching.forget(name);
+        cx.deletions.deleted.forget(object.metadata.uid.as_deref().unwrap_or_default());
     }
 
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {
@@ -199,111 +177,84 @@ impl Shift {
         self.volumes.add(name, Activation { cause, lane: 0, epoch: epoch_of(&object.metadata.uid) });
     }
 
-    fn wake_detached(&self, volume: &str) {
-        let Some(object) = self.cx.stores.volumes.get(&ObjectName::cluster(volume)) else { return };
-        self.wake_wanted(&object);
+    fn wake_detached(&self, cx: &Context, volume: &str) {
+        let Some(object) = cx.stores.volumes.get(&ObjectName::cluster(volume)) else { return };
+        self.wake_wanted(cx, &object);
         // Another object of the same volume may have waited for that, too.
-        for twin in self.cx.same_handle(&object) {
-            self.wake_wanted(&twin);
+        for twin in cx.same_handle(&object) {
+            self.wake_wanted(cx, &twin);
         }
     }
 
     /// Wakes the volumes of a class whose deletion has not come to its end: the class may say where their secret is.
-    fn wake_volumes(&self, class: &str) {
+    fn wake_volumes(&self, cx: &Context, class: &str) {
         for item in self.volumes.snapshot() {
-            let found = self.cx.stores.volumes.get(&ObjectName::cluster(&item.key));
+            let found = cx.stores.volumes.get(&ObjectName::cluster(&item.key));
             if let Some(object) = found.filter(|it| it.spec.storage_class_name.as_deref() == Some(class)) {
-                self.wake_wanted(&object);
+                self.wake_wanted(cx, &object);
             }
         }
     }
 
-    fn wake_wanted(&self, object: &PersistentVolume) {
-        if predicates::wants_work(object, &self.cx.deletion).is_some() {
+    fn wake_wanted(&self, cx: &Context, object: &PersistentVolume) {
+        if predicates::wants_work(object, &cx.deletion).is_some() {
             self.wake_volume(object, Cause::Changed);
         }
     }
 
-    fn see_keys(&self, change: &Change<CsiNode>) {
-        let cx = &self.cx;
-        let driver = cx.rules.driver.as_str();
-        let old = change.old.as_deref().and_then(|node| node.topology_keys(driver));
-        let new = change.new.as_deref().and_then(|node| node.topology_keys(driver));
-        cx.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).update(old, new);
-    }
-
-    /// Says, once, that nodes tell their places in different keys: most places are then unknown to some of them.
-    fn tell_keys(&self) {
-        let warning = self.cx.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
-        if let Some(nodes) = warning.filter(|_| self.cx.asking.topology) {
-            warn!(
-                nodes,
-                "nodes tell the driver's topology in different keys: claims without a node are placed by those of most"
-            );
-        }
-    }
-
-    fn node_changed(&self, node: Option<&str>) {
+    fn node_changed(&self, cx: &Context, node: Option<&str>) {
         if let Some(node) = node {
-            self.wake_claims(BY_SELECTED_NODE, node);
+            self.wake_claims(cx, BY_SELECTED_NODE, node);
         }
-        self.wake_waiting(&Dependency::AnyNode);
+        self.wake_waiting(cx, &Dependency::AnyNode);
     }
 
-    fn wake_waiting(&self, what: &Dependency) {
-        for key in self.cx.pending_on.take(what) {
+    fn wake_waiting(&self, cx: &Context, what: &Dependency) {
+        for key in cx.pending_on.take(what) {
             self.claims.add(key, activation(Cause::Changed));
         }
     }
 
-    fn wake_users(&self, kind: &str, name: &ObjectName) {
+    fn wake_users(&self, cx: &Context, kind: &str, name: &ObjectName) {
         let value = source_key(name.namespace().unwrap_or_default(), kind, name.name());
-        self.wake_claims(BY_SOURCE, &value);
+        self.wake_claims(cx, BY_SOURCE, &value);
     }
 
     /// Wakes the claims that are found so, and that want something of us.
-    fn wake_claims(&self, index: IndexName, value: &str) {
-        let rules = &self.cx.rules;
-        for object in self.cx.stores.claims.find(index, value) {
+    fn wake_claims(&self, cx: &Context, index: IndexName, value: &str) {
+        let rules = &cx.rules;
+        for object in cx.stores.claims.find(index, value) {
             if predicates::is_wanted(&object, &rules.driver, &rules.mark) {
                 self.claims.add(ClaimKey::of(&object), activation(Cause::Changed));
             }
         }
     }
 
-    /// Looks at everything once per interval, in case a wake-up was ever missed. Never cuts a back-off short.
-    pub(super) async fn resync(self) {
-        let cx = &self.cx;
-        if cx.section.resync.is_zero() {
-            return std::future::pending().await;
+    /// Looks at everything, in case a wake-up was ever missed. Never cuts a back-off short.
+    pub(super) fn look_at_all(&self, cx: &Context) {
+        let mut keys: BTreeSet<ClaimKey> = cx.states.all().into_iter().map(|state| state.claim.key).collect();
+        for object in cx.stores.claims.all() {
+            if predicates::is_wanted(&object, &cx.rules.driver, &cx.rules.mark) {
+                keys.insert(ClaimKey::of(&object));
+            }
         }
-        loop {
-            tokio::time::sleep(cx.section.resync).await;
-            debug!("resync");
-            let mut keys: BTreeSet<ClaimKey> = cx.states.all().into_iter().map(|p| p.claim.key).collect();
-            for object in cx.stores.claims.all() {
-                if predicates::is_wanted(&object, &cx.rules.driver, &cx.rules.mark) {
-                    keys.insert(ClaimKey::of(&object));
-                }
-            }
-            for key in keys {
-                self.claims.add(key, activation(Cause::Resync));
-            }
-            for object in cx.stores.volumes.all() {
-                if predicates::wants_work(&object, &cx.deletion).is_some() {
-                    self.wake_volume(&object, Cause::Resync);
-                }
+        for key in keys {
+            self.claims.add(key, activation(Cause::Resync));
+        }
+        for object in cx.stores.volumes.all() {
+            if predicates::wants_work(&object, &cx.deletion).is_some() {
+                self.wake_volume(&object, Cause::Resync);
             }
         }
     }
 
     /// Looks for sources that were left protected: when the term begins, and once per interval.
-    pub(super) async fn sweep(self) {
+    pub(super) async fn sweep(self, cx: Arc<Context>) {
         loop {
-            for source in sources::sweep(&self.cx) {
+            for source in sources::sweep(&cx) {
                 self.sources.add(source, activation(Cause::Resync));
             }
-            let every = self.cx.section.snapshot_sweep_interval;
+            let every = cx.section.snapshot_sweep_interval;
             if every.is_zero() {
                 return std::future::pending().await;
             }
@@ -311,27 +262,46 @@ impl Shift {
         }
     }
 
-    /// How long a claim has waited for its volume: since it was created, whoever led then. One that had to wait for its first
-    /// pod, and one that has its volume and is still to be let go of, as long as it is in the queue.
-    fn waits_since(&self, item: &WorkItem<ClaimKey>) -> Duration {
-        let (cx, key) = (&self.cx, &item.key);
-        let claim = cx.stores.claims.get(&key.name);
-        let Some(claim) = claim.filter(|it| it.metadata.uid.as_deref() == Some(&*key.uid)) else { return item.age };
-        let class = claim.class_name().and_then(|name| cx.stores.classes.get(&ObjectName::cluster(name)));
-        let waits_for_us = claim.spec.volume_name.is_none() && !class.is_some_and(|class| waits_for_consumer(&class));
-        let created = claim.metadata.creation_timestamp.as_ref().filter(|_| waits_for_us);
-        let age = created.and_then(|created| Duration::try_from(cx.clock.wall().duration_since(created.0)).ok());
-        age.unwrap_or_default().max(item.age)
-    }
-
     /// Keeps the figures of what waits up to date.
-    pub(super) async fn figures(self) {
+    pub(super) async fn figures(self, cx: Arc<Context>) {
         loop {
             tokio::time::sleep(FIGURES).await;
-            self.tell_keys();
-            let oldest = self.claims.snapshot().iter().map(|item| self.waits_since(item)).max();
-            let counts = self.cx.states.count(|claim| self.cx.scope.is_anothers(claim));
-            self.cx.reporter.show(oldest.unwrap_or_default(), counts);
+            warn_of_keys(&cx);
+            let oldest = self.claims.snapshot().iter().map(|item| waits_since(&cx, item)).max();
+            let counts = cx.states.count(|claim| cx.deployment.is_anothers(claim));
+            cx.reporter.show(oldest.unwrap_or_default(), counts);
         }
+    }
+}
+
+/// How long a claim has waited for its volume: since it was created, whoever led then. One that had to wait for its first
+/// pod, and one that has its volume and is still to be let go of, as long as it is in the queue.
+fn waits_since(cx: &Context, item: &WorkItem<ClaimKey>) -> Duration {
+    let key = &item.key;
+    let claim = cx.stores.claims.get(&key.name);
+    let Some(claim) = claim.filter(|it| it.metadata.uid.as_deref() == Some(&*key.uid)) else { return item.age };
+    let class = claim.class_name().and_then(|name| cx.stores.classes.get(&ObjectName::cluster(name)));
+    let waits_for_us = claim.spec.volume_name.is_none() && !class.is_some_and(|class| waits_for_consumer(&class));
+    let created = claim.metadata.creation_timestamp.as_ref().filter(|_| waits_for_us);
+    let age = created.and_then(|created| Duration::try_from(cx.scope.clock.wall().duration_since(created.0)).ok());
+    age.unwrap_or_default().max(item.age)
+}
+
+/// Notes which topology keys a node tells.
+fn see_keys(cx: &Context, change: &Change<CsiNode>) {
+    let driver = cx.rules.driver.as_str();
+    let old = change.old.as_deref().and_then(|node| node.topology_keys(driver));
+    let new = change.new.as_deref().and_then(|node| node.topology_keys(driver));
+    cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).update(old, new);
+}
+
+/// Warns, once, that nodes tell their places in different keys: most places are then unknown to some of them.
+fn warn_of_keys(cx: &Context) {
+    let warning = cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
+    if let Some(nodes) = warning.filter(|_| cx.asking.topology) {
+        warn!(
+            nodes,
+            "nodes tell the driver's topology in different keys: claims without a node are placed by those of most"
+        );
     }
 }

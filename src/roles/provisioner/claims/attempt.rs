@@ -10,14 +10,13 @@ use crate::cluster::{
 };
 use crate::roles::kit::Secret;
 
-use super::claim::Claim;
+use super::claim::{Claim, ClaimKey};
 use super::error::AttemptError;
 use super::haste::{Haste, OnItsWay};
 use super::phase::Phase;
 use super::state::ClaimState;
 use super::transition::Change;
-use crate::roles::provisioner::node::contention::Holder;
-use crate::roles::provisioner::node::scope::Asked;
+use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::status::SourceObjects;
 
 /// What one attempt knows.
@@ -32,8 +31,6 @@ pub(in crate::roles::provisioner) struct State {
     pub(in crate::roles::provisioner) secrets: Option<Secret>,
     /// What the API itself said of the volume's name.
     pub(in crate::roles::provisioner) seen: Option<PersistentVolume>,
-    /// What was asked about whose claim it is.
-    pub(in crate::roles::provisioner) asked: Asked,
     /// No other PersistentVolume names the volume, and whether one may have been stored for it before that was checked.
     pub(in crate::roles::provisioner) checked: Option<bool>,
     pub(in crate::roles::provisioner) begun: Instant,
@@ -97,12 +94,6 @@ pub(in crate::roles::provisioner) enum Happened {
     Confirmed(Option<Box<PersistentVolume>>, Option<Change>),
     /// No other PersistentVolume names the volume.
     Checked,
-    /// Whether the driver has room for the claim here.
-    Room(bool),
-    /// Whether the node of this name exists.
-    Holder(String, Holder),
-    /// The wait before this node's turn has begun.
-    WaitBegun,
 }
 
 /// What was read, or written, of the content source.
@@ -132,8 +123,22 @@ impl From<SourceRead> for Happened {
 }
 
 impl State {
+    /// What an attempt knows of a claim when it begins. `None`: there is no such claim, and nothing of it is left.
+    pub(in crate::roles::provisioner) fn begin(cx: &Context, key: &ClaimKey) -> Option<Self> {
+        let found = cx.find(key);
+        let mut known = match cx.states.get(&key.uid) {
+            Some(mut known) => {
+                known.claim = found.unwrap_or(known.claim);
+                known
+            }
+            None => ClaimState::at_first_sight(found?),
+        };
+        known.apply(Change::Renewed);
+        Some(Self::new(known, cx.scope.clock.now()))
+    }
+
     /// Nothing is known but what the term knows.
-    pub(in crate::roles::provisioner) fn new(known: ClaimState, begun: Instant) -> Self {
+    fn new(known: ClaimState, begun: Instant) -> Self {
         Self {
             known,
             is_changed: false,
@@ -141,7 +146,6 @@ impl State {
             attributes_class: None,
             secrets: None,
             seen: None,
-            asked: Asked::default(),
             checked: None,
             begun,
             given_back: false,
@@ -212,9 +216,6 @@ impl State {
                 }
                 self.change(Change::MayBeStored(true));
             }
-            Happened::Room(fits) => self.asked.fits = Some(fits),
-            Happened::Holder(node, found) => self.asked.holder = Some((node, found)),
-            Happened::WaitBegun => self.asked.holder = None,
         }
     }
 

@@ -22,11 +22,12 @@ use super::pending_on::Dependency;
 use super::perform::{read, save_intent};
 use super::phase::{Made, Phase, Plan};
 use super::request::{ProvisionRules, RequestInput, build};
+use super::response::check_response;
 use super::transition::{Change, transition};
-use super::volume::{check_response, persistent_volume};
+use super::volume::persistent_volume;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::status::content;
-use crate::roles::provisioner::topology::{Requirement, TopologyInput, plan_requirement};
+use crate::roles::provisioner::topology::Requirement;
 
 /// An attempt that takes longer is worth an Event that says that it is under way.
 const LONG: Duration = Duration::from_secs(1);
@@ -37,10 +38,8 @@ impl Context {
         let places = requirement.requisite.len();
         let fitted = fit(requirement, others);
         let written = fitted.requisite.len();
-        if written < places {
-            self.cut.call_once(|| {
-                warn!(places, written, "a claim has no room for all places: the most preferred are asked for");
-            });
+        if written < places && self.topology.tell_cut() {
+            warn!(places, written, "a claim has no room for all places: the most preferred are asked for");
         }
         fitted
     }
@@ -59,7 +58,7 @@ impl Look<'_> {
         match self.planned(now, class, intent, node.clone()) {
             Ok(plan) => Ok(Change::Planned(Box::new(plan)).into()),
             // Also where it turns out that this is what another node may do better.
-            Err(error) => self.fail_before_asking(error, now, node),
+            Err(error) => self.fail_before_asking(error, node),
         }
     }
 
@@ -146,19 +145,8 @@ impl Look<'_> {
         if !cx.asking.topology {
             return Ok((None, false));
         }
-        // Room for a claim that is nobody's is looked for where the volume would be, were it ours (spec 2.14).
-        let selected = now.claim.selected_node.as_deref().or_else(|| cx.scope.node().filter(|_| now.is_nobodys()));
-        let planned = cx.scope.with_cluster(cx, |cluster| {
-            plan_requirement(&TopologyInput {
-                driver: &cx.rules.driver,
-                selected_node: selected,
-                allowed: &class.allowed_topologies,
-                strict: cx.section.strict_topology,
-                immediate: cx.section.immediate_topology,
-                claim_name: now.claim.key.name.name(),
-                cluster,
-            })
-        });
+        let selected = now.claim.selected_node.as_deref();
+        let planned = cx.deployment.requirement(selected, class, now.claim.key.name.name());
         if planned.is_err() && selected.is_none() {
             cx.pending_on.add(Dependency::AnyNode, now.claim.key.clone());
         }
@@ -177,7 +165,7 @@ impl Look<'_> {
         attempt: &mut Attempt<'_, ClaimKey>,
     ) -> Result<Happened, Stop> {
         let (cx, Some(request)) = (self.cx, self.known().request()) else { return Ok(Happened::Nothing) };
-        if !attempt.lock(&request.volume_name, &cx.operations, &cx.term).await? {
+        if !attempt.lock(&request.volume_name, &cx.scope.volume_locks, &cx.scope.term).await? {
             return Ok(Happened::Nothing);
         }
         let secret = request.secret.as_ref().and_then(|_| self.state.secrets.clone());
@@ -192,13 +180,13 @@ impl Look<'_> {
     ) -> Result<Happened, Stop> {
         let (cx, Some(plan)) = (self.cx, self.known().plan()) else { return Ok(Happened::Nothing) };
         let request = &plan.request;
-        if !attempt.lock(&request.volume_name, &cx.operations, &cx.term).await? {
+        if !attempt.lock(&request.volume_name, &cx.scope.volume_locks, &cx.scope.term).await? {
             return Ok(Happened::Nothing);
         }
-        let client = cx.driver.use_now()?;
+        let client = cx.scope.driver.use_now()?;
         let asked = request.to_proto(self.state.secrets.as_ref().map(Secret::texts).unwrap_or_default());
         let mut told = self.tell_begins();
-        let mut call = std::pin::pin!(cx.term.during(client.create_volume(asked)));
+        let mut call = std::pin::pin!(cx.scope.term.during(client.create_volume(asked)));
         let answer = tokio::select! {
             biased;
             answer = &mut call => answer?,
@@ -315,7 +303,7 @@ impl Look<'_> {
         if let Some(context) = TraceContext::of(attempt.ticket.span()) {
             body["metadata"]["annotations"][names::ANNOTATION_TRACEPARENT] = context.to_string().into();
         }
-        let api = cx.api.use_now()?;
+        let api = cx.scope.api.use_now()?;
         let name = ObjectName::cluster(&plan.request.volume_name);
         match api.create::<PersistentVolume>(&name, &body).await {
             Ok(_) => Ok(self.saved()),

@@ -12,10 +12,11 @@
 //! put it there. What is asked while an answer is outstanding is the same, byte by byte, whatever the claim says by then.
 //!
 //! Where each node has a driver of its own, a claim may come to another node while ours still owes an answer. What that answer
-//! brings is deleted, and the claim's mark and place are the other's ([`View::given_away`]).
+//! brings is deleted, and the claim's mark and place are the other's ([`Whose::GivenAway`]).
 //!
 //! One thing ends the second rule: where each node has a driver of its own, a node that is gone has taken its driver along, and
-//! with it all that the driver was asked. Nobody else's driver can answer for it ([`Step::ReleaseOwnership`]).
+//! with it all that the driver was asked. Nobody else's driver can answer for it. The stage before the claims, in
+//! [`crate::roles::provisioner::node`], removes the mark then.
 //!
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
@@ -25,7 +26,7 @@ use crate::cluster::{InTree, StorageClass};
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
 use super::phase::Phase;
-pub use super::view::{AttemptFacts, NameStatus, Ownership, Rules, SourceStatus, SourceStep, View};
+pub use super::view::{AttemptFacts, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 
 /// Why nothing is done for a claim. None of it is a failure.
@@ -53,7 +54,7 @@ pub enum Ignored {
 
 impl Ignored {
     /// Whether people are told of it.
-    fn is_told(self) -> bool {
+    pub fn is_told(self) -> bool {
         matches!(self, Self::InTree | Self::Populator)
     }
 }
@@ -77,18 +78,6 @@ pub enum Step {
     Refuse(InvalidClaim),
     /// Read what the API has under the name of the claim's volume.
     ConfirmVolume,
-    /// Begin the wait after which the claim is looked at again. No request.
-    BeginWait,
-    /// Come back after this long: another node may take the claim first.
-    WaitTurn(std::time::Duration),
-    /// Read the node that was selected: its daemon may be no more.
-    AskForHolder(String),
-    /// Ask the driver how much room this node has.
-    AskCapacity,
-    /// Write this node's name on the claim.
-    BecomeOwner,
-    /// Take off the claim what a node that is gone has left there: its name, and the mark with what it has asked.
-    ReleaseOwnership,
     /// What another node's daemon had begun has ended: nothing of it is known here any more. No request.
     LetGo,
     /// Find out about the content source.
@@ -139,11 +128,11 @@ pub fn next_step(view: &View<'_>) -> Step {
         Phase::Finished { reschedule, marked, node, .. } => {
             given_back(view, *reschedule, *marked, node.as_deref()).unwrap_or(Step::Conclude)
         }
-        Phase::Creating { .. } | Phase::Stored { .. } if state.is_anothers() && view.ownership != Ownership::Here => {
+        Phase::Creating { .. } | Phase::Stored { .. } if state.is_anothers() && view.whose != Whose::Ours => {
             begun_elsewhere(view)
         }
         // The mark that it carries by now is that node's.
-        Phase::Stored { .. } if view.ownership != Ownership::Here => Step::Settled,
+        Phase::Stored { .. } if view.whose != Whose::Ours => Step::Settled,
         Phase::Stored { .. } => owed(view).unwrap_or(Step::Settled),
         Phase::Idle { .. } | Phase::Marked { .. } => unasked_step(view),
         Phase::Creating { .. } if view.is_outdated => Step::Replan,
@@ -173,7 +162,7 @@ fn is_anothers_mark(view: &View<'_>, phase: &Phase) -> bool {
     let is_ours = match phase {
         Phase::Idle { .. } => false,
         // A claim that is another node's by now may be in that node's hands, under the mark that we have left on it.
-        Phase::Marked { .. } => view.ownership == Ownership::Here,
+        Phase::Marked { .. } => view.whose == Whose::Ours,
         _ => true,
     };
     view.present && view.claim.guarded && !is_ours
@@ -187,33 +176,24 @@ fn begun_elsewhere(view: &View<'_>) -> Step {
     if !view.claim.guarded {
         return Step::LetGo;
     }
-    match turn(view) {
-        Some(step @ (Step::BeginWait | Step::WaitTurn(_) | Step::AskForHolder(_))) => step,
-        // All that is left is the mark, and nobody else will take it off.
-        _ if view.state.is_stored() => Step::Release { reschedule: false },
-        Some(step) => step,
-        // Nothing on it tells who began it: whoever takes the claim goes on with it.
-        None => Step::BecomeOwner,
-    }
+    // All that is left is the mark, and nobody else will remove it.
+    if view.state.is_stored() { Step::Release { reschedule: false } } else { Step::Ignore(Ignored::Elsewhere) }
 }
 
 /// The driver was not asked, or nothing came of it: only a claim that wants a volume gets further.
 fn unasked_step(view: &View<'_>) -> Step {
     if let Some(why) = ignored(view) {
-        return owed(view).unwrap_or_else(|| if why.is_told() { told_by_one(view, why) } else { Step::Ignore(why) });
+        // What people are told of it, the daemon of the claim's node tells.
+        let why = if why.is_told() && view.whose != Whose::Ours { Ignored::Elsewhere } else { why };
+        return owed(view).unwrap_or(Step::Ignore(why));
     }
-    if let Some(step) = turn(view) {
-        return step;
+    if view.whose != Whose::Ours {
+        return Step::Ignore(Ignored::Elsewhere);
     }
     let missing = match view.volume {
         NameStatus::Conflict(what) => Some(Step::Refuse(InvalidClaim::NameTaken(what.clone()))),
         NameStatus::Free | NameStatus::Ours | NameStatus::OtherNode => prepare(view),
     };
-    if let Ownership::Free { has_room, .. } = view.ownership {
-        // Every node would be refused alike: the one that takes the claim is, and tells of it.
-        let is_looked_at = has_room || matches!(missing, Some(Step::Refuse(_)));
-        return if is_looked_at { Step::BecomeOwner } else { missing.unwrap_or(Step::AskCapacity) };
-    }
     if let Some(step) = missing {
         return step;
     }
@@ -221,32 +201,6 @@ fn unasked_step(view: &View<'_>) -> Step {
         return Step::SaveIntent;
     }
     Step::Begin
-}
-
-/// What people are told of a claim that is ignored is told by the daemon of its node; of nobody's, by the one that takes it.
-fn told_by_one(view: &View<'_>, why: Ignored) -> Step {
-    match view.ownership {
-        Ownership::Here => Step::Ignore(why),
-        Ownership::Unwatched if view.claim.holder().is_none() => Step::BeginWait,
-        Ownership::Free { wait, .. } if wait.is_zero() => Step::BecomeOwner,
-        Ownership::Free { wait, .. } => Step::WaitTurn(wait),
-        Ownership::Elsewhere { .. } | Ownership::Held | Ownership::Abandoned | Ownership::Unwatched => {
-            Step::Ignore(Ignored::Elsewhere)
-        }
-    }
-}
-
-/// What comes before a claim is ours, where each node has a daemon of its own.
-fn turn(view: &View<'_>) -> Option<Step> {
-    match view.ownership {
-        Ownership::Here => None,
-        Ownership::Unwatched => Some(Step::BeginWait),
-        Ownership::Elsewhere { look_again: Some(wait) } => Some(Step::WaitTurn(wait)),
-        Ownership::Elsewhere { look_again: None } => Some(Step::Ignore(Ignored::Elsewhere)),
-        Ownership::Held => Some(Step::AskForHolder(view.claim.holder().unwrap_or_default())),
-        Ownership::Abandoned => Some(Step::ReleaseOwnership),
-        Ownership::Free { wait, .. } => (!wait.is_zero()).then_some(Step::WaitTurn(wait)),
-    }
 }
 
 /// Whether the claim carries our mark and what we are about to ask.
@@ -257,15 +211,15 @@ fn is_marked(view: &View<'_>) -> bool {
 
 /// Whether something was learnt since that is still to be written on the claim that carries our mark.
 fn owes_word(view: &View<'_>) -> bool {
-    view.rules.durable && view.present && view.claim.guarded && !is_marked(view) && !view.given_away
+    view.rules.durable && view.present && view.claim.guarded && !is_marked(view) && view.whose != Whose::GivenAway
 }
 
 /// Whether the mark is gone that has to be there before the driver is asked: somebody has taken it off. A claim that is being
 /// deleted, or has a volume, takes none any more.
 fn lacks_mark(view: &View<'_>) -> bool {
     let claim = view.claim;
-    let takes_one = view.present && !claim.deleting && claim.volume_name.is_none() && view.ownership == Ownership::Here;
-    view.rules.durable && !claim.guarded && takes_one && !view.given_away
+    let takes_one = view.present && !claim.deleting && claim.volume_name.is_none() && view.whose == Whose::Ours;
+    view.rules.durable && !claim.guarded && takes_one
 }
 
 /// What must be known before the driver is asked. `None`: all of it is.
@@ -315,7 +269,7 @@ fn owed(view: &View<'_>) -> Option<Step> {
 fn given_back(view: &View<'_>, reschedule: bool, marked: bool, node: Option<&str>) -> Option<Step> {
     let claim = view.claim;
     // A claim that is another node's by now, or was marked since, is in other hands.
-    if !view.present || claim.guarded && !(marked && view.ownership == Ownership::Here) {
+    if !view.present || claim.guarded && !(marked && view.whose == Whose::Ours) {
         return None;
     }
     let is_same = claim.selected_node.is_some() && claim.selected_node.as_deref() == node;
@@ -369,7 +323,7 @@ enum Fate {
 fn fate_of(view: &View<'_>, may_be_stored: bool) -> Fate {
     let claim = view.claim;
     // The claim's name is another volume's, and so is whatever the class says of keeping.
-    if view.given_away && !may_be_stored {
+    if view.whose == Whose::GivenAway && !may_be_stored {
         return Fate::Delete;
     }
     let name = view.state.request().map(|request| request.volume_name.as_str());

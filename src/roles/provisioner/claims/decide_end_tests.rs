@@ -31,7 +31,7 @@ fn what_was_put_on_a_claim_after_its_end_stays() {
     assert_eq!(ended(on("node-2"), true, true).next(), Step::Conclude, "the scheduler has chosen again already");
     let newer = ended(both(marked(), on("node-2")), true, true);
     assert_eq!(newer.next(), Step::Release { reschedule: false }, "and our mark is still there");
-    let elsewhere = newer.with(|w| w.ownership = Ownership::Elsewhere { look_again: None });
+    let elsewhere = newer.with(|w| w.whose = Whose::Anothers);
     assert_eq!(elsewhere.next(), Step::Conclude, "or the other node's is");
     for reschedule in [false, true] {
         let unmarked = ended(both(marked(), on("node-1")), reschedule, false);
@@ -50,19 +50,17 @@ fn a_mark_that_led_to_nothing_is_taken_off_once_the_claim_is_not_wanted() {
 
 #[test]
 fn a_mark_that_we_did_not_put_there_is_resumed_and_never_just_taken_off() {
-    let elsewhere = Ownership::Elsewhere { look_again: None };
     for (what, edit) in
         [("wanted", json!({})), ("deleted", deleting()), ("bound", json!({ "spec": { "volumeName": "x" } }))]
     {
-        for ownership in [Ownership::Here, elsewhere, Ownership::Held] {
+        for whose in [Whose::Ours, Whose::Anothers] {
             // It was not there when the claim was planned: another node, or the leader before, was first.
-            let world =
-                World::fresh().planned().claimed(both(marked(), edit.clone())).with(|w| w.ownership = ownership);
-            assert_eq!(world.next(), Step::Resume, "{what} {ownership:?}");
+            let world = World::fresh().planned().claimed(both(marked(), edit.clone())).with(|w| w.whose = whose);
+            assert_eq!(world.next(), Step::Resume, "{what} {whose:?}");
         }
         let left = World::fresh().planned().claimed(both(marked(), edit)).in_phase(At::Marked);
         assert_eq!(
-            left.with(|w| w.ownership = elsewhere).next(),
+            left.with(|w| w.whose = Whose::Anothers).next(),
             Step::Resume,
             "{what}: ours, and another node's by now"
         );
@@ -70,7 +68,7 @@ fn a_mark_that_we_did_not_put_there_is_resumed_and_never_just_taken_off() {
     let mut resumed = World::fresh().planned().claimed(both(marked(), deleting()));
     resumed.state.apply(Change::Resumed);
     assert_eq!(resumed.next(), Step::ConfirmVolume);
-    assert_eq!(resumed.with(|w| w.ownership = elsewhere).next(), Step::Ignore(Ignored::Elsewhere));
+    assert_eq!(resumed.with(|w| w.whose = Whose::Anothers).next(), Step::Ignore(Ignored::Elsewhere));
 }
 
 #[test]

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -24,8 +23,7 @@ struct World {
     volume: NameStatus,
     source: SourceStatus,
     attributes_class: Option<&'static str>,
-    ownership: Ownership,
-    given_away: bool,
+    whose: Whose,
     is_outdated: bool,
     state: ClaimState,
     attempt: AttemptFacts,
@@ -122,8 +120,7 @@ impl World {
             volume: NameStatus::Free,
             source: SourceStatus::Stores,
             attributes_class: None,
-            ownership: Ownership::Here,
-            given_away: false,
+            whose: Whose::Ours,
             is_outdated: false,
             attempt: AttemptFacts::default(),
             rules: Rules { driver: DRIVER.into(), mark: MARK.into(), durable: true },
@@ -176,8 +173,7 @@ impl World {
             volume: &self.volume,
             source: &self.source,
             attributes_class: self.attributes_class,
-            ownership: self.ownership,
-            given_away: self.given_away,
+            whose: self.whose,
             is_outdated: self.is_outdated,
             state: &self.state,
             attempt: self.attempt,
@@ -347,7 +343,7 @@ fn a_mark_that_was_taken_off_is_put_back_before_the_driver_is_asked_again() {
         ("bound", stripped().claimed(bound)),
         ("gone", stripped().with(|w| w.present = false)),
         ("nothing is written", stripped().with(|w| w.rules.durable = false)),
-        ("another node's", stripped().with(|w| (w.ownership, w.given_away) = (Ownership::Held, true))),
+        ("another node's", stripped().with(|w| w.whose = Whose::GivenAway)),
     ] {
         assert_eq!(takes_none.next(), Step::Create, "{what}");
     }

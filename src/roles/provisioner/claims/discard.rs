@@ -30,7 +30,7 @@ impl Context {
     /// those that are certain to be other nodes' name other volumes.
     pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
         let mut found = self.stores.volumes.find(BY_HANDLE, handle);
-        found.retain(|volume| self.scope.may_be_here(volume));
+        found.retain(|volume| self.deployment.may_be_here(volume));
         found
     }
 
@@ -45,7 +45,7 @@ impl Context {
     /// Whether this volume object, which may not have come through the cache, names this volume of our driver.
     pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
         let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.rules.driver);
-        csi.is_some_and(|csi| csi.volume_handle == handle) && self.scope.may_be_here(volume)
+        csi.is_some_and(|csi| csi.volume_handle == handle) && self.deployment.may_be_here(volume)
     }
 }
 
@@ -59,21 +59,21 @@ impl Look<'_> {
         attempt: &mut Attempt<'_, ClaimKey>,
     ) -> Result<Happened, Stop> {
         let (cx, Some(request)) = (self.cx, self.known().request()) else { return Ok(Happened::Nothing) };
-        if cx.relisted.get().is_none() {
-            attempt.park(&cx.term, cx.relist()).await?;
+        if !cx.deletions.relisted.is_done() {
+            attempt.park(&cx.scope.term, cx.relist()).await?;
             return Ok(Happened::Nothing);
         }
         // Many drivers take the name for the id.
-        if !attempt.lock_pair(&request.volume_name, volume_id, &cx.operations, &cx.term).await? {
+        if !attempt.lock_pair(&request.volume_name, volume_id, &cx.scope.volume_locks, &cx.scope.term).await? {
             return Ok(Happened::Nothing);
         }
         if let Some(other) = self.other_owner(now, volume_id).await? {
             return Ok(self.abandon_to(now, volume_id, &other));
         }
-        let client = cx.driver.use_now()?;
+        let client = cx.scope.driver.use_now()?;
         let secrets = self.state.secrets.as_ref().map(Secret::texts).unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
-        let answer = cx.term.during(client.delete_volume(asked)).await?;
+        let answer = cx.scope.term.during(client.delete_volume(asked)).await?;
         attempt.unlock();
         let unfit = match self.known().phase() {
             Phase::Discarding(unusable) if !self.is_unwanted(now) => Some(Box::new(unusable.why.clone())),
@@ -100,8 +100,8 @@ impl Look<'_> {
         let Phase::Created(made) = self.known().phase() else { return Ok(Happened::Nothing) };
         let (cx, handle, is_unwanted) = (self.cx, made.volume.volume_id.as_str(), self.is_unwanted(now));
         // What a claim waits for is most likely new: it is stored on the word of the watch, and no list holds it up.
-        if is_unwanted && cx.relisted.get().is_none() {
-            attempt.park(&cx.term, cx.relist()).await?;
+        if is_unwanted && !cx.deletions.relisted.is_done() {
+            attempt.park(&cx.scope.term, cx.relist()).await?;
         }
         let Some(other) = self.other_owner(now, handle).await? else { return Ok(Happened::Checked) };
         if is_unwanted || self.volume_name(&now.claim).is_ok_and(|name| name == other) {

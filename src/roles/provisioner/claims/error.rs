@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::cluster::ApiErrorKind;
 use crate::csi::RpcError;
 use crate::process::error_chain;
 use crate::queue::Outcome;
@@ -14,7 +13,7 @@ use crate::roles::kit::{self, Op, Reason};
 
 use super::finality::{self, Finality};
 use super::request::RequestError;
-use super::volume::ResponseError;
+use super::response::ResponseError;
 use crate::roles::provisioner::sources::source::SourceError;
 use crate::roles::provisioner::topology::{TopologyError, TopologyFinality};
 
@@ -76,12 +75,6 @@ pub const READ_ATTRIBUTES_CLASS: Op = Op("cannot read the VolumeAttributesClass"
 pub const READ_SECRET: Op = Op("cannot load the provisioner's secret");
 /// Adds the finalizer and the annotation to the claim, before the driver is asked.
 pub const SAVE_INTENT: Op = Op("cannot save the provisioning finalizer and the request on the claim");
-/// Selects this node for the claim.
-pub const BECOME_OWNER: Op = Op("cannot select this node for the claim");
-/// Reads the node that is selected for the claim.
-pub const READ_NODE: Op = Op("cannot check whether the claim's node still exists");
-/// Removes from the claim what a deleted node has left there.
-pub const RELEASE_OWNERSHIP: Op = Op("cannot remove the deleted node from the claim");
 /// Stores the PersistentVolume.
 pub const SAVE_VOLUME: Op = Op("the volume is created, but its PersistentVolume could not be stored");
 /// Removes the finalizer and the annotation from the claim.
@@ -222,14 +215,7 @@ impl AttemptError {
 
     /// Whether the API refused to change the claim, which it may have done because our view of the claim is old.
     pub fn is_of_a_claim_write(&self) -> bool {
-        [SAVE_INTENT, RELEASE, BECOME_OWNER, RELEASE_OWNERSHIP].into_iter().any(|op| self.is_of(op))
-    }
-
-    /// Whether an old view of the claim may be the cause. Admission refuses with `Forbidden` what it would not refuse for the
-    /// claim as it is by now.
-    pub fn is_of_an_old_view(&self) -> bool {
-        let is_forbidden = self.api().is_some_and(|error| error.kind() == ApiErrorKind::Forbidden);
-        self.is_of_a_claim_write() && (self.is_stale() || is_forbidden)
+        [SAVE_INTENT, RELEASE].into_iter().any(|op| self.is_of(op))
     }
 
     /// What the attempt leaves behind where the driver was not asked. The driver's answers have a table of their own.

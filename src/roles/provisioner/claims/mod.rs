@@ -1,7 +1,7 @@
 //! Works claims: asks the driver for a claim's volume, stores its PersistentVolume, or deletes the volume again.
 //!
 //! ```text
-//! claims queue ──> reconcile ──> observe ──> decide (P) ──> perform: create | discard | node::ownership
+//! claims queue ──> reconcile ──> observe ──> decide (P) ──> perform: create | discard
 //!                      └──────── state (P): what the driver was asked and has answered <── what has happened
 //! ```
 
@@ -14,6 +14,7 @@ pub mod error;
 pub mod finality;
 pub mod haste;
 pub mod intent;
+pub mod name_status;
 pub(super) mod observe;
 pub mod pending_on;
 pub(super) mod perform;
@@ -21,7 +22,9 @@ pub mod phase;
 pub(super) mod reconcile;
 mod report;
 pub mod request;
+pub mod response;
 pub mod state;
+pub mod states;
 pub mod transition;
 pub mod view;
 pub mod volume;

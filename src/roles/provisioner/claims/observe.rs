@@ -7,13 +7,14 @@ use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, StorageClass};
 
 use super::attempt::State;
 use super::claim::{Claim, ClaimKey};
-use super::decide::{AttemptFacts, Ignored, NameStatus, Ownership, SourceStatus, View, ignored, is_unwanted};
+use super::decide::{AttemptFacts, Ignored, NameStatus, SourceStatus, View, Whose, ignored, is_unwanted};
 use super::error::InvalidClaim;
 use super::intent::Intent;
+use super::name_status::was_handed_on;
 use super::phase::{MadeFrom, Phase};
 use super::request::{NameRule, RequestError, check_capabilities};
 use super::state::ClaimState;
-use crate::roles::provisioner::context::{Context, was_handed_on};
+use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{ContentSource, Source, SourceError, Wanted, normalise};
 use crate::roles::provisioner::sources::status::origin;
 
@@ -23,17 +24,16 @@ pub(in crate::roles::provisioner) struct Observed {
     pub(in crate::roles::provisioner) present: bool,
     pub(in crate::roles::provisioner) class: Option<Arc<StorageClass>>,
     pub(in crate::roles::provisioner) source: Result<Source, SourceError>,
-    pub(in crate::roles::provisioner) ownership: Ownership,
+    whose: Whose,
     origin: SourceStatus,
     place: NameStatus,
-    given_away: bool,
     is_outdated: bool,
 }
 
 impl Observed {
-    /// Whether each node has a daemon of its own, and none has the claim.
-    pub(in crate::roles::provisioner) fn is_nobodys(&self) -> bool {
-        matches!(self.ownership, Ownership::Free { .. })
+    /// Whether the claim's PersistentVolume exists.
+    pub(in crate::roles::provisioner) fn is_stored(&self) -> bool {
+        self.place == NameStatus::Ours
     }
 }
 
@@ -72,10 +72,14 @@ impl<'a> Look<'a> {
             }
             origin => origin,
         };
-        let ownership = cx.scope.ownership(cx, &claim, class.as_deref(), &self.state.asked, self.state.begun);
-        let is_elsewhere = place == NameStatus::OtherNode || present && ownership != Ownership::Here;
-        let given_away = known.is_owed_here() && is_elsewhere;
-        Observed { claim, present, class, source, ownership, origin, place, given_away, is_outdated }
+        let is_ours = cx.deployment.is_ours(&claim);
+        let is_elsewhere = place == NameStatus::OtherNode || present && !is_ours;
+        let whose = match is_ours {
+            _ if known.is_owed_here() && is_elsewhere => Whose::GivenAway,
+            true => Whose::Ours,
+            false => Whose::Anothers,
+        };
+        Observed { claim, present, class, source, whose, origin, place, is_outdated }
     }
 
     /// Whether a driver owes an answer for a claim that wants no volume any more.
@@ -88,7 +92,7 @@ impl<'a> Look<'a> {
     fn origin(&self, claim: &Claim, source: &Result<Source, SourceError>, own: &str) -> SourceStatus {
         let (cx, found) = (self.cx, &self.state.found);
         if let Ok(source) = source
-            && let Err(error) = check_capabilities(&cx.rules.driver, &cx.capabilities, &claim.object, source)
+            && let Err(error) = check_capabilities(&cx.rules.driver, &cx.scope.capabilities, &claim.object, source)
         {
             return match source {
                 Source::Populator { .. } => origin(&Ok(source.clone()), own, &self.wanted(claim), found),
@@ -139,7 +143,7 @@ impl<'a> Look<'a> {
 
     /// Whether the claim's own volume object can be what comes of our driver's answer.
     fn answer(&self, found: &PersistentVolume) -> NameStatus {
-        if !self.cx.scope.may_be_here(found) {
+        if !self.cx.deployment.may_be_here(found) {
             return NameStatus::OtherNode;
         }
         match self.known().phase() {
@@ -184,8 +188,7 @@ impl<'a> Look<'a> {
             volume: &now.place,
             source: &now.origin,
             attributes_class: wants.filter(|_| state.attributes_class.is_none()),
-            ownership: now.ownership,
-            given_away: now.given_away,
+            whose: now.whose,
             is_outdated: now.is_outdated,
             state: &state.known,
             attempt: AttemptFacts { has_secret: state.secrets.is_some(), has_checked: state.checked.is_some() },
@@ -198,7 +201,7 @@ impl<'a> Look<'a> {
     pub(in crate::roles::provisioner) fn is_wanted(&self, now: &Observed) -> bool {
         let known = self.known();
         // What another node's daemon works on is that one's to tell: else every node would.
-        if self.cx.scope.is_anothers(&now.claim) && (known.is_unasked() || known.is_anothers()) {
+        if self.cx.deployment.is_anothers(&now.claim) && (known.is_unasked() || known.is_anothers()) {
             return false;
         }
         let is_at_rest = match ignored(&self.view(now)) {

@@ -5,21 +5,21 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::{debug, warn};
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
 use crate::roles::kit::secrets as secret;
-use crate::roles::kit::{Attempt, Op};
+use crate::roles::kit::{self, Attempt, Op, Reason};
 use crate::roles::provisioner::names;
 
 use super::attempt::{Happened, SourceRead};
 use super::claim::{Claim, ClaimKey};
 use super::decide::{SourceStep, Step};
 use super::error::{
-    AttemptError, BECOME_OWNER, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RELEASE,
-    RELEASE_OWNERSHIP, SAVE_INTENT, Stop,
+    AttemptError, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RELEASE, SAVE_INTENT,
+    Stop,
 };
 use super::finality::Finality;
 use super::observe::{Look, Observed};
@@ -58,40 +58,15 @@ async fn release(cx: &Context, claim: &Claim, reschedule: bool) -> Result<(), St
     patch_claim(cx, claim, &change, RELEASE).await
 }
 
-/// Writes this node's name on the claim, if nobody else has written theirs.
-pub(in crate::roles::provisioner) async fn write_owner(cx: &Context, claim: &Claim) -> Result<(), Stop> {
-    let Some(node) = cx.scope.node() else { return Ok(()) };
-    let annotations = BTreeMap::from([(names::ANNOTATION_SELECTED_NODE.to_owned(), node.to_owned())]);
-    let mut require = vec![patch::test("/spec/volumeName", &Value::Null)];
-    require.extend(same_node(claim));
-    let change = MetaChange { set_annotations: &annotations, require, ..MetaChange::default() };
-    patch_claim(cx, claim, &change, BECOME_OWNER).await
-}
-
-/// Removes from the claim what a node that is gone has left there: its mark with what it has asked, and its name, so that another
-/// node can have the claim. Each daemon may try, and one of them succeeds: a claim that is another node's by then, or whose mark
-/// says anything else, stays as it is.
-pub(in crate::roles::provisioner) async fn remove_owner(cx: &Context, claim: &Claim) -> Result<(), Stop> {
-    let all = [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
-    let change = MetaChange {
-        remove_finalizers: &[&cx.rules.mark],
-        remove_annotations: if claim.volume_name.is_none() { &all } else { &all[..1] },
-        require: same_node(claim).into_iter().collect(),
-        ..MetaChange::default()
-    };
-    patch_claim(cx, claim, &change, RELEASE_OWNERSHIP).await
-}
-
-/// The condition that the node that is written on the claim, or that there is none, is as we have seen it.
-fn same_node(claim: &Claim) -> Option<Value> {
-    let path = format!("/metadata/annotations/{}", names::ANNOTATION_SELECTED_NODE.replace('/', "~1"));
-    let held = claim.object.metadata.annotations.as_ref()?;
-    Some(patch::test(&path, &json!(held.get(names::ANNOTATION_SELECTED_NODE))))
-}
-
-async fn patch_claim(cx: &Context, claim: &Claim, change: &MetaChange<'_>, op: Op) -> Result<(), Stop> {
+/// Writes a change of the claim, and shows the answer to the cache.
+pub(in crate::roles::provisioner) async fn patch_claim<R: Reason>(
+    cx: &Context,
+    claim: &Claim,
+    change: &MetaChange<'_>,
+    op: Op,
+) -> Result<(), kit::Stop<R>> {
     let Some(patch) = patch::change_meta(&claim.object.metadata, change) else { return Ok(()) };
-    let api = cx.api.use_now()?;
+    let api = cx.scope.api.use_now()?;
     let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(|error| op.failed(error))?;
     cx.stores.claims.apply_own_write(written);
     Ok(())
@@ -103,7 +78,7 @@ pub(in crate::roles::provisioner) async fn read<K: Object>(
     name: &ObjectName,
     op: Op,
 ) -> Result<Option<K>, Stop> {
-    let api = cx.api.use_now()?;
+    let api = cx.scope.api.use_now()?;
     Ok(api.get_opt(name).await.map_err(|error| op.failed(error))?)
 }
 
@@ -119,7 +94,7 @@ impl Look<'_> {
         match step {
             // The attempt has ended, or gives way.
             Step::Settled | Step::Ignore(_) | Step::GiveWay => Ok(Happened::Nothing),
-            Step::Refuse(reason) => self.refuse(reason, now),
+            Step::Refuse(reason) => self.refuse(reason),
             Step::Conclude => Ok(Change::Concluded.into()),
             Step::Found => Ok(Change::Found.into()),
             Step::Replan => Ok(Change::Replanned.into()),
@@ -127,12 +102,6 @@ impl Look<'_> {
                 debug!("the claim carries a mark that is not of this term: resuming what it stands for");
                 Ok(Change::Resumed.into())
             }
-            Step::BeginWait => Ok(self.begin_wait(now)),
-            Step::WaitTurn(wait) => Err(Stop::Later(wait)),
-            Step::AskCapacity => self.ask_capacity(now).await,
-            Step::AskForHolder(node) => self.ask_for_holder(node).await,
-            Step::BecomeOwner => self.become_owner(now).await,
-            Step::ReleaseOwnership => self.release_ownership(now).await,
             Step::LetGo => Ok(Change::LetGo.into()),
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now, attempt).await,
@@ -161,11 +130,11 @@ impl Look<'_> {
         }
     }
 
-    fn refuse(&self, reason: InvalidClaim, now: &Observed) -> Result<Happened, Stop> {
+    fn refuse(&self, reason: InvalidClaim) -> Result<Happened, Stop> {
         if matches!(reason, InvalidClaim::NameTaken(_)) {
             self.wait_for_name();
         }
-        self.fail_before_asking(reason.into(), now, None)
+        self.fail_before_asking(reason.into(), None)
     }
 
     /// Nothing was asked of the driver in this attempt. Where it owes no answer either, an error that is final ends what
@@ -173,11 +142,10 @@ impl Look<'_> {
     pub(in crate::roles::provisioner) fn fail_before_asking(
         &self,
         failure: AttemptError,
-        now: &Observed,
         node: Option<String>,
     ) -> Result<Happened, Stop> {
         let finality = failure.finality();
-        if now.is_nobodys() || !self.known().is_unasked() || !finality.is_final() {
+        if !self.known().is_unasked() || !finality.is_final() {
             return Err(failure.into());
         }
         let reschedule = finality == Finality::Reschedule;
@@ -197,7 +165,7 @@ impl Look<'_> {
     /// deleted may go without it.
     async fn read_secret(&self, reference: &SecretReference, now: &Observed) -> Result<Happened, Stop> {
         let cx = self.cx;
-        let failure = match secret::read(cx.api.use_now()?, reference).await {
+        let failure = match secret::read(cx.scope.api.use_now()?, reference).await {
             Ok(secret) => return Ok(Happened::Secret(secret)),
             Err(failure) => failure,
         };
@@ -229,7 +197,7 @@ impl Look<'_> {
         let cx = self.cx;
         Ok(match step {
             SourceStep::ListGrants(namespace) => {
-                let grants = cx.api.use_now()?.list::<ReferenceGrant>(Some(&namespace), None).await;
+                let grants = cx.scope.api.use_now()?.list::<ReferenceGrant>(Some(&namespace), None).await;
                 SourceRead::Grants(grants.map_err(|error| READ_SOURCE.failed(error))?).into()
             }
             SourceStep::GetSnapshot => {
@@ -265,19 +233,19 @@ impl Look<'_> {
             let rules = &cx.asking;
             let input = RequestInput { claim, class, rules, source: None, requirement: None, attributes_class };
             if let Err(error) = build(&input) {
-                return self.fail_before_asking(error.into(), now, None);
+                return self.fail_before_asking(error.into(), None);
             }
         }
         let Some(source) = now.source.as_ref().ok().and_then(SourceKey::of_source) else {
             return Ok(SourceRead::Protected { told: false }.into());
         };
-        let _lock = cx.source_locks.lock(&source, attempt.ticket, &cx.term).await?;
+        let _lock = cx.sources.locks.lock(&source, attempt.ticket, &cx.scope.term).await?;
         let claim = &now.claim.key;
         let is_strange = source.name.namespace() != claim.name.namespace();
         if is_strange {
             // From here on it counts as a user. Until now it did not, so that what was read of the source may be from before
             // another attempt removed the finalizer.
-            cx.admitted.note(&claim.uid);
+            cx.sources.admitted.note(&claim.uid);
         }
         let mut told = false;
         match source.kind {
@@ -322,7 +290,7 @@ async fn protect<K: Cached>(
     afresh: bool,
     finalizer: &str,
 ) -> Result<(), Stop> {
-    let api = cx.api.use_now()?;
+    let api = cx.scope.api.use_now()?;
     let name = ObjectName::of(seen);
     let mut now =
         if afresh { api.get::<K>(&name).await.map_err(|error| PROTECT_SOURCE.failed(error))? } else { seen.clone() };

@@ -1,26 +1,22 @@
-//! Works a claim: the attempt loop's hooks. What a step does is in [`super::create`], [`super::discard`], [`super::perform`] and
-//! [`crate::roles::provisioner::node::ownership`].
+//! Works a claim: the attempt loop's hooks. What a step does is in [`super::create`], [`super::discard`] and [`super::perform`].
 //!
 //! How far the claim is lives in the term's states, which are written *before* each step whose outcome might be lost, so that a
 //! panic or a cancelled run loses nothing.
 
 use std::sync::Arc;
 
-use tracing::debug;
-
 use crate::cluster::ApiErrorKind;
 use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::freshness::{Freshness, read_again};
-use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::freshness::{CATCH_UP, Freshness, read_again};
 use crate::roles::kit::{Attempt, Next, Reconciler, TermScope};
 
 use super::attempt::{Event, Happened, State};
 use super::claim::ClaimKey;
 use super::decide::{Ignored, NameStatus, Step, next_step};
-use super::error::{AttemptError, BECOME_OWNER, ClaimReason, InvalidClaim, REFRESH, Stop};
+use super::error::{AttemptError, ClaimReason, InvalidClaim, REFRESH, Stop};
 use super::observe::{Look, Observed};
 use super::phase::Phase;
-use super::state::{ClaimState, Reported};
+use super::state::Reported;
 use super::transition::Change;
 use crate::roles::provisioner::context::Context;
 
@@ -28,8 +24,6 @@ use crate::roles::provisioner::context::Context;
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct ClaimReconciler {
     pub(in crate::roles::provisioner) cx: Arc<Context>,
-    scope: TermScope,
-    pub(in crate::roles::provisioner) failures: FailureLog,
 }
 
 /// How an attempt ended.
@@ -45,8 +39,8 @@ pub(in crate::roles::provisioner) enum End {
 
 impl ClaimReconciler {
     /// Works claims with what a term's tickets share.
-    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>, scope: TermScope) -> Self {
-        Self { cx, scope, failures: FailureLog::default() }
+    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>) -> Self {
+        Self { cx }
     }
 
     fn look<'a>(&'a self, state: &'a State) -> Look<'a> {
@@ -89,21 +83,11 @@ impl Reconciler for ClaimReconciler {
     type Reason = ClaimReason;
 
     fn scope(&self) -> &TermScope {
-        &self.scope
+        &self.cx.scope
     }
 
     fn begin(&self, ticket: &Ticket<ClaimKey>) -> Option<State> {
-        let (cx, key) = (&self.cx, ticket.key());
-        let found = cx.find(key);
-        let mut known = match (cx.states.get(&key.uid), found) {
-            (Some(mut known), found) => {
-                known.claim = found.unwrap_or(known.claim);
-                known
-            }
-            (None, found) => ClaimState::at_first_sight(found?),
-        };
-        known.apply(Change::Renewed);
-        Some(State::new(known, cx.clock.now()))
+        State::begin(&self.cx, ticket.key())
     }
 
     fn observe(&self, key: &ClaimKey, state: &State) -> Observed {
@@ -137,7 +121,6 @@ impl Reconciler for ClaimReconciler {
         if state.is_changed {
             self.cx.states.put(state.known.clone());
         }
-        look.forget_race(now);
         let claim = now.present.then(|| now.claim.clone());
         if step == Step::GiveWay {
             look.tell_success(now);
@@ -151,10 +134,6 @@ impl Reconciler for ClaimReconciler {
         // Boxed, and gone while the claim gives way: thousands do so at once.
         let happened = match Box::pin(look.perform(step, now, attempt)).await {
             Ok(happened) => happened,
-            Err(Stop::Failed(error)) if look.is_only_looking(&error, now) => {
-                debug!(error = error.message(), "cannot see how much room is wanted: taking the claim without");
-                Happened::Room(true)
-            }
             // Admission refuses what it would not refuse for the claim as it is by now.
             Err(Stop::Failed(error)) if error.is_of_a_claim_write() && is_forbidden(&error) => {
                 return self.refresh(now, &error).await?.ok_or_else(|| error.into());
@@ -173,7 +152,7 @@ impl Reconciler for ClaimReconciler {
             return Ok(None);
         }
         let (cx, renewed) = (&self.cx, Event { claim: None, happened: Happened::Renewed });
-        let read = read_again(cx.api.use_now()?, &cx.stores.claims, now.claim.object.as_ref()).await;
+        let read = read_again(cx.scope.api.use_now()?, &cx.stores.claims, now.claim.object.as_ref()).await;
         match read.map_err(|error| REFRESH.failed(error))? {
             Freshness::Newer => Ok(Some(renewed)),
             Freshness::Same => Ok(None),
@@ -198,10 +177,16 @@ impl Reconciler for ClaimReconciler {
             }
             Ok(End::Ignored(why)) => {
                 self.look(&state).tell_ignored(why);
+                let has_ended = state.is_changed;
                 self.drop_entry(state, why);
                 cx.dismiss(&now.claim);
                 cx.forget(key);
-                return if why == Ignored::Gone { Outcome::Forget } else { Outcome::Settled };
+                return match why {
+                    Ignored::Gone => Outcome::Forget,
+                    // What our driver owed for a claim that is not ours has ended: whose it is, is asked again.
+                    Ignored::Elsewhere if has_ended => Outcome::RetryAfter(CATCH_UP),
+                    _ => Outcome::Settled,
+                };
             }
             Ok(End::Failed(error)) | Err(error) => error,
         };
@@ -221,12 +206,6 @@ fn is_forbidden(error: &AttemptError) -> bool {
 }
 
 impl Look<'_> {
-    /// If the claim has no owner yet, ignore errors while its room is looked for (spec 2.14): take it anyway, so that exactly one
-    /// node reports the error.
-    fn is_only_looking(&self, error: &AttemptError, now: &Observed) -> bool {
-        now.is_nobodys() && self.known().is_unasked() && self.state.asked.fits.is_none() && !error.is_of(BECOME_OWNER)
-    }
-
     /// Lets the claims that have no volume object yet go first.
     async fn give_way(&self, attempt: &mut Attempt<'_, ClaimKey>) {
         let (cx, key) = (self.cx, attempt.ticket.key().clone());
@@ -239,7 +218,7 @@ impl Look<'_> {
         let others = async {
             tokio::select! {
                 biased;
-                () = cx.term.over() => {}
+                () = cx.scope.term.over() => {}
                 () = cx.haste.give_way(is_patient) => {}
             }
         };

@@ -85,7 +85,7 @@ impl Look<'_> {
         // Once, though the claim may still have to be released.
         let Phase::Stored { success: Some(success), .. } = self.known().phase() else { return };
         let (class, source) = self.labels(claim);
-        let took = cx.clock.now().saturating_duration_since(success.begun);
+        let took = cx.scope.clock.now().saturating_duration_since(success.begun);
         // What was asked for has a name.
         let name = self.volume_name(claim).unwrap_or_default();
         info!(
@@ -163,7 +163,7 @@ impl ClaimReconciler {
         error: &AttemptError,
     ) -> Option<String> {
         let cx = &self.cx;
-        log_failure!(self.failures, cx.clock.now(), error, { attempt = ticket.attempt() + 1, }, "provisioning failed");
+        log_failure!(self.cx.failures, cx.scope.clock.now(), error, { attempt = ticket.attempt() + 1, }, "provisioning failed");
         ticket.note(error.told());
         Look { cx, state }.tell_failed(now, error)
     }

@@ -32,11 +32,8 @@ pub struct View<'a> {
     pub source: &'a SourceStatus,
     /// The class of attributes that it names and that was not read yet.
     pub attributes_class: Option<&'a str>,
-    /// Whose claim it is where each node has a daemon of its own.
-    pub ownership: Ownership,
-    /// Another node's daemon makes the claim's volume, or has made it, while our driver still owes an answer: of what that is,
-    /// nothing is kept.
-    pub given_away: bool,
+    /// Whose claim it is.
+    pub whose: Whose,
     /// The class has changed since what is asked was worked out, and what is asked is in doubt.
     pub is_outdated: bool,
     /// What the term knows of it.
@@ -45,6 +42,17 @@ pub struct View<'a> {
     pub attempt: AttemptFacts,
     /// The term's rules.
     pub rules: &'a Rules,
+}
+
+/// Whose claim it is. Always ours, but where each node has a daemon of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The claim is for this daemon.
+    Ours,
+    /// Another node's daemon makes the claim's volume, or nobody has the claim.
+    Anothers,
+    /// The same, while our driver still owes an answer: of what that is, nothing is kept.
+    GivenAway,
 }
 
 /// What the cluster has under the name of the claim's volume.
@@ -88,32 +96,6 @@ pub enum SourceStep {
     GetVolume(String),
     /// Put the finalizer on it that keeps it until we are done.
     Protect,
-}
-
-/// Whose claim it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ownership {
-    /// Ours: there is one daemon for the cluster, or the claim is for this node.
-    Here,
-    /// Another node's.
-    Elsewhere {
-        /// That node may be no more: look again after this long.
-        look_again: Option<std::time::Duration>,
-    },
-    /// Another node's, which may be no more.
-    Held,
-    /// Of a node that is no more.
-    Abandoned,
-    /// Another node's, or nobody's, and the wait that comes before anything is done about it has not begun.
-    Unwatched,
-    /// Nobody's yet: ours if we are the first to take it, and not before this long from now.
-    Free {
-        /// The rest of the wait.
-        wait: std::time::Duration,
-        /// Whether this node's driver was asked for its capacity, and has enough or did not say; or could not be asked, because
-        /// something is missing.
-        has_room: bool,
-    },
 }
 
 /// What one attempt has done so far. Nothing of it outlives the attempt.

@@ -1,31 +1,20 @@
-//! From the driver's answer to the PersistentVolume. Pure.
-//!
-//! An answer is checked before anything is made of it: a volume that can't be saved, that is too small, empty where a source
-//! was wanted, or out of reach, is deleted again by who asked for it, and the error says so ([`ResponseError::must_delete`]).
-//! The claim stays *in background* until that is done: only then is it sure that nothing is left.
+//! The PersistentVolume of a volume that the driver has made. Pure.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use thiserror::Error;
 
 use crate::cluster::quantity::format_bytes;
 use crate::cluster::{PersistentVolumeClaim, SmolStr};
-use crate::proto::{self, CreateVolumeResponse};
 use crate::roles::provisioner::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_MODIFY_SECRET_NAME,
     ANNOTATION_MODIFY_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY, ATTRIBUTE_PROVISIONER_IDENTITY,
     FINALIZER_PROVISIONER,
 };
 
-use super::request::Request;
 use crate::roles::provisioner::parameters::SecretUse;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
-use crate::roles::provisioner::topology::{AffinityError, Requirement, Segment, affinity};
-
-/// More than this in a volume's id, attributes and places, and the API refuses the PersistentVolume for its size, on every
-/// try: etcd takes 1.5 MiB in all.
-const MOST_BYTES: usize = 1 << 20;
+use crate::roles::provisioner::topology::Segment;
 
 /// Which claim a volume is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -103,144 +92,6 @@ pub struct Created {
     pub context: BTreeMap<String, String>,
     /// Where it can be reached; `None`: everywhere.
     pub affinity: Option<Vec<Segment>>,
-}
-
-/// An answer that no PersistentVolume can be made of.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ResponseError {
-    /// Success, and nothing else.
-    #[error("the driver answered CreateVolume with success and without a volume: its answer must have one")]
-    NoVolume,
-    /// A volume that can't be addressed.
-    #[error("the driver answered CreateVolume with a volume without an id")]
-    NoId,
-    /// Too small.
-    #[error("the driver created volume {id} with {created} bytes: at least {requested} were requested")]
-    TooSmall {
-        /// The volume.
-        id: String,
-        /// Its size.
-        created: i64,
-        /// The requested size.
-        requested: i64,
-    },
-    /// Not made from its source, as far as the driver says.
-    #[error(
-        "the driver's answer does not say that volume {0} was made from the requested content source: it would be empty, \
-         and the driver may not support content sources"
-    )]
-    SourceIgnored(String),
-    /// Nowhere.
-    #[error("volume {id} can't be reached from anywhere")]
-    Nowhere {
-        /// The volume.
-        id: String,
-        /// Why.
-        source: AffinityError,
-    },
-    /// Where nobody asked for.
-    #[error("the driver created volume {id} in {found}: expected one of {wanted}")]
-    Elsewhere {
-        /// The volume.
-        id: String,
-        /// Where it is.
-        found: String,
-        /// Where it should be.
-        wanted: String,
-    },
-    /// Too much to be saved.
-    #[error(
-        "the id, attributes and topologies of the created volume have {0} bytes: a PersistentVolume holds {MOST_BYTES} of \
-         them at most"
-    )]
-    TooMuch(usize),
-}
-
-impl ResponseError {
-    /// Whether there is a volume that must be deleted again, by the answer's id.
-    pub fn must_delete(&self) -> bool {
-        !matches!(self, Self::NoVolume | Self::NoId)
-    }
-
-    /// A word for metrics.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::NoVolume => "NoVolume",
-            Self::NoId => "NoVolumeId",
-            Self::TooSmall { .. } => "VolumeTooSmall",
-            Self::SourceIgnored(_) => "ContentSourceIgnored",
-            Self::Nowhere { .. } | Self::Elsewhere { .. } => "Topology",
-            Self::TooMuch(_) => "VolumeTooMuch",
-        }
-    }
-
-    /// What is wrong, without what the driver makes anew at each attempt: ids, sizes, places.
-    pub fn gist(&self) -> &'static str {
-        match self {
-            Self::Nowhere { .. } => "nowhere",
-            Self::Elsewhere { .. } => "elsewhere",
-            _ => self.label(),
-        }
-    }
-}
-
-/// Reads the answer to `request`.
-///
-/// A content source that is not the requested one is taken: drivers answer with their own spelling of an id.
-pub fn check_response(request: &Request, response: &CreateVolumeResponse) -> Result<Created, ResponseError> {
-    let volume = response.volume.as_ref().ok_or(ResponseError::NoVolume)?;
-    if volume.volume_id.is_empty() {
-        return Err(ResponseError::NoId);
-    }
-    let (id, requested) = (volume.volume_id.clone(), request.required_bytes);
-    let capacity_bytes = if volume.capacity_bytes == 0 { requested } else { volume.capacity_bytes };
-    if capacity_bytes < requested || capacity_bytes < 0 {
-        return Err(ResponseError::TooSmall { id, created: capacity_bytes, requested });
-    }
-    if request.content_source.is_some() && volume.content_source.is_none() {
-        return Err(ResponseError::SourceIgnored(id));
-    }
-    let size = size_of(volume);
-    if size > MOST_BYTES {
-        return Err(ResponseError::TooMuch(size));
-    }
-    let places = if request.plan.topology {
-        affinity(&volume.accessible_topology).map_err(|source| ResponseError::Nowhere { id: id.clone(), source })?
-    } else {
-        None
-    };
-    if let (Some(wanted), Some(found)) = (&request.requirement, &places)
-        && !may_be_reached(wanted, found)
-    {
-        let (found, wanted) = (listed(found), listed(&wanted.requisite));
-        return Err(ResponseError::Elsewhere { id, found, wanted });
-    }
-    let context = volume.volume_context.clone().into_iter().collect();
-    Ok(Created { volume_id: id, capacity_bytes, context, affinity: places })
-}
-
-fn size_of(volume: &proto::Volume) -> usize {
-    let pairs = |size: usize, (key, value): (&String, &String)| size + key.len() + value.len();
-    let places = volume.accessible_topology.iter().flat_map(|topology| &topology.segments);
-    volume.volume_id.len() + volume.volume_context.iter().fold(0, pairs) + places.fold(0, pairs)
-}
-
-/// Whether some place does not contradict some wanted one. Drivers answer with more keys than they were asked for, with fewer,
-/// and with others; only another value for the same key is surely somewhere else.
-fn may_be_reached(wanted: &Requirement, found: &[Segment]) -> bool {
-    let agree =
-        |one: &Segment, other: &Segment| one.pairs().all(|(key, value)| other.get(key).is_none_or(|at| at == value));
-    wanted.requisite.is_empty() || found.iter().any(|place| wanted.requisite.iter().any(|term| agree(place, term)))
-}
-
-/// A few places, and how many more.
-fn listed(places: &[Segment]) -> String {
-    const SHOWN: usize = 5;
-    let mut text = places.iter().take(SHOWN).map(|place| format!("({place})")).collect::<Vec<_>>().join(", ");
-    if places.len() > SHOWN {
-        text = format!("{text} and {} more", places.len() - SHOWN);
-    }
-    text
 }
 
 /// The PersistentVolume, as it is sent to the API. `identity` is this provisioner's; `finalizers` are put beside ours.

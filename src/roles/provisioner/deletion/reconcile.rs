@@ -12,7 +12,6 @@ use crate::process::ErrorChain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::kit::freshness::{Freshness, read_again};
-use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::secrets;
 use crate::roles::kit::{Attempt, Next, Op, Reconciler, Secret, Stop, TermScope};
 use crate::roles::provisioner::context::Context;
@@ -26,8 +25,6 @@ use super::state::{Event, State};
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct DeletionReconciler {
     cx: Arc<Context>,
-    scope: TermScope,
-    failures: FailureLog,
 }
 
 /// What one decision is made from, beside the state.
@@ -68,17 +65,20 @@ impl Reconciler for DeletionReconciler {
     type Reason = DeleteReason;
 
     fn scope(&self) -> &TermScope {
-        &self.scope
+        &self.cx.scope
     }
 
     /// A volume that waited to be detached waits no more: if it still has to, the attempt ends so again.
     fn begin(&self, ticket: &Ticket<String>) -> Option<State> {
         let cx = &self.cx;
         let first = cx.stores.volumes.get(&ObjectName::cluster(ticket.key()))?;
-        let past =
-            Past { detached: cx.detaching.forget(ticket.key()), failures: ticket.attempt(), queued: ticket.waited() };
-        let deleted = cx.deleted.has(uid_of(&first));
-        Some(State::new(first, self.scope.clock.now(), past.is_fresh(), deleted))
+        let past = Past {
+            detached: cx.deletions.detaching.forget(ticket.key()),
+            failures: ticket.attempt(),
+            queued: ticket.waited(),
+        };
+        let deleted = cx.deletions.deleted.has(uid_of(&first));
+        Some(State::new(first, self.cx.scope.clock.now(), past.is_fresh(), deleted))
     }
 
     fn observe(&self, key: &String, state: &State) -> Observed {
@@ -93,8 +93,8 @@ impl Reconciler for DeletionReconciler {
             is_cached,
             kept_by: twins.iter().find(|twin| keeps(twin)).and_then(|twin| twin.metadata.name.clone()),
             attachments: self.attachments(key, &twins),
-            is_here: cx.scope.is_here(&volume),
-            relisted: cx.relisted.get().is_some(),
+            is_here: cx.deployment.is_here(&volume),
+            relisted: cx.deletions.relisted.is_done(),
             secret: self.secret_of(&volume),
             volume,
         }
@@ -142,7 +142,7 @@ impl Reconciler for DeletionReconciler {
             Step::NotCsi => Err(volume.spec.in_tree.map_or(DeleteReason::NotCsi, DeleteReason::InTree).into()),
             Step::Shared(other) => Err(DeleteReason::Shared { handle: handle_of(volume)?.to_owned(), other }.into()),
             Step::Relist => {
-                attempt.park(&self.scope.term, cx.relist()).await?;
+                attempt.park(&self.cx.scope.term, cx.relist()).await?;
                 Ok(Event::Listed)
             }
             Step::Protect => {
@@ -152,7 +152,7 @@ impl Reconciler for DeletionReconciler {
             }
             Step::Hold => {
                 let (name, handle) = (attempt.ticket.key().clone(), handle_of(volume)?);
-                let (locks, term) = (&self.scope.volume_locks, &self.scope.term);
+                let (locks, term) = (&self.cx.scope.volume_locks, &self.cx.scope.term);
                 let at_once = attempt.lock_pair(&name, handle, locks, term).await?;
                 Ok(Event::Locked { handle: handle.to_owned(), waited: !at_once })
             }
@@ -190,7 +190,7 @@ impl Reconciler for DeletionReconciler {
         match ended {
             Ok(End::Settled) => {
                 if state.is_complete() {
-                    let took = self.scope.clock.now().saturating_duration_since(state.begun);
+                    let took = self.cx.scope.clock.now().saturating_duration_since(state.begun);
                     let class = state.first.spec.storage_class_name.as_deref().unwrap_or_default();
                     cx.reporter.deleted(class, took);
                     cx.tell_deleted(&state.first);
@@ -199,18 +199,18 @@ impl Reconciler for DeletionReconciler {
             }
             Ok(End::Detaching(attachments)) => {
                 debug!(attachments, "waits until it is detached");
-                cx.detaching.note(ticket.key(), attachments);
+                cx.deletions.detaching.note(ticket.key(), attachments);
                 Outcome::Settled
             }
-            Err(error) => cx.deletion_failed(&self.failures, ticket, &state.first, &error),
+            Err(error) => cx.deletion_failed(ticket, &state.first, &error),
         }
     }
 }
 
 impl DeletionReconciler {
     /// For one term.
-    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>, scope: TermScope) -> Self {
-        Self { cx, scope, failures: FailureLog::default() }
+    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>) -> Self {
+        Self { cx }
     }
 
     /// How many attachments name the driver's volume, by whichever object.
@@ -248,7 +248,7 @@ impl DeletionReconciler {
     /// Reads the secret. `deleteWithoutSecret` covers only a secret that nothing but people can bring: a volume must not lose its
     /// secret to an API that is slow for a moment.
     async fn load(&self, reference: &SecretReference) -> Result<Secret, Stop<DeleteReason>> {
-        match secrets::read(self.scope.api.use_now()?, reference).await {
+        match secrets::read(self.cx.scope.api.use_now()?, reference).await {
             Err(failure) if self.cx.section.delete_without_secret && failure.is_withheld() => {
                 warn!(error = %ErrorChain(&failure), "deleting without the secret");
                 Ok(Secret::default())
@@ -258,7 +258,7 @@ impl DeletionReconciler {
     }
 
     async fn delete(&self, volume: &PersistentVolume, state: &State) -> Result<(), Stop<DeleteReason>> {
-        let scope = &self.scope;
+        let scope = &self.cx.scope;
         let handle = handle_of(volume)?;
         let capability = if scope.capabilities.controller_service() {
             (!scope.capabilities.has(ControllerRpc::CreateDeleteVolume)).then_some("CREATE_DELETE_VOLUME")
@@ -273,14 +273,14 @@ impl DeletionReconciler {
         let request = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
         scope.term.during(client.delete_volume(request)).await??;
         // At once: whatever becomes of this attempt, the driver is not asked again in this term.
-        self.cx.deleted.note(uid_of(volume));
+        self.cx.deletions.deleted.note(uid_of(volume));
         info!(volume = handle, "deleted the volume");
         Ok(())
     }
 
     /// Deletes the object, if it still is the one whose volume was deleted.
     async fn remove(&self, volume: &PersistentVolume) -> Result<Event, Stop<DeleteReason>> {
-        let api = self.scope.api.use_now()?;
+        let api = self.cx.scope.api.use_now()?;
         let left = api.delete::<PersistentVolume>(&ObjectName::of(volume), uid_of(volume)).await;
         let left = left.map_err(|error| REMOVE.failed(error))?;
         let gone = left.is_none();
@@ -293,7 +293,7 @@ impl DeletionReconciler {
     /// Writes to the volume. Says whether that has taken the last finalizer from an object that is being deleted.
     async fn patch(&self, volume: &PersistentVolume, patch: Option<Patch>, op: Op) -> Result<bool, Stop<DeleteReason>> {
         let Some(patch) = patch else { return Ok(false) };
-        let api = self.scope.api.use_now()?;
+        let api = self.cx.scope.api.use_now()?;
         let written = api.patch::<PersistentVolume>(&ObjectName::of(volume), &patch).await;
         let written = written.map_err(|error| op.failed(error))?;
         let is_gone = written.metadata.deletion_timestamp.is_some() && written.metadata.finalizers().is_empty();
@@ -303,7 +303,7 @@ impl DeletionReconciler {
 
     /// Has the cache show the object as it is now.
     async fn read_again(&self, volume: &PersistentVolume, op: Op) -> Result<Freshness, Stop<DeleteReason>> {
-        let api = self.scope.api.use_now()?;
+        let api = self.cx.scope.api.use_now()?;
         let read = read_again(api, &self.cx.stores.volumes, volume).await;
         Ok(read.map_err(|error| op.failed(error))?)
     }

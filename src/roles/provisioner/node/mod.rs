@@ -1,5 +1,15 @@
-//! Node deployment: each node has a driver and a daemon of its own, and one of them becomes the owner of a claim.
+//! Node deployment: each node has a driver and a daemon of its own, and one of the daemons takes a claim.
+//!
+//! ```text
+//! claims queue ──> admission ── Mine ──> claims
+//!                      └─────── NotMine, RetryAfter: nothing is done for the claim here
+//! ```
+//!
+//! Without node deployment there is no such stage: every claim of the driver is this daemon's.
 
+pub mod admission;
 pub mod contention;
-pub(super) mod ownership;
-pub mod scope;
+pub mod deployment;
+mod reconcile;
+
+pub(super) use reconcile::NodeAdmission;

@@ -10,7 +10,7 @@ use crate::cluster::{
 };
 use crate::csi::VolumeLock;
 use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::report::{FailureLog, log_failure};
+use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{Attempt, AttemptError, Next, NoReason, Op, Reconciler, Stop, TermScope};
 use crate::roles::provisioner::context::Context;
 
@@ -32,8 +32,6 @@ const REFRESH: Op = Op("cannot read the data source again after a conflict");
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct SourceReconciler {
     cx: Arc<Context>,
-    scope: TermScope,
-    failures: FailureLog,
 }
 
 /// A data source as it was seen.
@@ -102,7 +100,7 @@ impl Reconciler for SourceReconciler {
     type Reason = NoReason;
 
     fn scope(&self) -> &TermScope {
-        &self.scope
+        &self.cx.scope
     }
 
     fn begin(&self, _: &Ticket<SourceKey>) -> Option<State> {
@@ -128,7 +126,7 @@ impl Reconciler for SourceReconciler {
         let view = View {
             presence,
             is_used: matters && is_used(&self.cx, key),
-            relisted: self.cx.relisted_claims.get().is_some(),
+            relisted: self.cx.sources.relisted.is_done(),
             is_ours: source.as_ref().and_then(|source| self.is_ours(source, state)),
             locked: state.lock.is_some(),
             released: state.released,
@@ -151,14 +149,14 @@ impl Reconciler for SourceReconciler {
         _: &State,
         attempt: &mut Attempt<'_, SourceKey>,
     ) -> Result<Event, Stop<NoReason>> {
-        let (cx, term) = (&self.cx, &self.scope.term);
+        let (cx, term) = (&self.cx, &self.cx.scope.term);
         let key = attempt.ticket.key().clone();
         match (step, &seen.source) {
             (Step::Relist, _) => {
                 attempt.park(term, cx.relist_claims()).await?;
                 Ok(Event::Listed)
             }
-            (Step::Lock, _) => Ok(Event::Locked(cx.source_locks.lock(&key, attempt.ticket, term).await?)),
+            (Step::Lock, _) => Ok(Event::Locked(cx.sources.locks.lock(&key, attempt.ticket, term).await?)),
             (Step::FindDriver, Some(source)) => self.find_driver(source).await,
             (Step::Release, Some(source)) => self.release(source).await,
             (Step::Find | Step::FindDriver | Step::Release, _) => match self.read(key.kind, &key.name).await? {
@@ -215,8 +213,8 @@ impl Reconciler for SourceReconciler {
             }
             Err(error) => {
                 log_failure!(
-                    self.failures,
-                    self.scope.clock.now(),
+                    self.cx.failures,
+                    self.cx.scope.clock.now(),
                     &error,
                     { source = %key, attempt = ticket.attempt() + 1, },
                     "could not unprotect the data source"
@@ -230,8 +228,8 @@ impl Reconciler for SourceReconciler {
 
 impl SourceReconciler {
     /// For one term.
-    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>, scope: TermScope) -> Self {
-        Self { cx, scope, failures: FailureLog::default() }
+    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>) -> Self {
+        Self { cx }
     }
 
     fn cached(&self, key: &SourceKey) -> Option<SourceObject> {
@@ -259,12 +257,12 @@ impl SourceReconciler {
     }
 
     fn is_volume_ours(&self, volume: &PersistentVolume) -> bool {
-        volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == self.scope.driver_name)
+        volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == self.cx.scope.driver_name)
     }
 
     async fn find_driver(&self, source: &SourceObject) -> Result<Event, Stop<NoReason>> {
         let Some(bound) = source.bound() else { return Ok(Event::Listed) };
-        let api = self.scope.api.use_now()?;
+        let api = self.cx.scope.api.use_now()?;
         let failed = |error: ApiError| FIND_DRIVER.failed(error);
         let is_ours = match source.kind() {
             SourceKind::Claim => {
@@ -273,7 +271,7 @@ impl SourceReconciler {
             }
             SourceKind::Snapshot => {
                 let content = api.get_opt::<VolumeSnapshotContent>(&bound).await.map_err(failed)?;
-                content.is_none_or(|content| content.driver == self.scope.driver_name)
+                content.is_none_or(|content| content.driver == self.cx.scope.driver_name)
             }
         };
         Ok(Event::DriverRead(bound, is_ours))
@@ -299,7 +297,7 @@ impl SourceReconciler {
         cache: &Cache<K>,
     ) -> Result<Event, Stop<NoReason>> {
         if let Some(patch) = patch::remove_finalizer(source.meta(), kind.finalizer()) {
-            let api = self.scope.api.use_now()?;
+            let api = self.cx.scope.api.use_now()?;
             let written =
                 api.patch::<K>(&ObjectName::of(source), &patch).await.map_err(|error| RELEASE.failed(error))?;
             cache.apply_own_write(written);
@@ -313,7 +311,7 @@ impl SourceReconciler {
         kind: SourceKind,
         name: &ObjectName,
     ) -> Result<Result<Option<SourceObject>, ApiError>, Stop<NoReason>> {
-        let api = self.scope.api.use_now()?;
+        let api = self.cx.scope.api.use_now()?;
         Ok(match kind {
             SourceKind::Claim => api.get_opt(name).await.map(|it| it.map(Arc::new).map(SourceObject::Claim)),
             SourceKind::Snapshot => api.get_opt(name).await.map(|it| it.map(Arc::new).map(SourceObject::Snapshot)),

@@ -26,7 +26,7 @@ pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
     let mut naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
     naming.any(|claim| {
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        is_user(claim, cx.states.is_begun(uid), cx.admitted.has(uid), &rules.driver, &rules.mark)
+        is_user(claim, cx.states.is_begun(uid), cx.sources.admitted.has(uid), &rules.driver, &rules.mark)
     })
 }
 

@@ -1,8 +1,26 @@
 //! Counts the topology keys of the driver's nodes, and says when to warn that they differ. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lookup::sorted;
+
+/// What people are warned of once, and not for each claim.
+#[derive(Debug, Default)]
+pub struct TopologyWarnings {
+    /// Which topology keys the nodes tell.
+    pub keys: Mutex<TopologyKeyStats>,
+    /// Whether people have heard that there are more places than a claim has room for.
+    cut: AtomicBool,
+}
+
+impl TopologyWarnings {
+    /// Whether people are still to hear that there are more places than a claim has room for. `true` once.
+    pub fn tell_cut(&self) -> bool {
+        !self.cut.swap(true, Ordering::Relaxed)
+    }
+}
 
 /// The driver's nodes, counted by their topology keys. Nodes without keys do not count, as in [`vote`](super::vote).
 #[derive(Debug, Default)]

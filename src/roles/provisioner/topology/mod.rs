@@ -21,7 +21,7 @@ mod segment;
 mod segments;
 
 pub use affinity::{AffinityError, affinity};
-pub use key_stats::TopologyKeyStats;
+pub use key_stats::TopologyWarnings;
 pub use lookup::{Cluster, DriverOnNode, NodeTopology, vote};
 pub use requirement::{Requirement, TopologyError, TopologyFinality, TopologyInput, plan_requirement};
 pub use segment::{MOST_SEGMENTS, Segment, TooManySegments, allowed, flatten};

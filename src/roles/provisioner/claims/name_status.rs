@@ -1,0 +1,78 @@
+//! Whose the PersistentVolume is that has the name of a claim's volume. Pure.
+
+use super::claim::{Claim, ClaimKey};
+use super::decide::NameStatus;
+use crate::cluster::PersistentVolume;
+use crate::roles::provisioner::deletion;
+
+/// Whether a volume object is the one that was made for the claim, whoever has it now: the claim was bound to it under its name,
+/// and a provisioner of our driver has made it. A volume populator hands the volume of a claim of its own to the claim of people,
+/// and so does whoever renames a claim. As long as there is such an object, nothing that was asked for the claim can be lost.
+pub fn was_handed_on(volume: &PersistentVolume, claim: &Claim, driver: &str) -> bool {
+    let is_named = claim.volume_name.is_some() && claim.volume_name.as_deref() == volume.metadata.name.as_deref();
+    let is_ours = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
+    is_named && is_ours && deletion::decide::provisioned_by(volume) == Some(driver)
+}
+
+/// Whether a volume object is the claim's own. One that was kept when its claim was bound elsewhere is, too: our driver has made
+/// it under the claim's name, and the PV controller has taken the uid out of its reference, or somebody the whole of it.
+pub fn status_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> NameStatus {
+    let found = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+    let claim = volume.spec.claim_ref.as_deref();
+    let is_kept = || {
+        let is_for_it = claim.is_none_or(|claim| {
+            key.name.namespace() == Some(claim.namespace.as_str()) && key.name.name() == claim.name
+        });
+        is_for_it && deletion::decide::provisioned_by(volume) == Some(driver)
+    };
+    let owner = claim.and_then(|claim| claim.uid.as_deref()).filter(|uid| !uid.is_empty());
+    match (found, owner) {
+        (Some(found), Some(owner)) if found == driver && owner == &*key.uid => NameStatus::Ours,
+        (Some(found), None) if found == driver && is_kept() => NameStatus::Ours,
+        (found, owner) => {
+            let driver = found.or(volume.spec.foreign_driver.as_deref()).unwrap_or("no CSI driver");
+            let name = volume.metadata.name.as_deref().unwrap_or_default();
+            let owner = match (claim, owner) {
+                (Some(claim), owner) => {
+                    format!("claim {}/{} (uid {})", claim.namespace, claim.name, owner.unwrap_or("none"))
+                }
+                (None, _) => "no claim".to_owned(),
+            };
+            NameStatus::Conflict(format!("PersistentVolume \"{name}\" is of {driver} and belongs to {owner}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::roles::provisioner::fixtures::{self, DRIVER, merged};
+    use crate::roles::provisioner::names::ANNOTATION_PROVISIONED_BY;
+
+    #[test]
+    fn only_what_we_made_and_the_claim_was_bound_to_counts_as_handed_on() {
+        let claim = |spec: Value| Claim::parse(Arc::new(fixtures::claim(json!({ "spec": spec }))), DRIVER, "mark");
+        let (bound, waiting) = (claim(json!({ "volumeName": "pvc-1" })), claim(json!({})));
+        let volume = |change: Value| -> PersistentVolume {
+            let made = json!({ "metadata": { "name": "pvc-1", "annotations": { ANNOTATION_PROVISIONED_BY: DRIVER } },
+                "spec": { "csi": { "driver": DRIVER, "volumeHandle": "v" },
+                    "claimRef": { "namespace": "shop", "name": "another", "uid": "u9" } } });
+            serde_json::from_value(merged(made, change)).unwrap()
+        };
+        assert!(matches!(status_of(&volume(json!({})), &bound.key, DRIVER), NameStatus::Conflict(_)));
+        assert!(was_handed_on(&volume(json!({})), &bound, DRIVER));
+        assert!(!was_handed_on(&volume(json!({})), &waiting, DRIVER), "nobody has seen it stored for the claim");
+        for (what, change) in [
+            ("of another name", json!({ "metadata": { "name": "pvc-2" } })),
+            ("made by people", json!({ "metadata": { "annotations": { ANNOTATION_PROVISIONED_BY: null } } })),
+            ("made by others", json!({ "metadata": { "annotations": { ANNOTATION_PROVISIONED_BY: "other" } } })),
+            ("of another driver", json!({ "spec": { "csi": { "driver": "other" } } })),
+        ] {
+            assert!(!was_handed_on(&volume(change), &bound, DRIVER), "{what}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Whether there is one daemon for the cluster or one per node: which claims and volumes are for this daemon, and what it knows of
+//! where nodes are.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, StorageClass};
+use crate::process::Rng;
+
+use super::contention::{Contention, Holder, Manners, Sight, Verdict, is_within_reach, may_be_within_reach};
+use crate::roles::provisioner::capacity::NodeSegments;
+use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
+use crate::roles::provisioner::claims::decide::waits_for_consumer;
+use crate::roles::provisioner::config::ProvisionerSection;
+use crate::roles::provisioner::topology::{
+    Cluster, DriverOnNode, NodeTopology, Requirement, Segment, TopologyError, TopologyInput, plan_requirement,
+};
+
+/// Which claims and volumes are for this daemon.
+#[derive(Debug)]
+pub enum Deployment {
+    /// All: there is one daemon for the cluster.
+    Central(ClusterNodes),
+    /// Those of one node, which has a daemon of its own.
+    Node(Box<LocalNode>),
+}
+
+/// How the requirement of a claim's volume is made.
+#[derive(Debug, Clone)]
+struct TopologyRules {
+    driver: String,
+    strict: bool,
+    immediate: bool,
+}
+
+impl TopologyRules {
+    fn new(driver: &str, section: &ProvisionerSection) -> Self {
+        Self { driver: driver.to_owned(), strict: section.strict_topology, immediate: section.immediate_topology }
+    }
+
+    fn requirement(
+        &self,
+        cluster: &dyn Cluster,
+        selected_node: Option<&str>,
+        class: &StorageClass,
+        claim_name: &str,
+    ) -> Result<Option<Requirement>, TopologyError> {
+        plan_requirement(&TopologyInput {
+            driver: &self.driver,
+            selected_node,
+            allowed: &class.allowed_topologies,
+            strict: self.strict,
+            immediate: self.immediate,
+            claim_name,
+            cluster,
+        })
+    }
+}
+
+/// The cluster's nodes as the caches have them.
+#[derive(Debug)]
+pub struct ClusterNodes {
+    caches: Option<(Cache<Node>, Cache<CsiNode>)>,
+    rules: TopologyRules,
+}
+
+/// The node that a daemon works for.
+#[derive(Debug)]
+pub struct LocalNode {
+    node: NodeTopology,
+    place: Segment,
+    rules: TopologyRules,
+    competes: bool,
+    manners: Manners,
+    races: Mutex<Contention>,
+    origin: Instant,
+    rng: Rng,
+}
+
+impl LocalNode {
+    /// This node, where the driver says that it is. `now` is any moment.
+    pub fn new(node: NodeTopology, driver: &str, section: &ProvisionerSection, now: Instant, rng: Rng) -> Self {
+        let settings = &section.node_deployment;
+        Self {
+            place: Segment::new(node.segments.clone()),
+            node,
+            rules: TopologyRules::new(driver, section),
+            competes: settings.immediate_binding,
+            manners: Manners {
+                base: settings.base_delay,
+                max: settings.max_delay,
+                poll: section.capacity.poll_interval,
+            },
+            races: Mutex::default(),
+            origin: now,
+            rng,
+        }
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// The node as its driver has told.
+    pub fn topology(&self) -> &NodeTopology {
+        &self.node
+    }
+
+    /// The same for those who tell of the driver's capacity.
+    pub fn places(&self) -> NodeSegments {
+        NodeSegments::Local { node: self.node.name.clone(), segment: self.place.clone() }
+    }
+
+    fn races(&self) -> MutexGuard<'_, Contention> {
+        self.races.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn since(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.origin)
+    }
+
+    /// From where a volume of the class must be reachable.
+    pub fn requirement(
+        &self,
+        selected: Option<&str>,
+        class: &StorageClass,
+        claim: &str,
+    ) -> Result<Option<Requirement>, TopologyError> {
+        self.rules.requirement(&self.node, selected, class, claim)
+    }
+
+    /// Whether our node is one that the class allows.
+    fn is_in_reach(&self, claim: &Claim, class: &StorageClass) -> bool {
+        class.allowed_topologies.is_empty()
+            || self.requirement(Some(&self.node.name), class, claim.key.name.name()).is_ok()
+    }
+
+    /// What the contention of the nodes says of a claim `now`. `holder`: what the API has said of a node that has the claim.
+    /// Nothing changes by the question.
+    pub fn verdict(
+        &self,
+        claim: &Claim,
+        class: Option<&StorageClass>,
+        holder: Option<&(String, Holder)>,
+        now: Instant,
+    ) -> Verdict {
+        let selected = claim.holder();
+        let holder = holder.filter(|(node, _)| Some(node) == selected.as_ref());
+        // A claim whose class is missing is its node's affair, and without a node nobody's: Kubernetes itself tells of it.
+        let sight = Sight {
+            own: &self.node.name,
+            selected: selected.as_deref(),
+            immediate: class.is_some_and(|class| !waits_for_consumer(class)),
+            competes: self.competes,
+            in_reach: class.is_some_and(|class| self.is_in_reach(claim, class)),
+            holder: holder.map(|(_, found)| *found),
+        };
+        self.races().verdict(&claim.key, &sight, self.since(now))
+    }
+
+    /// Begins the wait after which the claim is looked at again.
+    pub fn begin_wait(&self, claim: &Claim, now: Instant) {
+        let selected = claim.holder();
+        self.races().begin(&claim.key, selected.as_deref(), &self.manners, self.since(now), self.rng.fraction());
+    }
+
+    /// There is no room for a claim here: how long to wait until it is looked for again.
+    pub fn no_room(&self, claim: &ClaimKey, now: Instant) -> Duration {
+        let verdict = self.races().no_room(claim, &self.manners, self.since(now));
+        if let Verdict::Compete { delay } = verdict { delay } else { self.manners.poll }
+    }
+
+    /// Another node was quicker.
+    pub fn lost(&self, claim: &ClaimKey) {
+        self.races().lost(claim);
+    }
+
+    /// The claims that this node may take unless another does, and those that another has: each with that node, and in how
+    /// many seconds it is looked at again.
+    pub fn rows(&self, now: Instant) -> Vec<Vec<String>> {
+        let row = |(claim, node, wait): (&ClaimKey, Option<&str>, Option<Duration>)| {
+            let seconds = wait.unwrap_or_default().as_secs();
+            vec![claim.to_string(), node.unwrap_or_default().to_owned(), seconds.to_string()]
+        };
+        self.races().all(self.since(now)).map(row).collect()
+    }
+}
+
+impl Deployment {
+    /// One daemon for the cluster. `caches`: its nodes, where topology matters.
+    pub fn central(caches: Option<(Cache<Node>, Cache<CsiNode>)>, driver: &str, section: &ProvisionerSection) -> Self {
+        Self::Central(ClusterNodes { caches, rules: TopologyRules::new(driver, section) })
+    }
+
+    /// This node, where each node has a daemon of its own.
+    pub fn local(&self) -> Option<&LocalNode> {
+        match self {
+            Self::Central(_) => None,
+            Self::Node(local) => Some(local),
+        }
+    }
+
+    /// The name of this node, where each node has a daemon of its own.
+    pub fn node(&self) -> Option<&str> {
+        self.local().map(LocalNode::name)
+    }
+
+    /// Whether the claim is for this daemon.
+    pub fn is_ours(&self, claim: &Claim) -> bool {
+        self.local().is_none_or(|local| claim.holder().as_deref() == Some(local.name()))
+    }
+
+    /// Whether another node's daemon has the claim.
+    pub fn is_anothers(&self, claim: &Claim) -> bool {
+        self.local().is_some_and(|local| claim.holder().is_some_and(|node| node != local.name()))
+    }
+
+    /// The claim is settled, or gone: nothing of the nodes' contention for it matters any more.
+    pub fn forget(&self, claim: &ClaimKey) {
+        if let Self::Node(local) = self {
+            local.races().forget(claim);
+        }
+    }
+
+    /// Whether a volume is where this daemon's driver can delete it.
+    pub fn is_here(&self, volume: &PersistentVolume) -> bool {
+        self.local().is_none_or(|local| is_within_reach(&volume.spec.node_affinity, &local.place))
+    }
+
+    /// Whether a volume may be one that this daemon's driver has: nothing says that it is elsewhere.
+    pub fn may_be_here(&self, volume: &PersistentVolume) -> bool {
+        self.local().is_none_or(|local| may_be_within_reach(&volume.spec.node_affinity, &local.place))
+    }
+
+    /// From where a volume of the class must be reachable.
+    pub fn requirement(
+        &self,
+        selected: Option<&str>,
+        class: &StorageClass,
+        claim: &str,
+    ) -> Result<Option<Requirement>, TopologyError> {
+        match self {
+            Self::Central(nodes) => nodes.rules.requirement(nodes, selected, class, claim),
+            Self::Node(local) => local.requirement(selected, class, claim),
+        }
+    }
+}
+
+impl Cluster for ClusterNodes {
+    fn driver_on(&self, node: &str) -> DriverOnNode {
+        let found = self.caches.as_ref().and_then(|(_, csi_nodes)| csi_nodes.get(&ObjectName::cluster(node)));
+        match found.as_deref().map(|found| found.topology_keys(&self.rules.driver).map(<[String]>::to_vec)) {
+            None => DriverOnNode::NoCsiNode,
+            Some(None) => DriverOnNode::NotRegistered,
+            Some(Some(keys)) => DriverOnNode::Keys(keys),
+        }
+    }
+
+    fn labels(&self, node: &str) -> Option<BTreeMap<String, String>> {
+        let found = self.caches.as_ref().and_then(|(nodes, _)| nodes.get(&ObjectName::cluster(node)))?;
+        Some(found.metadata.labels.clone().unwrap_or_default())
+    }
+
+    fn each_registration(&self, see: &mut dyn FnMut(&[String])) {
+        let Some((_, csi_nodes)) = &self.caches else { return };
+        for node in csi_nodes.all() {
+            if let Some(keys) = node.topology_keys(&self.rules.driver) {
+                see(keys);
+            }
+        }
+    }
+
+    fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>)) {
+        let Some((nodes, _)) = &self.caches else { return };
+        for node in nodes.all() {
+            if let Some(labels) = &node.metadata.labels {
+                see(labels);
+            }
+        }
+    }
+}

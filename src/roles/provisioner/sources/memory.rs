@@ -1,0 +1,33 @@
+//! What a term knows of data sources.
+
+use crate::process::Clock;
+use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::kit::freshness::ListedOnce;
+use crate::roles::kit::{KeyedLock, UidSet};
+
+use super::protection::SourceKey;
+
+/// What the attempts of a term share.
+#[derive(Debug)]
+pub struct SourceMemory {
+    /// A source is locked while its finalizer is added or removed. So an attempt that removes it has counted all users.
+    pub locks: KeyedLock<SourceKey>,
+    /// The uids of the claims of another namespace than their source's for which a grant was found, and that have not ended.
+    pub admitted: UidSet,
+    /// Whether claims were listed since the term began.
+    pub relisted: ListedOnce,
+    /// The sources that may have lost their last user.
+    free: WorkQueue<SourceKey>,
+}
+
+impl SourceMemory {
+    /// Nothing is known. Sources that may be free are added to the queue `free`.
+    pub fn new(clock: Clock, free: WorkQueue<SourceKey>) -> Self {
+        Self { locks: KeyedLock::new(clock), admitted: UidSet::default(), relisted: ListedOnce::default(), free }
+    }
+
+    /// A claim no longer needs the source: perhaps no claim does.
+    pub fn may_be_free(&self, source: SourceKey) {
+        self.free.add(source, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+    }
+}
