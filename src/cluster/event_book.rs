@@ -53,8 +53,8 @@ impl EventTarget {
             api_version: K::Kind::api_version(&()).into_owned(),
             kind: K::Kind::kind(&()).into_owned(),
             namespace: meta.namespace.as_deref().map(str::to_owned),
-            name: meta.name.as_deref().unwrap_or_default().to_owned(),
-            uid: meta.uid.as_deref().unwrap_or_default().to_owned(),
+            name: meta.name.to_string(),
+            uid: meta.uid.to_string(),
         }
     }
 }

@@ -29,14 +29,15 @@ const WELL_KNOWN: [&str; 4] = [
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
-    /// Its name within its kind and namespace.
+    /// Its name within its kind and namespace. Every stored object has one.
     #[serde(default, deserialize_with = "shared")]
-    pub name: Option<Arc<str>>,
+    pub name: Arc<str>,
     /// Its namespace, if the kind has them.
-    #[serde(default, deserialize_with = "shared")]
+    #[serde(default, deserialize_with = "shared_if_any")]
     pub namespace: Option<Arc<str>>,
-    /// Tells it from others that had its name.
-    pub uid: Option<Box<str>>,
+    /// Tells it from others that had its name. Every stored object has one: an API server gives it.
+    #[serde(default)]
+    pub uid: Box<str>,
     /// Which version of it this is.
     pub resource_version: Option<SmolStr>,
     /// When it was made.
@@ -55,7 +56,12 @@ pub struct Meta {
 }
 
 /// A text that others will hold, too.
-fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>, D::Error> {
+fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
+    Box::<str>::deserialize(from).map(Arc::from)
+}
+
+/// The same, if there is one.
+fn shared_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>, D::Error> {
     Option::<Box<str>>::deserialize(from).map(|text| text.map(Arc::from))
 }
 
@@ -111,8 +117,8 @@ mod tests {
         });
         let expected: ObjectMeta = serde_json::from_value(full.clone()).unwrap();
         let read: Meta = serde_json::from_value(full).unwrap();
-        assert_eq!((read.name.as_deref(), read.namespace.as_deref()), (Some("n"), Some("s")));
-        assert_eq!((read.uid.as_deref(), read.resource_version.as_deref()), (Some("u"), Some("7")));
+        assert_eq!((&*read.name, read.namespace.as_deref()), ("n", Some("s")));
+        assert_eq!((&*read.uid, read.resource_version.as_deref()), ("u", Some("7")));
         assert_eq!(read.creation_timestamp, expected.creation_timestamp);
         assert_eq!(read.deletion_timestamp, expected.deletion_timestamp);
         assert_eq!(read.labels, expected.labels);

@@ -164,10 +164,7 @@ pub fn status_changes(meta: &Meta, guard: Guard, changes: &Value) -> Patch {
 
 /// The members of `metadata` that make the server refuse a patch of another object, or of another version of it.
 fn preconditions(meta: &Meta, guard: Guard) -> Map<String, Value> {
-    let mut metadata = Map::new();
-    if let Some(uid) = &meta.uid {
-        metadata.insert("uid".into(), json!(uid));
-    }
+    let mut metadata = Map::from_iter([("uid".to_owned(), json!(meta.uid))]);
     if let (Guard::Version, Some(version)) = (guard, &meta.resource_version) {
         metadata.insert("resourceVersion".into(), json!(version));
     }
@@ -205,9 +202,7 @@ fn guarded(meta: &Meta, mut operations: Vec<Value>) -> Option<Patch> {
     if operations.is_empty() {
         return None;
     }
-    if let Some(uid) = &meta.uid {
-        operations.insert(0, test("/metadata/uid", &json!(uid)));
-    }
+    operations.insert(0, test("/metadata/uid", &json!(meta.uid)));
     Some(Patch::Json(operations))
 }
 

@@ -85,7 +85,7 @@ impl ObjectName {
     /// The namespace and the name that `object` carries. The name is empty if it has none, which no server sends.
     pub fn of(object: &impl Object) -> Self {
         let meta = object.meta();
-        Self::new(meta.namespace.clone(), meta.name.clone().unwrap_or_default())
+        Self::new(meta.namespace.clone(), meta.name.clone())
     }
 }
 

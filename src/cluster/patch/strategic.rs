@@ -61,7 +61,7 @@ impl Condition<'_> {
 /// use csi_control_plane::cluster::Meta;
 /// use csi_control_plane::cluster::patch::{Guard, StrategicPatch};
 ///
-/// let claim = Meta { uid: Some("u1".into()), ..Meta::default() };
+/// let claim = Meta { uid: "u1".into(), ..Meta::default() };
 /// let done = StrategicPatch::of(&claim, Guard::Uid)
 ///     .set(&["status", "capacity", "storage"], "2Gi")
 ///     .remove(&["status", "allocatedResourceStatuses", "storage"])
@@ -159,7 +159,7 @@ mod tests {
     const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 
     fn claim() -> Meta {
-        Meta { uid: Some("u1".into()), resource_version: Some("7".into()), ..Meta::default() }
+        Meta { uid: "u1".into(), resource_version: Some("7".into()), ..Meta::default() }
     }
 
     fn body(patch: StrategicPatch) -> Value {
@@ -223,8 +223,9 @@ mod tests {
                 full,
             ),
         ] {
-            let patch = StrategicPatch::of(&Meta::default(), Guard::Uid).set_condition(&condition);
-            assert_eq!(body(patch), json!({ "status": { "conditions": [expected] } }));
+            let patch = StrategicPatch::of(&claim(), Guard::Uid).set_condition(&condition);
+            let status = json!({ "conditions": [expected] });
+            assert_eq!(body(patch), json!({ "metadata": { "uid": "u1" }, "status": status }));
         }
     }
 
@@ -234,7 +235,6 @@ mod tests {
         for (meta, guard, expected) in [
             (claim(), Guard::Uid, json!({ "uid": "u1" })),
             (claim(), Guard::Version, json!({ "uid": "u1", "resourceVersion": "7" })),
-            (Meta { uid: None, ..claim() }, Guard::Version, json!({ "resourceVersion": "7" })),
         ] {
             assert_eq!(body(change(&meta, guard)), json!({ "metadata": expected, "status": { "x": 1 } }), "{guard:?}");
         }

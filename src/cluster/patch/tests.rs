@@ -6,7 +6,7 @@ const FIN: &str = "external-attacher/demo";
 
 fn meta(finalizers: Option<&[&str]>) -> Meta {
     Meta {
-        uid: Some("u1".into()),
+        uid: "u1".into(),
         resource_version: Some("7".into()),
         finalizers: finalizers.map(|list| list.iter().map(|&f| f.into()).collect()),
         ..Meta::default()

@@ -188,7 +188,7 @@ async fn an_object_is_made_as_its_body_says_and_its_name_may_be_left_to_the_serv
     let (api, _) = api(&server).await;
     let body = json!({ "metadata": { "generateName": "csisc-" }, "storageClassName": "c" });
     let made: CsiStorageCapacity = api.create(&ObjectName::namespaced("kube", ""), &body).await.unwrap();
-    assert_eq!(made.metadata.name.as_deref(), Some("csisc-x"));
+    assert_eq!(&*made.metadata.name, "csisc-x");
     let seen = &server.seen()[0];
     assert_eq!(
         (seen.method.as_str(), seen.path.as_str()),

@@ -13,7 +13,7 @@ type Seen = (Option<(String, u64)>, Option<(String, u64)>, Origin);
 
 fn told(object: &VolumeAttachment) -> (String, u64) {
     (
-        object.metadata.uid.as_deref().unwrap().to_owned(),
+        object.metadata.uid.to_string(),
         object.metadata.resource_version.as_deref().unwrap().parse().unwrap(),
     )
 }

@@ -96,8 +96,8 @@ impl Attachment {
         let metadata = &object.metadata;
         let status = object.status.clone();
         Self {
-            name: metadata.name.as_deref().unwrap_or_default().to_owned(),
-            uid: metadata.uid.as_deref().unwrap_or_default().to_owned(),
+            name: metadata.name.to_string(),
+            uid: metadata.uid.to_string(),
             node: object.spec.node_name.clone(),
             source: Self::source_of(object),
             direction: direction_of(object),

@@ -65,7 +65,7 @@ async fn protect_volume(cx: &Context, now: &Objects) -> Result<(), Stop> {
     let api = cx.scope.api.use_now()?;
     let name = ObjectName::of(volume.as_ref());
     let written: PersistentVolume = api.patch(&name, &patch).await.map_err(|error| PROTECT.failed(error))?;
-    cx.confirmed.note(written.metadata.uid.as_deref().unwrap_or_default());
+    cx.confirmed.note(&written.metadata.uid);
     cx.stores.volumes.apply_own_write(written);
     Ok(())
 }
@@ -215,7 +215,7 @@ pub(super) async fn confirm(cx: &Context, now: &Objects) -> Result<Option<Done>,
     let name = ObjectName::cluster(&now.attachment.name);
     let found = api.get_opt::<VolumeAttachment>(&name).await.map_err(|error| CONFIRM.failed(error))?;
     let Some(found) = found else { return Ok(Some(Done::FoundGone)) };
-    if found.metadata.uid.as_deref() != Some(&now.attachment.uid) {
+    if *found.metadata.uid != *now.attachment.uid {
         // A namesake. The cache takes it in only from its own watch, so another look would see no more than this one did.
         return Err(Stop::Behind(InvalidAttachment::Replaced(now.attachment.name.clone()).into()));
     }
@@ -228,14 +228,14 @@ pub(super) async fn confirm(cx: &Context, now: &Objects) -> Result<Option<Done>,
 /// then only the cache's memory of it. A volume that was written during the term needs no such read: nobody has led since but us.
 pub(super) async fn confirm_volume(cx: &Context, now: &Objects) -> Result<Option<Done>, Stop> {
     let Some(volume) = &now.volume else { return Ok(None) };
-    let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+    let uid = &volume.metadata.uid;
     if cx.confirmed.has(uid) || cx.term_start.is_before(&volume.metadata) {
         return Ok(None);
     }
     let name = ObjectName::of(volume.as_ref());
     let api = cx.scope.api.use_now()?;
     match api.get_opt::<PersistentVolume>(&name).await.map_err(|error| CONFIRM.failed(error))? {
-        Some(found) if found.metadata.uid.as_deref() == Some(uid) => {
+        Some(found) if found.metadata.uid == *uid => {
             cx.confirmed.note(uid);
             cx.stores.volumes.apply_own_write(found);
             Ok(Some(Done::Nothing))

@@ -90,7 +90,7 @@ async fn a_namesake_that_only_the_api_knows_is_waited_for_and_not_taken_for_what
     });
     let name = ObjectName::cluster("csi-1");
     let made: VolumeAttachment = office.api.create(&name, &body).await.unwrap();
-    let uid = made.metadata.uid.as_deref().unwrap();
+    let uid = &made.metadata.uid;
     let (old, current) = (office.seen("of-its-former-life"), office.seen(uid));
     assert!(matches!(confirm(&office.cx, &old).await, Err(Stop::Behind(_))));
     assert!(!office.cx.confirmed.has(uid), "nobody has looked at that one");

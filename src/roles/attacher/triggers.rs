@@ -51,7 +51,7 @@ impl Queues {
             let (queues, cx) = (self.clone(), Arc::clone(cx));
             move |change| {
                 let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
-                let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
+                let name = object.metadata.name.to_string();
                 match predicates::volume_wake(change, &cx.rules) {
                     Wake::Now => queues.wake_volume(name.clone(), Cause::Changed),
                     Wake::Forget => queues.forget_volume(object, &cx),
@@ -65,7 +65,7 @@ impl Queues {
         controllers.on(&stores.nodes, {
             let (queues, cx) = (self.clone(), Arc::clone(cx));
             move |change| {
-                let Some(node) = change.new.as_deref().and_then(|node| node.metadata.name.as_deref()) else { return };
+                let Some(node) = change.new.as_deref().map(|node| &*node.metadata.name) else { return };
                 if predicates::node_unblocks(change, &cx.rules.driver) {
                     queues.wake_unsettled(&cx.stores.attachments.find(BY_NODE, node), &cx);
                 }
@@ -75,7 +75,7 @@ impl Queues {
 
     pub(super) fn wake(&self, object: &VolumeAttachment, cause: Cause) {
         let activation = Activation { cause, lane: direction_of(object).lane(), epoch: epoch_of(object) };
-        self.attachments.add(object.metadata.name.as_deref().unwrap_or_default().to_owned(), activation);
+        self.attachments.add(object.metadata.name.to_string(), activation);
     }
 
     fn wake_volume(&self, name: String, cause: Cause) {
@@ -84,17 +84,17 @@ impl Queues {
 
     /// The attachment is gone, also one that was removed by force: nothing of it is remembered.
     fn forget(&self, object: &VolumeAttachment, cx: &Context) {
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        let uid = object.metadata.uid.as_deref().unwrap_or_default();
-        self.attachments.forget(&name.to_owned());
+        let name = &object.metadata.name;
+        let uid = &object.metadata.uid;
+        self.attachments.forget(&name.to_string());
         cx.reporter.forget(name);
         cx.confirmed.forget(uid);
         cx.lost.forget(uid);
     }
 
     fn forget_volume(&self, object: &PersistentVolume, cx: &Context) {
-        self.volumes.forget(&object.metadata.name.as_deref().unwrap_or_default().to_owned());
-        cx.confirmed.forget(object.metadata.uid.as_deref().unwrap_or_default());
+        self.volumes.forget(&object.metadata.name.to_string());
+        cx.confirmed.forget(&object.metadata.uid);
     }
 
     /// Wakes those of our attachments that are not yet what is wanted.
@@ -119,7 +119,7 @@ impl Queues {
         }
         for volume in cx.stores.volumes.all() {
             if wants_release(&volume, &cx.rules) {
-                self.wake_volume(volume.metadata.name.as_deref().unwrap_or_default().to_owned(), Cause::Resync);
+                self.wake_volume(volume.metadata.name.to_string(), Cause::Resync);
             }
         }
     }

@@ -85,7 +85,7 @@ impl Reconciler for Volumes {
         let api = cx.scope.api.use_now()?;
         let written = api.patch::<PersistentVolume>(&ObjectName::of(volume.as_ref()), &patch).await;
         let written = written.map_err(|error| RELEASE_VOLUME.failed(error))?;
-        cx.confirmed.forget(written.metadata.uid.as_deref().unwrap_or_default());
+        cx.confirmed.forget(&written.metadata.uid);
         cx.stores.volumes.apply_own_write(written);
         info!("removed the attacher's finalizer from the volume");
         Ok(false)

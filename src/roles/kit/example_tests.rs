@@ -79,8 +79,8 @@ impl Role for Example {
             let mut controllers = Controllers::new(NAME, &role.board, &term);
             controllers.reconcile(&queue, "Nodes to label", |_| None, labeller);
             controllers.on(&self.csi_nodes, move |change| {
-                let Some(node) = change.new.as_ref().and_then(|node| node.metadata.name.as_deref()) else { return };
-                queue.add(node.to_owned(), Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+                let Some(node) = change.new.as_ref().map(|node| node.metadata.name.to_string()) else { return };
+                queue.add(node, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
             });
             controllers.serve().await
         }

@@ -90,7 +90,7 @@ impl Context {
     /// The claim as the cache has it, unless another has taken its name.
     pub fn find(&self, key: &ClaimKey) -> Option<Claim> {
         let object = self.stores.claims.get(&key.name)?;
-        (object.metadata.uid.as_deref() == Some(&*key.uid)).then(|| self.parse(object))
+        (*object.metadata.uid == *key.uid).then(|| self.parse(object))
     }
 
     /// Parses a claim.

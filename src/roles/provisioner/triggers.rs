@@ -54,7 +54,7 @@ impl Queues {
         });
         let (queues, shared) = with();
         controllers.on(&known.classes, move |change| {
-            let name = change.new.as_deref().and_then(|class| class.metadata.name.as_deref());
+            let name = change.new.as_deref().map(|class| &*class.metadata.name);
             if predicates::class_unblocks(change)
                 && let Some(name) = name
             {
@@ -76,7 +76,7 @@ impl Queues {
             let labels = |node: &Option<Arc<Node>>| node.as_ref().map(|node| node.metadata.labels.clone());
             if labels(&change.old) != labels(&change.new) {
                 let node = change.new.as_deref().or(change.old.as_deref());
-                queues.node_changed(&shared, node.and_then(|node| node.metadata.name.as_deref()));
+                queues.node_changed(&shared, node.map(|node| &*node.metadata.name));
             }
         });
         let (queues, shared) = with();
@@ -84,7 +84,7 @@ impl Queues {
             see_keys(&shared, change);
             if predicates::csi_node_unblocks(change, &shared.rules.driver) {
                 let node = change.new.as_deref().or(change.old.as_deref());
-                queues.node_changed(&shared, node.and_then(|node| node.metadata.name.as_deref()));
+                queues.node_changed(&shared, node.map(|node| &*node.metadata.name));
             }
         });
     }
@@ -158,7 +158,7 @@ impl Queues {
     fn wake_owner(&self, cx: &Context, object: &PersistentVolume) {
         let Some(owner) = object.spec.claim_ref.as_deref() else { return };
         let name = ObjectName::namespaced(&owner.namespace, &owner.name);
-        let claim = cx.stores.claims.get(&name).filter(|claim| claim.metadata.uid.as_deref() == owner.uid.as_deref());
+        let claim = cx.stores.claims.get(&name).filter(|claim| Some(&*claim.metadata.uid) == owner.uid.as_deref());
         if let Some(claim) = claim.filter(|claim| claim.spec.volume_name.is_none()) {
             self.claims.add(ClaimKey::of(claim.as_ref()), activation(Cause::Changed));
         }
@@ -166,14 +166,14 @@ impl Queues {
 
     /// A volume object is gone. Another may have its name by now.
     fn volume_gone(&self, cx: &Context, object: &PersistentVolume) {
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        self.volumes.forget(&name.to_owned());
+        let name = &object.metadata.name;
+        self.volumes.forget(&name.to_string());
         cx.deletions.detaching.forget(name);
-        cx.deletions.deleted.forget(object.metadata.uid.as_deref().unwrap_or_default());
+        cx.deletions.deleted.forget(&object.metadata.uid);
     }
 
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {
-        let name = object.metadata.name.as_deref().unwrap_or_default().to_owned();
+        let name = object.metadata.name.to_string();
         self.volumes.add(name, Activation { cause, lane: 0, epoch: epoch_of(&object.metadata.uid) });
     }
 
@@ -279,7 +279,7 @@ impl Queues {
 fn waits_since(cx: &Context, item: &WorkItem<ClaimKey>) -> Duration {
     let key = &item.key;
     let claim = cx.stores.claims.get(&key.name);
-    let Some(claim) = claim.filter(|it| it.metadata.uid.as_deref() == Some(&*key.uid)) else { return item.age };
+    let Some(claim) = claim.filter(|it| *it.metadata.uid == *key.uid) else { return item.age };
     let class = claim.class_name().and_then(|name| cx.stores.classes.get(&ObjectName::cluster(name)));
     let waits_for_us = claim.spec.volume_name.is_none() && !class.is_some_and(|class| waits_for_consumer(&class));
     let created = claim.metadata.creation_timestamp.as_ref().filter(|_| waits_for_us);

@@ -248,7 +248,7 @@ async fn our_strategic_patches_merge_conditions_and_spare_what_has_changed() {
     // What was decided from an old version, or about a namesake, is not written.
     assert_eq!(write(mark).await.unwrap_err().kind(), ApiErrorKind::Conflict);
     let mut namesake = again.metadata.clone();
-    namesake.uid = Some("another".into());
+    namesake.uid = "another".into();
     let other = StrategicPatch::of(&namesake, Guard::Uid).remove_condition("Theirs");
     assert_eq!(write(other.clone()).await.unwrap_err().kind(), ApiErrorKind::PreconditionFailed);
     let main = api.patch::<PersistentVolumeClaim>(&name, &other.into_patch().unwrap()).await;

@@ -64,7 +64,7 @@ fn our_attachment_keeps_what_a_role_reads_and_nothing_else() {
 #[test]
 fn a_foreign_attachment_still_holds_its_volume_but_little_else() {
     let foreign = attachment("other");
-    assert_eq!(foreign.metadata.uid.as_deref(), Some("u1"));
+    assert_eq!(&*foreign.metadata.uid, "u1");
     assert_eq!(foreign.metadata.resource_version.as_deref(), Some("7"));
     assert!(foreign.metadata.annotations.is_none() && foreign.metadata.finalizers.is_none());
     assert_eq!(foreign.status, VolumeAttachmentStatus::default());

@@ -134,12 +134,12 @@ fn a_foreign_class_is_known_by_its_driver_alone() {
         }))
     };
     let own = class("demo");
-    assert!(own.waits_for_consumer() && own.metadata.uid.is_some());
+    assert!(own.waits_for_consumer() && !own.metadata.uid.is_empty());
     assert_eq!((own.parameters["tier"].as_str(), own.reclaim_policy.as_deref()), ("gold", Some("Retain")));
     assert_eq!(own.allowed_topologies[0].match_label_expressions[0].values, ["a", "b"]);
     let foreign = class("other");
     let metadata = foreign.metadata.clone();
-    assert_eq!(metadata.uid.as_deref(), Some("u1"));
+    assert_eq!(&*metadata.uid, "u1");
     assert_eq!(foreign, StorageClass { metadata, provisioner: "other".into(), ..StorageClass::default() });
 }
 

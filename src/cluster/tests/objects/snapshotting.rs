@@ -61,7 +61,7 @@ fn a_content_that_was_never_begun_has_no_status_and_one_that_was_there_before_it
 #[test]
 fn of_a_foreign_content_its_name_and_its_driver_are_known() {
     let foreign: VolumeSnapshotContent = read(&content("other"));
-    assert_eq!((foreign.driver.as_str(), foreign.metadata.uid.as_deref()), ("other", Some("u")));
+    assert_eq!((foreign.driver.as_str(), &*foreign.metadata.uid), ("other", "u"));
     assert_eq!((foreign.snapshot_ref.clone(), foreign.status.clone()), (ObjectReference::default(), None));
     assert!(foreign.metadata.annotations.is_none() && foreign.metadata.finalizers.is_none());
     assert_eq!(keys(&foreign), []);
@@ -123,7 +123,7 @@ fn url<K: Object>() -> String {
 fn a_group_is_the_same_by_either_version_and_a_foreign_one_is_known_to_be_foreign() {
     let beta: V1Beta2<VolumeGroupSnapshotContent> = read(&group("demo"));
     assert_eq!(beta.0, read(&group("demo")));
-    assert_eq!((keys(&beta), beta.meta().uid.as_deref()), (vec![(BY_CLASS.0, "fast".into())], Some("u")));
+    assert_eq!((keys(&beta), &*beta.meta().uid), (vec![(BY_CLASS.0, "fast".into())], "u"));
     let foreign: V1Beta2<VolumeGroupSnapshotContent> = read(&group("other"));
     assert_eq!(
         (foreign.driver.as_str(), &foreign.source, foreign.status.is_some()),

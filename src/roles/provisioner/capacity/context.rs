@@ -129,6 +129,6 @@ impl Shared {
 
     /// The class's uid: a new class of the same name starts without the failures of the old one.
     fn epoch_of(&self, slot: &Slot) -> u64 {
-        epoch_of(self.index().desired().wants(slot).and_then(|class| class.metadata.uid.as_deref()))
+        epoch_of(self.index().desired().wants(slot).map(|class| &*class.metadata.uid))
     }
 }

@@ -139,7 +139,7 @@ mod tests {
 
     fn class(name: &str, binding: Option<&str>, parameter: &str) -> Arc<StorageClass> {
         let mut class = StorageClass { provisioner: "demo".to_owned(), ..StorageClass::default() };
-        class.metadata.name = Some(name.into());
+        class.metadata.name = name.into();
         class.volume_binding_mode = binding.map(str::to_owned);
         class.parameters.insert("type".to_owned(), parameter.to_owned());
         Arc::new(class)

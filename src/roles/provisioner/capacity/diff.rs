@@ -298,7 +298,7 @@ mod tests {
     fn r41_objects_of_unwanted_slots_and_second_objects_are_deleted() {
         let slot = slot(&[("zone", "z1")]);
         let older = created(&slot, &TEN_GIB);
-        let younger = changed(&older, |object| object.metadata.name = Some("csisc-2".into()));
+        let younger = changed(&older, |object| object.metadata.name = "csisc-2".into());
         let both = [younger.clone(), older.clone()];
         assert_eq!(plan(&slot, Some(&TEN_GIB), &template(), &both), [Write::Delete(vec![younger.clone()])]);
         assert_eq!(plan(&slot, None, &template(), &both), [Write::Delete(vec![older.clone(), younger])]);

@@ -156,7 +156,7 @@ fn a_late_watch_does_not_undo_our_later_writes() {
         assert_eq!(index.objects(&wanted), [Arc::clone(latest)]);
     }
     let mut namesake = made.as_ref().clone();
-    namesake.metadata.uid = Some("another".into());
+    namesake.metadata.uid = "another".into();
     let namesake = Arc::new(namesake);
     let woken = index.object_changed(&change(Some(latest), Some(&namesake)));
     assert_eq!(index.objects(&wanted), [namesake]);

@@ -106,10 +106,9 @@ pub(super) async fn find(
         ("apps/v1", "DaemonSet") => api.get::<Controlled<apps::v1::DaemonSet>>(&name).await?.metadata,
         _ => return Err(OwnerError::UnknownKind { kind: parent.kind, name }),
     };
-    let uid = found.uid.as_deref().unwrap_or_default();
-    if uid != parent.uid {
-        let uid = uid.to_owned();
-        return Err(OwnerError::Replaced { kind: parent.kind, name, expected: parent.uid, found: uid });
+    if *found.uid != *parent.uid {
+        let found = found.uid.to_string();
+        return Err(OwnerError::Replaced { kind: parent.kind, name, expected: parent.uid, found });
     }
     controller(&found).map(Some).ok_or(OwnerError::NoController { kind: parent.kind, name })
 }
@@ -124,8 +123,8 @@ fn owner(api_version: &str, kind: &str, meta: &Meta) -> OwnerReference {
     OwnerReference {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
-        name: meta.name.as_deref().unwrap_or_default().to_owned(),
-        uid: meta.uid.as_deref().unwrap_or_default().to_owned(),
+        name: meta.name.to_string(),
+        uid: meta.uid.to_string(),
         controller: Some(true),
         block_owner_deletion: None,
     }

@@ -194,7 +194,7 @@ impl Refresher {
         let name = ObjectName::namespaced(self.0.index().namespace(), "");
         let created = self.api()?.create::<CsiStorageCapacity>(&name, body).await;
         let object = created.map_err(|error| WRITE.failed(error))?;
-        debug!(object = object.metadata.name.as_deref(), "created a csistoragecapacity");
+        debug!(object = %object.metadata.name, "created a csistoragecapacity");
         // Before the watch shows it, so that the next attempt does not create a second one.
         self.0.index().set_object(&Arc::new(object));
         Ok(())
@@ -208,7 +208,7 @@ impl Refresher {
 
     async fn delete(&self, objects: &[Arc<CsiStorageCapacity>]) -> Result<(), Stop> {
         for object in objects {
-            let uid = object.metadata.uid.as_deref().unwrap_or_default();
+            let uid = &object.metadata.uid;
             match self.api()?.delete::<CsiStorageCapacity>(&ObjectName::of(object.as_ref()), uid).await {
                 // A finalizer still holds the object. It has a deletion timestamp, and so it does not count any more.
                 Ok(Some(terminating)) => self.keep(terminating),

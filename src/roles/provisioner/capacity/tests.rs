@@ -218,7 +218,7 @@ async fn each_class_and_segment_has_its_object_and_polls_write_nothing() {
     let all = [at("fast", "z1", "10Ti"), at("fast", "z2", "10Ti"), at("slow", "z1", "10Ti"), at("slow", "z2", "10Ti")];
     world.until("four objects", |world| world.told() == all).await;
     let object = &world.objects()[0];
-    assert!(object.metadata.name.as_deref().unwrap().starts_with("csisc-"));
+    assert!(object.metadata.name.starts_with("csisc-"));
     let labels = object.metadata.labels.as_ref().unwrap();
     assert_eq!(labels["csi.storage.k8s.io/drivername"], DRIVER);
     assert_eq!(labels["csi.storage.k8s.io/managed-by"], "external-provisioner");
@@ -331,7 +331,7 @@ async fn r41_objects_of_the_one_before_are_adopted_and_those_that_nobody_wants_g
     let world = World::with(zoned(), &objects).await;
     world.until("one of ours and the foreign one", |world| world.objects().len() == 2).await;
     world.until("it is up to date", |world| world.told().contains(&at("fast", "z1", "10Ti"))).await;
-    let names: Vec<_> = world.objects().into_iter().filter_map(|object| object.metadata.name).collect();
+    let names: Vec<_> = world.objects().into_iter().map(|object| object.metadata.name).collect();
     assert_eq!(names, ["csisc-a".into(), "csisc-foreign".into()] as [std::sync::Arc<str>; 2]);
     assert_eq!(world.writes(), [0, 1, 3]);
     world.tear_down().await;
@@ -342,10 +342,10 @@ async fn r42_an_object_that_somebody_deletes_or_changes_is_put_right() {
     let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
     world.add_node("n1", Some("z1"));
     world.until("it is there", |world| world.told().len() == 1).await;
-    let name = world.objects()[0].metadata.name.clone().unwrap();
+    let name = world.objects()[0].metadata.name.clone();
     world.testbed.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
     world.until("made again", |world| world.writes()[0] == 2 && world.told().len() == 1).await;
-    let name = world.objects()[0].metadata.name.clone().unwrap();
+    let name = world.objects()[0].metadata.name.clone();
     let lie = crate::sandbox::api::PatchBody::Merge(json!({ "capacity": "1" }));
     world.testbed.api.patch::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name, lie).unwrap();
     world.until("true again", |world| world.told() == [at("fast", "z1", "10Ti")]).await;
@@ -362,7 +362,7 @@ async fn what_was_made_is_known_before_the_watch_shows_it() {
     world.until("it is made", |world| world.told().len() == 1).await;
     world.pass_polls(3).await;
     assert_eq!(world.writes(), [1, 0, 0], "no second one is made");
-    let name = world.objects()[0].metadata.name.clone().unwrap();
+    let name = world.objects()[0].metadata.name.clone();
     world.testbed.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
     world.until("a poll finds that it is gone", |world| world.writes()[0] == 2).await;
     faults.remove(held);

@@ -26,7 +26,7 @@ impl fmt::Display for ClaimKey {
 impl ClaimKey {
     /// The key of a claim.
     pub fn of(object: &PersistentVolumeClaim) -> Self {
-        Self { uid: object.metadata.uid.as_deref().unwrap_or_default().into(), name: ObjectName::of(object) }
+        Self { uid: (*object.metadata.uid).into(), name: ObjectName::of(object) }
     }
 }
 

@@ -96,7 +96,7 @@ impl Look<'_> {
             driver: cx.rules.driver.clone(),
             name: Some(request.volume_name.clone()),
             class: request.plan.class.clone(),
-            class_uid: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
+            class_uid: class.metadata.uid.to_string(),
             node: node.clone(),
             source: request.content_source.clone(),
             requirement: request.requirement.clone(),
@@ -342,7 +342,7 @@ impl Look<'_> {
         self.wait_for_name();
         if is_of_it {
             // Two claims whose volumes have one name, and the driver has answered both with the same: it is the other's.
-            return Ok(self.abandon_to(now, volume_id, found.metadata.name.as_deref().unwrap_or_default()));
+            return Ok(self.abandon_to(now, volume_id, &found.metadata.name));
         }
         let other = match place {
             NameStatus::Conflict(what) => what,

@@ -124,10 +124,10 @@ impl Look<'_> {
     async fn other_owner(&self, now: &Observed, volume_id: &str) -> Result<Option<String>, Stop> {
         let cx = self.cx;
         let own = self.volume_name(&now.claim).ok();
-        let name_of = |volume: &PersistentVolume| volume.metadata.name.as_deref().unwrap_or_default().to_owned();
+        let name_of = |volume: &PersistentVolume| volume.metadata.name.to_string();
         // One that people made may well be bound to this very claim.
         let is_other = |volume: &PersistentVolume| {
-            volume.metadata.name.as_deref() != own.as_deref() || cx.place(&now.claim, Some(volume)) != NameStatus::Ours
+            Some(&*volume.metadata.name) != own.as_deref() || cx.place(&now.claim, Some(volume)) != NameStatus::Ours
         };
         if let Some(other) = cx.volumes_of(volume_id).iter().find(|volume| is_other(volume)) {
             return Ok(Some(name_of(other)));

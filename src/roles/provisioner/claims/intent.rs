@@ -269,7 +269,7 @@ impl Intent {
         if self.driver != driver {
             return Err(IntentError::Driver { found: self.driver, expected: driver.to_owned() });
         }
-        let class_name = || class.metadata.name.as_deref().unwrap_or_default().to_owned();
+        let class_name = || class.metadata.name.to_string();
         let Some(requirement) = self.requirement.filter(|_| topology) else {
             // Asking for no place in particular would be a way round what the class allows.
             let is_free = !topology || class.allowed_topologies.is_empty();

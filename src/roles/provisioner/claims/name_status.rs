@@ -9,7 +9,7 @@ use crate::roles::provisioner::deletion;
 /// and a provisioner of our driver has made it. A volume populator hands the volume of a claim of its own to the claim of people,
 /// and so does whoever renames a claim. As long as there is such an object, nothing that was asked for the claim can be lost.
 pub fn was_handed_on(volume: &PersistentVolume, claim: &Claim, driver: &str) -> bool {
-    let is_named = claim.volume_name.is_some() && claim.volume_name.as_deref() == volume.metadata.name.as_deref();
+    let is_named = claim.volume_name.as_deref() == Some(&*volume.metadata.name);
     let is_ours = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
     is_named && is_ours && deletion::decide::provisioned_by(volume) == Some(driver)
 }
@@ -31,7 +31,7 @@ pub fn status_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> Nam
         (Some(found), None) if found == driver && is_kept() => NameStatus::Ours,
         (found, owner) => {
             let driver = found.or(volume.spec.foreign_driver.as_deref()).unwrap_or("no CSI driver");
-            let name = volume.metadata.name.as_deref().unwrap_or_default();
+            let name = &volume.metadata.name;
             let owner = match (claim, owner) {
                 (Some(claim), owner) => {
                     format!("claim {}/{} (uid {})", claim.namespace, claim.name, owner.unwrap_or("none"))

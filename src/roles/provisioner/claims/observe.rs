@@ -216,14 +216,14 @@ impl<'a> Look<'a> {
 /// What a volume object is that has the claim's name and claim, and is not of the volume that the driver has made.
 pub(in crate::roles::provisioner) fn another_handle(found: &PersistentVolume) -> String {
     let handle = found.spec.csi.as_ref().map_or("none", |csi| csi.volume_handle.as_str());
-    let name = found.metadata.name.as_deref().unwrap_or_default();
+    let name = &found.metadata.name;
     format!("PersistentVolume \"{name}\" has the handle {handle}")
 }
 
 /// What a request for the claim is made from, as far as that may change while the driver owes an answer.
 pub(in crate::roles::provisioner) fn made_from(claim: &Claim, class: &StorageClass) -> MadeFrom {
     MadeFrom {
-        class: class.metadata.uid.as_deref().unwrap_or_default().to_owned(),
+        class: class.metadata.uid.to_string(),
         attributes_class: claim.object.spec.volume_attributes_class_name.as_deref().map(str::to_owned),
     }
 }

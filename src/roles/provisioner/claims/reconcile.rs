@@ -212,7 +212,7 @@ impl Look<'_> {
         // Looked at by thousands once a second, so it is not parsed.
         let is_patient = || {
             let claim = cx.stores.claims.get(&key.name);
-            let claim = claim.filter(|claim| claim.metadata.uid.as_deref() == Some(&*key.uid));
+            let claim = claim.filter(|claim| *claim.metadata.uid == *key.uid);
             claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
         };
         let others = async {

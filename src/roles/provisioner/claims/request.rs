@@ -204,7 +204,7 @@ pub fn capabilities(modes: &[Mode], fs_type: Option<&str>, mount_options: &[Stri
 pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
     let RequestInput { claim, class, rules, .. } = input;
     let (meta, spec) = (&claim.metadata, &claim.spec);
-    let class_name = class.metadata.name.as_deref().unwrap_or_default().to_owned();
+    let class_name = class.metadata.name.to_string();
     if class.provisioner != rules.driver {
         let (provisioner, driver) = (class.provisioner.clone(), rules.driver.clone());
         return Err(RequestError::ForeignClass { class: class_name, provisioner, driver });

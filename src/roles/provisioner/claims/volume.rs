@@ -35,8 +35,8 @@ impl ClaimIdentity {
         let (meta, text) = (&claim.metadata, |text: Option<&str>| text.unwrap_or_default().to_owned());
         Self {
             namespace: text(meta.namespace.as_deref()),
-            name: text(meta.name.as_deref()),
-            uid: text(meta.uid.as_deref()),
+            name: meta.name.to_string(),
+            uid: meta.uid.to_string(),
             resource_version: text(meta.resource_version.as_deref()),
         }
     }

@@ -91,7 +91,7 @@ impl Reconciler for DeletionReconciler {
         let twins = cx.same_handle(&volume);
         Observed {
             is_cached,
-            kept_by: twins.iter().find(|twin| keeps(twin)).and_then(|twin| twin.metadata.name.clone()),
+            kept_by: twins.iter().find(|twin| keeps(twin)).map(|twin| twin.metadata.name.clone()),
             attachments: self.attachments(key, &twins),
             is_here: cx.deployment.is_here(&volume),
             relisted: cx.deletions.relisted.is_done(),
@@ -216,7 +216,7 @@ impl DeletionReconciler {
     /// How many attachments name the driver's volume, by whichever object.
     fn attachments(&self, name: &str, twins: &[Arc<PersistentVolume>]) -> usize {
         let of = |name: &str| self.cx.stores.attachments.find(BY_VOLUME, name).len();
-        let others = twins.iter().filter_map(|twin| twin.metadata.name.as_deref());
+        let others = twins.iter().map(|twin| &*twin.metadata.name);
         of(name) + others.map(of).sum::<usize>()
     }
 
@@ -310,7 +310,7 @@ impl DeletionReconciler {
 }
 
 fn uid_of(volume: &PersistentVolume) -> &str {
-    volume.metadata.uid.as_deref().unwrap_or_default()
+    &volume.metadata.uid
 }
 
 /// The driver's id of the volume.

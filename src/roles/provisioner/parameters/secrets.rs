@@ -230,7 +230,7 @@ pub fn for_deletion(
     let Some(claim) = volume.spec.claim_ref.as_deref() else {
         return Ok(missing("it has no deletion annotations and no claimRef"));
     };
-    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let name = &volume.metadata.name;
     let found = resolve(parameters, SecretUse::Provisioner, SecretOwner::of_claim_ref(name, claim))?;
     found.map_or(Ok(DeletionSecret::None), |reference| allowed(reference, namespaces))
 }

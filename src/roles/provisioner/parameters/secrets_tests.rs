@@ -282,7 +282,7 @@ fn volume(annotations: &[(&str, &str)], class: Option<&str>, claim: bool) -> Per
     let annotations = annotations.iter().copied().collect();
     let of = ClaimRef { namespace: "shop".into(), name: "data".into(), uid: None };
     PersistentVolume {
-        metadata: Meta { name: Some("pvc-1".into()), annotations: Some(annotations), ..Meta::default() },
+        metadata: Meta { name: "pvc-1".into(), annotations: Some(annotations), ..Meta::default() },
         spec: VolumeSpec {
             storage_class_name: class.map(SmolStr::from),
             claim_ref: claim.then(|| Box::new(of)),

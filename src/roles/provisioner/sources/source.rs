@@ -245,7 +245,7 @@ pub fn check_snapshot(
     };
     let content = content.ok_or_else(|| at_content(Problem::Missing))?;
     let back = &content.snapshot_ref;
-    equal("spec.volumeSnapshotRef.uid", &back.uid, meta.uid.as_deref().unwrap_or_default())
+    equal("spec.volumeSnapshotRef.uid", &back.uid, &meta.uid)
         .and_then(|()| equal("spec.volumeSnapshotRef.namespace", &back.namespace, namespace))
         .and_then(|()| equal("spec.volumeSnapshotRef.name", &back.name, name))
         .and_then(|()| equal("spec.driver", &content.driver, wanted.driver))
@@ -314,7 +314,7 @@ pub fn check_clone(
     };
     let csi = csi.map_err(at_volume)?;
     let back = volume.spec.claim_ref.as_deref().ok_or_else(|| at_volume(Problem::Lacks("spec.claimRef")))?;
-    equal("spec.claimRef.uid", back.uid.as_deref().unwrap_or("unset"), meta.uid.as_deref().unwrap_or_default())
+    equal("spec.claimRef.uid", back.uid.as_deref().unwrap_or("unset"), &meta.uid)
         .and_then(|()| equal("spec.claimRef.namespace", &back.namespace, namespace))
         .and_then(|()| equal("spec.claimRef.name", &back.name, name))
         .and_then(|()| equal("status.phase", volume.phase.as_deref().unwrap_or("unset"), "Bound"))

@@ -25,7 +25,7 @@ pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
     // The look-up knows no groups: a populator's kind may have the same name.
     let mut naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
     naming.any(|claim| {
-        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        let uid = &claim.metadata.uid;
         is_user(claim, cx.states.is_begun(uid), cx.sources.admitted.has(uid), &rules.driver, &rules.mark)
     })
 }

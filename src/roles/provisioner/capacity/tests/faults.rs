@@ -123,7 +123,7 @@ async fn a_patch_of_an_object_that_another_client_has_changed_is_made_anew_at_on
     world.pass_polls(1).await;
     let faults = world.testbed.api.faults();
     let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
-    let name = world.objects()[0].metadata.name.clone().unwrap();
+    let name = world.objects()[0].metadata.name.clone();
     let lie = crate::sandbox::api::PatchBody::Merge(json!({ "capacity": "1" }));
     world.testbed.api.patch::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name, lie).unwrap();
     let on = Matching::any().verb("patch").resource("csistoragecapacities");
