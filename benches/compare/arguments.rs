@@ -19,6 +19,7 @@ Usage: just compare [OPTIONS]
                      csi-control-plane-{no-intent,attacher,attacher-reconciler,apart}, bare, bare-no-intent (default: all)
   --seed N           of the moments at which a leader goes (default: another each time; it is printed)
   --binary PATH      ours (default: the image's, target/MACHINE-unknown-linux-musl/release/csi-control-plane)
+  --before PATH      another build of ours, measured as csi-control-plane-before: what a change has made of it
   --results FOLDER   where results.json, table.md and chart.svg go (default benches/compare/results)
   --add              keep the results of scenarios that are not run
   --plan             measure nothing: say what would be measured, and how long that takes, about
@@ -41,6 +42,8 @@ pub(crate) struct Arguments {
     pub(crate) contenders: Vec<String>,
     pub(crate) seed: u64,
     pub(crate) binary: PathBuf,
+    /// Another build, to be measured beside it.
+    pub(crate) before: Option<PathBuf>,
     pub(crate) results: PathBuf,
     pub(crate) add: bool,
     pub(crate) only_report: bool,
@@ -65,6 +68,7 @@ impl Arguments {
             seed: rand::random_range(0..1_000_000),
             binary: root
                 .join(format!("target/{}-unknown-linux-musl/release/csi-control-plane", std::env::consts::ARCH)),
+            before: None,
             results: Self::published(),
             add: false,
             only_report: false,
@@ -102,6 +106,7 @@ impl Arguments {
                     this.seed = text.parse().map_err(|_| wrong(&text))?;
                 }
                 "--binary" => this.binary = std::path::absolute(value()?).map_err(|error| error.to_string())?,
+                "--before" => this.before = Some(std::path::absolute(value()?).map_err(|error| error.to_string())?),
                 "--results" => this.results = PathBuf::from(value()?),
                 "--add" => this.add = true,
                 "--plan" => this.only_plan = true,

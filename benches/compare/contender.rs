@@ -126,5 +126,6 @@ pub(crate) fn all(arguments: &Arguments) -> Vec<Box<dyn Contender>> {
         us(Daemon::apart),
         Box::new(Sidecars),
     ];
-    all.into_iter().filter(|one| Arguments::wants(&arguments.contenders, one.name())).collect()
+    let before = arguments.before.clone().map(|binary| -> Box<dyn Contender> { Box::new(Daemon::before(binary)) });
+    all.into_iter().chain(before).filter(|one| Arguments::wants(&arguments.contenders, one.name())).collect()
 }

@@ -30,6 +30,11 @@ impl Daemon {
         Self { binary, name: report::US, processes: &[], durable_intent: true, share: Share::Whole, only: None }
     }
 
+    /// Another build of the same, for a comparison of a change with what was there before.
+    pub(super) fn before(binary: PathBuf) -> Self {
+        Self { name: report::US_BEFORE, ..Self::whole(binary) }
+    }
+
     /// With as little durability as csi-provisioner.
     pub(super) fn without_intent(binary: PathBuf) -> Self {
         let (name, only) = (report::US_WITHOUT_INTENT, Some("provision"));

@@ -38,6 +38,8 @@ pub(crate) const US_ATTACHER: &str = "csi-control-plane-attacher";
 pub(crate) const US_ATTACHER_RECONCILER: &str = "csi-control-plane-attacher-reconciler";
 /// Ours as two processes.
 pub(crate) const US_APART: &str = "csi-control-plane-apart";
+/// Another build of ours, in the same run.
+pub(crate) const US_BEFORE: &str = "csi-control-plane-before";
 
 /// The bench's own client that only writes, and writes what the daemon does.
 pub(crate) const BARE: &str = "bare";
