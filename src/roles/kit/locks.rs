@@ -60,3 +60,8 @@ impl HeldLocks {
         self.0.extend(other);
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "locks_tests.rs"]
+mod tests;

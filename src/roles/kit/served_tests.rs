@@ -51,6 +51,11 @@ impl Served {
         });
     }
 
+    /// Whether a term is being served.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.tasks.running().iter().any(|task| task.ends_with(".role"))
+    }
+
     /// What is in the role's queues.
     pub(crate) fn work(&self) -> Vec<WorkReport> {
         self.context.board.report().work
