@@ -334,3 +334,5 @@ fn r60_an_item_is_finished_once_and_a_stale_run_can_change_nothing() {
 
 #[path = "state_property_tests.rs"]
 mod properties;
+#[path = "state_run_tests.rs"]
+mod runs;
