@@ -253,3 +253,23 @@ async fn a_volume_that_the_api_has_and_the_watch_does_not_bring_is_asked_for_eve
     assert_eq!(writes(&world, attachments()), 1, "the error is written once");
     world.testbed.tear_down().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_reads_again_a_few_times_and_leaves_the_rest_to_the_back_off() {
+    let world = deleted_volume(&[]).await;
+    world.testbed.api.faults().add(Fault::on(write_to(volumes(), ""), not_found(volumes(), VOLUME)));
+    serve(&world);
+    world.until("a failed try", |world| world.work().iter().any(|item| item.attempts == 1)).await;
+    assert_eq!((writes(&world, volumes()), reads(&world, volumes())), (4, 3));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_says_nothing_of_an_old_view_is_no_reason_to_read_again() {
+    let world = deleted_volume(&[OTHER]).await;
+    world.testbed.api.faults().add(Fault::on(write_to(volumes(), ""), Action::Refuse(Rejection::internal("down"))));
+    serve(&world);
+    world.until("a failed try", |world| world.work().iter().any(|item| item.attempts == 1)).await;
+    assert_eq!((writes(&world, volumes()), reads(&world, volumes())), (1, 0));
+    world.testbed.tear_down().await;
+}

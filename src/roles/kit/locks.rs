@@ -19,7 +19,7 @@ pub enum Patience {
 
 impl HeldLocks {
     /// Whether this attempt has locked the volume.
-    pub fn has(&self, volume: &str) -> bool {
+    fn has(&self, volume: &str) -> bool {
         self.0.iter().any(|lock| lock.volume_id() == volume)
     }
 

@@ -14,6 +14,7 @@ use crate::election::Term;
 use crate::roles::kit::served::Served;
 use crate::roles::{Registration, attacher, csi_attacher, provisioner};
 use crate::sandbox::api::PatchBody;
+use crate::sandbox::api::faults::{self as api, Matching};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
 const VOLUME: &str = "vol-1";
@@ -63,28 +64,27 @@ fn create(world: &Served, object: Value) {
     world.testbed.api.create_value(object).unwrap();
 }
 
+/// Makes a node, a volume, and its attachment to the node.
+fn attachment(world: &Served, driver: &str) {
+    let node = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": NODE },
+        "spec": { "drivers": [{ "name": driver, "nodeID": NODE, "topologyKeys": [] }] } });
+    let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-1" },
+        "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "csi": { "driver": driver, "volumeHandle": VOLUME } } });
+    let attachment = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+        "metadata": { "name": "csi-1", "finalizers": [csi_attacher::finalizer(driver)] },
+        "spec": { "attacher": driver, "nodeName": NODE, "source": { "persistentVolumeName": "pv-1" } } });
+    for object in [node, volume, attachment] {
+        create(world, object);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_attach_and_a_detach_that_wait_for_their_volume_end_with_the_term() {
     for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
         let profile = Profile { accept_unknown_volumes: true, ..Profile::with_nodes([NODE]) };
         let set_up = |world: &Served, driver: &str| {
-            create(
-                world,
-                json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": NODE },
-                    "spec": { "drivers": [{ "name": driver, "nodeID": NODE, "topologyKeys": [] }] } }),
-            );
-            create(
-                world,
-                json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-1" },
-                    "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
-                        "csi": { "driver": driver, "volumeHandle": VOLUME } } }),
-            );
-            create(
-                world,
-                json!({ "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
-                    "metadata": { "name": "csi-1", "finalizers": [csi_attacher::finalizer(driver)] },
-                    "spec": { "attacher": driver, "nodeName": NODE, "source": { "persistentVolumeName": "pv-1" } } }),
-            );
+            attachment(world, driver);
             if method == Method::ControllerUnpublishVolume {
                 world.testbed.api.delete::<VolumeAttachment>("", "csi-1").unwrap();
             }
@@ -93,6 +93,23 @@ async fn an_attach_and_a_detach_that_wait_for_their_volume_end_with_the_term() {
         let locked = Locked::new(&attacher::REGISTRATION, profile, set_up).await;
         locked.assert_not_waited_for_beyond_the_term(method).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_free_for_others_while_what_the_driver_has_answered_is_recorded() {
+    let profile = Profile { accept_unknown_volumes: true, ..Profile::with_nodes([NODE]) };
+    let set_up = |world: &Served, driver: &str| {
+        attachment(world, driver);
+        "another volume".to_owned()
+    };
+    let locked = Locked::new(&attacher::REGISTRATION, profile, set_up).await;
+    let faults = locked.world.testbed.api.faults();
+    let status = Matching::any().verb("patch").resource("volumeattachments").subresource("status");
+    let held = faults.add(api::Fault::on(status, api::Action::Hold));
+    locked.world.until("the status is about to be written", |_| faults.hits(held) == 1).await;
+    assert_eq!(locked.world.testbed.driver.calls_of(Method::ControllerPublishVolume).len(), 1);
+    assert!(locked.world.context.driver.operations.try_acquire(VOLUME).is_some());
+    locked.world.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
