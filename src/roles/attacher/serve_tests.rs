@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::roles::kit::UidSet;
 use crate::sandbox::api::PatchBody;
-use crate::sandbox::api::faults::{Matching, WatchEnd};
+use crate::sandbox::api::faults::{Action, Fault, Matching, WatchEnd};
 use crate::sandbox::driver::Profile;
 use crate::sandbox::testbed::harness::RoleHarness;
 
@@ -125,6 +125,27 @@ async fn nothing_is_remembered_of_an_attachment_and_a_volume_that_went_in_good_o
     api.delete::<Volume>("", VOLUME).unwrap();
     serving.until("the volume is gone", |_| api.get::<Volume>("", VOLUME).is_err()).await;
     serving.until("forgotten", |serving| count(&serving.cx.confirmed) == 0).await;
+    serving.harness.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_remembered_of_objects_that_were_removed_by_force_while_an_answer_about_them_was_on_its_way() {
+    let serving = Serving::new().await;
+    let faults = serving.harness.testbed.api.faults();
+    let late = Duration::from_secs(5);
+    let held = ["volumeattachments", "persistentvolumes"].map(|kind| {
+        let write = Matching::any().verb("patch").resource(kind).subresource("");
+        faults.add(Fault::on(write, Action::DelayAfter(late)).nth(1))
+    });
+    serving.create_volume();
+    serving.create_attachment();
+    serving.until("both are written", |_| held.iter().all(|fault| faults.hits(*fault) == 1)).await;
+    serving.force_away();
+    let is_empty = |serving: &Serving| serving.cx.stores.attachments.is_empty() && serving.cx.stores.volumes.is_empty();
+    serving.until("the watch says that they are gone", is_empty).await;
+    tokio::time::sleep(2 * late).await;
+    assert!(serving.harness.context.board.report().work.is_empty());
+    assert_eq!(count(&serving.cx.confirmed), 0);
     serving.harness.testbed.tear_down().await;
 }
 
