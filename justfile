@@ -53,6 +53,30 @@ crash:
 crash-one scenario at="":
     CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test crash -- --nocapture --ignored one_crash
 
+# Changes one file in each of many small ways, and says which changes no unit test notices (needs cargo-mutants):
+# `just mutants src/queue/state.rs`. Tests of the file's folder run, or those that are named: `just mutants src/roles/kit/reconcile.rs roles::`.
+# `MUTANTS="--re add"` chooses among the changes, as cargo-mutants does.
+mutants file *tests:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    if ! command -v cargo-mutants >/dev/null; then
+        echo "just mutants needs cargo-mutants: cargo install --locked cargo-mutants" >&2
+        exit 1
+    fi
+    [[ -f "{{ file }}" ]] || { echo "no such file: {{ file }}" >&2 && exit 1; }
+    tests="{{ tests }}"
+    if [[ -z $tests ]]; then
+        tests="$(dirname "{{ file }}")/"
+        tests="${tests#src/}" tests="${tests//\//::}"
+    fi
+    # Copies of the tree are changed, and what is built from them stays outside of it, for the next file. No test of these takes
+    # long: one that does waits for what the change has taken away.
+    cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/mutants"
+    mkdir -p "$cache"
+    export CARGO_TARGET_DIR="$cache/target" CARGO_PROFILE_DEV_DEBUG=false
+    cargo mutants --file "{{ file }}" --output "$cache" --timeout 120 --build-timeout 600 --colors never ${MUTANTS:-} \
+        --cargo-arg=--lib --cargo-arg=--locked -- -- $tests
+
 # The micro-benches, run for real.
 bench *args:
     cargo bench --locked {{ args }}

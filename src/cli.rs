@@ -13,12 +13,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::config::sidecar::Sidecar;
 use crate::config::{FILE_VARIABLE, flags, sidecar};
+use crate::process::duration;
 
 /// What the process tells its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub enum Command {
         node_id: Option<String>,
         /// What to change in the sandbox's configuration. Never from the environment: that names a real cluster's file.
         config: Option<PathBuf>,
+        /// How long each step may take; none: a minute.
+        step_timeout: Option<Duration>,
     },
 }
 
@@ -181,6 +185,9 @@ enum Verb {
         /// What to change in the sandbox's configuration.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// How long each step may take to be seen, such as 5m for a slow driver. Default: 1m.
+        #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
+        step_timeout: Option<Duration>,
     },
 }
 
@@ -211,10 +218,16 @@ pub fn parse(
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,
         Verb::Migrate(migrate) => Command::Migrate(Box::new(migrate)),
-        Verb::Sandbox { keep, csi_endpoint, node_id, config } => {
-            Command::Sandbox { keep, csi_endpoint, node_id, config }
+        Verb::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {
+            Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout }
         }
     })
+}
+
+/// A duration in which something may happen.
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let parsed = duration::parse(text).filter(|parsed| !parsed.is_zero());
+    parsed.ok_or_else(|| format!("expected {}, and more than 0", duration::ALLOWED))
 }
 
 /// A secret's namespace and name. Neither can hold a slash, a star or nothing: rights on names know no patterns.
@@ -315,14 +328,18 @@ mod tests {
                     output: Output::Text,
                 })),
             ),
-            ("sandbox", Command::Sandbox { keep: false, csi_endpoint: None, node_id: None, config: None }),
             (
-                "sandbox --keep --csi-endpoint unix:///x --node-id n --config c.yaml",
+                "sandbox",
+                Command::Sandbox { keep: false, csi_endpoint: None, node_id: None, config: None, step_timeout: None },
+            ),
+            (
+                "sandbox --keep --csi-endpoint unix:///x --node-id n --config c.yaml --step-timeout 5m",
                 Command::Sandbox {
                     keep: true,
                     csi_endpoint: Some("unix:///x".to_owned()),
                     node_id: Some("n".to_owned()),
                     config: Some(config),
+                    step_timeout: Some(Duration::from_secs(300)),
                 },
             ),
         ] {
@@ -357,6 +374,8 @@ mod tests {
             ("schema extra", "extra"),
             ("sandbox --csi-endpoint", "a value is required"),
             ("sandbox --node-id n", "--csi-endpoint"),
+            ("sandbox --step-timeout 60", "expected a duration with its unit, such as 15s or 1m30s"),
+            ("sandbox --step-timeout 0s", "and more than 0"),
             ("migrate", "--file <FILE>"),
             ("migrate -f d.yaml --secret s", "expected NAMESPACE/NAME"),
             ("migrate -f d.yaml --secret n/*", "expected NAMESPACE/NAME"),

@@ -50,8 +50,9 @@ fn main() -> ExitCode {
         }
         Command::Migrate(wanted) => migrate(&wanted),
         #[cfg(feature = "sandbox")]
-        Command::Sandbox { keep, csi_endpoint, node_id, config } => {
-            let wanted = csi_control_plane::sandbox::Wanted { keep, endpoint: csi_endpoint, node_id, overlay: config };
+        Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {
+            let (endpoint, overlay) = (csi_endpoint, config);
+            let wanted = csi_control_plane::sandbox::Wanted { keep, endpoint, node_id, overlay, step_timeout };
             let played = csi_control_plane::sandbox::run(wanted, &variables);
             Ok(played.map(|()| Exit::Success).map_err(Into::into))
         }

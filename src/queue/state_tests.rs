@@ -139,7 +139,8 @@ fn an_interrupted_run_is_repeated_after_a_delay_and_counts_as_no_failure() {
     for _ in 0..3 {
         let start = rig.start().unwrap();
         assert_eq!(start.failures, 0);
-        rig.finish(&start, Outcome::Interrupted);
+        let finish = rig.finish(&start, Outcome::Interrupted).unwrap();
+        assert!(!finish.retried, "the figures count no retry");
         assert!(rig.start().is_none(), "not at once");
         assert_eq!(rig.wait(), S);
     }
@@ -333,3 +334,5 @@ fn r60_an_item_is_finished_once_and_a_stale_run_can_change_nothing() {
 
 #[path = "state_property_tests.rs"]
 mod properties;
+#[path = "state_run_tests.rs"]
+mod runs;

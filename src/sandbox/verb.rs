@@ -82,6 +82,8 @@ pub struct Wanted {
     pub node_id: Option<String>,
     /// A file that changes the sandbox's configuration.
     pub overlay: Option<PathBuf>,
+    /// How long each step may take; none: a minute.
+    pub step_timeout: Option<Duration>,
 }
 
 /// Runs the sandbox until its demo is told; where it is to be kept, until it is told to stop.
@@ -98,7 +100,8 @@ pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), S
 
 async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let (clock, rng) = (Clock::system(), Rng::system());
-    let mut narrator = Narrator::new(Box::new(io::stdout()), clock.now());
+    let step_timeout = wanted.step_timeout.unwrap_or(demo::STEP_TIMEOUT);
+    let mut narrator = Narrator::new(Box::new(io::stdout()), step_timeout, clock.now());
     let transport = Transport::Sockets { folder: folder.to_owned() };
     let testbed = TestBed::set_up(transport, demo_profile(), clock, rng.clone()).await?;
 
@@ -138,7 +141,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     // Stopped in the middle of it, too, the daemon hands back its leases and the folder goes.
     tokio::select! {
         biased;
-        () = signals.next() => {}
+        () = signals.next() => demo.narrator.say("\nStopping. A second Ctrl-C ends it at once."),
         told = tell(&mut demo, wanted.keep, folder, &backend) => told?,
     }
     let stop = async {

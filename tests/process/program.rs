@@ -136,6 +136,15 @@ impl Program {
         timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never printed: {text}"));
     }
 
+    /// For how long it has kept a core busy so far.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        // Behind the name, which may hold anything: user and system time are the 14th and 15th field of all, in hundredths.
+        let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(10 * ticks)
+    }
+
     /// Sends it a signal by name, such as `TERM`.
     pub(crate) async fn signal(&self, name: &str) {
         let pid = self.id();

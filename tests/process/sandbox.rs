@@ -1,10 +1,12 @@
 //! The `sandbox` verb, as a user runs it: the demo driver, somebody else's driver, and a driver that does not play along.
 
+use std::time::Duration;
+
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
-use csi_control_plane::sandbox::driver::{GIB, Node, Pool, Profile};
+use csi_control_plane::sandbox::driver::{Action, Fault, GIB, Method, Node, Pool, Profile};
 
 use crate::program::{Program, run};
-use crate::theatre::Theatre;
+use crate::theatre::{AT_ONCE, Theatre};
 
 #[tokio::test]
 async fn the_story_with_the_demo_driver_comes_to_its_end() {
@@ -41,6 +43,61 @@ async fn a_story_that_waits_in_vain_ends_at_ctrl_c() {
     program.printed("waiting: archive is attached").await;
     program.signal("INT").await;
     assert_eq!(program.exit().await, Some(0), "{}", program.stderr());
+}
+
+#[tokio::test]
+async fn a_step_that_is_never_seen_ends_the_sandbox_with_exit_code_1_and_says_what_was_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let overlay = folder.path().join("overlay.yaml");
+    std::fs::write(&overlay, "leaderElection: { namespace: elsewhere }").unwrap();
+    let ended = run(&["sandbox", "--step-timeout", "300ms", "--config", overlay.to_str().unwrap()], &[]).await;
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    let says = "error: the demo did not come to its end: step 2 was not observed within 0.3s: \
+        lease external-attacher-leader-demo-csi-example-com is taken; last seen: there is none in kube-system; \
+        the cluster has no claim, volume, pod or attachment\n";
+    assert_eq!(ended.stderr, says);
+}
+
+#[tokio::test]
+async fn a_story_whose_volumes_are_made_anywhere_ends_with_exit_code_1_tells_of_the_cluster_and_keeps_no_core_busy() {
+    let folder = tempfile::tempdir().unwrap();
+    let overlay = folder.path().join("overlay.yaml");
+    std::fs::write(&overlay, "roles: { provisioner: { topology: false } }").unwrap();
+    let arguments = ["sandbox", "--step-timeout", "5s", "--config", overlay.to_str().unwrap()];
+    let mut program = Program::start(&arguments, &[]);
+    // A sign of life every two seconds.
+    program.printed("waiting: invoices is attached to node-b").await;
+    let before = program.cpu_time();
+    program.printed("waiting: invoices is attached to node-b").await;
+    let used = program.cpu_time() - before;
+    assert!(used < Duration::from_secs(1), "{used:?} of two seconds");
+    assert_eq!(program.exit().await, Some(1), "{}", program.stderr());
+    let said = program.stderr();
+    for part in [
+        "step 9 was not observed within 5s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "; in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
+        "; event VolumeAttachFailed on claim invoices: ",
+    ] {
+        assert!(said.contains(part), "{part:?} in {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_ctrl_c_ends_the_sandbox_at_once_although_a_call_is_in_flight() {
+    let theatre = Theatre::open_with(Profile::with_nodes(["my-node"])).await;
+    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hang));
+    let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
+    let mut program = Program::start(&["sandbox", "--csi-endpoint", &endpoint, "--node-id", "my-node"], &[]);
+    program.printed("waiting: orders is attached").await;
+    program.signal("INT").await;
+    program.printed("Stopping. A second Ctrl-C ends it at once.").await;
+    assert!(program.is_alive(), "it waits for the call in flight");
+    let asked = theatre.driver().age();
+    program.signal("INT").await;
+    assert_eq!(program.exit().await, Some(1), "{}", program.stderr());
+    assert!(theatre.driver().age().saturating_sub(asked) < AT_ONCE);
+    let says = "error: interrupted before the daemon had stopped and handed its leases back\n";
+    assert_eq!(program.stderr(), says);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Cache, CsiNode, ObjectName, PersistentVolume, VolumeAttachment};
+use crate::cluster::{Cache, Cached, CsiNode, ObjectName, PersistentVolume, VolumeAttachment};
 use crate::queue::Ticket;
 use crate::roles::kit::freshness::ListedOnce;
 use crate::roles::kit::report::FailureLog;
@@ -75,6 +75,22 @@ impl Context {
     /// Reads what the caches hold for an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
         self.about(self.stores.attachments.get(&ObjectName::cluster(name))?)
+    }
+
+    /// Forgets what was confirmed of objects that went during the attempt. The watch has told of their end before the API's answer
+    /// came, and will not tell of it again.
+    pub fn forget_gone(&self, seen: &Objects) {
+        self.forget_unless_held(&self.stores.attachments, seen.object.as_ref());
+        if let Some(volume) = &seen.volume {
+            self.forget_unless_held(&self.stores.volumes, volume.as_ref());
+        }
+    }
+
+    fn forget_unless_held<K: Cached>(&self, cache: &Cache<K>, seen: &K) {
+        let held = cache.get(&ObjectName::of(seen));
+        if held.is_none_or(|held| held.meta().uid != seen.meta().uid) {
+            self.confirmed.forget(seen.meta().uid.as_deref().unwrap_or_default());
+        }
     }
 
     /// What the caches hold besides about an attachment, if it is ours.

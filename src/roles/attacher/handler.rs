@@ -160,6 +160,7 @@ impl Reconciler for Attachments {
 
     async fn conclude(&self, ticket: &Ticket<String>, state: State, ended: Result<(), AttachError>) -> Outcome {
         let first = &state.first;
+        self.0.forget_gone(first);
         match ended {
             Ok(()) => {
                 let did_something = state.progress.did_something(state.direction());

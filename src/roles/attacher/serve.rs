@@ -143,3 +143,8 @@ async fn find_term_start(cx: Arc<Context>) {
     // Stays, so that its end is not taken for a failure.
     std::future::pending::<()>().await;
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "serve_tests.rs"]
+mod tests;

@@ -32,11 +32,12 @@ type View = Option<Arc<PersistentVolume>>;
 
 impl Reconciler for Volumes {
     type Key = String;
-    /// Whether a read has not found the volume.
+    /// Whether nothing is left to do: our finalizer is off the volume, or a read has not found the volume. The cache may show both
+    /// still.
     type State = bool;
     type View = View;
     type Step = Step;
-    /// Whether a read has not found the volume.
+    /// Whether nothing is left to do.
     type Event = bool;
     type End = ();
     type Reason = NoReason;
@@ -57,8 +58,8 @@ impl Reconciler for Volumes {
     }
 
     /// What may still change, a deletion of the volume or of its last attachment, wakes the key.
-    fn next_step(&self, volume: &View, is_gone: &bool) -> Next<Step, ()> {
-        if volume.is_none() || *is_gone {
+    fn next_step(&self, volume: &View, is_done: &bool) -> Next<Step, ()> {
+        if volume.is_none() || *is_done {
             return Next::Done(());
         }
         Next::Do(if self.0.relisted.is_done() { Step::Release } else { Step::Relist })
@@ -88,11 +89,12 @@ impl Reconciler for Volumes {
         cx.confirmed.forget(&written.metadata.uid);
         cx.stores.volumes.apply_own_write(written);
         info!("removed the attacher's finalizer from the volume");
-        Ok(false)
+        // If it was the last one, the object is gone, and the cache shows it with our finalizer until the watch says so.
+        Ok(true)
     }
 
-    fn apply(&self, is_gone: &mut bool, found_gone: bool) {
-        *is_gone |= found_gone;
+    fn apply(&self, is_done: &mut bool, done: bool) {
+        *is_done |= done;
     }
 
     /// Another controller's finalizer may have come or gone (R36), or the volume with it.
@@ -122,3 +124,8 @@ impl Reconciler for Volumes {
         error.outcome()
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "writes_tests.rs"]
+mod tests;

@@ -1,10 +1,11 @@
 //! What the tests of several roles make their objects from.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
@@ -34,24 +35,44 @@ pub(crate) fn change<K: DeserializeOwned>(old: Option<&Value>, new: Option<&Valu
     Change { old: old.map(parse), new: new.map(parse), origin: Origin::Watch }
 }
 
-/// Counts the warnings that this thread logs.
+/// Gathers the warnings that this thread logs.
 pub(crate) struct Warnings {
-    count: Arc<AtomicUsize>,
+    errors: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,
 }
 
-struct Counter(Arc<AtomicUsize>);
+/// The field `error` of each warning.
+struct Errors(Arc<Mutex<Vec<String>>>);
 
-impl<S: tracing::Subscriber> Layer<S> for Counter {
+impl<S: tracing::Subscriber> Layer<S> for Errors {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         if *event.metadata().level() == tracing::Level::WARN {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            let mut error = ErrorField::default();
+            event.record(&mut error);
+            self.0.lock().unwrap().push(error.0);
+        }
+    }
+}
+
+#[derive(Default)]
+struct ErrorField(String);
+
+impl Visit for ErrorField {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "error" {
+            self.0 = value.to_owned();
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "error" {
+            self.0 = format!("{value:?}");
         }
     }
 }
 
 impl Warnings {
-    /// Counts from now on.
+    /// Gathers from now on.
     ///
     /// While a process has one subscriber, tracing asks only the thread that first reaches a log line whether anybody listens, and
     /// remembers the answer: a test on another thread would silence it here. A second one, kept for good, prevents that.
@@ -59,13 +80,18 @@ impl Warnings {
         static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
             LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
         LazyLock::force(&SECOND_SUBSCRIBER);
-        let count = Arc::default();
-        let subscriber = tracing_subscriber::registry().with(Counter(Arc::clone(&count)));
-        Self { count, _guard: tracing::subscriber::set_default(subscriber) }
+        let errors = Arc::default();
+        let subscriber = tracing_subscriber::registry().with(Errors(Arc::clone(&errors)));
+        Self { errors, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
     /// How many there were.
     pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.errors.lock().unwrap().len()
+    }
+
+    /// What each of them says in its field `error`.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        self.errors.lock().unwrap().clone()
     }
 }

@@ -19,7 +19,7 @@ pub enum Patience {
 
 impl HeldLocks {
     /// Whether this attempt has locked the volume.
-    pub fn has(&self, volume: &str) -> bool {
+    fn has(&self, volume: &str) -> bool {
         self.0.iter().any(|lock| lock.volume_id() == volume)
     }
 
@@ -60,3 +60,8 @@ impl HeldLocks {
         self.0.extend(other);
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "locks_tests.rs"]
+mod tests;

@@ -124,11 +124,6 @@ impl<'a, K: Key> Attempt<'a, K> {
         self.locks.lock(locks, (one, other), term, self.patience, self.ticket).await
     }
 
-    /// Whether this attempt has locked the volume.
-    pub fn has_locked(&self, volume: &str) -> bool {
-        self.locks.has(volume)
-    }
-
     /// Unlocks the volumes.
     pub fn unlock(&mut self) {
         self.locks.release();

@@ -26,6 +26,10 @@ async fn assert_told_of_nothing(world: Served) {
     world.until("an attempt that ended", has_ended).await;
     let told: Vec<_> = world.work().into_iter().filter_map(|item| item.last_error).collect();
     assert_eq!(told, Vec::<String>::new());
+    assert!(world.work().iter().all(|item| item.attempts == 0), "{:#?}", world.work());
+    let figures = world.context.meter.render();
+    let retries: Vec<_> = figures.lines().filter(|line| line.starts_with("workqueue_retries_total{")).collect();
+    assert!(!retries.is_empty() && retries.iter().all(|line| line.ends_with(" 0")), "{retries:?}");
     let sent = world.testbed.api.audit().matching(|entry| ["create", "patch", "delete"].contains(&entry.verb));
     assert_eq!(sent, []);
     world.testbed.tear_down().await;

@@ -51,6 +51,16 @@ impl Served {
         });
     }
 
+    /// Writes the role's Events, which are else only noted.
+    pub(crate) fn write_events(&self) {
+        self.tasks.spawn("events", self.context.events.clone().run());
+    }
+
+    /// Whether a term is being served.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.tasks.running().iter().any(|task| task.ends_with(".role"))
+    }
+
     /// What is in the role's queues.
     pub(crate) fn work(&self) -> Vec<WorkReport> {
         self.context.board.report().work

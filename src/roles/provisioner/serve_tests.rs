@@ -256,3 +256,22 @@ async fn a_claim_that_is_gone_while_the_watch_shows_it_still_is_asked_about_ever
     assert!(testbed.driver.calls_of(Method::CreateVolume).is_empty());
     testbed.tear_down().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn that_a_claim_was_admitted_is_forgotten_when_the_claim_is_gone_by_force_although_the_driver_owes_an_answer() {
+    let (harness, shift, _held) = shift(Profile::default()).await;
+    let (testbed, admitted) = (&harness.testbed, &shift.cx.admitted);
+    testbed.driver.inject(Fault::on(Method::CreateVolume, Action::Hang));
+    testbed.start_actors();
+    claim(testbed, &harness.context.driver.name);
+    until("a call", testbed, || !testbed.driver.calls_of(Method::CreateVolume).is_empty()).await;
+    let made: PersistentVolumeClaim = testbed.api.get(CLAIM.0, CLAIM.1).unwrap();
+    let uid = made.metadata.uid.unwrap();
+    admitted.note(&uid);
+    testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
+    let bare = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    let name = ObjectName::namespaced(CLAIM.0, CLAIM.1);
+    harness.context.api.patch::<crate::cluster::PersistentVolumeClaim>(&name, &bare).await.unwrap();
+    until("forgotten", testbed, || !admitted.has(&uid)).await;
+    harness.testbed.tear_down().await;
+}

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 pub use self::backend::{Backend, BackendError, Own, Place};
-use self::narrator::PATIENCE;
+pub(super) use self::narrator::STEP_TIMEOUT;
 pub use self::narrator::{Narrator, NotObserved, Seen};
 use super::api::{Api, DirectError, PatchBody};
 use super::driver::{Action, Fault, Method};
@@ -129,7 +129,7 @@ impl<'a> Demo<'a> {
 
     /// Stops the daemon and sees that it handed its Leases back.
     pub async fn stop(&mut self, daemon: Daemon) -> Result<(), StoryError> {
-        let Ok(stopped) = timeout(PATIENCE, daemon.stop()).await else {
+        let Ok(stopped) = timeout(self.narrator.step_timeout(), daemon.stop()).await else {
             let error = self.narrator.not_observed("the daemon stops", "it runs".to_owned());
             return Err(error.in_world(sights::world(self.api)).into());
         };

@@ -7,8 +7,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// How long a step may take to be observed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a step may take to be observed, unless somebody says otherwise.
+pub(in crate::sandbox) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a step that waits says so.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// Between two looks at least: a step that waits keeps no core busy, however often something changes.
@@ -16,9 +16,10 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A step was not observed in time.
 #[derive(Debug, Error)]
-#[error("step {step} was not observed within {limit}s: {what}; last seen: {seen}; {world}", limit = PATIENCE.as_secs())]
+#[error("step {step} was not observed within {limit}s: {what}; last seen: {seen}; {world}", limit = .limit.as_secs_f64())]
 pub struct NotObserved {
     step: usize,
+    limit: Duration,
     what: String,
     seen: String,
     world: String,
@@ -44,15 +45,16 @@ pub enum Seen<T> {
 /// Tells the demo.
 pub struct Narrator {
     out: Box<dyn Write + Send>,
+    step_timeout: Duration,
     began: Instant,
     steps: usize,
     skipped: usize,
 }
 
 impl Narrator {
-    /// Tells it to `out`, from now on.
-    pub fn new(out: Box<dyn Write + Send>, now: Instant) -> Self {
-        Self { out, began: now, steps: 0, skipped: 0 }
+    /// Tells it to `out`, from now on. Each step may take so long to be observed.
+    pub fn new(out: Box<dyn Write + Send>, step_timeout: Duration, now: Instant) -> Self {
+        Self { out, step_timeout, began: now, steps: 0, skipped: 0 }
     }
 
     /// A heading or a hint, without a time.
@@ -83,6 +85,11 @@ impl Narrator {
         self.began.elapsed()
     }
 
+    /// How long each step may take.
+    pub(super) fn step_timeout(&self) -> Duration {
+        self.step_timeout
+    }
+
     /// Looks again at each change, until `look` sees what it wants or patience ends.
     pub async fn observe<T, C>(
         &mut self,
@@ -93,7 +100,7 @@ impl Narrator {
     where
         C: Future<Output = ()>,
     {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.step_timeout;
         let mut sign = Instant::now() + SIGN_OF_LIFE;
         let mut seen = "nothing".to_owned();
         loop {
@@ -126,7 +133,13 @@ impl Narrator {
 
     /// The step that comes next was waited for in vain.
     pub(super) fn not_observed(&self, what: &str, seen: String) -> NotObserved {
-        NotObserved { step: self.steps + 1, what: what.to_owned(), seen, world: "nothing else is known".to_owned() }
+        NotObserved {
+            step: self.steps + 1,
+            limit: self.step_timeout,
+            what: what.to_owned(),
+            seen,
+            world: "nothing else is known".to_owned(),
+        }
     }
 
     fn line(&mut self, text: fmt::Arguments<'_>) {
@@ -148,7 +161,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_step_ends_in_time_and_spins_neither_where_changes_never_cease_nor_where_none_comes() {
         for changes_at_once in [true, false] {
-            let mut narrator = Narrator::new(Box::new(io::sink()), Instant::now());
+            let mut narrator = Narrator::new(Box::new(io::sink()), STEP_TIMEOUT, Instant::now());
             narrator.step("the first one");
             let (begun, mut looks) = (Instant::now(), 0_u32);
             let changed = || async move {
@@ -162,8 +175,8 @@ mod tests {
                 Seen::<()>::NotYet("its phase is Pending".to_owned())
             };
             let error = narrator.observe("the claim is bound", changed, look).await.unwrap_err();
-            assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
-            let most = if changes_at_once { PATIENCE.as_millis() / LOOK_PAUSE.as_millis() + 1 } else { 1 };
+            assert_eq!(begun.elapsed().as_secs(), STEP_TIMEOUT.as_secs());
+            let most = if changes_at_once { STEP_TIMEOUT.as_millis() / LOOK_PAUSE.as_millis() + 1 } else { 1 };
             assert!(u128::from(looks) <= most, "{looks} looks");
             let said = error.in_world("claim a is Pending".to_owned()).to_string();
             let told = "step 2 was not observed within 60s: the claim is bound; last seen: its phase is Pending; claim a is Pending";
@@ -173,11 +186,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_gets_no_answer_ends_in_time() {
-        let mut narrator = Narrator::new(Box::new(io::sink()), Instant::now());
+        let mut narrator = Narrator::new(Box::new(io::sink()), STEP_TIMEOUT, Instant::now());
         let begun = Instant::now();
         let look = async || std::future::pending::<Seen<()>>().await;
         let observed = narrator.observe("an answer", || std::future::ready(()), look).await;
         assert!(observed.is_err());
-        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+        assert_eq!(begun.elapsed().as_secs(), STEP_TIMEOUT.as_secs());
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::time::Instant;
 
-use super::narrator::PATIENCE;
+use super::narrator::STEP_TIMEOUT;
 use super::{Backend, Demo, Narrator};
 use crate::process::{Clock, Rng, error_chain};
 use crate::roles::SandboxDriver;
@@ -25,12 +25,12 @@ async fn end_of_demo_with(overlay: &str) -> String {
     testbed.start_actors();
     let dial = testbed.driver_dial("sandbox");
     let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await.unwrap();
-    let mut narrator = Narrator::new(Box::new(io::sink()), clock.now());
+    let mut narrator = Narrator::new(Box::new(io::sink()), STEP_TIMEOUT, clock.now());
     let begun = Instant::now();
     let mut demo = Demo::new(&testbed.api, &backend, &mut narrator);
     demo.furnish().unwrap();
     let error = demo.play().await.unwrap_err();
-    assert!(begun.elapsed() < 2 * PATIENCE, "after {:?}: {error}", begun.elapsed());
+    assert!(begun.elapsed() < 2 * STEP_TIMEOUT, "after {:?}: {error}", begun.elapsed());
     daemon.kill();
     testbed.tear_down().await;
     error_chain(&error)

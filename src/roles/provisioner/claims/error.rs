@@ -250,6 +250,22 @@ impl AttemptError {
     }
 }
 
+/// A failure in the words that people read, wherever they read it: in an Event, on the status page, in the log.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a>(pub &'a AttemptError);
+
+impl Told<'_> {
+    /// See [`AttemptError::told`].
+    pub fn message(&self) -> String {
+        self.0.told()
+    }
+
+    /// The text that tells a new failure from the same one again.
+    pub fn gist(&self) -> String {
+        self.0.gist()
+    }
+}
+
 impl From<InvalidClaim> for AttemptError {
     fn from(invalid: InvalidClaim) -> Self {
         Self::Reason(invalid.into())

@@ -12,7 +12,7 @@ use crate::roles::kit::report::log_failure;
 use super::attempt::State;
 use super::claim::{Claim, ClaimKey};
 use super::decide::Ignored;
-use super::error::AttemptError;
+use super::error::{AttemptError, Told};
 use super::observe::{Look, Observed};
 use super::phase::Phase;
 use super::reconcile::ClaimReconciler;
@@ -163,8 +163,14 @@ impl ClaimReconciler {
         error: &AttemptError,
     ) -> Option<String> {
         let cx = &self.cx;
-        log_failure!(self.cx.failures, cx.scope.clock.now(), error, { attempt = ticket.attempt() + 1, }, "provisioning failed");
+        let attempt = ticket.attempt() + 1;
+        log_failure!(cx.failures, cx.scope.clock.now(), Told(error), { attempt, }, "provisioning failed");
         ticket.note(error.told());
         Look { cx, state }.tell_failed(now, error)
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "report_tests.rs"]
+mod tests;

@@ -174,6 +174,36 @@ fn what_another_has_begun_is_ours_too_once_our_driver_is_asked() {
 }
 
 #[test]
+fn an_answer_that_our_driver_was_not_asked_for_in_this_term_changes_nothing() {
+    let planned = || transition(Phase::resumed(), change("Planned"));
+    for by in ["Made", "Unusable"] {
+        let after = transition(planned(), change(by));
+        assert!(
+            matches!(after, Phase::Creating { plan: Some(_), by: Asker::Another, confirmed: false, .. }),
+            "{after:?}"
+        );
+    }
+}
+
+#[test]
+fn what_we_alone_have_asked_stays_ours_however_often_it_is_asked() {
+    let asked = transition(phase("Creating"), change("Asking"));
+    assert!(matches!(asked, Phase::Creating { by: Asker::Us, .. }), "{asked:?}");
+    let found = transition(asked, change("Found"));
+    assert!(matches!(found, Phase::Stored { by: Asker::Us, .. }), "{found:?}");
+}
+
+#[test]
+fn a_volume_that_may_be_stored_says_so_until_it_is_known_not_to_be() {
+    let may_be_stored = |phase: &Phase| matches!(phase, Phase::Created(made) if made.may_be_stored);
+    let made = phase("Created");
+    assert!(!may_be_stored(&made));
+    let doubted = transition(made, Change::MayBeStored(true));
+    assert!(may_be_stored(&doubted));
+    assert!(!may_be_stored(&transition(doubted, Change::MayBeStored(false))));
+}
+
+#[test]
 fn what_ends_keeps_what_is_still_to_be_told_and_to_be_given_back() {
     let Phase::Finished { reschedule, marked, node, failure } = phase("Finished") else { panic!() };
     assert_eq!((reschedule, marked, node.as_deref(), failure.is_some()), (true, true, Some("node-1"), true));
