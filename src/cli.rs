@@ -249,7 +249,7 @@ fn moved(sidecars: &[&'static Sidecar], argument: &str) -> Option<String> {
     let told = found.iter().map(|(sidecar, flag)| {
         let now = match flag.now {
             flags::Now::Key(key) => format!("is the configuration key {key} here"),
-            flags::Now::Verb(verb) => format!("is the verb `{verb}` here"),
+            flags::Now::Verb(verb) => format!("is the command `{verb}` here"),
             flags::Now::Gone => "has no counterpart here".to_owned(),
         };
         (flag.now, format!("{sidecar}'s flag --{} {now} ({})", flag.name, flag.note))

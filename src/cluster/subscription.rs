@@ -42,7 +42,7 @@ impl<K: Cached> Subscriber<K> {
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.tell)(change))) else { return };
         self.link.alive.store(false, Ordering::Release);
         let message = format!("the subscriber to {} panicked: {}", K::KIND, panic_message(panic.as_ref()));
-        error!(error = message, "a subscriber is told nothing more");
+        error!(error = message, "a cache subscriber panicked and gets no more changes");
         self.link.panic.send_replace(Some(message));
     }
 }

@@ -1,6 +1,6 @@
-//! What became of the Go sidecars' flags: for people who move over. Here are the flags that all sidecars share; each role has
-//! a table of its sidecar's own. `docs/flags.md` is made of them, and a test compares. The verb `migrate` reads command lines by
-//! these tables, and the command line answers people who try an old flag.
+//! What became of the Go sidecars' flags: for people who move over. Here are the flags that all sidecars share; each
+//! role has a table of its sidecar's own. `docs/flags.md` is made of them, and a test compares. The command `migrate`
+//! reads command lines by these tables, and the command line answers people who try an old flag.
 
 /// Where a flag's meaning is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub const SHARED: &[Flag] = &[
         "timeout",
         Time,
         Key("csi.timeout"),
-        "one RPC; 15s, where sidecars had 10s or 15s; of several sidecars the largest counts. A page of ListVolumes has a \
+        "one RPC; 15s, where sidecars had 10s or 15s; of several sidecars the largest is used. A page of ListVolumes has a \
          `pageTimeout` of its own",
     ),
     flag("max-grpc-log-length", Count, Key("csi.maxLogLength"), "8192 instead of no limit; no limit is null, not -1"),

@@ -179,7 +179,7 @@ enum Via {
 pub(super) enum NoRoute {
     #[error("not connected to the driver")]
     Down,
-    #[error("the driver came back with other capabilities: what was decided by the old ones is void")]
+    #[error("the driver came back with other capabilities: decisions based on the old ones are dropped")]
     Retired,
 }
 

@@ -136,7 +136,7 @@ pub(super) enum HandshakeError {
     Info(#[source] RpcError),
     #[error("the driver gives no valid name")]
     Name(#[from] NameError),
-    #[error("another driver answers: {known:?} is now {found:?}; restart this process to serve it")]
+    #[error("the driver's name changed from {known:?} to {found:?}: restart this process to serve the new driver")]
     Renamed { known: String, found: String },
     #[error("cannot get the driver's services")]
     Services(#[source] RpcError),

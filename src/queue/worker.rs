@@ -125,7 +125,7 @@ impl Ticker {
                     depth,
                     longest_wait = ?ages.longest_wait,
                     oldest = ?ages.oldest,
-                    "keys wait for a worker, the driver or the API is slower than the work comes in",
+                    "work waits for a worker: it arrives faster than the driver or the API handles it",
                 );
             }
         }

@@ -64,7 +64,7 @@ impl Account {
             self.begun.notified().await;
             warn!(
                 room = self.room,
-                "spans come faster than the collector takes them: those that find the queue full are lost"
+                "the span queue is full: spans are lost until the collector accepts more"
             );
         }
     }

@@ -213,7 +213,7 @@ mod tests {
     fn a_mismatch_is_what_the_driver_and_the_record_disagree_on() {
         let cases: &[Case] = &[
             (true, Some(Some(&["node-1"])), None, "both say attached"),
-            (true, Some(Some(&[])), Some(Reported::NotPublished), "detached behind Kubernetes' back (R19)"),
+            (true, Some(Some(&[])), Some(Reported::NotPublished), "detached outside Kubernetes (R19)"),
             (true, Some(Some(&["node-2"])), Some(Reported::NotPublished), "published elsewhere"),
             (true, None, Some(Reported::Unlisted), "not listed at all"),
             (true, Some(None), None, "no status says nothing (R21, issue 416)"),

@@ -49,7 +49,7 @@ impl DriftWatch {
                 volume_attachment = drift.name,
                 operation = drift.direction.label(),
                 driver_says = ?drift.reported,
-                "the driver and the record disagree: doing it again"
+                "the driver and the recorded state disagree: repeating the operation"
             );
             self.cx.reporter.drifted(drift.direction);
             if let Some(objects) = self.cx.find(&drift.name) {

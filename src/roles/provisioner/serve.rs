@@ -133,7 +133,7 @@ impl Provisioner {
             }),
             queues::show(&role.board, NAME, &shift.volumes, "Volumes to delete", |_| None),
             queues::show(&role.board, NAME, &shift.sources, "Data sources to unprotect", |_| None),
-            role.board.table(NAME, "Volumes that wait to be detached", &["volume", "#attachments"], {
+            role.board.table(NAME, "Volumes waiting to be detached", &["volume", "#attachments"], {
                 let cx = shift.cx.clone();
                 move || cx.detaching.all().into_iter().map(|(volume, n)| vec![volume, n.to_string()]).collect()
             }),
@@ -141,7 +141,7 @@ impl Provisioner {
                 let cx = shift.cx.clone();
                 role.board.table(
                     NAME,
-                    "Claims of no node, or of another",
+                    "Claims without a node, or of another node",
                     &["claim", "node", "#looks again in, seconds"],
                     move || cx.scope.races(cx.clock.now()),
                 )
@@ -180,7 +180,7 @@ impl Provisioner {
                     let home = LocalNode::new(node, &self.section, role.clock.now(), role.rng.clone());
                     return Ok(Some(Scope::Node(Box::new(home))));
                 }
-                Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
+                Err(error) => warn!(error = %error, "cannot get this node's topology from the driver"),
             }
             tokio::select! {
                 biased;
@@ -208,7 +208,7 @@ impl Provisioner {
             if let Ok(Some(scope)) = self.scope(role, term).await
                 && let Some(now) = scope.home().filter(|now| *now != held)
             {
-                info!(was = ?held.segments, is = ?now.segments, "the driver is back with this node at another place: serving anew");
+                info!(was = ?held.segments, is = ?now.segments, "the driver reports a new topology for this node: restarting the role");
                 return;
             }
         }

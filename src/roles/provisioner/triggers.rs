@@ -238,7 +238,7 @@ impl Shift {
         if let Some(nodes) = warning.filter(|_| self.cx.asking.topology) {
             warn!(
                 nodes,
-                "nodes tell the driver's topology in different keys: claims without a node are placed by those of most"
+                "nodes report different topology keys: claims without a node use the keys of most nodes"
             );
         }
     }

@@ -152,7 +152,7 @@ impl Reconciler for ClaimReconciler {
         let happened = match Box::pin(look.perform(step, now, attempt)).await {
             Ok(happened) => happened,
             Err(Stop::Failed(error)) if look.is_only_looking(&error, now) => {
-                debug!(error = error.message(), "cannot see how much room is wanted: taking the claim without");
+                debug!(error = error.message(), "cannot compute the requested capacity: taking the claim without it");
                 Happened::Room(true)
             }
             // Admission refuses what it would not refuse for the claim as it is by now.

@@ -33,7 +33,7 @@ impl Look<'_> {
             match cx.term.during(client.get_capacity(asked)).await? {
                 Ok(answer) => answers.push(answer),
                 Err(error) => {
-                    warn!(error = %error, "cannot see how much room there is: trying without");
+                    warn!(error = %error, "cannot read the capacity: trying without it");
                     return Ok(Happened::Room(true));
                 }
             }
