@@ -14,10 +14,10 @@ use crate::process::{Faults, Section, duration};
 pub struct KubernetesSection {
     /// Path of a kubeconfig file. null: `$KUBECONFIG` or `~/.kube/config` if there is one, else the pod's account.
     pub kubeconfig: Option<PathBuf>,
-    /// How many requests (watches and lease renewals aside) may be under way at once.
+    /// How many requests may be in flight at once, without watches and Lease renewals.
     #[schemars(range(min = 1, max = 10_000))]
     pub max_in_flight: usize,
-    /// Deadline of one request (watches aside).
+    /// Deadline of one request; watches have none.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub request_timeout: Duration,

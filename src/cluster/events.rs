@@ -70,7 +70,7 @@ impl EventRecorder {
 
     /// The rights that writing Events needs.
     pub fn rule() -> Rule {
-        Rule::cluster("", "events", &["create", "patch"], "tell of failures and recoveries")
+        Rule::cluster("", "events", &["create", "patch"], "write Events about failures and recoveries")
     }
 
     /// Notes that something happened. Never waits.

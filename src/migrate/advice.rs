@@ -49,9 +49,7 @@ pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Vec<S
 
 /// Without `--image`.
 pub(super) fn no_image(image: &str) -> String {
-    format!(
-        "image: {image} is in no public registry: build it, push it to your registry, and give --image"
-    )
+    format!("image: {image} is in no public registry: build it, push it to your registry, and give --image")
 }
 
 /// `kubectl replace` puts what the file says, and where it says nothing the server's default.
@@ -95,7 +93,8 @@ pub(super) fn next(
         return vec![
             "use `kubectl apply -f -` only if the workload was created by `kubectl apply`, too: otherwise the old"
                 .to_owned(),
-            "sidecars stay beside the daemon. --out DIR writes files for `kubectl replace` and for the way back".to_owned(),
+            "sidecars stay beside the daemon. --out DIR writes files for `kubectl replace` and for the way back"
+                .to_owned(),
         ];
     };
     let folder = folder.trim_end_matches('/');

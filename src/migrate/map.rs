@@ -128,7 +128,11 @@ impl Reader<'_> {
             Meaning::Key(value) if !(self.known)(key) => {
                 // Off is what a build without the key does anyway.
                 if value == json!(false) || value == json!(0) {
-                    self.line(&given.written, FlagFate::Dropped, &format!("this version has no {key}, and the flag is off"));
+                    self.line(
+                        &given.written,
+                        FlagFate::Dropped,
+                        &format!("this version has no {key}, and the flag is off"),
+                    );
                 } else {
                     let found = format!("{}, for which this version has no key ({key})", given.written);
                     self.fault(&given.written, &found, "a version that has it, or a decision to do without", true);

@@ -173,7 +173,9 @@ async fn what_only_a_populator_knows_in_another_namespace_is_left_to_it_once_tha
     let assert_refused = |events: &[Event]| {
         assert!(!events.iter().any(|event| says(event, "Provisioning", "")), "left to a populator: {events:#?}");
     };
-    assert_refused(&world.claim_told(&claim, "ProvisioningFailed", "data sources of other namespaces are disabled").await);
+    assert_refused(
+        &world.claim_told(&claim, "ProvisioningFailed", "data sources of other namespaces are disabled").await,
+    );
     let failures = |metrics: &str| figure(metrics, FAILED, &[&class, "populator"]).unwrap_or_default();
     world.metrics_until(&first, "a failure", |metrics| failures(metrics) >= 1.0).await;
     first.stop().await.unwrap();

@@ -46,7 +46,7 @@ const FLAGS: &[Flag] = &[
         "feature-gates",
         Text,
         Gone,
-        "`ReleaseLeaderElectionOnExit` is always on; `MutableCSINodeAllocatableCount` is `roles.attacher.errorCodes`; the other gates have no effect there either",
+        "`ReleaseLeaderElectionOnExit` is always on; `MutableCSINodeAllocatableCount` is `roles.attacher.errorCodes`; the other gates have no effect in csi-attacher either",
     ),
-    flag("dummy", Switch, Gone, "removed there as well; a driver without the publish capability is noticed"),
+    flag("dummy", Switch, Gone, "also removed from the sidecars; a driver without the publish capability is noticed"),
 ];

@@ -236,10 +236,7 @@ impl Shift {
     fn tell_keys(&self) {
         let warning = self.cx.topology_keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
         if let Some(nodes) = warning.filter(|_| self.cx.asking.topology) {
-            warn!(
-                nodes,
-                "nodes report different topology keys: claims without a node use the keys of most nodes"
-            );
+            warn!(nodes, "nodes report different topology keys: claims without a node use the keys of most nodes");
         }
     }
 

@@ -39,7 +39,11 @@ impl Context {
         let written = fitted.requisite.len();
         if written < places {
             self.cut.call_once(|| {
-                warn!(places, written, "the claim's annotation has no room for all topology segments: requesting the most preferred");
+                warn!(
+                    places,
+                    written,
+                    "the claim's annotation has no room for all topology segments: requesting the most preferred"
+                );
             });
         }
         fitted

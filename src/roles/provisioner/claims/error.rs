@@ -31,7 +31,9 @@ pub enum InvalidClaim {
     #[error("the name of the claim's volume is taken: {0}")]
     NameTaken(String),
     /// Its source was changed to one that a volume populator serves, while the driver still owes an answer.
-    #[error("a volume populator serves the claim's data source {0}, but the driver has not given its final answer to the earlier request")]
+    #[error(
+        "a volume populator serves the claim's data source {0}, but the driver has not given its final answer to the earlier request"
+    )]
     Populator(String),
     /// Its source can't be used.
     #[error(transparent)]

@@ -52,8 +52,7 @@ impl Look<'_> {
             return;
         }
         warn!(error = %ErrorChain(error), "cannot protect the snapshot: restoring it unprotected");
-        let note =
-            format!("the snapshot is restored without protection against deletion: {}", ErrorChain(error));
+        let note = format!("the snapshot is restored without protection against deletion: {}", ErrorChain(error));
         self.cx.tell_claim(&self.known().claim, EventKind::Warning, "SourceUnprotected", &note);
     }
 

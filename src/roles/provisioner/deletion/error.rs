@@ -63,7 +63,8 @@ pub const REFRESH: Op = Op("cannot read the persistentvolume again after a confl
 /// The secret is read. It may be there at the next attempt.
 const LOAD_SECRET: Op = Op("cannot load the deletion secret");
 /// The same, where only people can bring the secret: the text says what they can do.
-const LOAD_MISSING_SECRET: Op = Op("cannot load the deletion secret; set deleteWithoutSecret to delete the volume without it");
+const LOAD_MISSING_SECRET: Op =
+    Op("cannot load the deletion secret; set deleteWithoutSecret to delete the volume without it");
 /// What the secret holds goes into a CSI request.
 const USE_SECRET: Op = Op("the deletion secret cannot be used");
 
