@@ -71,7 +71,7 @@ pub enum Command {
         csi_endpoint: Option<String>,
         /// The ID of a node that the user's driver knows; `None`: the sandbox calls its node service.
         node_id: Option<String>,
-        /// A file with changes to the sandbox's configuration. Never from the environment: that names a real cluster's
+        /// Changes to the sandbox's configuration. Never read from the environment, which may name a real cluster's
         /// file.
         config: Option<PathBuf>,
     },

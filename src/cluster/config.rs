@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 
-/// How the Kubernetes API is reached, and how hard it may be worked.
+/// The address of the Kubernetes API, and the limits of its use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KubernetesSection {
