@@ -92,8 +92,9 @@ impl ApiErrorKind {
         }
     }
 
-    /// Whether the same request may succeed later without any repair. /// /// A conflict and a failed precondition are
-    /// not transient: they need a new decision from a newer state.
+    /// Whether the same request may succeed later without any repair.
+    ///
+    /// A conflict and a failed precondition are not transient: they need a new decision from a newer state.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::TooManyRequests | Self::ServerError | Self::Timeout | Self::Connection)
     }

@@ -23,8 +23,9 @@ const WELL_KNOWN: [&str; 4] = [
     names::FINALIZER_CLONING,
 ];
 
-/// An object's identity, its version, and its metadata. /// /// An empty finalizer list or annotation map is kept,
-/// because a patch must know whether it exists.
+/// An object's identity, its version, and its metadata.
+///
+/// An empty finalizer list or annotation map is kept, because a patch must know whether it exists.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {

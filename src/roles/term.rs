@@ -8,8 +8,8 @@ use crate::process::TaskEnds;
 
 use super::role::RoleError;
 
-/// Waits for `work`, which ends by itself once the term is over and what was in flight has ended, or earlier in an error. `tasks`
-/// and `subscriptions` are those of the term: none of the tasks should end before it, and no subscriber should panic.
+/// Waits for `work`, which ends after the term is over and the work in flight has ended, or earlier with an error.
+/// `tasks` and `subscriptions` belong to the term: no task should end before it, and no subscriber should panic.
 pub async fn finish(
     work: impl Future<Output = Result<(), RoleError>>,
     term: &Term,
@@ -26,7 +26,7 @@ pub async fn finish(
     }
 }
 
-/// Waits until one of the subscribers has panicked. The cache tells it nothing more, so the term cannot go on.
+/// Waits until one of the subscribers has panicked. It gets no more changes, so the term cannot continue.
 pub async fn panicked(subscriptions: &[Subscription]) -> RoleError {
     if subscriptions.is_empty() {
         return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! The rights that the attacher needs beyond its caches', each with its reason.
+//! The rights that the attacher needs in addition to its caches' rights, each with its reason.
 
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
