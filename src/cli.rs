@@ -22,17 +22,17 @@ use crate::config::sidecar::Sidecar;
 use crate::config::{FILE_VARIABLE, flags, sidecar};
 use crate::process::duration;
 
-/// What the process tells its parent.
+/// The exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Success = 0,
-    /// Tried, and failed.
+    /// Failure.
     Failure = 1,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage = 64,
-    /// The configuration has faults.
+    /// The configuration has errors.
     Config = 78,
 }
 
@@ -42,10 +42,10 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// What is to be done.
+/// The command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Serve until told to stop.
+    /// Serve until a signal.
     Run {
         /// The configuration file.
         config: PathBuf,
@@ -54,9 +54,9 @@ pub enum Command {
     Check {
         /// The configuration file.
         config: PathBuf,
-        /// The driver's name, where the plan depends on it; the driver is not asked.
+        /// The driver's name, because the plan depends on it; `check` does not call the driver.
         driver_name: Option<String>,
-        /// For whom the plan is printed.
+        /// The format of the plan.
         output: Output,
     },
     /// Print the configuration's JSON Schema.
@@ -65,46 +65,47 @@ pub enum Command {
     Version,
     /// Rewrite a workload with Go sidecars.
     Migrate(Box<Migrate>),
-    /// Play the whole demo on this machine.
+    /// Run the demo on this machine.
     Sandbox {
-        /// Stay up after the demo.
+        /// Keep running after the demo.
         keep: bool,
-        /// The user's own driver; none: the demo driver.
+        /// The user's own driver; `None`: the demo driver.
         csi_endpoint: Option<String>,
-        /// The id of a node that the user's driver knows; none: its node service is asked.
+        /// The ID of a node that the user's driver knows; `None`: the sandbox calls its node service.
         node_id: Option<String>,
-        /// What to change in the sandbox's configuration. Never from the environment: that names a real cluster's file.
+        /// Changes to the sandbox's configuration. Never read from the environment, which may name a real cluster's
+        /// file.
         config: Option<PathBuf>,
         /// How long each step may take; none: a minute.
         step_timeout: Option<Duration>,
     },
 }
 
-/// What `migrate` is asked to do.
+/// The options of `migrate`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct Migrate {
     /// The manifest with the controller's workload; `-` is the standard input.
     #[arg(short, long = "file", value_name = "FILE")]
     pub file: PathBuf,
-    /// The folder that the files are written to. None: what is to be applied goes to the standard output.
+    /// The folder for the written files. Without it, the manifests go to the standard output.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The driver's name, where the manifest does not tell it.
+    /// The driver's name, if the manifest does not have it.
     #[arg(long, value_name = "NAME")]
     pub driver_name: Option<String>,
-    /// The namespace of a workload that names none.
+    /// The workload's namespace, if the manifest has none.
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Which workload, where several have sidecars that can be replaced.
+    /// The workload, if several have sidecars that can be replaced.
     #[arg(long, value_name = "KIND/NAME")]
     pub workload: Option<String>,
-    /// The daemon's image, in the registry that you have pushed it to (the README says how it is built).
+    /// The daemon's image in your registry (the README says how to build it).
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// A secret that the daemon may read; may be given several times. None: every secret of the cluster.
+    /// A secret that the daemon may read; can be given several times. Without it: every secret of the cluster.
     #[arg(long = "secret", value_name = "NAMESPACE/NAME", value_parser = secret)]
     pub secrets: Vec<(String, String)>,
-    /// Leave out what is unknown or undecided instead of refusing.
+    /// Leave out unknown and undecided flags instead of refusing the workload.
     #[arg(long)]
     pub lenient: bool,
     /// How to print the report.
@@ -112,7 +113,7 @@ pub struct Migrate {
     pub output: Output,
 }
 
-/// For whom something is printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people.
@@ -121,12 +122,12 @@ pub enum Output {
     Json,
 }
 
-/// Nothing to run: either help was asked for, or the command line makes no sense.
+/// There is no command to run: the user asked for help, or the command line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instead {
     /// What to print: on standard output for [`Exit::Success`], else on standard error.
     pub text: String,
-    /// How to exit.
+    /// The exit code.
     pub exit: Exit,
 }
 
@@ -134,10 +135,10 @@ pub struct Instead {
 #[command(
     name = "csi-control-plane",
     version,
-    about = "One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes"
+    about = "One daemon that does the work of the Go CSI sidecars beside a storage driver on Kubernetes"
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 64 wrong usage, 78 faults in the configuration or the manifest.\n\
+    after_help = "Exit codes: 0 success, 1 failure, 64 wrong usage, 78 errors in the configuration or the manifest.\n\
     Every configuration key can be set by a variable: CSI_CONTROL_PLANE_CSI__TIMEOUT=30s is csi.timeout."
 )]
 struct Arguments {
@@ -147,18 +148,18 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Serve a driver until told to stop.
+    /// Serve a driver until SIGTERM or SIGINT.
     Run {
         /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Validate a configuration offline: every fault at once, or the plan of what would run.
+    /// Validate a configuration offline: print all errors, or the plan (roles, Leases, watches, RBAC).
     Check {
         /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// The driver's name, to show Lease and finalizer names as they will be.
+        /// The driver's name, for the names of Leases and finalizers.
         #[arg(long, value_name = "NAME")]
         driver_name: Option<String>,
         /// How to print the result.
@@ -169,20 +170,21 @@ enum Verb {
     Schema,
     /// Print the version.
     Version,
-    /// Rewrite a controller's workload: its Go sidecars out, this daemon in, every flag accounted for.
+    /// Rewrite a controller's workload: replace its Go sidecars with this daemon, and report every flag.
     Migrate(Migrate),
-    /// Show it all on this machine: a Kubernetes API, a demo driver, the daemon, and a demo from a claim to its volume's end.
+    /// Run a demo on this machine: a Kubernetes API, a demo driver and the daemon, from a new claim to its deleted
+    /// volume.
     Sandbox {
-        /// Stay up after the demo, for kubectl and the status page.
+        /// Keep running after the demo, for kubectl and the status page.
         #[arg(long)]
         keep: bool,
-        /// Drive this driver instead of the demo one.
+        /// Use this driver instead of the demo driver.
         #[arg(long, value_name = "unix:///PATH")]
         csi_endpoint: Option<String>,
-        /// The id of a node that this driver knows, where its socket has no node service to ask.
+        /// The ID of a node that this driver knows, if its socket has no node service.
         #[arg(long, value_name = "ID", requires = "csi_endpoint")]
         node_id: Option<String>,
-        /// What to change in the sandbox's configuration.
+        /// A file with changes to the sandbox's configuration.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// How long each step may take to be seen, such as 5m for a slow driver. Default: 1m.
@@ -191,7 +193,8 @@ enum Verb {
     },
 }
 
-/// Reads the command line. The first argument is the program's name. Flags of `sidecars` are answered with what they are here.
+/// Parses the command line. The first argument is the program's name. If a flag of `sidecars` is given, the error names
+/// its replacement.
 pub fn parse(
     arguments: Vec<OsString>,
     environment: &BTreeMap<String, String>,
@@ -224,13 +227,14 @@ pub fn parse(
     })
 }
 
-/// A duration in which something may happen.
+/// A duration that is longer than zero.
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let parsed = duration::parse(text).filter(|parsed| !parsed.is_zero());
     parsed.ok_or_else(|| format!("expected {}, and more than 0", duration::ALLOWED))
 }
 
-/// A secret's namespace and name. Neither can hold a slash, a star or nothing: rights on names know no patterns.
+/// A secret's namespace and name. Neither may be empty or contain a slash or a star, because RBAC names have no
+/// patterns.
 fn secret(text: &str) -> Result<(String, String), String> {
     let is_name = |name: &str| {
         let of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -256,13 +260,13 @@ fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
     Instead { text, exit: Exit::Usage }
 }
 
-/// Whoever comes from a Go sidecar tries its flags first. A flag of several that means the same is told once.
+/// A hint for users who try a flag of a Go sidecar. A flag with one meaning in several sidecars is listed once.
 fn moved(sidecars: &[&'static Sidecar], argument: &str) -> Option<String> {
     let found = sidecar::find(sidecars, argument);
     let told = found.iter().map(|(sidecar, flag)| {
         let now = match flag.now {
             flags::Now::Key(key) => format!("is the configuration key {key} here"),
-            flags::Now::Verb(verb) => format!("is the verb `{verb}` here"),
+            flags::Now::Verb(verb) => format!("is the command `{verb}` here"),
             flags::Now::Gone => "has no counterpart here".to_owned(),
         };
         (flag.now, format!("{sidecar}'s flag --{} {now} ({})", flag.name, flag.note))

@@ -273,7 +273,7 @@ fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output 
                 _ = interrupt.recv() => {}
             }
             if first {
-                tracing::info!("stopping: letting what is in flight end and handing the leases back");
+                tracing::info!("stopping: waiting for work in flight, then releasing the leases");
                 stop.cancel();
             }
         }

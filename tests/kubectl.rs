@@ -165,7 +165,7 @@ async fn a_class_and_a_claim_that_are_applied_are_bound_and_go_again() {
     assert!(sandbox.page.starts_with("http://127.0.0.1:"), "{}", sandbox.page);
 
     let end = sandbox.stop().await;
-    says(&end, &["handed its leases back", "steps observed"]);
+    says(&end, &["released its leases", "steps observed"]);
 }
 
 #[tokio::test]

@@ -22,17 +22,17 @@ One YAML file, named by `--config` or by the variable `CSI_CONTROL_PLANE_CONFIG`
 is the smallest useful one, [`config/reference.yaml`](../config/reference.yaml) is this page as a file, and `csi-control-plane
 schema` prints the JSON Schema, which editors understand.
 
-- A key that is left out has its default. An unknown key is refused, with the one that was probably meant.
-- A role is enabled by its block below `roles`, also by an empty one.
+- A missing key has its default. An unknown key is refused, and the error suggests the key that was probably meant.
+- A role is enabled if its block below `roles` is present, even if the block is empty.
 - Durations are numbers with a unit (`h`, `m`, `s`, `ms`), such as `15s` or `1m30s`.
-- A variable wins over the file: `CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION=30s` is `leaderElection.leaseDuration` (`__`
-  goes one level down, `_` begins the next word). A whole block can be given as YAML.
-- The pod tells the daemon where it is: `POD_NAMESPACE` (else `NAMESPACE`, else the service account's namespace) for Leases and
-  capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`. The chart sets those that
-  are needed; `migrate` sets the first and `POD_NAME`, and leaves `NODE_NAME` as the sidecar had it. `check` takes
-  `POD_NAMESPACE` or `NAMESPACE` for the rights that it prints; without them it says `NAMESPACE`.
-- `csi-control-plane check --config FILE` works offline and reports every fault at once, each with its key, line, what was
-  found and what is allowed.
+- An environment variable takes precedence over the file: `CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION=30s` is
+  `leaderElection.leaseDuration` (`__` goes one level down, `_` begins the next word). The value can also be a whole block as YAML.
+- The daemon reads its place in the cluster from variables: `POD_NAMESPACE` (else `NAMESPACE`, else the service account's namespace)
+  for Leases and capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`. The chart sets
+  those that are needed; `migrate` sets `POD_NAMESPACE` and `POD_NAME`, and keeps the sidecar's `NODE_NAME`. `check` uses
+  `POD_NAMESPACE` or `NAMESPACE` in the rights that it prints; without them it prints `NAMESPACE`.
+- `csi-control-plane check --config FILE` works offline and reports all errors at once, each with its key, its line, the value
+  found and the values allowed.
 - \"was\" names the flag of the Go sidecar that a key replaces; [flags.md](flags.md) is the table by flag.
 ";
 

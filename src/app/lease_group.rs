@@ -71,7 +71,7 @@ impl LeaseGroup {
             let context = RoleContext { driver: ready.clone(), ..self.context.clone() };
             let until_changed = async {
                 let reason = driver_changed(&mut driver, &ready, self.context.clock).await;
-                warn!(reason, "handing back the term");
+                warn!(reason, "giving up leadership");
                 handing_back.cancel();
                 std::future::pending::<()>().await;
             };
@@ -125,7 +125,7 @@ impl LeaseGroup {
             Ok(elector) => elector,
             Err(error) => {
                 // The configuration was checked, so this says that a check is missing there.
-                error!(lease = settings.name, error = %ErrorChain(&error), "the lease's settings make no sense");
+                error!(lease = settings.name, error = %ErrorChain(&error), "the lease's settings are invalid");
                 return stop.cancelled().await;
             }
         };
@@ -170,7 +170,7 @@ impl LeaseGroup {
             let (part, leave) = guard.term().part();
             let until_replaced = async {
                 replaced(&mut roles, &active).await;
-                info!(role = name, "configured anew: letting what is in flight end");
+                info!(role = name, "the role's configuration changed: waiting for work in flight to end");
                 leave.cancel();
                 std::future::pending::<()>().await;
             };

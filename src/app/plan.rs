@@ -153,8 +153,8 @@ impl Plan {
 /// The rights to lead under these Leases; without their names, under any.
 fn leading(names: Option<BTreeSet<String>>) -> [Rule; 2] {
     let leases = |verbs: &[&str], reason| Rule::election("coordination.k8s.io", "leases", verbs, reason);
-    let held = leases(&["get", "update", "watch"], "lead, and hear at once when another leader stops");
-    [leases(&["create"], "make the Lease where there is none"), held.named(names.unwrap_or_default())]
+    let held = leases(&["get", "update", "watch"], "lead, and notice at once when another leader stops");
+    [leases(&["create"], "create a missing Lease"), held.named(names.unwrap_or_default())]
 }
 
 impl fmt::Display for Plan {

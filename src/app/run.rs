@@ -206,7 +206,7 @@ impl Daemon {
         };
         if result.is_err() {
             // Why is told once, by whoever called us. The other Lease groups still hand their Leases back.
-            info!("stopping after an error: letting what is in flight end and handing the leases back");
+            info!("stopping after an error: waiting for work in flight, then releasing the leases");
             stop.cancel();
             while let Some(lease_groups) = self.lease_groups.as_mut().filter(|lease_groups| !lease_groups.is_idle()) {
                 let _ = lease_groups.ended().await;

@@ -1,8 +1,8 @@
 //! Reads and writes of single objects: bounded in number and time, counted, traced, and classified once.
 //!
-//! Nothing here retries. A limit on requests in flight is the only throttle: the server's own fairness does the rest, and
-//! says so with 429, which the error carries to the queue. Each role has its share of that limit ([`Api::share`]), so that a burst
-//! of one role's requests delays no other role's.
+//! Nothing here retries. A limit on requests in flight is the only throttle. The server answers 429 if it is
+//! overloaded; the error passes that to the queue. Each role has its share of the limit ([`Api::share`]), so that a
+//! burst of one role does not delay the requests of another role.
 
 mod lists;
 
@@ -34,12 +34,12 @@ use super::slots::Slots;
 use crate::process::{Permit, Permitted};
 use crate::telemetry::{Meter, names as metric};
 
-/// How much may go on at once, and for how long.
+/// The limits of requests: concurrency and time.
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
     /// Requests in flight.
     pub max_in_flight: usize,
-    /// For one request, from the moment that it is sent.
+    /// Deadline of one request, counted from when it is sent.
     pub timeout: Duration,
 }
 
@@ -55,16 +55,16 @@ impl From<&KubernetesSection> for ApiOptions {
     }
 }
 
-/// The share of what the daemon itself asks for, such as its Events.
+/// The share for the daemon's own requests, such as its Events.
 const OWN_SHARE: &str = "daemon";
 
-/// The work path to the API. Clones share its limits.
+/// The client for work requests. Clones share its limits.
 #[derive(Clone)]
 pub struct Api {
     inner: Arc<Inner>,
     /// The share that its requests count for.
     share: &'static str,
-    /// Asked once a request has its slot: the wait for it has no limit.
+    /// Checked after a request has got its slot, because the wait for a slot has no limit.
     permit: Option<Permit>,
 }
 
@@ -86,7 +86,7 @@ pub struct SecretData {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("secret {secret}: the value of key {key} is not UTF-8 text, which a CSI secret must be")]
 pub struct SecretNotText {
-    /// Whose value it is.
+    /// The Secret with the value.
     pub secret: ObjectName,
     /// The key, never the value.
     pub key: String,
@@ -109,15 +109,16 @@ impl fmt::Debug for SecretData {
     }
 }
 
-/// A Secret as it is sent.
+/// A Secret's wire format.
 #[derive(Deserialize)]
 struct WireSecret {
     #[serde(default)]
     data: Option<BTreeMap<String, ByteString>>,
 }
 
-/// What a delete left. The server answers with a Status once the object is gone; for some kinds, and always while it is still
-/// there, with the object as it was last. So only finalizers tell that it still is.
+/// The answer to a delete. If the object is gone, the server answers with a Status, or for some kinds with the last
+/// state of the object. If the object still exists, the server answers with the object. So only an object with
+/// finalizers still exists.
 struct Deleted<K>(Option<K>);
 
 impl<'de, K: Object> Deserialize<'de> for Deleted<K> {
@@ -132,7 +133,7 @@ impl<'de, K: Object> Deserialize<'de> for Deleted<K> {
     }
 }
 
-/// One request, said once for its URL, its metric, its span and its error.
+/// One request: the source for its URL, its metric, its span and its error.
 struct Call<'a> {
     verb: Verb,
     /// The plural, with the subresource.
@@ -150,14 +151,14 @@ impl Api {
         Self { inner: Arc::new(inner), share: OWN_SHARE, permit: None }
     }
 
-    /// The same path for the requests of `name`. They get a fair part of the requests in flight while others wait, and all of them
-    /// otherwise.
+    /// The same client for the requests of `name`. They get a fair share of the slots while other shares wait, and all
+    /// slots otherwise.
     #[must_use]
     pub fn share(&self, name: &'static str) -> Self {
         Self { share: name, ..self.clone() }
     }
 
-    /// Reads an object as it is now.
+    /// Reads an object.
     pub async fn get<K: Object>(&self, name: &ObjectName) -> Result<K, ApiError> {
         self.call(Call {
             verb: Verb::Get,
@@ -169,7 +170,7 @@ impl Api {
         .await
     }
 
-    /// Reads an object that may not be there.
+    /// Reads an object that may not exist.
     pub async fn get_opt<K: Object>(&self, name: &ObjectName) -> Result<Option<K>, ApiError> {
         match self.get(name).await {
             Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
@@ -177,10 +178,8 @@ impl Api {
         }
     }
 
-    /// Makes an object. The answer is the object as it is now.
-    ///
-    /// `object` says everything; `name` only says where, and of what an error tells. Its name may be empty if the object has a
-    /// `generateName`.
+    /// Creates an object and returns it. `name` is used only for the URL and in errors; the object's own name is in
+    /// `object`. `name` may be empty if the object has a `generateName`.
     pub async fn create<K>(&self, name: &ObjectName, object: &Value) -> Result<K, ApiError>
     where
         K: Object,
@@ -195,9 +194,8 @@ impl Api {
         .await
     }
 
-    /// Deletes the object of that name if it is the one of that `uid`; a namesake is a conflict.
-    ///
-    /// The answer is what is left of it: `None` if it is gone, the object if finalizers still hold it.
+    /// Deletes the object of that name if it has that `uid`; another uid is a conflict. Returns `None` if the object is
+    /// gone, or the object if finalizers still keep it.
     pub async fn delete<K>(&self, name: &ObjectName, uid: &str) -> Result<Option<K>, ApiError>
     where
         K: Object,
@@ -215,7 +213,7 @@ impl Api {
         Ok(answer.0)
     }
 
-    /// Changes an object. The answer is the object as it is now.
+    /// Patches an object and returns it.
     pub async fn patch<K>(&self, name: &ObjectName, patch: &Patch) -> Result<K, ApiError>
     where
         K: Object,
@@ -223,7 +221,7 @@ impl Api {
         self.call(patching::<K::Kind>(name, "", patch)).await
     }
 
-    /// Changes an object's status. The answer is the object as it is now.
+    /// Patches an object's status and returns the object.
     pub async fn patch_status<K>(&self, name: &ObjectName, patch: &Patch) -> Result<K, ApiError>
     where
         K: Object,
@@ -295,14 +293,14 @@ impl Api {
     }
 
     async fn perform<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Failure> {
-        // Some names are what somebody wrote into an object: one like `a/status` or `?watch` would ask for something else.
+        // Users write some names into objects: a name like `a/status` or `?watch` would change the URL's meaning.
         if !is_nameable(call) {
             return Err(Failure::of(ApiErrorKind::NotFound, Cause::Unnameable));
         }
         let request =
             request(call).map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Request(error.into())))?;
         let _slot = self.inner.slots.acquire(self.share).await;
-        // A process that was frozen past its term wakes with all that had waited.
+        // After a freeze that outlasts the term, all waiting requests wake up at once.
         if self.permit.as_ref().is_some_and(|permit| !permit()) {
             return Err(Failure::of(ApiErrorKind::NotPermitted, Cause::NotPermitted));
         }
@@ -340,14 +338,14 @@ impl Permitted for Api {
     }
 }
 
-/// Whether the namespace and the name that a call is about stay one part of a path each. The server has no object of another
-/// name: all that it stores pass a stricter rule, and client-go refuses most of the same before it asks.
+/// Whether the namespace and the name of a call are each one path segment. The server has no objects with other names,
+/// because its own rule is stricter, and client-go refuses most of them as well.
 fn is_nameable(call: &Call<'_>) -> bool {
     let is_part = |text: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c);
         !text.is_empty() && text != "." && text != ".." && text.chars().all(is_plain)
     };
-    // What is listed has no name, and what is made may get its own from the server.
+    // A list has no name, and the server may choose the name of a created object.
     let is_open = matches!(call.verb, Verb::List | Verb::Create) && call.object.name().is_empty();
     (is_open || is_part(call.object.name())) && call.object.namespace().is_none_or(is_part)
 }
@@ -366,7 +364,7 @@ fn patching<'a, K: Resource<DynamicType = ()>>(name: &'a ObjectName, subresource
     }
 }
 
-/// What is sent. Values and patches are JSON already: writing them down cannot fail.
+/// The request body. Values and patches are JSON already, so serialization cannot fail.
 fn body(content: &impl Serialize) -> Bytes {
     serde_json::to_vec(content).unwrap_or_default().into()
 }
@@ -385,7 +383,7 @@ fn request(call: &Call<'_>) -> Result<Request<Body>, http::Error> {
     }
 }
 
-/// A failure before it is told which request it belongs to.
+/// A failure without its request.
 struct Failure {
     kind: ApiErrorKind,
     retry_after: Option<Duration>,

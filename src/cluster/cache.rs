@@ -1,16 +1,16 @@
-//! One kind, held in memory and shared by whoever asks.
+//! One kind, held in memory and shared by all its users.
 //!
 //! ```text
 //! watch ──> trim ──> Fanout (store + indexes) ──> subscribers, in order, none lost
 //! own write's answer ──^
 //! ```
 //!
-//! Two locks, never the same work under both: `subscribers` is held while a piece of news is taken in *and* delivered,
-//! which gives every subscriber one order; `store` is held only to look or to change, so that a subscriber may read this
-//! and any other cache while it is being told. What a subscriber must not do is feed news, subscribe, or end a subscription.
+//! There are two locks. `subscribers` is held while an event is applied *and* delivered, so every subscriber gets the
+//! same order. `store` is held only for a read or a change, so a subscriber may read this and any other cache in its
+//! callback. A subscriber must not apply events, subscribe, or end a subscription.
 //!
-//! A subscriber that panics harms nobody else: the cache catches the panic, tells that subscriber nothing more, and goes on with
-//! the next one. [`Subscription::panicked`] says so to the subscription's owner, whose term must fail.
+//! A panic of one subscriber does not affect the others: the cache catches it, sends that subscriber no more changes,
+//! and continues. [`Subscription::panicked`] reports the panic to the subscription's owner, whose term must fail.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ struct Inner<K: Cached> {
     subscribers: Mutex<Vec<Subscriber<K>>>,
     progress: Mutex<Progress>,
     synced: watch::Sender<bool>,
-    /// What is wished now, and of which wish the list is that runs: by number.
+    /// The current wish, and the number of the wish that the running list serves.
     wishes: Mutex<Wishes>,
     /// Whether the cluster has the kind, as far as known.
     present: AtomicBool,
@@ -45,7 +45,7 @@ struct Inner<K: Cached> {
     setup: OnceLock<Setup>,
 }
 
-/// What is known only once the driver is.
+/// Values that are known only after the driver's name is known.
 struct Setup {
     driver: String,
     clock: Clock,
@@ -64,7 +64,7 @@ struct Progress {
     last_error: Option<String>,
 }
 
-/// A list of an earlier wish holds less than is wished, and makes nothing synced.
+/// A list for an earlier wish has less than the current wish needs, so it does not make the cache synced.
 #[derive(Debug, Default)]
 struct Wishes {
     fields: Fields,
@@ -72,7 +72,7 @@ struct Wishes {
     listed: u64,
 }
 
-/// Which lists were asked for, and how far they are: numbers of requests, each list serves all that were made before it.
+/// Requested and completed lists, by request number. A list serves all requests that were made before it began.
 #[derive(Debug, Default)]
 struct Lists {
     asked: u64,
@@ -80,16 +80,16 @@ struct Lists {
     done: u64,
 }
 
-/// How a cache is doing, for the status page.
+/// The state of a cache, for the status page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheStatus {
     /// The kind.
     pub kind: &'static str,
-    /// How many objects are held.
+    /// Number of objects in the cache.
     pub objects: usize,
     /// Whether a list was ever completed.
     pub synced: bool,
-    /// Whether the cluster lacks the kind, or does not let us read it.
+    /// Whether the cluster does not have the kind, or does not let us read it.
     pub absent: bool,
     /// How many lists were completed.
     pub lists: u64,
@@ -99,7 +99,7 @@ pub struct CacheStatus {
     pub last_event: Option<Instant>,
     /// How many lists and watches failed.
     pub errors: u64,
-    /// What is wrong now; `None` once the watch works again.
+    /// The current error; `None` once the watch works again.
     pub last_error: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl<K: Cached> Subscribed for Inner<K> {
         let mut subscribers = locked(&self.subscribers);
         let at = subscribers.iter().position(|subscriber| Arc::ptr_eq(&subscriber.link, link));
         let gone = at.map(|at| subscribers.remove(at));
-        // Not under the lock: nobody knows what goes with it.
+        // Dropped outside the lock, because the subscribers' own `Drop` code is unknown.
         drop(subscribers);
         drop(gone);
     }
@@ -132,10 +132,10 @@ impl<K: Cached> Cache<K> {
         }))
     }
 
-    /// Says from whose view objects are trimmed. News that comes before is not taken in.
+    /// Sets the driver for which objects are trimmed. Events before this call are ignored.
     pub(super) fn set_up(&self, driver: &str, meter: &Meter, clock: Clock) {
         let labels = [("kind", K::KIND)];
-        // A second call would be for the same driver: another one is fatal to the process.
+        // A second call has the same driver, because a change of the driver's name ends the process.
         let _ = self.0.setup.set(Setup {
             driver: driver.to_owned(),
             clock,
@@ -161,7 +161,7 @@ impl<K: Cached> Cache<K> {
         self.read(|store| store.all().cloned().collect())
     }
 
-    /// How many objects are held.
+    /// Number of objects in the cache.
     pub fn len(&self) -> usize {
         self.read(Fanout::len)
     }
@@ -171,12 +171,12 @@ impl<K: Cached> Cache<K> {
         self.read(Fanout::is_empty)
     }
 
-    /// Whether a list was ever completed. Nothing may be decided before.
+    /// Whether a list was ever completed. Before that, callers must not decide anything.
     pub fn is_synced(&self) -> bool {
         *self.0.synced.borrow()
     }
 
-    /// Whether the cluster lacks the kind, or does not let us read it: then nothing is held, truly.
+    /// Whether the cluster does not have the kind, or does not let us read it. Then the empty cache is correct.
     pub fn is_absent(&self) -> bool {
         !self.0.present.load(Ordering::Acquire)
     }
@@ -187,8 +187,8 @@ impl<K: Cached> Cache<K> {
         let _ = self.0.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Waits for a list that begins after this call. Whatever was gone by then is no longer held, and whatever was there is,
-    /// however far behind the watch was.
+    /// Waits for a list that begins after this call. After it, the cache has no object that was gone at the call, and
+    /// every object that existed, however late the watch was.
     pub async fn relisted(&self) {
         let mut lists = self.0.lists.subscribe();
         let mut mine = 0;
@@ -200,15 +200,14 @@ impl<K: Cached> Cache<K> {
         let _ = lists.wait_for(|lists| lists.done >= mine).await;
     }
 
-    /// Waits until somebody wants a list that has not begun.
+    /// Waits until a list is requested that has not begun.
     pub(super) async fn relist_asked(&self) {
         let _ = self.0.lists.subscribe().wait_for(|lists| lists.asked > lists.begun).await;
     }
 
-    /// Tells `tell` of everything that is held, then of every change, in order and without a gap.
-    ///
-    /// `tell` runs where the news comes in: it must be quick, and must not subscribe to or apply own writes to this cache. If
-    /// it panics, it is told nothing more, and [`Subscription::panicked`] resolves.
+    /// Calls `tell` for every object in the cache, then for every change, in order and without a gap. `tell` runs while
+    /// the event is applied: it must be quick, and must not subscribe to this cache or apply own writes to it. If it
+    /// panics, it is not called again, and [`Subscription::panicked`] resolves.
     pub fn subscribe(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let mut subscribers = locked(&self.0.subscribers);
         let subscriber = Subscriber::new(tell);
@@ -221,7 +220,7 @@ impl<K: Cached> Cache<K> {
         Subscription { link, from }
     }
 
-    /// Lets every subscriber that there is now panic at the next change.
+    /// Makes every current subscriber panic at the next change.
     #[cfg(test)]
     pub(crate) fn break_subscribers(&self, message: &'static str) {
         for subscriber in locked(&self.0.subscribers).iter_mut() {
@@ -229,13 +228,13 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Takes in the server's answer to our own write, ahead of the watch: the next decision is made from what was
-    /// written, not from what the watch has brought so far.
+    /// Applies the server's answer to our own write before the watch delivers it, so that the next decision uses the
+    /// written state.
     pub fn apply_own_write(&self, written: K) {
         self.feed(News::OwnWrite(written));
     }
 
-    /// How the cache is doing.
+    /// The state of the cache.
     pub fn status(&self) -> CacheStatus {
         let progress = locked(&self.0.progress);
         CacheStatus {
@@ -302,7 +301,8 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// From now on this is wished. Unless what is held `is_enough`, nothing may be decided before the next list.
+    /// Sets the wished fields. Unless the cached objects are enough (`is_enough`), the cache is not synced until the
+    /// next list.
     pub(super) fn turn(&self, fields: Fields, is_enough: bool) {
         let mut wishes = locked(&self.0.wishes);
         if wishes.fields != fields {
@@ -315,7 +315,7 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Forgets everything, for nobody wants it any more: what is held would grow old.
+    /// Forgets everything, because the kind has no users any more and the objects would become stale.
     pub(super) fn clear(&self) {
         self.0.synced.send_replace(false);
         *self.0.store.write().unwrap_or_else(PoisonError::into_inner) = Fanout::default();
@@ -325,8 +325,8 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Records that a list or a watch failed, also among the requests: whoever is alarmed by a right that is missing must hear of
-    /// a cache that grows old for want of it. What goes well is not counted there, for a watch has no end.
+    /// Records that a list or a watch failed, also in the metric of API requests, so that the alert about missing
+    /// rights covers caches, too. Successes are not counted there, because a watch has no end.
     pub(super) fn failed(&self, verb: &str, class: ApiErrorKind, error: String) {
         if let Some(setup) = self.0.setup.get() {
             setup.errors.increment(1);
@@ -339,7 +339,7 @@ impl<K: Cached> Cache<K> {
         progress.last_error = Some(error);
     }
 
-    /// Records that the cluster does not have the kind, or why we can't know. The next list that succeeds says otherwise.
+    /// Records that the cluster does not have the kind, or why we can't know. The next successful list resets this.
     pub(super) fn absent(&self, trouble: Option<String>) {
         self.0.present.store(false, Ordering::Release);
         locked(&self.0.progress).last_error = trouble;

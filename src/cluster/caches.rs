@@ -1,8 +1,7 @@
-//! Each kind once, whoever asks.
-//!
-//! Roles say what they want while they load, offline: that makes the handles and the RBAC rules. The watches start when
-//! the driver's name is known; a kind that is wanted later starts at once. Who may go before the daemon does holds a
-//! [`WatchHandle`]: a kind that nobody watches any more is neither watched nor held, for the right to read it may be gone, too.
+//! One cache per kind, shared by all users. Roles declare their kinds while they load, offline; this creates the
+//! handles and the RBAC rules. The watches start when the driver's name is known; a kind that is declared later starts
+//! at once. A user that may end before the daemon holds a [`WatchHandle`]: when the last handle of a kind is dropped,
+//! the watch stops and the cache is cleared, because the right to read the kind may be gone, too.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -32,20 +31,20 @@ struct State {
     start: Option<Start>,
 }
 
-/// The way to one namespace.
+/// Builds the API of one namespace.
 type InNamespace<K> = fn(kube::Client, &str) -> kube::Api<Watched<K>>;
 
-/// A kind that somebody asked for.
+/// A requested kind.
 struct Wanted<K: Cached> {
     cache: Cache<K>,
     asked: Asked,
-    /// The way to one namespace, known if the kind has them.
+    /// Builds the API of one namespace; `None` for a cluster-scoped kind.
     in_namespace: Option<InNamespace<K>>,
-    /// What its watch is to hold, once it runs.
+    /// What its watch must hold.
     wish: value::Sender<Option<Wish>>,
 }
 
-/// Keeps a kind wanted. Dropped, it is one less who wants it.
+/// Keeps a kind watched until it is dropped.
 #[must_use = "dropping it withdraws the claim"]
 pub struct WatchHandle {
     caches: Weak<Mutex<State>>,
@@ -85,7 +84,7 @@ struct Start {
     rng: Rng,
 }
 
-/// A wanted kind when it no longer matters which.
+/// A wanted kind, independent of its type.
 trait AnyWanted: Send + Sync {
     fn start(&self, start: &Start);
     fn withdraw(&mut self, ask: u64, start: Option<&Start>);
@@ -143,7 +142,7 @@ impl<K: Cached> AnyWanted for Wanted<K> {
 }
 
 impl<K: Cached> Wanted<K> {
-    /// Turns the watch that runs to what is asked for now.
+    /// Adapts the running watch to the current wishes.
     fn turn(&self, start: Option<&Start>) {
         let Some(start) = start else { return };
         let wish = self.asked.wish(&start.view());
@@ -174,23 +173,23 @@ impl Caches {
         Self::default()
     }
 
-    /// The cache of a kind, for as long as the daemon runs: the same one for whoever asks.
+    /// The cache of a kind, for as long as the daemon runs. All callers get the same cache.
     pub fn want<K: Cached>(&self) -> Cache<K> {
         self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(Fields::NONE)).0
     }
 
-    /// The same for as long as the claim is held.
+    /// The same, for as long as the handle is held.
     pub fn watch<K: Cached>(&self) -> (Cache<K>, WatchHandle) {
         self.watch_with(Fields::NONE)
     }
 
-    /// The same, with groups of fields that are not held otherwise.
+    /// The same, with additional groups of fields.
     pub fn watch_with<K: Cached>(&self, fields: Fields) -> (Cache<K>, WatchHandle) {
         let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(fields));
         (cache, self.handle::<K>(ask))
     }
 
-    /// The cache of a kind, which need not hold more of it than `scope`, for as long as the daemon runs.
+    /// The cache of a kind, with at least the objects in `scope`, for as long as the daemon runs.
     pub fn want_in<K>(&self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
@@ -198,7 +197,7 @@ impl Caches {
         self.enter_in(Arc::new(scope)).0
     }
 
-    /// The same for as long as the claim is held.
+    /// The same, for as long as the handle is held.
     pub fn watch_in<K>(
         &self,
         scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static,
@@ -271,7 +270,7 @@ impl Caches {
         self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).map(|wanted| wanted.rule(view)).collect()
     }
 
-    /// How each cache that is wanted is doing, in the order in which they first were.
+    /// The state of each wanted cache, in the order of their first request.
     pub fn status(&self) -> Vec<CacheStatus> {
         self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).map(|wanted| wanted.status()).collect()
     }

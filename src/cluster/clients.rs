@@ -1,10 +1,10 @@
 //! The connections to the Kubernetes API: one set for work, one for watches, one for elections.
 //!
-//! Three, so that none can starve another: a queue of slow patches never delays a Lease's renewal, and a busy watch never
-//! delays a patch. The one for elections speaks HTTP/1.1 only (`Versions` says why). Nothing retries by itself: a retry is a
-//! decision of the queue, the watch or the elector.
+//! There are three, so that none can starve another: slow patches never delay a Lease's renewal, and a busy watch never
+//! delays a patch. The one for elections uses only HTTP/1.1 (`Versions` says why). The connections do not retry: the
+//! queue, the watch or the elector decides about retries.
 //!
-//! Over a [`Dial`] (sandbox, simulation) it is plain HTTP over whatever byte stream that gives, all in tokio's time.
+//! With a [`Dial`] (sandbox, simulation) the clients use plain HTTP over the dialled byte stream, with tokio's clock.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -29,10 +29,10 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
 
 use crate::process::{BoxedIo, Dial};
 
-/// Who asks, in the API's audit log.
+/// The user agent in the API's audit log.
 const AGENT: &str = concat!("csi-control-plane/", env!("CARGO_PKG_VERSION"));
 
-/// Where the API is and who we are to it.
+/// The API's address and our credentials.
 #[derive(Clone)]
 pub enum ClusterAccess {
     /// The usual search: `$KUBECONFIG`, the user's kubeconfig, then the pod's service account.
@@ -41,7 +41,7 @@ pub enum ClusterAccess {
     Kubeconfig(PathBuf),
     /// Plain HTTP over a byte stream.
     Endpoint {
-        /// How to get one.
+        /// Opens a byte stream.
         dial: Dial,
         /// The bearer token, if the server wants one.
         token: Option<String>,
@@ -60,16 +60,17 @@ impl std::fmt::Debug for ClusterAccess {
     }
 }
 
-/// How patient the connections are.
+/// The timeouts of the connections.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// For a connection to be made.
+    /// Limit for connecting.
     pub connect_timeout: Duration,
-    /// For an answer to begin. Not for it to end: a watch never does.
+    /// Limit for the beginning of a response. A response has no limit for its end, because a watch never ends.
     pub response_timeout: Duration,
-    /// Between probes of an idle TCP connection, so that a peer that vanished is noticed.
+    /// Pause between probes of an idle TCP connection, to notice a dead peer.
     pub keepalive: Duration,
-    /// Between the starts of two watches of the same kind: a server that closes each at once is not asked in a loop.
+    /// Pause between the starts of two watches of the same kind, so that a server that closes each watch at once is not
+    /// called in a loop.
     pub watch_pace: Duration,
 }
 
@@ -95,7 +96,7 @@ pub struct Clients {
     pub election: kube::Client,
     /// The namespace that the credentials belong to.
     pub namespace: String,
-    /// How long they wait for an answer to begin.
+    /// How long they wait for a response to begin.
     pub response_timeout: Duration,
 }
 
@@ -153,7 +154,7 @@ type Answer = <legacy::Client<HttpConnector, Body> as Service<Request<Body>>>::R
 pub(super) struct NoAnswer(pub(super) Duration);
 
 impl Clients {
-    /// Reads the credentials and makes the clients. Connects only when the first request is made.
+    /// Reads the credentials and creates the clients. They connect at their first request.
     pub async fn connect(access: &ClusterAccess, options: &ClientOptions) -> Result<Self, ConnectError> {
         match access {
             ClusterAccess::Endpoint { dial, token } => Self::over(dial, token.as_deref(), options),
@@ -197,7 +198,7 @@ impl Clients {
     }
 
     fn from_config(config: &kube::Config, options: &ClientOptions) -> Result<Self, ConnectError> {
-        // An error means that a provider was chosen already, which is as good.
+        // An error means that a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         if let Some(proxy) = &config.proxy_url {
             return Err(ConnectError::Proxy(proxy.host().unwrap_or_default().to_owned()));
@@ -213,7 +214,8 @@ impl Clients {
             tcp.set_keepalive_interval(Some(options.keepalive));
             tcp.set_keepalive_retries(Some(3));
             let mut pool = pool();
-            // A peer that vanished would hold every request that comes: a connection of one request is dropped with it.
+            // With HTTP/2, all requests would wait for a dead peer. An HTTP/1.1 connection has one request and is
+            // dropped with it.
             pool.http2_keep_alive_interval(options.keepalive).http2_keep_alive_timeout(options.connect_timeout);
             let http = pool.build::<_, Body>(https(tcp, tls.clone(), config.tls_server_name.as_deref(), versions)?);
             let service = ServiceBuilder::new()
@@ -241,25 +243,24 @@ async fn kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> {
     kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
 }
 
-/// Connection pools in tokio's time, so that a simulation owns them.
+/// Connection pools with tokio's clock, so that a simulation controls their time.
 fn pool() -> legacy::Builder {
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder.timer(TokioTimer::new()).pool_timer(TokioTimer::new());
     builder
 }
 
-/// Which versions of HTTP a client speaks.
+/// The HTTP versions of a client.
 #[derive(Debug, Clone, Copy)]
 enum Versions {
-    /// HTTP/2 where the server has it, as every kube-apiserver does: one connection carries all requests of a client. With
-    /// HTTP/1.1 each request in flight has one of its own, and each of these a handshake, its buffers, and a task in the
-    /// server.
+    /// HTTP/2 if the server has it, as every kube-apiserver does: one connection carries all requests of a client. With
+    /// HTTP/1.1 each request in flight needs its own connection, with a handshake, buffers, and a task in the server.
     Any,
-    /// HTTP/1.1, for elections. There a request that is given up takes its connection with it, so that the next one gets a new
-    /// one. With HTTP/2 it takes its stream alone: a connection whose flow a firewall or a load balancer has lost stays the
-    /// client's only one until a ping has gone unanswered for `keepalive` and `connect_timeout`, 30 s, and the renewals
-    /// meanwhile all go there. `renewDeadline` is 10 s: that would cost the term. The watch on the Lease has a second
-    /// connection.
+    /// HTTP/1.1, for elections. When a request times out, its connection is closed, and the next request gets a new
+    /// connection. With HTTP/2 only the stream would be closed: if a firewall or a load balancer has lost the
+    /// connection, the client would still use it until a ping has had no answer for `keepalive` plus `connect_timeout`
+    /// (30 s), and all renewals in that time would fail. Because `renewDeadline` is 10 s, the term would be lost. The
+    /// watch on the Lease has a second connection.
     One,
 }
 
@@ -291,7 +292,7 @@ fn absolute(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
     Ok(request)
 }
 
-/// Adds what every client needs: a user agent, a limit for the answer to begin, and a pace for watches.
+/// Adds what every client needs: a user agent, a limit for the beginning of a response, and a pace for watches.
 fn guarded<S>(inner: S, namespace: &str, options: &ClientOptions) -> kube::Client
 where
     S: Service<Request<Body>, Response = Answer, Error = BoxError> + Clone + Send + 'static,
@@ -336,7 +337,7 @@ impl Pace {
     }
 }
 
-/// Makes connections with a [`Dial`].
+/// Opens connections with a [`Dial`].
 #[derive(Clone)]
 struct DialConnector {
     dial: Dial,

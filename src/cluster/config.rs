@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 
-/// How the Kubernetes API is reached, and how hard it may be worked.
+/// The address of the Kubernetes API, and the limits of its use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KubernetesSection {
     /// Path of a kubeconfig file. null: `$KUBECONFIG` or `~/.kube/config` if there is one, else the pod's account.
     pub kubeconfig: Option<PathBuf>,
-    /// How many requests (watches and lease renewals aside) may be under way at once.
+    /// How many requests may be in flight at once, without watches and Lease renewals.
     #[schemars(range(min = 1, max = 10_000))]
     pub max_in_flight: usize,
-    /// Deadline of one request (watches aside).
+    /// Deadline of one request; watches have none.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub request_timeout: Duration,

@@ -9,11 +9,11 @@ use kube::core::Status;
 
 use super::names::ObjectName;
 
-/// The longest that a server's `Retry-After` is obeyed. A proxy in front of the API may say an hour, or anything: the work waits no
-/// longer than its own back-off would have it wait.
+/// The longest `Retry-After` that is obeyed. A proxy in front of the API may send an hour or more, but work should not
+/// wait longer than its own back-off.
 pub(super) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// What was asked for.
+/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Read one object.
@@ -41,16 +41,16 @@ impl Verb {
     }
 }
 
-/// A failure's class: all that a decision may depend on.
+/// A failure's class. Decisions depend only on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiErrorKind {
-    /// Somebody else wrote in between, or the object exists already (409).
+    /// Another client wrote in between, or the object exists already (409).
     Conflict,
     /// The patch's own precondition failed: a JSON Patch `test`, the uid, or 412.
     PreconditionFailed,
     /// No such object (404).
     NotFound,
-    /// What was asked for is no longer kept (410).
+    /// The server no longer has the requested version (410).
     Gone,
     /// The server does not accept the content (400, 413, 415, 422).
     Invalid,
@@ -58,7 +58,7 @@ pub enum ApiErrorKind {
     Forbidden,
     /// The credentials are not accepted (401).
     Unauthorized,
-    /// The server asks us to slow down (429).
+    /// The server is overloaded (429).
     TooManyRequests,
     /// The server failed (5xx).
     ServerError,
@@ -66,9 +66,9 @@ pub enum ApiErrorKind {
     Timeout,
     /// The connection could not be made or broke: the request may have had its effect.
     Connection,
-    /// An answer that nobody understands.
+    /// An unexpected response.
     Unexpected,
-    /// The right to ask ended while the request waited for its turn: nothing was sent.
+    /// The term ended while the request waited for its slot: nothing was sent.
     NotPermitted,
 }
 
@@ -92,30 +92,29 @@ impl ApiErrorKind {
         }
     }
 
-    /// Whether the same request may succeed later without anything being repaired.
+    /// Whether the same request may succeed later without any repair.
     ///
-    /// A conflict and a failed precondition are not: they want a new decision from a newer view.
+    /// A conflict and a failed precondition are not transient: they need a new decision from a newer state.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::TooManyRequests | Self::ServerError | Self::Timeout | Self::Connection)
     }
 
-    /// Whether what was to be written was made from an old view, or may have been: read, and decide again.
-    ///
-    /// Invalid, too: a patch may have become so by what somebody else has changed.
+    /// Whether the write was computed from an old state, or may have been: read, and decide again. This includes
+    /// `Invalid`, because another client's change may have made a patch invalid.
     pub fn is_stale(self) -> bool {
         matches!(self, Self::Conflict | Self::PreconditionFailed | Self::Invalid)
     }
 
-    /// Whether what was to be read is not there, or not for us: only people can change that.
+    /// Whether the object does not exist or we may not read it: only people can change that.
     pub fn is_withheld(self) -> bool {
         matches!(self, Self::NotFound | Self::Forbidden)
     }
 
-    /// The class of a refusal.
+    /// The class of an error response.
     ///
     /// The server reports a failed `test` of a JSON Patch as a bare 422, without causes and without naming the object;
-    /// a validation failure always has causes. A `metadata.uid` that is not the object's fails validation as an
-    /// immutable field: with our patches that means a namesake.
+    /// a validation failure always has causes. A wrong `metadata.uid` fails validation as an immutable field: with our
+    /// patches this means another object of the same name.
     pub fn of_status(code: u16, status: Option<&Status>, json_patch: bool) -> Self {
         let causes = status.and_then(|status| status.details.as_ref()).map_or(&[][..], |details| &details.causes);
         match code {
@@ -136,7 +135,7 @@ impl ApiErrorKind {
     }
 }
 
-/// A request that failed. Its text says what was asked of which object; its sources say why it failed.
+/// A request that failed. Its text names the verb and the object; its sources say why it failed.
 #[derive(Debug, Clone)]
 pub struct ApiError {
     pub(super) verb: Verb,
@@ -177,7 +176,7 @@ impl ApiError {
         self.kind.label()
     }
 
-    /// The object that was asked for. A list has none: its name is empty.
+    /// The object of the request. For a list its name is empty.
     pub fn object(&self) -> &ObjectName {
         &self.object
     }
@@ -197,7 +196,7 @@ impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verb, resource) = (self.verb.as_str(), &self.resource);
         write!(f, "cannot {verb} {resource}")?;
-        // A list is of no single object, and who makes one may leave its name to the server.
+        // A list has no single object, and a create may leave the name to the server.
         match (self.object.namespace(), self.object.name()) {
             (None, "") => {}
             (Some(namespace), "") => write!(f, " in namespace \"{namespace}\"")?,

@@ -1,10 +1,9 @@
-//! Which Kubernetes Events are owed: deduplicated, counted, bounded. Pure.
+//! Which Kubernetes Events must be written: deduplicated, counted, bounded. Pure.
 //!
-//! The same thing said of the same object is one Event: written at its first occurrence, then counted, and the count
-//! written at most every five minutes. A driver that puts a request id into each error says something new every time,
-//! so each object also has a budget, as client-go gives it. What does not fit is dropped, never queued without end.
-//!
-//! Time comes in as the duration since the recorder started.
+//! The same message about the same object is one Event: it is written at its first occurrence, then counted, and the
+//! count is written at most every five minutes. A driver that puts a request ID into each error produces a new message
+//! every time, so each object also has a rate limit, as in client-go. Other Events are dropped, so the queue is
+//! bounded. Times are durations since the recorder started.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +17,19 @@ use super::objects::Object;
 
 use super::names::{NAMESPACE_OF_CLUSTER_EVENTS, ObjectName};
 
-/// Kinds of thing that are remembered. At a few hundred bytes each this stays below a megabyte.
+/// Number of remembered Events. With a few hundred bytes each this stays below a megabyte.
 const CAPACITY: usize = 1024;
-/// Between two writes of one Event's count.
+/// Pause between two writes of one Event's count.
 const RECOUNT: Duration = Duration::from_secs(300);
-/// The server forgets Events after an hour; what is seen again later is news again.
+/// The server deletes Events after an hour; a later occurrence is a new Event.
 const FORGET: Duration = Duration::from_secs(3600);
-/// Different Events about one object: this many at once, then one each five minutes.
+/// Different Events about one object: this many in a burst, then one every five minutes.
 const BURST: u32 = 15;
 const REFILL: Duration = Duration::from_secs(300);
 /// Attempts to write one Event.
 const ATTEMPTS: u32 = 5;
 
-/// What an Event is about.
+/// The object of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventTarget {
     /// Its API version, `v1` or `storage.k8s.io/v1`.
@@ -59,7 +58,7 @@ impl EventTarget {
     }
 }
 
-/// How grave an Event is.
+/// The type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// All is well.
@@ -78,17 +77,17 @@ impl EventKind {
     }
 }
 
-/// What makes two occurrences the same Event.
+/// The key of an Event: occurrences with the same key are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// The component that says it.
+    /// The component that writes it.
     pub(super) component: Arc<str>,
     pub(super) uid: String,
     pub(super) reason: String,
     pub(super) note: String,
 }
 
-/// An Event that is owed or was written. `P` is whatever gives the right to write it.
+/// An Event that must be written or was written. `P` gives the right to write it.
 #[derive(Debug, Clone)]
 pub(super) struct Entry<P> {
     pub(super) target: EventTarget,
@@ -97,7 +96,7 @@ pub(super) struct Entry<P> {
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     pub(super) seen: u32,
-    /// The object that holds it, and the count that it says.
+    /// The written Event object, and its count.
     pub(super) written: Option<(ObjectName, u32)>,
     order: u64,
     last_seen: Duration,
@@ -116,14 +115,14 @@ impl<P> Entry<P> {
     }
 }
 
-/// What became of an occurrence.
+/// The result of noting an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noted {
     /// It will be written.
     Owed,
     /// It was counted.
     Counted,
-    /// There is no room for it.
+    /// It exceeds the rate limit.
     Dropped,
 }
 
@@ -135,7 +134,7 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// The Events owed and written lately.
+/// The Events that must be written, and those that were written recently.
 #[derive(Debug)]
 pub(super) struct EventBook<P> {
     entries: BTreeMap<Key, Entry<P>>,
@@ -154,7 +153,7 @@ impl<P: Clone> EventBook<P> {
         Self { entries: BTreeMap::new(), budgets: BTreeMap::new(), order: 0 }
     }
 
-    /// Takes an occurrence in.
+    /// Notes an occurrence.
     pub(super) fn note(
         &mut self,
         key: Key,
@@ -193,7 +192,7 @@ impl<P: Clone> EventBook<P> {
         Noted::Owed
     }
 
-    /// What is due, the first noted first.
+    /// The next due Event, in the order in which they were noted.
     pub(super) fn next(&self, now: Duration) -> Next {
         let owed = self.entries.iter().filter(|(_, entry)| entry.is_owed());
         match owed.min_by_key(|(_, entry)| (entry.due.max(now), entry.order)) {
@@ -217,7 +216,7 @@ impl<P: Clone> EventBook<P> {
         }
     }
 
-    /// The Event is no longer on the server: it must be made anew.
+    /// The Event is no longer on the server: it must be created again.
     pub(super) fn vanished(&mut self, key: &Key) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.written = None;
@@ -225,7 +224,7 @@ impl<P: Clone> EventBook<P> {
         }
     }
 
-    /// Writing failed for now. Says whether it will be tried again.
+    /// Writing failed. Returns whether it will be retried.
     pub(super) fn failed(&mut self, key: &Key, retry_after: Option<Duration>, now: Duration) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         entry.failures += 1;
@@ -238,7 +237,7 @@ impl<P: Clone> EventBook<P> {
         true
     }
 
-    /// The Event is not owed any more.
+    /// The Event need not be written any more.
     pub(super) fn forget(&mut self, key: &Key) {
         self.entries.remove(key);
     }

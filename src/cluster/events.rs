@@ -1,8 +1,8 @@
-//! Tells people through Kubernetes Events, without ever holding up the work.
+//! Writes Kubernetes Events, without ever delaying the work.
 //!
-//! [`EventRecorder::record`] only notes; one task writes, a few a second. The Events are core/v1 with a count, as the Go
-//! components write them: the same RBAC, the same look in `kubectl describe`. Whether we may still write (do we lead?)
-//! is asked again right before each write.
+//! [`EventRecorder::record`] only notes an Event; one task writes a few Events per second. The Events are core/v1 with
+//! a count, as the Go components write them: the same RBAC, the same output in `kubectl describe`. Right before each
+//! write the task checks whether we still lead.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ use super::rbac::Rule;
 use crate::process::{Clock, ErrorChain, Permit, Rng};
 use crate::telemetry::{Meter, names as metric};
 
-/// Between two writes: ten a second at most.
+/// Pause between two writes: at most ten per second.
 const PACE: Duration = Duration::from_millis(100);
 
 /// Who says it.
@@ -35,7 +35,7 @@ pub struct EventSource {
     pub instance: String,
 }
 
-/// Notes Events and writes them. Clones share the notes, the pace and the budgets, also those of another component.
+/// Notes Events and writes them. Clones share the notes, the pace and the rate limits, even for another component.
 #[derive(Clone)]
 pub struct EventRecorder {
     component: Arc<str>,
@@ -54,7 +54,7 @@ struct Inner {
 }
 
 impl EventRecorder {
-    /// A recorder that writes through `api` once [`run`](Self::run) does.
+    /// A recorder that writes through `api` while [`run`](Self::run) runs.
     pub fn new(api: Api, source: EventSource, meter: Meter, clock: Clock, rng: Rng) -> Self {
         let (book, news) = (Mutex::new(EventBook::new()), Notify::new());
         let EventSource { component, instance } = source;
@@ -70,10 +70,10 @@ impl EventRecorder {
 
     /// The rights that writing Events needs.
     pub fn rule() -> Rule {
-        Rule::cluster("", "events", &["create", "patch"], "tell of failures and recoveries")
+        Rule::cluster("", "events", &["create", "patch"], "write Events about failures and recoveries")
     }
 
-    /// Notes that something happened. Never waits.
+    /// Notes an Event. Never waits.
     pub fn record(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
         let note = truncate_message(note, MESSAGE_LIMIT).into_owned();
         let component = Arc::clone(&self.component);
@@ -85,7 +85,7 @@ impl EventRecorder {
         }
     }
 
-    /// Writes what is noted, for ever.
+    /// Writes noted Events, forever.
     pub async fn run(self) {
         loop {
             let next = self.book().next(self.now());
@@ -133,7 +133,7 @@ impl EventRecorder {
 
     fn write_failed(&self, key: &Key, error: &ApiError) {
         if error.kind() == ApiErrorKind::Forbidden {
-            // The one failure that a user can mend, and nothing else tells of it.
+            // A warning, because a user can fix this failure and sees it nowhere else.
             warn!(reason = key.reason, error = %ErrorChain(error), "cannot write an event");
         } else {
             debug!(reason = key.reason, error = %ErrorChain(error), "cannot write an event");

@@ -1,19 +1,20 @@
-//! What is held of one kind, and what each piece of news changes in it. Pure.
+//! The objects of one kind, and how each event changes them. Pure.
 //!
-//! News comes from two sides that know nothing of each other: the watch (with its lists), and the answers to our own
-//! writes. Each object carries its version, a number that only grows, so the rule is short:
+//! Events come from two independent sources: the watch (with its lists), and the answers to our own writes. Each object
+//! has a resourceVersion, a number that only grows, so the rules are short:
 //!
-//! - Only what is newer than what is held is believed. A late answer, a late event, or a list that was made before our
-//!   own write never rolls an object back.
-//! - What a *complete* list lacks is gone, and is delivered as a delete.
+//! - An event counts only if its version is newer than the held one. A late answer, a late event, or a list from before
+//!   our own write never rolls an object back.
+//! - An object that is missing in a *complete* list is gone, and its delete is delivered.
 //! - Another uid under the same name is another object: a delete, then an add.
-//! - Where objects come with other fields than before, those of the next list replace what is held of the same version.
-//! - An answer to our own write never brings an object (back) into being: only the watch does.
+//! - If the fields of the objects change, the objects of the next list replace held objects of the same version.
+//! - An answer to our own write never adds an object: only the watch does.
 //!
-//! Lists must be consistent reads (no `resourceVersion=0`): otherwise "lacks" would not mean "gone".
+//! Lists must be consistent reads (no `resourceVersion=0`): otherwise "missing" would not mean "gone".
 //!
-//! A server whose versions went backwards (its database restored from a backup) is not believed until they have caught
-//! up. Kubernetes asks for a restart of every controller after a restore, for this very reason.
+//! If the server's versions went backwards (because its database was restored from a backup), its events are ignored
+//! until the versions have caught up. For this reason Kubernetes recommends to restart every controller after a
+//! restore.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use super::names::ObjectName;
 use super::objects::{Cached, IndexName};
 
-/// A piece of news, trimmed.
+/// An event with a trimmed object.
 #[derive(Debug, Clone)]
 pub enum News<K> {
     /// A list begins, the first one or another.
@@ -31,9 +32,9 @@ pub enum News<K> {
     Listed(K),
     /// The list is complete.
     ListDone,
-    /// The watch says that the object is now this.
+    /// The watch delivers the new state of the object.
     Applied(K),
-    /// The watch says that the object is gone; this is how it was last.
+    /// The watch says that the object is gone, with its last state.
     Deleted(K),
     /// The server's answer to our own write.
     OwnWrite(K),
@@ -42,7 +43,7 @@ pub enum News<K> {
 /// Where a change comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// It was held when the subscription began.
+    /// The object was in the cache when the subscription began.
     Replay,
     /// A watch event.
     Watch,
@@ -55,32 +56,32 @@ pub enum Origin {
 /// One object's change. An add has no `old`, a delete no `new`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change<K> {
-    /// What was held before.
+    /// The old object.
     pub old: Option<Arc<K>>,
-    /// What is held now.
+    /// The new object.
     pub new: Option<Arc<K>>,
-    /// Where the news came from.
+    /// The source of the event.
     pub origin: Origin,
 }
 
-/// What is held, with its indexes.
+/// The objects of one kind, with their indexes.
 #[derive(Debug)]
 pub struct Fanout<K> {
     held: BTreeMap<ObjectName, Held<K>>,
     index: BTreeMap<IndexName, Entries>,
     round: u64,
-    /// What was held before this list has other fields than what comes from now on.
+    /// Objects from before this list have other fields than new objects.
     refitted: u64,
 }
 
-/// Hash of a value, and name, flat: most values have one name, and a set of its own for each would be the most of what is
-/// held. The value itself is in the object, which tells it from another one with the same hash.
+/// Hash of a value, and the object's name, in one flat set: most values have one name, and one set per value would need
+/// most of the memory. The value itself is in the object, so values with the same hash can be distinguished.
 type Entries = BTreeSet<(u64, ObjectName)>;
 
 #[derive(Debug)]
 struct Held<K> {
     object: Arc<K>,
-    /// The list that last had it, or that came before the event that brought it.
+    /// The last list that had it, or the last list before the event that added it.
     round: u64,
 }
 
@@ -91,12 +92,12 @@ impl<K> Default for Fanout<K> {
 }
 
 impl<K: Cached> Fanout<K> {
-    /// From now on objects come with other fields. The next list replaces what is held, also by objects of the same version.
+    /// From now on, objects have other fields. The next list replaces all objects, also those with the same version.
     pub fn refit(&mut self) {
         self.refitted = self.round + 1;
     }
 
-    /// Takes a piece of news in and says what changed, in order.
+    /// Applies an event and returns the changes, in order.
     pub fn apply(&mut self, news: News<K>) -> Vec<Change<K>> {
         match news {
             News::RestartList => {
@@ -159,10 +160,10 @@ impl<K: Cached> Fanout<K> {
             Some(held) if held.object.meta().uid == object.meta().uid => {
                 let new = Arc::new(object);
                 let old = std::mem::replace(&mut held.object, Arc::clone(&new));
-                // Most changes leave an object where it is found.
+                // Most changes do not change the index entries.
                 let (before, after) = (entries(&*old), entries(&*new));
                 if before != after {
-                    // The text of the name that is held already, so that there is one.
+                    // Reuses the held name, so that the text is in memory once.
                     let name = self.held.get_key_value(name).map_or(name, |(held, _)| held).clone();
                     self.leave(&name, before);
                     self.enter(&name, after);
@@ -230,7 +231,7 @@ impl<K: Cached> Fanout<K> {
     }
 }
 
-/// Under what an object can be found.
+/// The index entries of an object.
 fn entries<K: Cached>(object: &K) -> Vec<(IndexName, u64)> {
     let mut found = Vec::new();
     object.index(&mut |index, value| found.push((index, hash(value))));
@@ -249,7 +250,7 @@ fn hash(value: &str) -> u64 {
     hasher.finish()
 }
 
-/// Whether `news` was written after `held`. Should a version be no number, then any difference counts.
+/// Whether `news` was written after `held`. If a version is not a number, any difference counts.
 fn is_newer<K: Cached>(news: &K, held: &K) -> bool {
     let (news, held) = (news.meta(), held.meta());
     match (news.version(), held.version()) {

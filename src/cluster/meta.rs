@@ -1,9 +1,9 @@
-//! An object's metadata as it is held: what some role reads of it, in as little memory as that takes. Pure.
+//! An object's metadata in the cache: only the fields that some role reads, in little memory. Pure.
 //!
-//! k8s-openapi's `ObjectMeta` has room for all that there may be, and a map of one annotation in it costs half a kilobyte.
-//! Here the texts have no spare capacity, annotations are packed ([`PackedMap`]), and an object's name is the one that its
-//! cache and its indexes use. What nobody reads is skipped on the wire: above all the managed fields, which are half of
-//! what a server sends of a small object.
+//! k8s-openapi's `ObjectMeta` has all fields, and a map with one annotation in it costs half a kilobyte. Here the texts
+//! have no spare capacity, annotations are packed ([`PackedMap`]), and an object shares its name with its cache and its
+//! indexes. Unused fields are skipped while parsing: above all the managed fields, which are half of the size of a
+//! small object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use super::names;
 use super::packed_map::PackedMap;
 
-/// Finalizers that many objects carry and that are too long to be kept inside a `SmolStr`: each is held once, as a static text.
+/// Finalizers of many objects that are too long to be stored inline in a `SmolStr`: each is a static text.
 const WELL_KNOWN: [&str; 4] = [
     "kubernetes.io/pv-protection",
     "kubernetes.io/pvc-protection",
@@ -23,9 +23,9 @@ const WELL_KNOWN: [&str; 4] = [
     names::FINALIZER_CLONING,
 ];
 
-/// Who an object is, which version of it this is, and what others have written on it.
+/// An object's identity, its version, and its metadata.
 ///
-/// A finalizer list or an annotation map that is there stays there, if empty: a patch must know whether it exists.
+/// An empty finalizer list or annotation map is kept, because a patch must know whether it exists.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
@@ -35,27 +35,27 @@ pub struct Meta {
     /// Its namespace, if the kind has them.
     #[serde(default, deserialize_with = "shared_if_any")]
     pub namespace: Option<Arc<str>>,
-    /// Tells it from others that had its name. Every stored object has one: an API server gives it.
+    /// Distinguishes it from other objects with the same name. Every stored object has one: an API server gives it.
     #[serde(default)]
     pub uid: Box<str>,
     /// Which version of it this is.
     pub resource_version: Option<SmolStr>,
     /// When it was made.
     pub creation_timestamp: Option<Time>,
-    /// Since when it is to be deleted.
+    /// When its deletion was requested.
     pub deletion_timestamp: Option<Time>,
-    /// What keeps it from being deleted.
+    /// Its finalizers.
     #[serde(default, deserialize_with = "finalizers")]
     pub finalizers: Option<Box<[SmolStr]>>,
-    /// What is noted on it.
+    /// Its annotations.
     pub annotations: Option<PackedMap>,
-    /// What it is found by.
+    /// Its labels.
     pub labels: Option<BTreeMap<String, String>>,
-    /// What it goes with.
+    /// Its owners.
     pub owner_references: Option<Box<[OwnerReference]>>,
 }
 
-/// A text that others will hold, too.
+/// A text that is shared with others.
 fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
     Box::<str>::deserialize(from).map(Arc::from)
 }
@@ -65,13 +65,13 @@ fn shared_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>,
     Option::<Box<str>>::deserialize(from).map(|text| text.map(Arc::from))
 }
 
-/// Most are Kubernetes' own, or a provisioner's.
+/// Most finalizers are well known.
 fn finalizers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<[SmolStr]>>, D::Error> {
     let names = Option::<Box<[SmolStr]>>::deserialize(from)?;
     Ok(names.map(|names| names.into_iter().map(well_known).collect()))
 }
 
-/// The same text, without memory of its own if it is well known.
+/// The same text, without its own allocation if it is well known.
 fn well_known(text: SmolStr) -> SmolStr {
     WELL_KNOWN.into_iter().find(|known| text == *known).map_or(text, SmolStr::new_static)
 }
@@ -87,8 +87,8 @@ impl Meta {
         self.finalizers.as_deref().unwrap_or_default()
     }
 
-    /// Its version as a number, which only grows from one write of its kind to the next: documented since Kubernetes 1.35, true
-    /// for ever.
+    /// Its resourceVersion as a number, which grows with each write of its kind: documented since Kubernetes 1.35, but
+    /// always true.
     pub fn version(&self) -> Option<u128> {
         self.resource_version.as_deref()?.parse().ok()
     }

@@ -1,4 +1,4 @@
-//! The Kubernetes side: clients, caches, patches, events, and the names that others see.
+//! The Kubernetes side: clients, caches, patches, events, and the names that are visible from outside.
 //!
 //! ```text
 //!            ┌ work ──────> Api ──────── get, patch, secrets, Events
@@ -8,12 +8,12 @@
 //! ```
 //!
 //! - **Three sets of connections**, so that neither work nor watches can starve a Lease.
-//! - **What is held only moves forward**: versions are compared, and a complete list says what is gone. Our own writes
-//!   count as soon as the server answered, not when the watch brings them back.
+//! - **Cached objects only move forward**: versions are compared, and a complete list shows which objects are gone. Our
+//!   own writes count as soon as the server has answered, before the watch delivers them.
 //! - **Deletes are delivered**, also those that happened while no watch was open.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
-//! Imports `process` and `telemetry`, nothing else of ours. A file that is pure says so in its first lines.
+//! Imports only `process` and `telemetry` of this crate. A pure file says so in its first lines.
 
 mod api;
 mod cache;

@@ -1,8 +1,6 @@
-//! The names that other programs see and that more than one role uses, or the caches: annotations and finalizers. And how
-//! objects are addressed. Pure.
-//!
-//! All are those of the Go sidecars, so that swapping one for the other needs no clean-up. What one role alone uses stands in
-//! its `names.rs`.
+//! Names that other programs see and that the caches or more than one role use: annotations and finalizers. Also the
+//! address of an object. Pure. All are the names of the Go sidecars, so that a migration needs no clean-up. Names that
+//! only one role uses are in its `names.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,74 +10,74 @@ pub const PROGRAM: &str = "csi-control-plane";
 
 /// On a VolumeAttachment: the CSI node id that the volume was published to.
 pub const ANNOTATION_NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
-/// On a VolumeAttachment: what was published. The object's name is only a hash of it, and the volume may be gone by the time
-/// that it must be detached.
+/// On a VolumeAttachment: the handle of the published volume. The object's name is only a hash of it, and the
+/// PersistentVolume may be gone at the detach.
 pub const ANNOTATION_VOLUME_HANDLE: &str = "csi-control-plane.io/volume-handle";
-/// On a VolumeAttachment: `namespace/name` of the Secret that it was published with, for the same reason.
+/// On a VolumeAttachment: `namespace/name` of the Secret for the publish, for the same reason.
 pub const ANNOTATION_PUBLISH_SECRET: &str = "csi-control-plane.io/publish-secret";
 /// On a PersistentVolume with an in-tree source: the CSI driver that owns it now.
 pub const ANNOTATION_MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 
-/// On a PersistentVolume: the driver that made it.
+/// On a PersistentVolume: the driver that created it.
 pub const ANNOTATION_PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// On a PersistentVolume: the Secret that it must be deleted with.
+/// On a PersistentVolume: the Secret for DeleteVolume.
 pub const ANNOTATION_DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
 /// On a PersistentVolume: the namespace of that Secret.
 pub const ANNOTATION_DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
-/// On a PersistentVolume: the Secret that its attributes are changed with, which the resizer reads.
+/// On a PersistentVolume: the Secret for changing its attributes, which the resizer reads.
 pub const ANNOTATION_MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller-modify-secret-name";
 /// On a PersistentVolume: the namespace of that Secret.
 pub const ANNOTATION_MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
 
-/// On a PersistentVolume that was made while traces were on: the `traceparent` of its claim's trace. Ours alone; nothing
-/// but a trace depends on it.
+/// On a PersistentVolume that was created while traces were on: the `traceparent` of its claim's trace. Only this
+/// daemon uses it, and only for traces.
 pub const ANNOTATION_TRACEPARENT: &str = "csi-control-plane.io/traceparent";
 
-/// On a claim: the driver that must make its volume.
+/// On a claim: the driver that must create its volume.
 pub const ANNOTATION_STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// The same, before Kubernetes 1.23; read only if the other is absent.
 pub const ANNOTATION_BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
-/// On a claim: its class, before there was a field.
+/// On a claim: its class, from before there was a field.
 pub const ANNOTATION_BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// On a claim: the node that the scheduler chose.
 pub const ANNOTATION_SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// The same, long ago.
+/// The same, in very old clusters.
 pub const ANNOTATION_ALPHA_SELECTED_NODE: &str = "volume.alpha.kubernetes.io/selected-node";
-/// On a claim: who resizes its in-tree volume.
+/// On a claim: the resizer of its in-tree volume.
 pub const ANNOTATION_STORAGE_RESIZER: &str = "volume.kubernetes.io/storage-resizer";
-/// On a claim: no node has to act for the size that it has.
+/// On a claim: no node has to expand the volume to its current size.
 pub const ANNOTATION_EXPANSION_NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
-/// On a PersistentVolume: what its claim had before an expansion that a node has to finish.
+/// On a PersistentVolume: its claim's capacity before an expansion that a node has to finish.
 pub const ANNOTATION_PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
-/// On a `VolumeSnapshotContent`: the driver was asked for the snapshot, and its final answer is not written down.
+/// On a `VolumeSnapshotContent`: the driver was called for the snapshot, and its final answer is not saved yet.
 pub const ANNOTATION_SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
 /// On a `VolumeSnapshotContent`: its `VolumeSnapshot` is being deleted.
 pub const ANNOTATION_SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
-/// On a `VolumeSnapshotContent`: the Secret that it must be deleted with.
+/// On a `VolumeSnapshotContent`: the Secret for DeleteSnapshot.
 pub const ANNOTATION_SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
 /// On a `VolumeSnapshotContent`: the namespace of that Secret.
 pub const ANNOTATION_SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
-/// On a `VolumeSnapshotContent`: what we asked the driver for, while no final answer is written down.
+/// On a `VolumeSnapshotContent`: our request to the driver, until its final answer is saved.
 pub const ANNOTATION_SNAPSHOTTING: &str = "csi-control-plane.io/snapshotting";
 /// On a `VolumeSnapshotContent`: the driver's id of the group that it was taken in.
 pub const ANNOTATION_GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
-/// On a `VolumeGroupSnapshotContent`: the driver was asked for the group, and its final answer is not written down.
+/// On a `VolumeGroupSnapshotContent`: the driver was called for the group, and its final answer is not saved yet.
 pub const ANNOTATION_GROUP_BEING_CREATED: &str =
     "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
 /// On a `VolumeGroupSnapshotContent`: its `VolumeGroupSnapshot` is being deleted.
 pub const ANNOTATION_GROUP_BEING_DELETED: &str =
     "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
-/// On a `VolumeGroupSnapshotContent`: the Secret that the group must be deleted with.
+/// On a `VolumeGroupSnapshotContent`: the Secret for deleting the group.
 pub const ANNOTATION_GROUP_SECRET_NAME: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-name";
 /// On a `VolumeGroupSnapshotContent`: the namespace of that Secret.
 pub const ANNOTATION_GROUP_SECRET_NAMESPACE: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace";
 
-/// On a PersistentVolume: the provisioner still has to delete what is behind it.
+/// On a PersistentVolume: the provisioner still has to delete the driver's volume.
 pub const FINALIZER_PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// On a claim: it is being cloned.
 pub const FINALIZER_CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
-/// The namespace that Kubernetes wants Events about cluster-scoped objects in.
+/// The namespace of Events about cluster-scoped objects.
 pub const NAMESPACE_OF_CLUSTER_EVENTS: &str = "default";
 
 /// The annotations that some role reads on a VolumeAttachment; all others are dropped on arrival.
@@ -93,7 +91,7 @@ pub const PERSISTENT_VOLUME_ANNOTATIONS: &[&str] = &[
     ANNOTATION_DELETION_SECRET_NAMESPACE,
     ANNOTATION_TRACEPARENT,
 ];
-/// The annotations that some role reads on a claim for which no volume is to be made by us.
+/// The annotations that some role reads on a claim that we do not provision.
 pub const CLAIM_ANNOTATIONS: &[&str] = &[
     ANNOTATION_STORAGE_PROVISIONER,
     ANNOTATION_BETA_STORAGE_PROVISIONER,
@@ -140,12 +138,12 @@ pub fn object_name(text: &str) -> String {
     sanitised(text).to_ascii_lowercase()
 }
 
-/// On a claim: `driver` may have been asked for a volume, and no final answer is written down yet.
+/// On a claim: `driver` may have been called for a volume, and its final answer is not saved yet.
 pub fn provisioning_finalizer(driver: &str) -> String {
     format!("provisioning.csi-control-plane.io/{}", sanitised(driver))
 }
 
-/// How an object is addressed within its kind. Clones share the text: a cache's indexes are full of them.
+/// The address of an object within its kind. Clones share the text, because a cache's indexes have many of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
     namespace: Option<Arc<str>>,

@@ -1,4 +1,4 @@
-//! A small map of texts that is made once and read often: two allocations, however many entries. Pure.
+//! A small map of texts that is created once and read often. It needs two allocations for any number of entries. Pure.
 //!
 //! A `BTreeMap<String, String>` of one entry takes half a kilobyte, and every volume has several such maps.
 
@@ -75,7 +75,7 @@ impl PackedMap {
         for (key, value) in entries {
             for text in [key, value] {
                 all.push_str(text);
-                // No object of the API is a thousandth of what would not fit.
+                // API objects are far smaller than 4 GiB.
                 ends.push(u32::try_from(all.len()).unwrap_or(u32::MAX));
             }
         }
@@ -119,7 +119,7 @@ impl Serialize for PackedMap {
     }
 }
 
-/// A text that stays where it was read, if nothing in it is escaped.
+/// A text that is borrowed from the input if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 

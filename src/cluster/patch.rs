@@ -1,12 +1,13 @@
-//! Patches that carry their preconditions, and never say nothing. Pure.
+//! Patches with preconditions, which are never empty. Pure.
 //!
 //! A finalizer list belongs to several controllers at once. So each change of it is a JSON Patch that *tests* what the
-//! change was computed from: the object's uid (never a namesake) and the list as we saw it (never somebody's finalizer
-//! overwritten, never ours added twice). A failed test is an answer, not an accident: look again, decide again.
+//! change was computed from: the object's uid (never another object of the same name) and the list as we saw it (so it
+//! never overwrites another controller's finalizer and never adds ours twice). If a test fails, the caller reads the
+//! object and decides again.
 //!
-//! A status is ours alone, so a merge patch does; its `metadata.uid` makes the server refuse a namesake. A status whose
-//! conditions other controllers write too needs a strategic merge patch: [`StrategicPatch`].
-//! Nothing to change gives `None`: no request.
+//! If only we write a status, a merge patch is enough; its `metadata.uid` makes the server refuse another object of the
+//! same name. If other controllers write conditions of the status, too, it needs a strategic merge patch:
+//! [`StrategicPatch`]. If nothing changes, the result is `None`, and no request is made.
 
 mod strategic;
 
@@ -20,7 +21,7 @@ use super::meta::Meta;
 
 pub use strategic::{Condition, StrategicPatch};
 
-/// What a PATCH request carries.
+/// The content of a PATCH request.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Patch {
@@ -28,7 +29,7 @@ pub enum Patch {
     Json(Vec<Value>),
     /// RFC 7386: null removes, an object merges, all else replaces.
     Merge(Value),
-    /// As a merge, but lists of known items are merged by their keys. No server takes it for a custom resource.
+    /// As a merge, but lists of known items are merged by their keys. Servers refuse it for custom resources.
     Strategic(Value),
 }
 
@@ -43,12 +44,12 @@ impl Patch {
     }
 }
 
-/// How much of the object must be as we saw it for a status to be written.
+/// The precondition for writing a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// It is the same object.
     Uid,
-    /// It is the same object and nothing was written to it since.
+    /// It is the same object and it was not written since.
     Version,
 }
 
@@ -58,10 +59,9 @@ pub fn add_finalizer(meta: &Meta, finalizer: &str, annotations: &BTreeMap<String
     change_meta(meta, &change)
 }
 
-/// Removes `finalizer`, each time that it is in the list. `None` if it is not.
-///
-/// Only its own places in the list are tested: another controller that removes its own at the same time and shifts
-/// ours makes this patch fail, never remove a wrong one.
+/// Removes `finalizer`, each time that it is in the list. `None` if it is not. The patch tests only the positions of
+/// this finalizer. If another controller removes its own finalizer at the same time and so shifts ours, the patch
+/// fails, and never removes a wrong one.
 pub fn remove_finalizer(meta: &Meta, finalizer: &str) -> Option<Patch> {
     change_meta(meta, &MetaChange { remove_finalizers: &[finalizer], ..MetaChange::default() })
 }
@@ -75,9 +75,9 @@ pub struct MetaChange<'a> {
     pub remove_finalizers: &'a [&'a str],
     /// Annotations that must have these values.
     pub set_annotations: &'a BTreeMap<String, String>,
-    /// Annotations that must not be there. Those that a cache has dropped are not seen, so they stay.
+    /// Annotations that must be removed. Annotations that a cache does not hold stay.
     pub remove_annotations: &'a [&'a str],
-    /// Further operations that test what the change was decided from: [`test()`].
+    /// More operations that test the basis of the decision: [`test()`].
     pub require: Vec<Value>,
 }
 
@@ -94,10 +94,8 @@ impl Default for MetaChange<'_> {
     }
 }
 
-/// Makes all of `change`. `None` if nothing of it is left to do.
-///
-/// Tested is the object's uid, each value that is removed, and of the finalizers as much as the change needs: additions test
-/// the whole list, a mere removal only its own places.
+/// A patch for all of `change`. `None` if nothing is left to do. The patch tests the object's uid, each removed value,
+/// and the finalizers: an addition tests the whole list, a removal only its own positions.
 pub fn change_meta(meta: &Meta, change: &MetaChange<'_>) -> Option<Patch> {
     const LIST: &str = "/metadata/finalizers";
     let held = meta.finalizers.as_deref().unwrap_or_default();
@@ -148,16 +146,15 @@ fn annotation_operations(meta: &Meta, change: &MetaChange<'_>) -> Vec<Value> {
             operations.extend([test(&path(key), &json!(value)), json!({ "op": "remove", "path": path(key) })]);
         }
     }
-    // The cache drops the annotations that nobody reads, but keeps an empty map where there were some.
+    // The cache drops unused annotations, but keeps an empty map if there were some.
     let changed = change.set_annotations.iter().filter(|(key, value)| held.get(key) != Some(value.as_str()));
     operations.extend(changed.map(|(key, value)| add(&path(key), &json!(value))));
     operations
 }
 
-/// Merges `changes` into the status, if the object is the one that we saw.
-///
-/// The changes are what *we* want written, never a difference to what a cache holds: a stale cache must not leave out
-/// what it has not seen yet (external-attacher ends with `attached: true` beside an old error that way).
+/// Merges `changes` into the status, if `guard` holds. The changes are the fields that *we* want, never a difference to
+/// the cached object: with a stale cache, a difference could leave out a needed change (so external-attacher can end
+/// with `attached: true` beside an old error).
 pub fn status_changes(meta: &Meta, guard: Guard, changes: &Value) -> Patch {
     Patch::Merge(json!({ "metadata": preconditions(meta, guard), "status": changes }))
 }
@@ -174,7 +171,7 @@ fn preconditions(meta: &Meta, guard: Guard) -> Map<String, Value> {
 /// The API's limit for an error message in a status.
 pub const MESSAGE_LIMIT: usize = 1024;
 
-/// Cuts `message` to at most `limit` bytes, between two characters, and marks that it did.
+/// Cuts `message` to at most `limit` bytes, between two characters, and marks the cut.
 ///
 /// ```
 /// use csi_control_plane::cluster::patch::truncate_message;

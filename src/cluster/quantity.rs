@@ -8,15 +8,15 @@
 //! | `Ki` `Mi` `Gi` `Ti` `Pi` `Ei` | powers of 1024 |
 //! | `e3` `E3` `e+3` `e-3` | powers of ten |
 //!
-//! A part of a byte is a whole byte: who asks for storage gets at least that. What does not fit into an `i64` is an error,
-//! where Go answers with the largest number: a claim for 9 Ei that came from a typing error must not be begun. No floating
-//! point anywhere, and no digit too many to be counted.
+//! A part of a byte rounds up to a whole byte, because a claim must get at least the requested size. A size that does
+//! not fit into an `i64` is an error, where Go uses the largest number: a claim for 9 Ei is a typing error and must not
+//! be provisioned. There is no floating point, and the number of digits is limited.
 
 use std::cmp::Ordering;
 
 use thiserror::Error;
 
-/// Why a text is no size in bytes.
+/// Why a text is not a size in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum QuantityError {
     /// Not a number with one of the suffixes.
@@ -25,7 +25,7 @@ pub enum QuantityError {
     /// Below zero.
     #[error("quantity \"{0}\" is negative: a size in bytes is needed")]
     Negative(String),
-    /// More bytes than anybody can count.
+    /// More bytes than an `i64` can hold.
     #[error("quantity \"{0}\" is too large: the most is 9223372036854775807 bytes, just below 8Ei")]
     Overflow(String),
 }
@@ -78,8 +78,8 @@ pub fn bytes(text: &str) -> Result<i64, QuantityError> {
     size.and_then(|size| i64::try_from(size).ok()).ok_or_else(|| QuantityError::Overflow(text.to_owned()))
 }
 
-/// A size as Kubernetes writes one: with the largest suffix of 1024 that says it exactly. Negative sizes, which nothing of
-/// ours has, are written as they are.
+/// A size as Kubernetes writes it: with the largest suffix of 1024 that is exact. Negative sizes, which do not occur,
+/// are written without suffix.
 pub fn format_bytes(bytes: i64) -> String {
     let mut rest = bytes;
     let mut suffix = "";
@@ -113,7 +113,7 @@ fn scale_of(suffix: &str) -> Option<Scale> {
     Some(Scale::Ten(power))
 }
 
-/// `e3`, `E-3`. An exponent with more digits than a number holds is as good as the largest that one does.
+/// `e3`, `E-3`. An exponent with too many digits counts as the largest possible one.
 fn exponent(suffix: &str) -> Option<Scale> {
     let signed = suffix.strip_prefix(['e', 'E'])?;
     let digits = signed.strip_prefix(['+', '-']).unwrap_or(signed);

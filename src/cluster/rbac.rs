@@ -1,6 +1,5 @@
 //! The rights that the daemon needs, collected from the code that needs them and rendered as RBAC manifests. Pure.
-//!
-//! Caches and roles declare; `check` prints. Each rule says why it is there, so that nobody has to guess.
+//! Caches and roles declare their rules; `check` prints them. Each rule has its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -41,10 +40,10 @@ pub struct Rule {
     pub api_group: String,
     /// The resource's plural, with its subresource if one is meant: `volumeattachments/status`.
     pub resource: String,
-    /// The objects that it is about; none: all of them.
+    /// The names of its objects; empty: all objects.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub resource_names: BTreeSet<String>,
-    /// What is done with it.
+    /// The verbs.
     pub verbs: BTreeSet<String>,
     /// Which code needs it, in a few words.
     pub reason: String,
@@ -73,8 +72,8 @@ impl Rule {
         Self { scope: Scope::Election, ..Self::cluster(api_group, resource, verbs, reason) }
     }
 
-    /// The same for the objects of these names alone. Not for `create`, which is asked for before there is a name, nor for a
-    /// `list` or `watch` but by `metadata.name`:
+    /// The same for only the objects of these names. RBAC cannot restrict `create` by name, because there is no name
+    /// yet, and `list` or `watch` only with a field selector on `metadata.name`:
     /// <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources>.
     #[must_use]
     pub fn named(self, names: impl IntoIterator<Item = String>) -> Self {
@@ -82,11 +81,12 @@ impl Rule {
     }
 }
 
-/// What the `ClusterRole` and the `Role` are called that grant these roles of the daemon their rights, for this driver.
+/// The name of the `ClusterRole` and the `Role` with the rights of these roles of the daemon, for this driver.
 ///
-/// Two deployments of one driver that share its work, such as an attacher beside the driver's controller and a provisioner on
-/// each node, need different rights: under one name, whichever is applied last takes the other's away. A later version that needs
-/// more keeps the name, so that no old rights are left behind. The colon is in no driver's and in no role's name.
+/// Two deployments of one driver that share its work, such as an attacher beside the driver's controller and a
+/// provisioner on each node, need different rights: with one name, the last applied one would replace the other. A
+/// later version with more rights keeps the name, so that no old rights are left behind. Names of drivers and roles
+/// contain no colon.
 pub fn name<'a>(driver: &str, roles: impl IntoIterator<Item = &'a str>) -> String {
     roles.into_iter().fold(format!("{}:{driver}", names::PROGRAM), |name, role| name + ":" + role)
 }
@@ -123,7 +123,7 @@ impl Rules {
         })
     }
 
-    /// Takes out the rights on a resource, and returns them: to grant less than all of it.
+    /// Removes the rights on a resource and returns them, so that the caller can grant fewer.
     pub fn take(&mut self, api_group: &str, resource: &str) -> Vec<Rule> {
         let taken = self.iter().filter(|rule| rule.api_group == api_group && rule.resource == resource).collect();
         self.0.retain(|(_, group, name, _), _| group != api_group || name != resource);
@@ -159,7 +159,7 @@ impl Rules {
     }
 }
 
-/// A `Role` of this name in each of these namespaces: the rule, for the objects of these names alone.
+/// A `Role` of this name in each of these namespaces, with the rule for only the objects of these names.
 pub fn by_name(rule: &Rule, name: &str, objects: &BTreeMap<String, BTreeSet<String>>) -> String {
     let granted = |(namespace, names): (&String, &BTreeSet<String>)| {
         format!(

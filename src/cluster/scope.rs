@@ -1,26 +1,26 @@
-//! How much of a kind is watched. Pure.
+//! Which objects of a kind are watched. Pure.
 //!
-//! Most kinds are watched whole. Of a kind whose objects each daemon makes for itself, a role asks for its own: that is
-//! said as a function of where the daemon runs, because roles load before anybody knows.
+//! Most kinds are watched completely. If each daemon creates its own objects of a kind, a role watches only its own
+//! objects. The scope is a function of the daemon's place, because roles load before the place is known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::objects::Fields;
 
-/// From where a daemon looks at the cluster.
+/// The place of a daemon: driver, namespace and node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Viewpoint<'a> {
     /// The driver.
     pub driver: &'a str,
     /// The namespace that the daemon runs in.
     pub namespace: Option<&'a str>,
-    /// The node that it runs on, if it was told.
+    /// The node that it runs on, if known.
     pub node: Option<&'a str>,
 }
 
 impl<'a> Viewpoint<'a> {
-    /// The driver's, wherever it is.
+    /// A viewpoint with only a driver.
     pub fn of(driver: &'a str) -> Self {
         Self { driver, namespace: None, node: None }
     }
@@ -29,13 +29,13 @@ impl<'a> Viewpoint<'a> {
 /// Which objects of a kind are watched: by default all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WatchScope {
-    /// Only those of a namespace. The right to read them is then asked for in the daemon's namespace alone.
+    /// Only objects of a namespace. The right to read them is then needed only in the daemon's namespace.
     pub namespace: Option<String>,
-    /// Only those that a label selector picks.
+    /// Only objects that a label selector matches.
     pub labels: Option<String>,
 }
 
-/// What a watch is to hold: of which objects, and how much of each.
+/// What a watch must hold: which objects, and which of their fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) scope: WatchScope,
@@ -45,14 +45,14 @@ pub(super) struct Wish {
 /// A scope that depends on the viewpoint.
 pub(super) type ScopeOf = Arc<dyn Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync>;
 
-/// What was asked for, by all who asked and still do.
+/// The wishes of all current users.
 #[derive(Clone, Default)]
 pub(super) struct Asked {
     next: u64,
     asks: BTreeMap<u64, Ask>,
 }
 
-/// What one of them asked for.
+/// The wish of one user.
 #[derive(Clone)]
 struct Ask {
     /// `None`: all objects.
@@ -61,12 +61,12 @@ struct Ask {
 }
 
 impl Asked {
-    /// Somebody wants all objects. Returns the number to [`withdraw`](Self::withdraw) it by.
+    /// Adds a wish for all objects. Returns its number for [`withdraw`](Self::withdraw).
     pub(super) fn whole(&mut self, fields: Fields) -> u64 {
         self.note(Ask { scope: None, fields })
     }
 
-    /// Somebody wants those of a scope.
+    /// Adds a wish for the objects of a scope.
     pub(super) fn part(&mut self, scope: ScopeOf) -> u64 {
         self.note(Ask { scope: Some(scope), fields: Fields::NONE })
     }
@@ -77,17 +77,17 @@ impl Asked {
         self.next
     }
 
-    /// Somebody wants nothing any more.
+    /// Removes a wish.
     pub(super) fn withdraw(&mut self, ask: u64) {
         self.asks.remove(&ask);
     }
 
-    /// Whether anybody wants anything.
+    /// Whether there are no wishes.
     pub(super) fn is_empty(&self) -> bool {
         self.asks.is_empty()
     }
 
-    /// The one scope that serves all: theirs if they agree, everything if they do not. `None`: nobody asks.
+    /// The scope that serves all wishes: their scope if they agree, otherwise all objects. `None`: there are no wishes.
     pub(super) fn scope(&self, view: &Viewpoint<'_>) -> Option<WatchScope> {
         let of = |ask: &Ask| ask.scope.as_ref().map_or_else(WatchScope::default, |scope| scope(view));
         let mut scopes = self.asks.values().map(of);
@@ -95,7 +95,7 @@ impl Asked {
         Some(if scopes.all(|scope| scope == first) { first } else { WatchScope::default() })
     }
 
-    /// The same, with all the fields that any of them wants.
+    /// The same, with all fields of any wish.
     pub(super) fn wish(&self, view: &Viewpoint<'_>) -> Option<Wish> {
         let fields = self.asks.values().fold(Fields::NONE, |fields, ask| fields | ask.fields);
         self.scope(view).map(|scope| Wish { scope, fields })

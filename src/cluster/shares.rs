@@ -1,10 +1,11 @@
-//! Which share gets the next of a limited number of permits. Pure.
+//! Decides which share gets the next of a limited number of permits. Pure.
 //!
-//! Each share (a role, or the daemon itself) has a queue of its own, first in, first out. Of the shares that wait, the one that
-//! holds the fewest permits gets a free one; among equals, the one that was served the longest ago. So:
+//! Each share (a role, or the daemon itself) has its own FIFO queue. Among the waiting shares, the one with the fewest
+//! permits gets a free permit; among equals, the one that was served the longest ago. So:
 //!
 //! - No permit is free while a request waits: a share alone has all permits.
-//! - Of N shares that always wait, each comes to hold a fair part, give or take one permit. A burst of one share waits behind itself.
+//! - Of N shares that always wait, each gets an equal number of permits, plus or minus one. A burst of one share delays
+//!   only that share.
 //! - No share starves, because a share that holds none comes before a share that holds one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ struct Share {
 }
 
 impl Shares {
-    /// So many permits, at least one.
+    /// Creates this number of permits, at least one.
     pub(super) fn new(permits: usize) -> Self {
         Self { free: permits.max(1), by_name: BTreeMap::new(), next: 0 }
     }
@@ -37,7 +38,7 @@ impl Shares {
         self.free
     }
 
-    /// Asks for a permit. `None`: here it is. Otherwise the number under which the share waits.
+    /// Requests a permit. `None`: granted. Otherwise the number of the waiting request.
     pub(super) fn ask(&mut self, share: &'static str) -> Option<u64> {
         self.next += 1;
         let number = self.next;

@@ -1,4 +1,4 @@
-//! The slots of the requests in flight, shared among the roles: [`Shares`] decides whose turn it is, and the requests wait here.
+//! The slots for requests in flight, shared among the roles: [`Shares`] decides the order, and the requests wait here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::shares::Shares;
 
-/// The slots of one path to the API. Clones share them.
+/// The slots of one client. Clones share them.
 #[derive(Clone)]
 pub(super) struct Slots(Arc<Mutex<State>>);
 
@@ -18,7 +18,7 @@ struct State {
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// One request's slot. Dropped, it goes to the next request that waits.
+/// One request's slot. When it is dropped, the next waiting request gets it.
 #[derive(Debug)]
 #[must_use = "dropping it gives the slot back"]
 pub(super) struct Slot {
@@ -26,7 +26,8 @@ pub(super) struct Slot {
     share: &'static str,
 }
 
-/// A place in a share's queue. Dropped, it leaves the queue, or gives the slot back that it has got in the meantime.
+/// A place in a share's queue. When it is dropped, it leaves the queue, or gives back the slot that it has got in the
+/// meantime.
 struct Place<'a> {
     slots: &'a Slots,
     share: &'static str,
@@ -34,7 +35,7 @@ struct Place<'a> {
 }
 
 impl Slots {
-    /// So many slots, at least one.
+    /// Creates this number of slots, at least one.
     pub(super) fn new(count: usize) -> Self {
         Self(Arc::new(Mutex::new(State { shares: Shares::new(count), waiting: BTreeMap::new() })))
     }
@@ -67,7 +68,7 @@ impl Slots {
         let mut state = self.state();
         let next = state.shares.give_back(share);
         if let Some(sender) = next.and_then(|number| state.waiting.remove(&number)) {
-            // A request that has just been given up gives the slot back: it no longer finds its number.
+            // If the request was just cancelled, it gives the slot back, because its number is no longer here.
             let _ = sender.send(());
         }
     }

@@ -1,4 +1,4 @@
-//! Who is told of a cache's changes, and for how long.
+//! The subscribers of a cache, and the lifetime of a subscription.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ pub(super) type Tell<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 /// What a subscriber and its [`Subscription`] share.
 pub(super) struct Link {
     pub(super) alive: AtomicBool,
-    /// What the subscriber said when it panicked.
+    /// The subscriber's panic message.
     panic: watch::Sender<Option<String>>,
 }
 
@@ -33,37 +33,36 @@ impl<K: Cached> Subscriber<K> {
         Self { link: Arc::new(link), tell: Box::new(tell) }
     }
 
-    /// Tells the subscriber of a change, unless its subscription has ended or it has panicked before.
+    /// Delivers a change to the subscriber, unless its subscription has ended or it has panicked before.
     pub(super) fn tell(&self, change: &Change<K>) {
         if !self.link.alive.load(Ordering::Acquire) {
             return;
         }
-        // What the panic may have left half done belongs to the subscriber alone, which is told nothing more.
+        // The panic can leave only the subscriber's own state inconsistent, and the subscriber is not called again.
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.tell)(change))) else { return };
         self.link.alive.store(false, Ordering::Release);
         let message = format!("the subscriber to {} panicked: {}", K::KIND, panic_message(panic.as_ref()));
-        error!(error = message, "a subscriber is told nothing more");
+        error!(error = message, "a cache subscriber panicked and gets no more changes");
         self.link.panic.send_replace(Some(message));
     }
 }
 
-/// Keeps a subscriber told. Dropped, it ends the subscription: a call already under way finishes, no other begins, and what
-/// the subscriber held is let go of.
+/// Keeps a subscription alive. Dropping it ends the subscription: a running call finishes, no other begins, and the
+/// subscriber is dropped.
 #[must_use = "dropping it ends the subscription"]
 pub struct Subscription {
     pub(super) link: Arc<Link>,
     pub(super) from: Weak<dyn Subscribed>,
 }
 
-/// A cache when it no longer matters of what.
+/// A cache, independent of its kind.
 pub(super) trait Subscribed: Send + Sync {
     fn unsubscribe(&self, link: &Arc<Link>);
 }
 
 impl Subscription {
-    /// Waits until the subscriber has panicked, and returns which one it was and what it said. Waits for ever if it never does.
-    ///
-    /// From then on the subscriber is told nothing, so its owner must not go on.
+    /// Waits until the subscriber has panicked, and returns its name and its panic message. Waits forever if it never
+    /// panics. From then on the subscriber gets no changes, so its owner must stop.
     pub async fn panicked(&self) -> String {
         let mut panic = self.link.panic.subscribe();
         let message = panic.wait_for(Option::is_some).await.ok().and_then(|message| message.clone());

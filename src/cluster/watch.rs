@@ -1,16 +1,17 @@
-//! Feeds one cache, for ever: list, watch, and again after whatever goes wrong.
+//! Fills one cache, forever: list, watch, and again after every error. kube's watcher implements the protocol (pages,
+//! bookmarks, an expired version inside a stream). This file adds:
 //!
-//! kube's watcher does the protocol (pages, bookmarks, an expired version inside a stream). What it lacks is here:
+//! - **Back-off after an error.** kube's watcher would continue at once. Our delay doubles from 0.8 s to 30 s, with
+//!   jitter from our random numbers.
+//! - **A watch that is refused with a plain 410 response.** kube's watcher would request the same version forever; we
+//!   list again.
+//! - **Timeouts.** We abort a list that stops half-way. After a long time without watch events we do not trust the
+//!   watch, and list again.
+//! - **Optional kinds.** If a cluster does not have the CRD, the kind has no objects; this is not an error.
 //!
-//! - **Waiting after an error.** It would go on at once. Ours doubles from 0.8 s to 30 s, with jitter from our source of
-//!   chance.
-//! - **A watch refused with 410 as a plain answer.** It would ask for the same version for ever; we list again.
-//! - **Silence.** A list that stops half-way is given up; a watch that has said nothing for long is not trusted, and
-//!   everything is listed again.
-//! - **A kind that need not exist.** A cluster without its CRD has no object of it, which is an answer, not an error.
-//!
-//! Lists are always consistent reads, a page at a time. kube's streaming lists start at version 0, which may be older
-//! than what is held: then "not in the list" would not mean "gone", and a volume could be released while it is attached.
+//! Lists are always consistent reads, page by page. kube's streaming lists start at version 0, which may be older than
+//! the cached objects: then "not in the list" would not mean "gone", and a volume could be released while it is
+//! attached.
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -32,31 +33,30 @@ use super::objects::Cached;
 use super::scope::{WatchScope, Wish};
 use crate::process::{Clock, Rng, error_chain, watch};
 
-/// How long the server may keep one watch open. Short, because a connection that died silently is noticed only when this
-/// is over; asking again costs one request.
+/// How long the server may keep one watch open. Short, because a dead connection is noticed only when this time is
+/// over; a new watch costs one request.
 const WATCH_SECONDS: u32 = 60;
-/// What is asked for, as RBAC spells it.
+/// The verbs, as RBAC spells them.
 const LIST: &str = "list";
 const WATCH: &str = "watch";
 /// Objects a page.
 const PAGE: u32 = 500;
-/// How long a list may take from one object to the next, at least.
+/// The least limit for the time from one object of a list to the next.
 const LIST_SILENCE: Duration = Duration::from_secs(90);
-/// By how much that is longer than the clients wait for an answer to begin: a page may begin late, and only a body that stops
-/// is told as such.
+/// This limit exceeds the clients' limit for the beginning of a response by this time, because a page may begin late.
 const BEYOND_ANSWER: Duration = Duration::from_secs(30);
-/// How long a watch may say nothing before everything is listed again: the Go sidecars' resync period, here a safety
-/// net for a watch that is dead without knowing it.
+/// After this time without watch events everything is listed again: the Go sidecars' resync period, here a safety net
+/// for dead watches.
 const WATCH_SILENCE: Duration = Duration::from_secs(600);
-/// kube's and client-go's delays after errors, and how long without one makes the next the first again.
+/// The delays after errors of kube and client-go, and the time without errors that resets them.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
 const FORGIVEN: Duration = Duration::from_secs(120);
-/// A watch that was started again and has not failed for this long is taken to work, though nothing happened in it.
+/// A restarted watch that has not failed for this long counts as working, even without events.
 const RECOVERED: Duration = Duration::from_secs(10);
-/// How often an optional kind is looked for that the cluster does not have.
+/// How often we check for an optional kind that the cluster does not have.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Why the watcher is thrown away and everything listed again.
+/// Why the watcher is dropped and everything is listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Restart {
     Expired,
@@ -66,7 +66,7 @@ enum Restart {
     Absent,
 }
 
-/// An object as kube's watcher wants it: it asks for nothing but the version.
+/// An object for kube's watcher, which needs only the version.
 #[derive(Debug, Clone)]
 pub(super) struct Watched<K> {
     version: ObjectMeta,
@@ -114,12 +114,12 @@ impl<K: Cached> Resource for Watched<K> {
     }
 }
 
-/// How long a list may take from one object to the next, with clients that wait so long for an answer to begin.
+/// The limit for the time from one object of a list to the next, for clients with this response timeout.
 pub(super) fn list_silence(response_timeout: Duration) -> Duration {
     LIST_SILENCE.max(response_timeout.saturating_add(BEYOND_ANSWER))
 }
 
-/// Watches what is wished, as that changes. While nothing is, nothing is watched and nothing held.
+/// Watches the current wish. Without a wish, it watches nothing and the cache is empty.
 pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
     api: impl Fn(Option<&str>) -> kube::Api<Watched<K>>,
@@ -132,7 +132,7 @@ pub(super) async fn run<K: Cached>(
         let wanted = wish.borrow_and_update().clone();
         let changed = async {
             if wish.changed().await.is_err() {
-                // The caches are gone, and whoever reads this one keeps it: on as it is.
+                // The set of caches is gone, but this cache may still have readers: it stays as it is.
                 std::future::pending::<()>().await;
             }
         };
@@ -150,7 +150,7 @@ pub(super) async fn run<K: Cached>(
     }
 }
 
-/// Feeds the cache from one scope, for ever.
+/// Fills the cache from one scope, forever.
 async fn keep<K: Cached>(
     cache: &Cache<K>,
     api: &kube::Api<Watched<K>>,
@@ -171,7 +171,7 @@ async fn keep<K: Cached>(
             continue;
         }
         if restart == Restart::Absent {
-            // Who asks for a list meanwhile gets one.
+            // A request for a list ends the wait.
             let _ = timeout(LOOK_AGAIN, cache.relist_asked()).await;
             continue;
         }
@@ -246,11 +246,11 @@ async fn follow<K: Cached>(
                     cache.feed(News::ListDone);
                     let because = told(&error);
                     debug!(kind = K::KIND, because, "the cluster has no such kind");
-                    // It may have it for all that we are allowed to see: somebody wonders why it is not used.
+                    // We may only lack the right to see the kind: the status page shows this as an error.
                     cache.absent(is_forbidden(&error).then_some(because));
                     return Restart::Absent;
                 }
-                // Only a list says what is there.
+                // Only a list shows which objects exist.
                 return Restart::Expired;
             }
             Err(error) => {
@@ -269,8 +269,8 @@ async fn follow<K: Cached>(
     }
 }
 
-/// Whether there is nothing of an optional kind: the cluster does not know it, or never let us see it. Objects that were
-/// seen are not gone because a right is.
+/// Whether an optional kind counts as absent: the cluster does not know it, or we never had the right to read it. If we
+/// have seen objects and then lose the right, the objects still exist.
 fn is_absent(error: &watcher::Error, seen: bool) -> bool {
     code(error) == Some(404) || (is_forbidden(error) && !seen)
 }
@@ -288,7 +288,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-/// What was asked for, and the class of what came of it: as of any other request.
+/// The verb and the class of the failure, as for any other request.
 fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
     let (verb, cause) = match error {
         watcher::Error::InitialListFailed(cause) => (LIST, cause),
@@ -308,7 +308,7 @@ fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
     (verb, class)
 }
 
-/// kube's errors repeat their sources; ours are told once.
+/// The error as text. kube's errors repeat their sources; here each source appears once.
 fn told(error: &watcher::Error) -> String {
     let (what, cause) = match error {
         watcher::Error::InitialListFailed(cause) => ("cannot list", cause),

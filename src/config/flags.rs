@@ -1,6 +1,6 @@
-//! What became of the Go sidecars' flags: for people who move over. Here are the flags that all sidecars share; each role has
-//! a table of its sidecar's own. `docs/flags.md` is made of them, and a test compares. The verb `migrate` reads command lines by
-//! these tables, and the command line answers people who try an old flag.
+//! What became of the Go sidecars' flags: for people who move over. Here are the flags that all sidecars share; each
+//! role has a table of its sidecar's own. `docs/flags.md` is made of them, and a test compares. The command `migrate`
+//! reads command lines by these tables, and the command line answers people who try an old flag.
 
 /// Where a flag's meaning is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +56,12 @@ pub const SHARED: &[Flag] = &[
         "timeout",
         Time,
         Key("csi.timeout"),
-        "one RPC; 15s, where sidecars had 10s or 15s; of several sidecars the largest counts. A page of ListVolumes has a \
+        "one RPC; 15s, where sidecars had 10s or 15s; of several sidecars the largest is used. A page of ListVolumes has a \
          `pageTimeout` of its own",
     ),
     flag("max-grpc-log-length", Count, Key("csi.maxLogLength"), "8192 instead of no limit; no limit is null, not -1"),
     flag("leader-election", Switch, Key("leaderElection.enabled"), "true instead of false"),
-    flag("enable-leader-election", Switch, Key("leaderElection.enabled"), "as it was called before `leader-election`"),
+    flag("enable-leader-election", Switch, Key("leaderElection.enabled"), "an older name of `leader-election`"),
     flag("leader-election-namespace", Text, Key("leaderElection.namespace"), "same default"),
     flag("leader-election-lease-duration", Time, Key("leaderElection.leaseDuration"), "same default"),
     flag("leader-election-renew-deadline", Time, Key("leaderElection.renewDeadline"), "same default"),
@@ -71,7 +71,7 @@ pub const SHARED: &[Flag] = &[
         "kube-api-qps",
         Text,
         Gone,
-        "the server's own fairness (429 and Retry-After) is obeyed instead; `kubernetes.maxInFlight` caps what is under way",
+        "instead, the daemon obeys the server's flow control (429 and Retry-After); `kubernetes.maxInFlight` limits the requests in flight",
     ),
     flag("kube-api-burst", Count, Gone, "see `kube-api-qps`"),
     flag(
@@ -80,7 +80,7 @@ pub const SHARED: &[Flag] = &[
         Key("diagnostics.listen"),
         "on by default: `0.0.0.0:8080`; the host may not be left out",
     ),
-    flag("metrics-address", Text, Key("diagnostics.listen"), "deprecated there already"),
+    flag("metrics-address", Text, Key("diagnostics.listen"), "already deprecated in the sidecars"),
     flag(
         "metrics-path",
         Text,
@@ -111,20 +111,20 @@ pub const SHARED: &[Flag] = &[
         "leader-election-identity",
         Text,
         Gone,
-        "removed there as well; always generated, because two processes may share everything else",
+        "also removed from the sidecars; always generated, because two processes may share everything else",
     ),
-    flag("leader-election-type", Text, Gone, "removed there as well; always a Lease"),
+    flag("leader-election-type", Text, Gone, "also removed from the sidecars; always a Lease"),
     flag(
         "connection-timeout",
         Time,
         Gone,
-        "removed there as well; the daemon waits for the driver, and says so on its status page",
+        "also removed from the sidecars; the daemon waits for the driver, and says so on its status page",
     ),
     flag(
         "logtostderr",
         Switch,
         Gone,
-        "klog's; logs go to the standard error stream, in the form that `telemetry.logs.format` says",
+        "an option of klog; logs go to the standard error stream, in the format of `telemetry.logs.format`",
     ),
     flag("alsologtostderr", Switch, Gone, "see `logtostderr`"),
     flag("stderrthreshold", Text, Gone, "see `logtostderr`"),

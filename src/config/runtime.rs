@@ -13,7 +13,7 @@ const MOST_BY_DEFAULT: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RuntimeSection {
-    /// Threads that run tasks. null: as many as the CPU quota of the container has cores, at least 2, at most 4.
+    /// Threads that run tasks. null: the number of cores of the container's CPU quota, at least 2, at most 4.
     // One thread would do for the work, but the trace exporter must make progress while another task is busy.
     #[schemars(range(min = 2, max = 256))]
     pub worker_threads: Option<usize>,

@@ -70,7 +70,7 @@ pub(super) fn schema(roles: &[RoleSection]) -> Value {
     root["title"] = json!("csi-control-plane");
     root["description"] = json!("The configuration of csi-control-plane.");
     root["properties"]["roles"] = json!({
-        "description": "The roles. One whose block is present is enabled.",
+        "description": "The roles. A role is enabled if its block is present.",
         "type": "object",
         "properties": blocks,
         "additionalProperties": false,

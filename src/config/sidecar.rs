@@ -123,7 +123,7 @@ pub fn rows(sidecars: &[&'static Sidecar]) -> impl Iterator<Item = String> {
     all(sidecars).map(|Flag { name, now, note, .. }| {
         let now = match now {
             Now::Key(key) => format!("`{key}`"),
-            Now::Verb(verb) => format!("verb `{verb}`"),
+            Now::Verb(verb) => format!("command `{verb}`"),
             Now::Gone => "—".to_owned(),
         };
         format!("| `--{name}` | {now} | {note} |")

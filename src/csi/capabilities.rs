@@ -1,7 +1,5 @@
-//! What the driver says that it can do. Pure.
-//!
-//! Read once per connection and compared with what was read before: the roles stand on it. Numbers that this specification
-//! does not know, from a driver that is newer, are kept, shown, and matter to no one.
+//! The driver's capabilities. Pure. They are read once per connection and compared with the earlier ones, because the
+//! roles depend on them. Unknown numbers, from a newer driver, are kept and shown, but not used.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +11,7 @@ pub use crate::proto::controller_service_capability::rpc::Type as ControllerRpc;
 /// The services and properties that a driver may offer.
 pub use crate::proto::plugin_capability::service::Type as PluginService;
 
-/// A driver's capabilities. Equal if they mean the same, in whatever order they came.
+/// A driver's capabilities. The order does not matter for equality.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capabilities {
     services: BTreeSet<i32>,
@@ -22,7 +20,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// From the driver's answers; `None` where it has no Controller service to ask. Empty entries are skipped.
+    /// Built from the driver's responses; `None` if it has no Controller service. Empty entries are skipped.
     pub fn from_responses(
         plugin: &GetPluginCapabilitiesResponse,
         controller: Option<&ControllerGetCapabilitiesResponse>,
@@ -81,17 +79,17 @@ impl Capabilities {
         self.has(ControllerRpc::SingleNodeMultiWriter)
     }
 
-    /// Whether the driver makes and deletes volumes.
+    /// Whether the driver creates and deletes volumes.
     pub fn create_delete_volume(&self) -> bool {
         self.has(ControllerRpc::CreateDeleteVolume)
     }
 
-    /// Whether the driver tells how much room is left.
+    /// Whether the driver reports its free capacity.
     pub fn get_capacity(&self) -> bool {
         self.has(ControllerRpc::GetCapacity)
     }
 
-    /// Whether a volume cannot be reached from everywhere.
+    /// Whether a volume may not be accessible from all nodes.
     pub fn volume_accessibility_constraints(&self) -> bool {
         self.has_service(PluginService::VolumeAccessibilityConstraints)
     }

@@ -1,4 +1,4 @@
-//! Where the driver listens, and one connection to it.
+//! The driver's address, and one connection to it.
 //!
 //! ```text
 //!   Endpoint ─dial()─> Dial ─open()─> Connection { channel, lost }
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Decisions:
-//! - tonic would redial by itself, silently, on the next call, and the call would reach a driver that nobody has asked for
-//!   its name. So a [`Connection`] never outlives its byte stream: the connector gives the stream out once, and the handshake
-//!   decides what may go through the next one.
-//! - The end is *noticed* while idle: HTTP/2 always reads, so the stream under it sees the end of file at once.
-//! - No keep-alive pings. On a unix socket a dead peer closes; and a gRPC server for Go answers pings that come more often
-//!   than every five minutes by closing the connection.
+//! - tonic would reconnect silently on the next call, and the call would reach a driver whose name was not checked. So
+//!   a [`Connection`] never outlives its byte stream: the connector returns the stream only once, and the handshake
+//!   decides whether calls may use the next one.
+//! - The end of an idle connection is noticed: HTTP/2 always reads, so it sees the end of file at once.
+//! - No keep-alive pings: a dead peer closes a unix socket, and a Go gRPC server closes the connection if pings come
+//!   more often than every five minutes.
 
 use std::future::Future;
 use std::io;
@@ -118,13 +118,13 @@ pub(super) enum ConnectError {
     Slow(Duration),
 }
 
-/// One connection. It is over when its byte stream is, and is never dialled anew.
+/// One connection. It ends with its byte stream and never reconnects.
 pub(super) struct Connection {
     pub(super) channel: Channel,
     lost: CancellationToken,
 }
 
-/// Trailers carry the driver's error message. gRPC for Go takes 16 MiB of them, hyper 16 KiB.
+/// Trailers contain the driver's error message. gRPC for Go accepts 16 MiB, hyper 16 KiB.
 const MAX_HEADERS: u32 = 1 << 20;
 
 impl Connection {
@@ -140,7 +140,7 @@ impl Connection {
         let connector = tower::service_fn(move |_| {
             let io = once.take();
             if io.is_none() {
-                // tonic asks a second time when the first stream has become useless, a GOAWAY for instance.
+                // tonic connects a second time if the first stream is no longer usable, for example after a GOAWAY.
                 again.cancel();
             }
             std::future::ready(
@@ -158,13 +158,13 @@ impl Connection {
         Ok(Self { channel, lost })
     }
 
-    /// Ready when the connection is over.
+    /// Resolves when the connection is over.
     pub(super) fn lost(&self) -> impl Future<Output = ()> {
         self.lost.clone().cancelled_owned()
     }
 }
 
-/// What the calls of one generation of a driver go through.
+/// The current connection for the calls of one generation of a driver.
 pub(super) struct Route(Mutex<Via>);
 
 #[derive(Clone)]
@@ -179,7 +179,7 @@ enum Via {
 pub(super) enum NoRoute {
     #[error("not connected to the driver")]
     Down,
-    #[error("the driver came back with other capabilities: what was decided by the old ones is void")]
+    #[error("the driver came back with other capabilities: decisions based on the old ones are dropped")]
     Retired,
 }
 
@@ -213,7 +213,7 @@ impl Route {
     }
 }
 
-/// A byte stream that tells when it is over.
+/// A byte stream that signals its end.
 struct Watched {
     io: BoxedIo,
     lost: CancellationToken,

@@ -1,10 +1,11 @@
 //! Calls to the driver, each with its deadline, span, trace context, metric, log lines and typed error.
 //!
 //! Decisions:
-//! - A call without a connection fails at once as `Unavailable`, and so does one whose connection breaks or whose answer
-//!   can't be read: tonic calls that `Unknown`, `Internal` or `OutOfRange`, which would count as the driver's final word.
-//!   Only a status that the driver has sent is its word, see [`super::grpc_status`].
-//! - The deadline is ours (the future is dropped, which resets the stream) and is told to the driver as `grpc-timeout`.
+//! - A call without a connection fails at once as `Unavailable`, and so does a call whose connection breaks or whose
+//!   response can't be decoded: tonic reports these as `Unknown`, `Internal` or `OutOfRange`, which would count as the
+//!   driver's final answer. Only a status that the driver has sent is its answer, see [`super::grpc_status`].
+//! - We enforce the deadline (by dropping the future, which resets the stream) and also send it to the driver as
+//!   `grpc-timeout`.
 //! - A call that its caller drops is recorded as `Canceled`, as the Go sidecars record it.
 
 use std::collections::HashMap;
@@ -31,16 +32,16 @@ use super::redact::{Line, Secrets};
 use crate::process::{Clock, Permit, Permitted};
 use crate::telemetry::{Meter, Propagation, names};
 
-/// How calls are made.
+/// The options of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CsiOptions {
     /// The deadline of each call.
     pub timeout: Duration,
-    /// The largest response that is taken.
+    /// The largest accepted response.
     pub max_message_bytes: usize,
     /// Cuts a logged response after so many characters. `None`: never.
     pub max_log_length: Option<usize>,
-    /// How the trace travels to the driver.
+    /// How the trace is passed to the driver.
     pub propagation: Propagation,
 }
 
@@ -53,38 +54,38 @@ pub(super) struct Method {
     pub(super) path: &'static str,
 }
 
-/// A request: what it prints and which of its fields are secret.
+/// A request, with its log output and its secret fields.
 pub(super) trait Request: prost::Message + fmt::Debug + 'static {
     fn secrets(&self) -> Option<&HashMap<String, String>>;
 }
 
-/// A response: what it prints.
+/// A response, with its log output.
 pub(super) trait Response: prost::Message + fmt::Debug + Default + 'static {}
 impl<T: prost::Message + fmt::Debug + Default + 'static> Response for T {}
 
-/// Calls the driver. Clones share the connection; one belongs to one generation of the driver and fails once that is over.
+/// Calls the driver. Clones share the connection. A client belongs to one generation of the driver and fails after it.
 #[derive(Clone)]
 pub struct Client {
     route: Arc<Route>,
     caller: Arc<Caller>,
     /// A deadline of this client's own, instead of the configured one.
     timeout: Option<Duration>,
-    /// Asked once a call can be sent.
+    /// Checked right before a call is sent.
     permit: Option<Permit>,
 }
 
-/// What all clients of one process share.
+/// The shared state of all clients of a process.
 pub(super) struct Caller {
-    /// As they are now: a call goes by those that it began with.
+    /// The current options: a call uses the options at its start.
     options: RwLock<CsiOptions>,
     driver_name: Mutex<Arc<str>>,
     pub(super) meter: Meter,
     pub(super) clock: Clock,
 }
 
-/// What the metric says before the driver has told its name.
+/// The metric's label before the driver's name is known.
 const UNKNOWN_DRIVER: &str = "unknown-driver";
-/// What gRPC for Go says, and users' runbooks search for.
+/// The text of gRPC for Go, which users' runbooks search for.
 const DEADLINE_MESSAGE: &str = "context deadline exceeded";
 /// Of a call that was never sent.
 const NOT_PERMITTED_MESSAGE: &str = "the leadership term ended before it was sent";
@@ -201,9 +202,9 @@ impl Client {
     }
 }
 
-/// What a status means: the driver's word as it stands, or what became of the connection or of the answer.
+/// The error of a status: the driver's answer, or a failure of the connection or of the decoding.
 fn refusal(status: &Status, said: Option<Code>, elapsed: Duration, limit: Duration) -> (Code, String) {
-    // Both ends count the same deadline, and the driver's server may be the first to say so.
+    // Both sides enforce the same deadline, and the driver's server may be first.
     if status.code() == Code::Cancelled && elapsed >= limit {
         return (Code::DeadlineExceeded, DEADLINE_MESSAGE.to_owned());
     }
@@ -214,7 +215,7 @@ fn refusal(status: &Status, said: Option<Code>, elapsed: Duration, limit: Durati
     }
 }
 
-/// The cause of all causes: tonic's and hyper's layers above it say the same again in other words.
+/// The innermost source: tonic's and hyper's errors around it only repeat it in other words.
 fn root<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     while let Some(cause) = error.source() {
         error = cause;

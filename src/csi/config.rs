@@ -20,7 +20,7 @@ pub struct CsiSection {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub timeout: Duration,
-    /// The largest answer accepted from the driver, in bytes.
+    /// The largest response accepted from the driver, in bytes.
     #[schemars(range(min = 65_536, max = 1_073_741_824))]
     pub max_message_bytes: usize,
     /// How many characters of a driver's answer are logged. null: all.

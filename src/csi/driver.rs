@@ -1,4 +1,4 @@
-//! Who answers at the socket: the handshake, and what the rest of the daemon knows of the driver.
+//! The driver at the socket: the handshake, and the driver's data for the rest of the daemon.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,29 +13,29 @@ use super::volume_listings::VolumeListings;
 use super::volume_locks::VolumeLocks;
 use crate::proto;
 
-/// What stands between the daemon and its driver, as it changes.
+/// The state of the connection to the driver.
 #[derive(Debug, Clone)]
 pub enum DriverState {
     /// Not met yet.
     Connecting {
-        /// Since when we have been trying.
+        /// When we began to connect.
         since: Instant,
         /// What failed last.
         last_error: Option<String>,
     },
     /// Connected, ready and known.
     Ready(Arc<Driver>),
-    /// Was ready; now the connection is gone or its successor not ready yet.
+    /// The driver was ready; now the connection is gone or the new one is not ready yet.
     Lost {
-        /// As it was when the connection ended. It comes back as this very `Arc` if nothing has changed.
+        /// The driver when the connection ended. If nothing has changed, the same `Arc` becomes ready again.
         driver: Arc<Driver>,
         /// When the connection ended.
         since: Instant,
         /// What failed last.
         last_error: Option<String>,
     },
-    /// Another driver answers at the socket. Nothing is sent to it, and this never changes again: finalizers, Leases and
-    /// metrics carry the old name, so that only a new process can serve the new one. The text says both names.
+    /// The driver's name changed. This state is final, and no calls are made: finalizers, Leases and metrics contain
+    /// the old name, so only a new process can serve the new driver. The text has both names.
     Fatal(String),
 }
 
@@ -58,11 +58,11 @@ impl DriverState {
     }
 }
 
-/// One generation of the driver: its name, what it can do, and how to call it.
+/// One generation of the driver: its name, its capabilities, and its client.
 pub struct Driver {
-    /// The driver's name, the same for as long as the process lives.
+    /// The driver's name, constant for the life of the process.
     pub name: String,
-    /// What it can do. Other capabilities after a restart make another generation.
+    /// Its capabilities. If they change after a restart, a new generation begins.
     pub capabilities: Capabilities,
     /// Counts from 1.
     pub generation: u64,
@@ -95,7 +95,7 @@ impl Driver {
         }
     }
 
-    /// The vendor's version, as last told: an upgrade alone does not begin a generation.
+    /// The vendor's last reported version: an upgrade alone does not begin a generation.
     pub fn vendor_version(&self) -> String {
         self.vendor_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -115,7 +115,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// What a handshake learns.
+/// The result of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) name: String,
@@ -123,7 +123,7 @@ pub(super) struct Identity {
     pub(super) capabilities: Capabilities,
 }
 
-/// Why there is no ready driver yet. All but a renamed driver are tried again.
+/// Why there is no ready driver yet. All errors except a renamed driver are retried.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error(transparent)]
@@ -136,7 +136,7 @@ pub(super) enum HandshakeError {
     Info(#[source] RpcError),
     #[error("the driver gives no valid name")]
     Name(#[from] NameError),
-    #[error("another driver answers: {known:?} is now {found:?}; restart this process to serve it")]
+    #[error("the driver's name changed from {known:?} to {found:?}: restart this process to serve the new driver")]
     Renamed { known: String, found: String },
     #[error("cannot get the driver's services")]
     Services(#[source] RpcError),
@@ -144,9 +144,10 @@ pub(super) enum HandshakeError {
     Controller(#[source] RpcError),
 }
 
-/// Probes once and, if the driver is ready, asks who it is and what it can do. Each call has its own deadline (attacher R28).
+/// Probes once and, if the driver is ready, gets its name and its capabilities. Each call has its own deadline
+/// (attacher R28).
 ///
-/// `known` is the name that the driver must have, or is told the one that it has.
+/// `known` is the name that the driver must have, or receives its name.
 pub(super) async fn identify(
     client: &Client,
     known: impl FnOnce(&str) -> Result<(), HandshakeError>,
@@ -198,13 +199,13 @@ pub enum NameError {
 
 const MAX_NAME: usize = 63;
 
-/// Holds a driver's name against the specification: finalizers and Lease names are made of it.
+/// Checks a driver's name against the specification, because finalizers and Lease names contain it.
 pub fn check_name(name: &str) -> Result<(), NameError> {
     let length = name.chars().count();
     if name.is_empty() {
         return Err(NameError::Empty);
     }
-    // Before anything that quotes the name: a garbled one may be megabytes long.
+    // Checked before the name is quoted: an invalid name may have megabytes.
     if length > MAX_NAME {
         return Err(NameError::TooLong(length));
     }

@@ -1,18 +1,17 @@
-//! The driver's errors: their names, and how soon the next attempt makes sense. Pure.
-//!
-//! Whether a code is the driver's last word depends on what was asked: each role has a table of its own.
+//! The driver's errors: their names, and how soon a retry makes sense. Pure. Whether a code is the driver's final
+//! answer depends on the call: see the table in `roles/kit`.
 
 use std::time::Duration;
 
 use tonic::Code;
 
-/// The driver is expected back, or free again, within seconds: waiting the usual maximum of minutes would only delay a pod.
+/// The driver should be available again within seconds: a back-off of minutes would only delay a pod.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The longest wait before the next attempt, where the configured maximum would be too long for what the code says.
+/// The longest wait before a retry, if the configured maximum is too long for this code.
 fn retry_cap(code: Code) -> Option<Duration> {
-    // Another operation on this volume goes on; a driver that is restarting or can't be reached. One that throttles us or is
-    // full is not among them: more haste would make it worse.
+    // Another operation on this volume is running, or the driver restarts or can't be reached. If the driver throttles
+    // or is full, an early retry would make it worse.
     matches!(code, Code::Aborted | Code::Unavailable).then_some(SOON)
 }
 
@@ -39,13 +38,13 @@ pub fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// An RPC that did not succeed, in the words that users of the Go sidecars know.
+/// A failed RPC, with the same text as in the Go sidecars.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rpc error: code = {} desc = {message}", code_name(*code))]
 pub struct RpcError {
     /// The RPC's full path, such as `/csi.v1.Controller/ControllerPublishVolume`.
     pub method: &'static str,
-    /// The driver's code, or ours where the call never got an answer.
+    /// The driver's code, or ours if the call got no answer.
     pub code: Code,
     /// The driver's message. Values of the request's secrets are stripped from it.
     pub message: String,
@@ -62,7 +61,7 @@ impl RpcError {
         self.code as i32
     }
 
-    /// The longest wait before the next attempt, where the configured maximum would be too long.
+    /// The longest wait before a retry, if the configured maximum is too long.
     pub fn retry_cap(&self) -> Option<Duration> {
         retry_cap(self.code)
     }

@@ -1,8 +1,8 @@
-//! What the driver itself has said of a call: the `grpc-status` that it sent, if it sent one.
+//! The driver's own answer to a call: the `grpc-status` that it sent, if any.
 //!
-//! tonic tells the driver's refusals and its own troubles with the answer (bytes that are no message, a message beyond the
-//! limit, none at all, no status) in one form: a status with a code, and some of its own without a cause. They must be told
-//! apart: after the driver's `Internal` nothing exists, after an answer that could not be read a volume may.
+//! tonic returns the driver's errors and its own errors (an undecodable message, a message over the limit, no message,
+//! no status) in the same form: a status with a code, sometimes without a source. We must distinguish them: after the
+//! driver's `Internal` no volume exists, but after an unreadable response a volume may exist.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Default for GrpcStatus {
 }
 
 impl GrpcStatus {
-    /// What it has said by now.
+    /// The code that the driver has sent so far.
     pub(super) fn code(&self) -> Option<Code> {
         let code = self.0.load(Ordering::Acquire);
         (code != NOTHING_YET).then(|| Code::from_i32(code))
@@ -41,12 +41,12 @@ impl GrpcStatus {
         if let Some(status) = headers.get("grpc-status") {
             self.0.store(Code::from_bytes(status.as_bytes()) as i32, Ordering::Release);
         }
-        // Nobody reads them, and tonic panics where they are no base64.
+        // They are not used, and tonic panics if they are not base64.
         headers.remove("grpc-status-details-bin");
     }
 }
 
-/// A channel for one call, which hears the driver's status.
+/// A channel for one call, which records the driver's status.
 #[derive(Debug)]
 pub(super) struct StatusTap<S> {
     inner: S,
@@ -85,7 +85,7 @@ where
     }
 }
 
-/// An answer's body, whose trailers are heard as they pass.
+/// A response body that records the status in its trailers.
 pub(super) struct TappedBody {
     body: Body,
     status: GrpcStatus,

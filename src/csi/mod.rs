@@ -8,12 +8,10 @@
 //!                                       operations  one mutating RPC per volume at a time
 //!                                       listings    where volumes were last seen attached
 //! ```
-//!
-//! Contract: what holds an `Arc<Driver>` may keep it. If the driver restarts, calls fail as `Unavailable` until it is back;
-//! if it comes back changed, they fail for good and the state shows a new `Arc`, so that no decision made by old
-//! capabilities reaches a new driver. No role's call ever reaches a driver that has not been asked for its name.
-//!
-//! A file that is pure says so in its first lines.
+//! Contract: a holder of an `Arc<Driver>` may keep it. If the driver restarts, calls fail as `Unavailable` until it is
+//! back. If it comes back with other capabilities, these calls fail permanently and the state has a new `Arc`, so that
+//! no decision based on old capabilities reaches the new driver. No role's call ever reaches a driver whose name was
+//! not checked. A pure file says so in its first lines.
 
 pub mod capabilities;
 mod channel;

@@ -1,14 +1,14 @@
 //! Secrets never print. Pure.
 //!
-//! Messages that carry the specification's `csi_secret` option get a `Debug` from `build.rs` that shows [`Stripped`] in the
-//! option's place, at any depth, since a message prints its parts by their own `Debug`. Here is what that leaves to do:
-//! printing a message on one line of bounded length (`Line`), and taking a request's secrets out of the driver's error text
-//! (`Secrets`), which goes on to a status and an event that more people can read than may read the Secret.
+//! Messages that carry the specification's `csi_secret` option get a `Debug` from `build.rs` that shows [`Stripped`] in
+//! the option's place, at any depth, because a message prints its parts by their own `Debug`. This file does the rest:
+//! it prints a message on one line of bounded length (`Line`), and removes a request's secrets from the driver's error
+//! text (`Secrets`), because more people can read a status or an Event than the Secret.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
-/// What a stripped value reads: the marker of the Go sidecars.
+/// The text instead of a stripped value: the marker of the Go sidecars.
 const MARKER: &str = "***stripped***";
 
 /// What a secret field prints instead of its value: the marker of the Go sidecars.
@@ -77,18 +77,18 @@ impl fmt::Write for Cut<'_, '_> {
 /// The values of one request's secrets, kept for as long as the call lasts.
 pub(super) struct Secrets(Vec<String>);
 
-/// Shorter values are words (`admin`, `true`) that an error message may well say without giving anything away.
+/// Shorter values are ordinary words (`admin`, `true`) that an error message may contain without revealing a secret.
 const SHORTEST_SECRET: usize = 6;
 
 impl Secrets {
     pub(super) fn of(secrets: Option<&HashMap<String, String>>) -> Self {
-        // A driver reads a value as it needs it: without the newline that an editor left at its end, or a key line by line.
+        // A driver may use a value without its trailing newline, or a key line by line.
         let parts = |value: &str| {
             [value, value.trim()].into_iter().chain(value.lines().map(str::trim)).map(str::to_owned).collect::<Vec<_>>()
         };
         let mut values: Vec<String> =
             secrets.into_iter().flatten().flat_map(|(_, v)| parts(v)).filter(|v| v.len() >= SHORTEST_SECRET).collect();
-        // The longest first: one value may be part of another.
+        // The longest first, because one value may be part of another.
         values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         values.dedup();
         Self(values)

@@ -1,4 +1,4 @@
-//! Every RPC of the Identity and Controller services, and of the Node service the one that is not for a kubelet alone.
+//! Every RPC of the Identity and Controller services, and the one RPC of the Node service that is not only for kubelet.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::client::{Client, Method, Request};
 use super::error::RpcError;
 use crate::proto;
 
-/// `secret` marks the requests that carry a `secrets` map; a test holds that against the protocol.
+/// `secret` marks the requests with a `secrets` map; a test compares this with the protocol.
 macro_rules! rpcs {
     ($($(#[$doc:meta])* $service:ident $rpc:ident = $name:ident($kind:ident $request:ident) -> $response:ident;)+) => {
         impl Client {
@@ -19,7 +19,8 @@ macro_rules! rpcs {
                         name: concat!("csi.v1.", stringify!($service), "/", stringify!($rpc)),
                         path: concat!("/csi.v1.", stringify!($service), "/", stringify!($rpc)),
                     };
-                    // Boxed: a call takes four to five kilobytes, and whoever passes its future on would hold them twice.
+                    // Boxed, because the future of a call has four to five kilobytes, and each wrapping future would
+                    // copy it.
                     Box::pin(self.call(METHOD, request)).await
                 }
             )+

@@ -1,4 +1,4 @@
-//! The one connection's life: meet the driver, watch it, meet it again.
+//! The life of the connection: connect to the driver, watch the connection, reconnect.
 //!
 //! ```text
 //!            ┌──────────── redial ≤ 1 s ────────────┐
@@ -8,9 +8,8 @@
 //!        Ready(generation + 1) <── other capabilities ──┼─────── Lost ── dial, probe, name, capabilities
 //!        Fatal                 <── another name ────────┘
 //! ```
-//!
-//! What a driver answers wrongly is shown and asked again, never a reason to exit: a driver that is being rolled out may
-//! answer anything for a while. Only a changed name ends it, since everything we own is labelled with the old one.
+//! A wrong answer is shown and the call is repeated; it is never a reason to exit, because a driver may give wrong
+//! answers during its roll-out. Only a changed name is fatal, because all our objects contain the old name.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,9 +34,9 @@ const REDIAL_MIN: Duration = Duration::from_millis(50);
 /// With its jitter of a fifth still below the Go sidecars' limit of one second.
 const REDIAL_MAX: Duration = Duration::from_millis(800);
 const REDIAL_JITTER: f64 = 0.2;
-/// A connection that lasted this long was a good one: its successor is dialled at once.
+/// After a connection that lasted this long, we reconnect at once.
 const STABLE: Duration = Duration::from_secs(1);
-/// How often the same trouble is told again.
+/// How often the same error is logged again.
 const REMINDER: Duration = Duration::from_secs(10);
 
 /// The shared connection to the driver. Clones share it.
@@ -49,7 +48,7 @@ pub struct Csi {
     state: Arc<watch::Sender<DriverState>>,
     operations: VolumeLocks,
     listings: VolumeListings,
-    /// How many connections led to a ready driver, and since when the latest does.
+    /// The number of connections to a ready driver, and the time of the latest one.
     met: Arc<Mutex<(u64, Option<Instant>)>>,
 }
 
@@ -68,12 +67,12 @@ impl Csi {
         }
     }
 
-    /// Makes calls like this from now on. One that is under way goes by what it began with.
+    /// Sets the options of new calls. A running call keeps its options.
     pub fn set_options(&self, options: CsiOptions) {
         self.caller.set_options(options);
     }
 
-    /// How many connections led to a ready driver.
+    /// The number of connections to a ready driver.
     pub fn connections(&self) -> u64 {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).0
     }
@@ -83,12 +82,12 @@ impl Csi {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
-    /// What stands between the daemon and its driver, as it changes.
+    /// The state of the connection, as it changes.
     pub fn state(&self) -> watch::Receiver<DriverState> {
         self.state.subscribe()
     }
 
-    /// Meets the driver and watches the connection, for ever. To be run once.
+    /// Connects to the driver and watches the connection, forever. Run it once.
     pub async fn run(self) {
         let mut pace = Pace::new(self.rng.clone());
         let mut known: Option<Arc<Driver>> = None;
@@ -125,7 +124,7 @@ impl Csi {
         }
     }
 
-    /// Dials and asks until a driver is ready and known. The only error is a renamed driver.
+    /// Connects until a driver is ready and identified. The only error is a renamed driver.
     async fn meet(&self, known: Option<&Arc<Driver>>, pace: &mut Pace) -> Result<Met, HandshakeError> {
         let mut trouble = Trouble::default();
         loop {
@@ -144,7 +143,7 @@ impl Csi {
         }
     }
 
-    /// Asks over one connection until the driver has answered everything (`Some`) or the connection is lost (`None`).
+    /// Repeats the handshake on one connection until it succeeds (`Some`) or the connection is lost (`None`).
     async fn question(
         &self,
         connection: &Connection,
@@ -168,7 +167,7 @@ impl Csi {
         }
     }
 
-    /// From here on the metrics know the driver. The name may change until the driver was ready once.
+    /// Sets the driver's name for the metrics. The name may change until the driver was ready once.
     fn note_name(&self, known: Option<&Arc<Driver>>, found: &str) -> Result<(), HandshakeError> {
         match known {
             Some(driver) if driver.name != found => {
@@ -181,7 +180,7 @@ impl Csi {
         }
     }
 
-    /// Makes what answers at the other end the driver: the one we knew, or a new generation of it.
+    /// Publishes the identified driver: the known one, or a new generation.
     fn adopt(
         &self,
         known: Option<Arc<Driver>>,
@@ -213,11 +212,11 @@ impl Csi {
 
     async fn give_up(&self, renamed: &HandshakeError) {
         self.state.send_replace(DriverState::Fatal(renamed.to_string()));
-        // A task that returned would look like an accident; the state says what happened.
+        // Runs on, because the end of a task counts as a failure; the state says what happened.
         std::future::pending::<()>().await;
     }
 
-    /// Shows what went wrong: on the state each time it changes, in the log also as a reminder.
+    /// Publishes an error: in the state each time it changes, in the log also as a reminder.
     fn tell(&self, error: &HandshakeError, trouble: &mut Trouble) {
         let text = error_chain(error);
         let now = self.caller.clock.now();
@@ -242,7 +241,7 @@ impl std::fmt::Debug for Csi {
     }
 }
 
-/// A driver that has answered everything, and the connection over which it did.
+/// An identified driver and its connection.
 struct Met {
     connection: Connection,
     client: Client,
@@ -277,7 +276,7 @@ impl Pace {
     }
 }
 
-/// What was told last, so that the log repeats it only now and then.
+/// The last logged error, to limit repetition.
 #[derive(Default)]
 struct Trouble(Option<(String, Instant)>);
 

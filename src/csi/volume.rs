@@ -1,4 +1,4 @@
-//! From a volume's Kubernetes access modes to the capability that CSI asks for. Pure.
+//! Maps a volume's Kubernetes access modes to the CSI volume capability. Pure.
 //!
 //! | access modes | driver without `SINGLE_NODE_MULTI_WRITER` | with it |
 //! |---|---|---|
@@ -16,7 +16,7 @@ use crate::proto::VolumeCapability;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 
-/// Access modes that no single CSI mode stands for.
+/// Access modes that do not map to one CSI mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessModeError {
     /// The exclusive mode beside others.
@@ -25,7 +25,7 @@ pub enum AccessModeError {
     /// Readers on many nodes and a writer on one: CSI has no mode for it.
     #[error("access modes ReadOnlyMany and ReadWriteOnce cannot be combined")]
     ReadersAndWriter,
-    /// Nothing there that is known.
+    /// No known access mode.
     #[error("unsupported access modes: {}", list(.0))]
     Unsupported(BTreeSet<String>),
 }

@@ -1,7 +1,7 @@
-//! Where the driver says its volumes are attached: the last complete `ListVolumes` pass, for whoever wants to know.
+//! Where the driver's volumes are attached: the last complete `ListVolumes` pass, for all roles.
 //!
-//! The reconciler fills it and commands nobody; a role draws its own conclusions. Instants are of the process's clock: what
-//! was seen *before* an operation began says nothing about its outcome, so each reader compares with `started`.
+//! The reconciler only publishes it; each role draws its own conclusions. Times are of the process's clock: a listing
+//! from *before* an operation says nothing about its outcome, so each reader compares with `started`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ pub struct VolumeListings(Arc<watch::Sender<Option<Arc<VolumeListing>>>>);
 /// One complete pass over the driver's volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeListing {
-    /// When the first page was asked for.
+    /// When the first page was requested.
     pub started: Instant,
-    /// When the last page had come.
+    /// When the last page was received.
     pub finished: Instant,
-    /// What was said of each volume, by volume id. A volume that is not here was not listed.
+    /// The nodes of each listed volume, by volume ID.
     pub volumes: BTreeMap<String, PublishedOn>,
 }
 
-/// Where a volume is attached, in the driver's words.
+/// The driver's report of where a volume is attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublishedOn {
     /// The volume was listed without a status: nothing is known.
@@ -39,7 +39,7 @@ impl VolumeListings {
         Self(Arc::new(watch::Sender::new(None)))
     }
 
-    /// Replaces what was seen before.
+    /// Replaces the last listing.
     pub fn publish(&self, snapshot: VolumeListing) {
         self.0.send_replace(Some(Arc::new(snapshot)));
     }
@@ -49,7 +49,7 @@ impl VolumeListings {
         self.0.borrow().clone()
     }
 
-    /// Follows the passes. A slow reader sees the newest, not each.
+    /// Subscribes to the passes. A slow reader sees only the newest.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<VolumeListing>>> {
         self.0.subscribe()
     }

@@ -1,12 +1,12 @@
 //! One mutating RPC per volume at a time, across all roles.
 //!
-//! The CSI specification asks the caller for it: "the CO is responsible for ensuring that there is no more than one call in
-//! flight per volume at a given time". Separate sidecars can't keep that; one process can. Who wants to change a volume
-//! waits for its turn, first come first served, and holds the guard while its RPC runs. A waiter or holder that is dropped
-//! gives its turn up.
+//! The CSI specification asks the caller for it: "the CO is responsible for ensuring that there is no more than one
+//! call in flight per volume at a given time". Separate sidecars can't guarantee that; one process can. A task that
+//! changes a volume waits for the lock in FIFO order, and holds the guard while its RPC runs. Dropping a waiter or a
+//! guard releases its place.
 //!
-//! Besides, volumes remember when they were last touched, so that a comparison with what the driver listed can leave out
-//! what moved meanwhile. That memory is bounded: what was forgotten counts as touched, never as quiet.
+//! The registry also remembers when each volume was last touched, so that a comparison with the driver's listing can
+//! skip volumes that changed in the meantime. This memory is bounded: a forgotten volume counts as touched.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::process::Clock;
 
-/// The shared registry of what goes on with each volume. Clones share it; it outlives a driver's restart.
+/// The shared registry of operations per volume. Clones share it; it outlives a driver's restart.
 #[derive(Clone)]
 pub struct VolumeLocks(Arc<Shared>);
 
@@ -29,9 +29,9 @@ struct Shared {
 
 struct Volumes {
     by_id: BTreeMap<String, Volume>,
-    /// Quiet volumes last touched before this were forgotten.
+    /// Idle volumes that were last touched before this were forgotten.
     horizon: Option<Instant>,
-    /// At this many volumes the quiet ones are looked through.
+    /// At this number of volumes, idle volumes are forgotten.
     tidy_at: usize,
 }
 
@@ -43,7 +43,7 @@ struct Volume {
     touched: Option<Instant>,
 }
 
-/// The right to change one volume. Dropping it passes the turn on.
+/// The lock of one volume. Dropping it releases the lock.
 #[must_use = "the volume is free again as soon as the guard is dropped"]
 pub struct VolumeLock {
     operations: VolumeLocks,
@@ -52,47 +52,47 @@ pub struct VolumeLock {
     _turn: OwnedMutexGuard<()>,
 }
 
-/// The turns of a volume that goes by two names: by the one that sorts first, and by the other if there is one.
+/// The locks of a volume with two names: of the name that sorts first, and of the other if there is one.
 pub type Both = (VolumeLock, Option<VolumeLock>);
 
-/// What goes on with one volume, for the status page.
+/// The operations of one volume, for the status page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeActivity {
     /// The volume's id.
     pub volume_id: String,
     /// For how long its operation has been running; `None` between two operations.
     pub running_for: Option<Duration>,
-    /// How many operations wait for their turn.
+    /// How many operations wait.
     pub waiting: usize,
 }
 
 /// Far longer than a comparison with the driver's list looks back.
 const MEMORY: Duration = Duration::from_secs(3600);
-/// Below this many volumes forgetting saves nothing.
+/// Below this number of volumes forgetting is not worth the effort.
 const SMALL: usize = 1024;
 
 impl VolumeLocks {
-    /// Nothing goes on yet.
+    /// An empty registry.
     pub fn new(clock: Clock) -> Self {
         let volumes = Volumes { by_id: BTreeMap::new(), horizon: None, tidy_at: SMALL };
         Self(Arc::new(Shared { clock, volumes: Mutex::new(volumes) }))
     }
 
-    /// Waits for this volume's turn. First come, first served; dropping the future leaves the line.
+    /// Waits for this volume's lock, in FIFO order. Dropping the future leaves the queue.
     pub async fn acquire(&self, volume_id: &str) -> VolumeLock {
         let place = Place::take(self, volume_id);
         let turn = Arc::clone(&place.turn).lock_owned().await;
         place.begin(turn)
     }
 
-    /// Takes this volume's turn if nobody has it or waits for it.
+    /// Takes this volume's lock if it is free and has no waiters.
     pub fn try_acquire(&self, volume_id: &str) -> Option<VolumeLock> {
         let place = Place::take(self, volume_id);
         let turn = Arc::clone(&place.turn).try_lock_owned().ok()?;
         Some(place.begin(turn))
     }
 
-    /// Takes the turns of a volume that goes by two names, or by one, if both are free.
+    /// Takes the locks of a volume with one or two names, if all are free.
     pub fn try_lock_pair(&self, one: &str, other: &str) -> Option<Both> {
         let (first, second) = (one.min(other), one.max(other));
         let first = self.try_acquire(first)?;
@@ -100,8 +100,8 @@ impl VolumeLocks {
         Some((first, second))
     }
 
-    /// Waits for the turns of a volume that goes by two names, or by one. Whoever needs two takes them here, always in the
-    /// order of the names: two who name two volumes the other way round would else wait for each other for good.
+    /// Waits for the locks of a volume with one or two names. It always locks in the order of the names: otherwise two
+    /// tasks with the names in different order could deadlock.
     pub async fn lock_pair(&self, one: &str, other: &str) -> Both {
         let (first, second) = (one.min(other), one.max(other));
         let first = self.acquire(first).await;
@@ -109,8 +109,8 @@ impl VolumeLocks {
         (first, second)
     }
 
-    /// Whether an operation on this volume runs, or has begun or ended at or after `since`. True as well where `since` is
-    /// so long ago that it is no longer known.
+    /// Whether an operation on this volume runs, or has begun or ended at or after `since`. Also true if `since` is so
+    /// long ago that this is no longer known.
     pub fn touched_since(&self, volume_id: &str, since: Instant) -> bool {
         let volumes = self.lock();
         match volumes.by_id.get(volume_id) {
@@ -119,7 +119,7 @@ impl VolumeLocks {
         }
     }
 
-    /// Forgets the quiet volumes that were last touched before this.
+    /// Forgets idle volumes that were last touched before this.
     pub fn prune(&self, before: Instant) {
         self.lock().forget(before);
     }
@@ -152,7 +152,7 @@ impl Volumes {
         self.horizon = self.horizon.max(Some(before));
     }
 
-    /// Keeps the memory bounded without anybody's help, at a cost per volume that stays constant.
+    /// Keeps the memory bounded, at a constant cost per volume.
     fn tidy(&mut self, now: Instant) {
         if self.by_id.len() < self.tidy_at {
             return;
@@ -164,7 +164,7 @@ impl Volumes {
     }
 }
 
-/// A place in one volume's line, given up on drop.
+/// A place in one volume's queue, released on drop.
 struct Place {
     operations: VolumeLocks,
     volume_id: String,
@@ -202,7 +202,7 @@ impl Drop for Place {
         let mut volumes = self.operations.lock();
         let Some(volume) = volumes.by_id.get_mut(&self.volume_id) else { return };
         volume.waiting -= 1;
-        // A volume that was only waited for has nothing to remember.
+        // A volume without any operation needs no entry.
         if !volume.is_busy() && volume.touched.is_none() {
             volumes.by_id.remove(&self.volume_id);
         }

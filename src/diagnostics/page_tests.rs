@@ -113,7 +113,7 @@ fn what_was_looked_for_stands_in_the_form_and_is_no_markup() {
     assert!(!page.contains("<img") && !page.contains("onmouseover=\""));
     report.take_work(Vec::new(), None, 0);
     (report.work_total, report.find) = (5000, Some("x".to_owned()));
-    assert!(render(&report).contains("None of the 5000 that are being worked on is like that."));
+    assert!(render(&report).contains("None of the 5000 items in progress matches."));
 }
 
 #[test]

@@ -120,7 +120,7 @@ struct Open {
 /// A connection that ends, even in an error of its client's making, is nothing special. A panic is a fault of ours.
 fn ended(end: &TaskEnd, board: &Board, meter: &Meter) {
     if let TaskFate::Panicked(_) = end.fate {
-        warn!(task = end.task, fate = %end.fate, "an answer could not be made");
+        warn!(task = end.task, fate = %end.fate, "could not build an HTTP response");
         // Without the connection's number: a metric's labels are few.
         meter.counter(&names::TASK_FAILURES, &[("task", "diagnostics.connection")]).increment(1);
         board.task_failed(end);

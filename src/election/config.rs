@@ -16,7 +16,7 @@ use crate::process::{Faults, Section, duration};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LeaderElectionSection {
-    /// Whether each role waits for its Lease. false only where nothing else can ever run beside this process.
+    /// Whether each role waits for its Lease. Use false only if no second process can ever run.
     pub enabled: bool,
     /// Namespace of the Leases. null: the pod's own, else `default`.
     pub namespace: Option<String>,
@@ -24,11 +24,11 @@ pub struct LeaderElectionSection {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub lease_duration: Duration,
-    /// After this long without a renewal the leader stops by itself.
+    /// After this time without a renewal the leader stops by itself.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub renew_deadline: Duration,
-    /// Pause between two tries to get or renew a Lease.
+    /// Pause between two attempts to get or renew a Lease.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub retry_period: Duration,

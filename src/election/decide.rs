@@ -1,4 +1,5 @@
-//! What to do about the Lease, from what was seen of it and when. Pure: times are durations since any local origin.
+//! Decides what to do about the Lease, from its observed states and their times. Pure: times are durations since any
+//! local origin.
 
 use std::time::Duration;
 
@@ -6,11 +7,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::record::Record;
 
-/// What is known of the Lease.
+/// What we know about the Lease.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LeaseView {
     lease: Known,
-    /// What is known may be old: look before deciding.
+    /// Our knowledge may be old: read before deciding.
     doubtful: bool,
 }
 
@@ -18,7 +19,7 @@ pub(super) struct LeaseView {
 enum Known {
     #[default]
     Nothing,
-    /// There is none; it may be created from this moment on.
+    /// There is none; we may create it from this time on.
     Absent {
         free_at: Duration,
         version: Option<String>,
@@ -37,15 +38,14 @@ pub(super) enum LeaseAction {
     Look,
     /// Create it.
     Create,
-    /// Write our name into it: a first time, or to renew.
+    /// Write our name into it, to acquire or to renew it.
     Write,
-    /// Somebody else may hold it until then.
+    /// Another process may hold it until then.
     Wait { until: Duration },
 }
 
 impl LeaseView {
-    /// The Lease was read or written. The moment when a record was seen *first* is kept: it is from there that its
-    /// duration runs.
+    /// The Lease was read or written. A record's duration counts from the time when we saw it *first*.
     pub(super) fn saw(&mut self, seen: Lease, now: Duration) {
         self.doubtful = false;
         let new = Record::of(&seen);
@@ -62,14 +62,15 @@ impl LeaseView {
         }
     }
 
-    /// The watch told of the Lease, maybe of a state that is known already or was left since.
+    /// The watch delivered a state of the Lease, which may be known already or outdated.
     pub(super) fn saw_event(&mut self, seen: Lease, now: Duration) {
         if !matches!(&self.lease, Known::Present { lease, .. } if is_older(&seen, lease)) {
             self.saw(seen, now);
         }
     }
 
-    /// There is no Lease. One that somebody else held is not free before it would have expired: its holder may be alive.
+    /// There is no Lease. If another process held it, it is not free before it would have expired, because the holder
+    /// may be alive.
     pub(super) fn saw_none(&mut self, me: &str, fallback: Duration, now: Duration) {
         self.doubtful = false;
         let free_at = match &self.lease {
@@ -82,7 +83,7 @@ impl LeaseView {
         self.lease = Known::Absent { free_at, version: None };
     }
 
-    /// The watch told of a deletion.
+    /// The watch delivered a deletion.
     pub(super) fn saw_deleted(&mut self, deleted: &Lease, me: &str, fallback: Duration, now: Duration) {
         if let Known::Present { lease, .. } = &self.lease
             && lease.metadata.uid != deleted.metadata.uid
@@ -96,12 +97,12 @@ impl LeaseView {
         }
     }
 
-    /// A write failed or was refused: what is known may be old.
+    /// A write failed or was refused: our knowledge may be old.
     pub(super) fn doubt(&mut self) {
         self.doubtful = true;
     }
 
-    /// Whether what is known may be old.
+    /// Whether our knowledge may be old.
     pub(super) fn is_doubtful(&self) -> bool {
         self.doubtful
     }
@@ -123,7 +124,7 @@ impl LeaseView {
         if now >= free_at { LeaseAction::Write } else { LeaseAction::Wait { until: free_at } }
     }
 
-    /// The Lease to be written over, and its record.
+    /// The Lease to overwrite, and its record.
     pub(super) fn lease(&self) -> Option<(&Lease, &Record)> {
         match &self.lease {
             Known::Present { lease, record, .. } => Some((lease, record)),
@@ -131,7 +132,7 @@ impl LeaseView {
         }
     }
 
-    /// Who holds it, as far as is known.
+    /// The holder, if known.
     pub(super) fn holder(&self) -> Option<&str> {
         self.lease().and_then(|(_, record)| record.holder.as_deref())
     }
@@ -146,8 +147,8 @@ impl LeaseView {
     }
 }
 
-/// Whether `a` is not newer than `b`. Resource versions are compared as numbers, which the API promises since 1.35 and
-/// always did; one that isn't a number counts as newer.
+/// Whether `a` is not newer than `b`. Resource versions are compared as numbers, which the API guarantees since 1.35
+/// (and it was always true); a version that isn't a number counts as newer.
 fn is_older(a: &Lease, b: &Lease) -> bool {
     let number = |lease: &Lease| lease.metadata.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok());
     matches!((number(a), number(b)), (Some(a), Some(b)) if a <= b)

@@ -1,4 +1,4 @@
-//! Runs for the Lease, holds it, hands it back.
+//! Acquires the Lease, holds it, releases it.
 //!
 //! ```text
 //!        ┌──────────── run: look, wait (watching), write ────────────┐
@@ -29,15 +29,16 @@ use crate::telemetry::{Meter, names};
 
 /// Delays are lengthened by up to this share, so that standbys don't move in step.
 const JITTER: f64 = 0.2;
-/// How often a release is tried: a conflict is only somebody's edit of a label.
+/// How often a release is tried: a conflict usually means that a user edited a label.
 const RELEASE_TRIES: u32 = 3;
-/// The pause between those tries, and before a look after a watch broke: short, as a hand-over may depend on it.
+/// The pause between those attempts, and before a read after a watch broke: short, because a hand-over may depend on
+/// it.
 const BRIEF: Duration = Duration::from_millis(100);
 
 /// The election did not end as it should.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
-    /// The Lease could not be handed back: a successor has to wait until it expires.
+    /// The Lease could not be released: the next leader has to wait until it expires.
     #[error("the lease was not released")]
     Release(#[source] LeaseError),
 }
@@ -57,9 +58,9 @@ pub struct Elector {
     last: Option<Term>,
 }
 
-/// What one step towards holding the Lease came to.
+/// The result of one step towards holding the Lease.
 enum Step {
-    /// The Lease is ours by a request that began then.
+    /// We hold the Lease; the successful request began at this time.
     Held {
         began: Duration,
     },
@@ -85,7 +86,7 @@ enum End {
     Vacated,
 }
 
-/// A term that is lost when its elector stops looking after it, for whatever reason.
+/// A term that is lost when its elector stops for any reason.
 struct Tenure(Term);
 
 impl Drop for Tenure {
@@ -95,7 +96,7 @@ impl Drop for Tenure {
 }
 
 impl Elector {
-    /// An elector that has asked for nothing yet.
+    /// An elector that has made no request yet.
     pub fn new(
         client: kube::Client,
         settings: LeaseSettings,
@@ -128,8 +129,8 @@ impl Elector {
         self.publisher.view()
     }
 
-    /// Takes part until `stop`. A holder then waits for its [`TermGuard`](super::TermGuard)s, renewing, and hands the
-    /// Lease back.
+    /// Takes part in the election until `stop`. A holder then renews until its [`TermGuard`](super::TermGuard)s are
+    /// gone, and releases the Lease.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ElectionError> {
         while let Some(began) = self.run_for_lease(&stop).await {
             match self.hold(began, &stop).await {
@@ -142,7 +143,7 @@ impl Elector {
         self.leave().await.map_err(ElectionError::Release)
     }
 
-    /// Tries until the Lease is ours; `None` if told to stop.
+    /// Tries until we hold the Lease; `None` on stop.
     async fn run_for_lease(&mut self, stop: &CancellationToken) -> Option<Duration> {
         let mut poll_at = self.now();
         let mut not_before = poll_at;
@@ -175,7 +176,7 @@ impl Elector {
             }
             let limit = self.settings().retry_period;
             let came_to = if matches!(action, LeaseAction::Create | LeaseAction::Write) {
-                // Not dropped for a stop: a write that is under way may succeed, and must then be undone.
+                // Not cancelled on stop: a write in flight may succeed, and then the Lease must be released.
                 self.step(action, limit).await
             } else {
                 tokio::select! {
@@ -200,7 +201,7 @@ impl Elector {
         }
     }
 
-    /// Holds the Lease, renewing it, until it is lost or nobody needs it.
+    /// Renews the Lease until it is lost or no longer needed.
     async fn hold(&mut self, began: Duration, stop: &CancellationToken) -> End {
         self.terms += 1;
         let tenure = Tenure(Term::new(self.terms, self.deadline(began), stop, self.clock));
@@ -238,7 +239,7 @@ impl Elector {
                 term.valid_until().map_or(Duration::ZERO, |until| until.saturating_duration_since(self.clock.now()));
             let action = self.action(now);
             match self.step(action, left.min(self.settings().renewal_timeout())).await {
-                // Too late is too late, though the Lease be ours again: others may have seen the term end.
+                // The renewal came too late: others may have seen the term end.
                 Step::Held { .. } if !term.may_write() => {}
                 Step::Held { began } => {
                     term.renew(self.deadline(began));
@@ -256,13 +257,13 @@ impl Elector {
         }
     }
 
-    /// Leaves no Lease of ours behind, unless work of a lost term is still going on: then it has to expire.
+    /// Releases our Lease on exit, unless work of a lost term is still running: then the Lease has to expire.
     async fn leave(&mut self) -> Result<(), LeaseError> {
         self.publisher.follow(&self.lease_view);
         if self.last.as_ref().is_some_and(|term| !term.is_vacant()) {
             return Ok(());
         }
-        // The last write before this try may have been done though we never heard of it.
+        // The last write may have succeeded although we got no answer.
         if self.lease_view.is_doubtful()
             && let Ok(seen) = self.lease.look(self.settings().retry_period).await
         {
@@ -271,7 +272,7 @@ impl Elector {
         self.release().await
     }
 
-    /// Hands the Lease back: free at once, for whoever watches.
+    /// Releases the Lease, so that a standby that watches it can take it at once.
     async fn release(&mut self) -> Result<(), LeaseError> {
         for attempt in 1.. {
             let Some((lease, record)) = self.lease_view.lease() else { return Ok(()) };
@@ -296,7 +297,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Does what was decided, in no longer than `limit`.
+    /// Performs an action within `limit`.
     async fn step(&mut self, action: LeaseAction, limit: Duration) -> Step {
         let began = self.now();
         let settings = &self.lease.settings;
@@ -343,7 +344,7 @@ impl Elector {
         }
     }
 
-    /// Waits until `due` or until the watch tells something.
+    /// Waits until `due` or until a watch event.
     async fn wait(&mut self, due: Duration) -> Woken {
         let now = self.now();
         if let Some(version) = self.lease_view.version() {
@@ -373,7 +374,7 @@ impl Elector {
                 if let Some(error) = &error {
                     self.lease.count("watch", error.label());
                 }
-                // A watch that can't be opened leaves us polling. The status page should know why hand-overs are slow.
+                // Without a watch we poll. The status page shows why hand-overs are slow.
                 self.publisher.watch_error(error.as_ref().filter(|_| !worked));
                 return if worked && error.is_some() { Woken::WatchBroke } else { Woken::Due };
             }
@@ -393,7 +394,7 @@ impl Elector {
         }
     }
 
-    /// Whether the Lease that we hold must be written now: it is gone, or says that nobody holds it.
+    /// Whether we must write our Lease now, because it was deleted or has no holder.
     fn needs_repair(&self, woken: Woken) -> bool {
         matches!(woken, Woken::Event) && self.lease_view.holder().is_none()
     }
@@ -418,7 +419,7 @@ impl Elector {
         self.origin + at
     }
 
-    /// Until when a renewal that began then gives the right to write.
+    /// The end of the right to write after a renewal that began at this time.
     fn deadline(&self, began: Duration) -> Instant {
         self.instant(began) + self.settings().renew_deadline
     }

@@ -11,12 +11,12 @@ use crate::process::Clock;
 pub enum Leadership {
     /// It does not.
     Follower {
-        /// Who does, as far as is known.
+        /// The leader, if known.
         leader: Option<String>,
-        /// Why the Lease could not be read or written last time, if so.
+        /// The error of the last request on the Lease, if it failed.
         last_error: Option<String>,
     },
-    /// It does, for this term.
+    /// This process leads, for this term.
     Leader(Term),
 }
 
@@ -30,13 +30,13 @@ impl Gate {
         Self(leadership)
     }
 
-    /// The gate of a daemon without an election: open until `stop`.
+    /// The gate of a daemon without leader election: open until `stop`.
     pub fn permanent(stop: &CancellationToken, clock: Clock) -> Self {
         Self(watch::channel(Leadership::Leader(Term::permanent(stop, clock))).1)
     }
 
-    /// Waits for a term to serve; the present one again if it is not over. `None` when there will be no other, because
-    /// the elector has ended.
+    /// Waits for a term; returns the current one again if it is not over. `None` if there will be no other term,
+    /// because the elector has ended.
     pub async fn next(&mut self) -> Option<TermGuard> {
         loop {
             let guard = match &*self.0.borrow_and_update() {

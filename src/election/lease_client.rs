@@ -30,7 +30,7 @@ pub enum LeaseError {
         /// The API's message.
         message: String,
     },
-    /// There was no answer in time. A write may have happened nevertheless.
+    /// There was no answer in time. A write may still have happened.
     #[error("cannot {operation} lease {lease:?}: no answer within {timeout:?}")]
     Timeout {
         /// What was tried.
@@ -40,7 +40,7 @@ pub enum LeaseError {
         /// For how long.
         timeout: Duration,
     },
-    /// There was no proper answer at all. A write may have happened nevertheless.
+    /// There was no valid answer. A write may still have happened.
     #[error("cannot {operation} lease {lease:?}")]
     Failed {
         /// What was tried.
@@ -61,7 +61,7 @@ impl LeaseError {
                 let (code, reason, message) = (status.code, status.reason, status.message);
                 return Self::Refused { operation, lease, code, reason, message };
             }
-            // Their own text would repeat what their source says.
+            // Their own text would repeat the source's text.
             kube::Error::Service(error) => error,
             kube::Error::HyperError(error) => error.into(),
             kube::Error::ReadEvents(error) => error.into(),
@@ -70,7 +70,7 @@ impl LeaseError {
         Self::Failed { operation, lease, source }
     }
 
-    /// The name for metrics and the log: as those of the other requests, which one alert counts with these.
+    /// The name for metrics and the log: the same names as for other requests, because one alert covers both.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Refused { code: 401, .. } => "unauthorized",
@@ -87,7 +87,7 @@ impl LeaseError {
         }
     }
 
-    /// The Lease is not as we thought, and that's all: look again.
+    /// The Lease has changed: read it again.
     pub(super) fn is_outrun(&self) -> bool {
         matches!(self, Self::Refused { code: 404 | 409, .. })
     }
@@ -106,12 +106,12 @@ impl LeaseClient {
         Self { api, settings, meter }
     }
 
-    /// The Lease as it is now, if there is one. This and the others take no longer than `limit`.
+    /// Reads the Lease, if there is one. Like the other requests, it takes no longer than `limit`.
     pub(super) async fn look(&self, limit: Duration) -> Result<Option<Lease>, LeaseError> {
         self.within("get", limit, self.api.get_opt(&self.settings.name)).await
     }
 
-    /// A first Lease. Somebody else may be quicker.
+    /// Creates the Lease. Another process may be faster.
     pub(super) async fn create(&self, record: &Record, limit: Duration) -> Result<Lease, LeaseError> {
         let metadata = ObjectMeta {
             name: Some(self.settings.name.clone()),
@@ -122,7 +122,7 @@ impl LeaseClient {
         self.within("create", limit, self.api.create(&PostParams::default(), &lease)).await
     }
 
-    /// Writes over the Lease as it was seen; anything newer is a conflict.
+    /// Replaces the Lease that we have seen; a newer version is a conflict.
     pub(super) async fn replace(&self, seen: &Lease, record: &Record, limit: Duration) -> Result<Lease, LeaseError> {
         let lease = self.filled(seen.clone(), record);
         let params = PostParams::default();
@@ -154,7 +154,7 @@ impl LeaseClient {
         result
     }
 
-    /// Counts a request, or a watch that failed: one that goes well has no end.
+    /// Counts a request, or a failed watch. A successful watch has no end and is not counted.
     pub(super) fn count(&self, operation: &str, outcome: &str) {
         let labels = [("verb", operation), ("resource", "leases"), ("outcome", outcome)];
         self.meter.counter(&names::API_REQUESTS, &labels).increment(1);

@@ -1,4 +1,4 @@
-//! The watch of one Lease: opened from the version that was read, reopened as long as it works.
+//! The watch of one Lease: opened at the version that was read, and reopened when it ends.
 
 use std::future;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use kube::core::Status;
 
 use super::lease_client::{LeaseClient, LeaseError};
 
-/// A watch that ended well is reopened no sooner than this after it was opened.
+/// The least time between two starts of a watch that ended without an error.
 const REOPEN: Duration = Duration::from_secs(1);
 
-/// What the watch told.
+/// A watch event.
 #[derive(Debug)]
 pub(super) enum Sighting {
     Lease(Box<Lease>),
     Deleted(Box<Lease>),
-    /// It is over; it had worked (`true`) or could not even be opened.
+    /// The watch has ended. `true`: it had been open; `false`: it could not be opened.
     Over {
         worked: bool,
         error: Option<LeaseError>,
@@ -37,7 +37,7 @@ pub(super) struct LeaseWatch {
 
 struct Open {
     events: BoxStream<'static, kube::Result<WatchEvent<Lease>>>,
-    /// The version of the last event, or that it was opened from.
+    /// The version of the last event, or of the start.
     version: String,
     opened: Duration,
     worked: bool,
@@ -58,14 +58,14 @@ impl LeaseWatch {
         });
     }
 
-    /// The Lease was read at `version`: a watch that hasn't told of it has fallen silent.
+    /// The Lease was read at `version`: if the watch has not delivered this version, it is dead.
     pub(super) fn compare(&mut self, version: Option<&str>) {
         if self.open.as_ref().is_some_and(|open| version.is_some_and(|version| version != open.version)) {
             self.open = None;
         }
     }
 
-    /// Our own write made `version`: the watch will tell of it, but owes nothing yet.
+    /// Our own write created `version`: the watch will deliver it later.
     pub(super) fn wrote(&mut self, version: Option<&str>) {
         if let (Some(open), Some(version)) = (&mut self.open, version) {
             version.clone_into(&mut open.version);
@@ -77,7 +77,7 @@ impl LeaseWatch {
         self.open.is_none().then_some(self.reopen_at)
     }
 
-    /// The next thing that the watch tells; never anything while none is open. Cancel safe.
+    /// The next watch event; pending while no watch is open. Cancel safe.
     pub(super) async fn next(&mut self, name: &str, retry: Duration) -> Sighting {
         loop {
             let Some(open) = &mut self.open else { return future::pending().await };

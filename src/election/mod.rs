@@ -1,4 +1,4 @@
-//! Leadership: one Lease, one holder at a time, and the proof of it that every write must show.
+//! Leadership: one Lease, one holder at a time, and a proof of leadership that every write needs.
 //!
 //! ```text
 //!   Lease in the API <── GET, POST, PUT(resourceVersion), watch ── elector ──> Leadership ──> Gate
@@ -9,24 +9,25 @@
 //!                                   role's writing client <── use_now()? ── Fenced<C> <── fence()
 //! ```
 //!
-//! Contract: two processes never hold overlapping terms, as long as their clocks run at about the same speed. A term ends
-//! at the latest one renew deadline after the *start* of the last renewal that succeeded, by the local clock and whether
-//! or not the elector was running meanwhile; another takes over at the earliest one lease duration after it *saw* that
-//! renewal, which is later.
+//! Contract: two processes never hold overlapping terms, as long as their clocks run at about the same speed. A term
+//! ends at the latest one renew deadline after the *start* of the last successful renewal, by the local clock, even if
+//! the elector does not run in that time. Another process takes over at the earliest one lease duration after it *saw*
+//! that renewal, which is later.
 //!
 //! Decisions:
 //!
-//! - **The record is client-go's**, so that a Go sidecar and this daemon keep each other out. Wall-clock times are
-//!   written for people; nothing compares them.
-//! - **The Lease is watched**, by standbys and by the holder: a release is noticed at once, an expiry at its exact
-//!   moment, a theft or a deletion as it happens. Polling each retry period is the fallback.
-//! - **A deleted Lease is not a released one.** A standby that saw it held waits until it would have expired; the holder,
-//!   which sees the deletion too, makes it anew. (client-go creates it at once, and two lead for some seconds.)
-//! - **Releasing comes last.** An elector that is told to stop goes on renewing while a [`TermGuard`] lives, so that
-//!   work in flight ends under a valid Lease.
+//! - **The record has client-go's format**, so that a Go sidecar and this daemon exclude each other. Wall-clock times
+//!   are written for people; no code compares them.
+//! - **Standbys and the holder watch the Lease**: they notice a release, a deletion or a take-over at once, and an
+//!   expiry at its exact time. Polling each retry period is the fallback.
+//! - **A deleted Lease does not count as released.** A standby that saw a holder waits until the Lease would have
+//!   expired; the holder, which also sees the deletion, creates it again. (With client-go a standby creates it at once,
+//!   and two processes lead for some seconds.)
+//! - **Releasing comes last.** On stop, an elector continues to renew while a [`TermGuard`] exists, so that work in
+//!   flight ends under a valid Lease.
 //! - **A lost Lease ends a term**, not the process: the elector is a candidate again.
-//! - Monotonic time doesn't count a suspended machine. A leader on one that is suspended longer than its Lease could
-//!   write once after waking; servers aren't suspended, and preconditions on every patch limit the harm.
+//! - The monotonic clock stops while a machine is suspended. After a suspension that is longer than the Lease, a leader
+//!   could write once; servers aren't suspended, and preconditions on every patch limit the damage.
 
 mod config;
 mod decide;

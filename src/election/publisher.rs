@@ -1,4 +1,4 @@
-//! Tells everyone whether we lead: the roles, the status page, the metrics, the log.
+//! Publishes whether we lead: to the roles, the status page, the metrics and the log.
 
 use crate::process::watch;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use super::term::Term;
 use crate::process::{Clock, error_chain};
 use crate::telemetry::{Meter, names};
 
-/// Where an elector stands, for all who ask.
+/// Publishes the state of an elector.
 pub(super) struct StatusPublisher {
     leadership: watch::Sender<Leadership>,
     view: ElectionView,
@@ -43,7 +43,7 @@ impl StatusPublisher {
         self.view.clone()
     }
 
-    /// We don't lead. Who does?
+    /// We don't lead; publishes the leader.
     pub(super) fn follow(&self, view: &LeaseView) {
         self.master.set(0.0);
         let holder = view.holder().filter(|holder| *holder != self.identity).map(str::to_owned);
@@ -86,7 +86,7 @@ impl StatusPublisher {
         self.view.known().renewed = Some(at);
     }
 
-    /// A request was answered: what went wrong before is over.
+    /// A request has succeeded: clears the last error.
     pub(super) fn answered(&self) {
         self.view.known().last_error = None;
     }

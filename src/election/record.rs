@@ -1,4 +1,4 @@
-//! What a Lease says, as client-go writes and reads it. Pure.
+//! The content of a Lease, as client-go writes and reads it. Pure.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Record {
         }
     }
 
-    /// Holding for `me`: a renewal keeps the term's first moment, a take-over counts up.
+    /// A record with `me` as the holder: a renewal keeps the acquire time, a take-over increments the transitions.
     pub(super) fn held(previous: Option<&Self>, me: &str, duration: Duration, wall: Timestamp) -> Self {
         let ours = previous.filter(|record| record.holder.as_deref() == Some(me));
         Self {
@@ -45,7 +45,7 @@ impl Record {
         }
     }
 
-    /// Held by nobody, and expiring soon for readers that look at the time only.
+    /// A record without a holder, which expires soon for readers that use only the time.
     pub(super) fn released(previous: &Self, wall: Timestamp) -> Self {
         Self {
             holder: None,
@@ -56,7 +56,7 @@ impl Record {
         }
     }
 
-    /// Writes the record into a Lease, leaving alone what is not part of it.
+    /// Writes the record into a Lease, without changing other fields.
     pub(super) fn write_to(&self, lease: &mut Lease) {
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(self.holder.clone().unwrap_or_default());
@@ -66,14 +66,14 @@ impl Record {
         spec.lease_transitions = Some(self.transitions);
     }
 
-    /// How long the record keeps others out; `fallback` if it doesn't say.
+    /// The lease duration of the record; `fallback` if it has none.
     pub(super) fn duration(&self, fallback: Duration) -> Duration {
         let seconds = self.duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map_or(fallback, Duration::from_secs)
     }
 }
 
-/// Rounded up: a Lease may keep others out for longer than asked, never for less. The API refuses zero.
+/// Rounded up, because a Lease must never be valid for a shorter time than configured. The API refuses zero.
 fn whole_seconds(duration: Duration) -> i32 {
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     i32::try_from(seconds.max(1)).unwrap_or(i32::MAX)

@@ -1,4 +1,4 @@
-//! What an elector is told, and the timings that keep two holders apart.
+//! The settings of an elector, and the timings that prevent two holders.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use crate::process::Rng;
 /// One Lease and how to hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseSettings {
-    /// Where the Lease lives.
+    /// The Lease's namespace.
     pub namespace: String,
     /// The Lease's name, the Go sidecar's.
     pub name: String,
-    /// Who we are; unique among processes, see [`identity`].
+    /// Our identity; unique among processes, see [`identity`].
     pub identity: String,
-    /// How long a Lease that nobody renews keeps others out. Written in whole seconds, rounded up.
+    /// How long a Lease is valid after its last renewal. Written in whole seconds, rounded up.
     pub lease_duration: Duration,
-    /// How long after its last renewal a holder gives up.
+    /// How long after its last renewal a holder stops leading.
     pub renew_deadline: Duration,
-    /// The pause between renewals, and between the looks of a standby whose watch is broken.
+    /// The pause between renewals, and between the reads of a standby without a watch.
     pub retry_period: Duration,
     /// Labels put on the Lease.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Timings that can't keep two holders apart, or no Lease to hold.
+/// Settings that cannot prevent two holders, or that name no Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// The Lease needs a namespace, a name and a holder.
     #[error("a lease needs a namespace, a name and an identity")]
     Nameless,
-    /// A new holder could start before the old one has given up.
+    /// A new holder could start before the old one has stopped.
     #[error("lease duration {lease:?} must be longer than renew deadline {renew:?}")]
     LeaseTooShort {
         /// The lease duration.
@@ -38,7 +38,7 @@ pub enum SettingsError {
         /// The renew deadline.
         renew: Duration,
     },
-    /// The holder would give up before it had tried to renew.
+    /// The holder would stop before its first attempt to renew.
     #[error("renew deadline {renew:?} must be longer than 1.2 times the retry period {retry:?}")]
     DeadlineTooShort {
         /// The renew deadline.
@@ -46,7 +46,7 @@ pub enum SettingsError {
         /// The retry period.
         retry: Duration,
     },
-    /// The API would be asked without pause.
+    /// The elector would call the API without a pause.
     #[error("the retry period must not be zero")]
     NoRetryPeriod,
 }
@@ -68,8 +68,8 @@ impl LeaseSettings {
         }
     }
 
-    /// How long a renewal's request may take: most of what is left from its turn to the deadline, for an API that is
-    /// slow, but not all, for a connection that is dead.
+    /// How long a renewal's request may take: most of the time until the deadline, because the API may be slow, but not
+    /// all of it, because the connection may be dead.
     pub(super) fn renewal_timeout(&self) -> Duration {
         self.renew_deadline.saturating_sub(self.retry_period).mul_f64(0.6)
     }
@@ -80,8 +80,8 @@ impl LeaseSettings {
     }
 }
 
-/// An identity that no other process has: the host's name, sanitised as the Go sidecars do, and a random suffix. Two
-/// processes on one host's network share its name.
+/// A unique identity: the host's name, sanitised as the Go sidecars do, and a random suffix. Two processes on one
+/// host's network share its name.
 pub fn identity(host: &str, rng: &Rng) -> String {
     let mut name: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     if name.is_empty() || name.ends_with('-') {

@@ -11,7 +11,7 @@ use crate::process::Clock;
 /// How long after its expiry a Lease that we believe to hold makes us unhealthy: csi-lib-utils' tolerance.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
-/// What is known of an election. Clones share it.
+/// The state of an election. Clones share it.
 #[derive(Clone)]
 pub struct ElectionView(Arc<Shared>);
 
@@ -33,7 +33,7 @@ pub(super) struct Known {
     pub(super) watch_error: Option<String>,
 }
 
-/// One look at an election.
+/// A snapshot of an election's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionStatus {
     /// The Lease, `namespace/name`.
@@ -42,17 +42,17 @@ pub struct ElectionStatus {
     pub identity: String,
     /// Our term, if we lead.
     pub term: Option<u64>,
-    /// Who leads, as far as is known.
+    /// The leader, if known.
     pub leader: Option<String>,
-    /// Since our last renewal began, if we lead.
+    /// Time since our last renewal began, if we lead.
     pub renewed_ago: Option<Duration>,
-    /// How often the Lease has changed hands.
+    /// How often the Lease has changed its holder.
     pub transitions: i32,
     /// Why the last request failed, until one succeeds; or why the Lease can't be watched, until it can.
     pub last_error: Option<String>,
 }
 
-/// We believe to lead, but have not renewed for longer than anyone would wait.
+/// We seem to lead, but have not renewed for too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} was last renewed {renewed_ago:?} ago, and the election did not end the term")]
 pub struct Stalled {
@@ -80,8 +80,8 @@ impl ElectionView {
         }
     }
 
-    /// What the Go sidecars answer on `/healthz/leader-election`: a standby is always healthy; a leader is not when its
-    /// last renewal is older than the lease duration and 20 s. Its term has long ended by then, so what this finds is an
+    /// What the Go sidecars answer on `/healthz/leader-election`: a standby is always healthy; a leader is unhealthy if
+    /// its last renewal is older than the lease duration plus 20 s. Its term has ended long before, so this finds an
     /// elector that hangs.
     pub fn health(&self) -> Result<(), Stalled> {
         match self.status().renewed_ago {

@@ -1,4 +1,4 @@
-//! A period of leadership, and what proves it.
+//! A period of leadership, and its proof.
 
 use std::fmt;
 use std::pin::pin;
@@ -10,14 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::{Clock, Permit, Permitted};
 
-/// One period of leadership. Clones share it.
-///
-/// It knows two ends. It is *over* when it should be wound down: it was lost, or handing back was asked for. It is *lost*
-/// when nothing may be written any more. In between, work in flight ends in good order.
+/// One period of leadership. Clones share it. A term has two ends. It is *over* when no new work may begin, because it
+/// was lost or the Lease should be released. It is *lost* when nothing may be written any more. In between, work in
+/// flight ends normally.
 #[derive(Clone)]
 pub struct Term {
     inner: Arc<Inner>,
-    /// When to wind down: the whole term, or this part of it.
+    /// Cancelled when the whole term, or this part of it, is over.
     over: CancellationToken,
 }
 
@@ -31,7 +30,7 @@ struct Inner {
 }
 
 struct State {
-    /// `None`: for ever, without an election.
+    /// `None`: forever, without leader election.
     valid_until: Option<Instant>,
     guards: usize,
 }
@@ -42,7 +41,7 @@ struct State {
 pub struct TermOver;
 
 impl Term {
-    /// A term that nobody can lose, for a daemon without an election. It is over when `stop` is.
+    /// A term that cannot be lost, for a daemon without leader election. It is over when `stop` is cancelled.
     pub fn permanent(stop: &CancellationToken, clock: Clock) -> Self {
         Self::make(0, None, stop, clock)
     }
@@ -70,8 +69,8 @@ impl Term {
         Self { inner: Arc::new(inner), over }
     }
 
-    /// The same term for somebody who may be asked to leave before it ends: by cancelling the token. The right to write is
-    /// the whole term's, so that what is in flight ends in good order while the term goes on for the others.
+    /// The same term for one role, which the token can end earlier. The right to write lasts for the whole term, so
+    /// that the role's work in flight ends normally while the term continues for the other roles.
     pub fn part(&self) -> (Self, CancellationToken) {
         let over = self.over.child_token();
         (Self { inner: Arc::clone(&self.inner), over: over.clone() }, over)
@@ -82,17 +81,17 @@ impl Term {
         self.inner.id
     }
 
-    /// Waits until the term should be wound down: it was lost, or handing back was asked for.
+    /// Waits until the term is over: it was lost, or the Lease should be released.
     pub async fn over(&self) {
         self.over.cancelled().await;
     }
 
-    /// Whether the term should be wound down. Work in flight may still go on, see [`may_write`](Self::may_write).
+    /// Whether the term is over. Work in flight may still continue, see [`may_write`](Self::may_write).
     pub fn is_over(&self) -> bool {
         self.over.is_cancelled() || !self.may_write()
     }
 
-    /// Cancelled when the term should be wound down.
+    /// Cancelled when the term is over.
     pub fn stopping(&self) -> CancellationToken {
         self.over.clone()
     }
@@ -102,8 +101,8 @@ impl Term {
         self.inner.lost.cancelled().await;
     }
 
-    /// Whether the right to write is ours at this very moment, by the local clock: a process that was frozen past its
-    /// deadline finds out here, before its elector has run.
+    /// Whether we may write now, by the local clock. After a freeze past the deadline this is false even before the
+    /// elector runs again.
     pub fn may_write(&self) -> bool {
         if self.inner.lost.is_cancelled() {
             return false;
@@ -112,14 +111,14 @@ impl Term {
         valid_until.is_none_or(|until| self.inner.clock.now() < until)
     }
 
-    /// Asks [`may_write`](Self::may_write) whenever it is asked.
+    /// A permit that calls [`may_write`](Self::may_write).
     pub fn permit(&self) -> Permit {
         let term = self.clone();
         Arc::new(move || term.may_write())
     }
 
-    /// Does something unless the term is lost meanwhile. A call that is still in flight then is given up: another replica
-    /// may be calling by then.
+    /// Runs `work` unless the term is lost before it ends. A call in flight is then cancelled, because another replica
+    /// may already lead.
     pub async fn until_lost<F: Future>(&self, work: F) -> Result<F::Output, TermOver> {
         tokio::select! {
             biased;
@@ -128,7 +127,7 @@ impl Term {
         }
     }
 
-    /// Waits for others, unless the term is over before they are done: nothing is to be begun then that was waited for.
+    /// Waits for `others`, unless the term is over before: then no new work may begin.
     pub async fn unless_over<F: Future>(&self, others: F) -> Result<F::Output, TermOver> {
         tokio::select! {
             biased;
@@ -137,9 +136,9 @@ impl Term {
         }
     }
 
-    /// The answer to a call that is made for an object, unless the term is lost meanwhile. A failure that comes when nothing may be
-    /// written any more is not the object's, and nobody's to tell: the call may never have been sent, or its connection was cut by
-    /// what ended the term. An answer that says that it is done counts even then.
+    /// The answer to a call for an object, unless the term is lost before. A failure after the loss of the term is not
+    /// a failure of the object and is not reported: the call may never have been sent, or the event that ended the term
+    /// has cut its connection. A success counts even then.
     pub async fn during<T, E>(&self, call: impl Future<Output = Result<T, E>>) -> Result<Result<T, E>, TermOver> {
         // By reference: by value it would be part of this future and of the one within.
         match self.until_lost(pin!(call)).await? {
@@ -148,16 +147,17 @@ impl Term {
         }
     }
 
-    /// Ties a client to this term. It is asked for before each use, and asks itself once more after its own waits.
+    /// Ties a client to this term. The term is checked before each use, and by the client again after its own waits.
     pub fn fence<C: Permitted>(&self, client: C) -> Fenced<C> {
         Fenced { client: client.permitted(self.permit()), term: self.clone() }
     }
 
-    /// Begins to serve the term, unless it is over.
+    /// Starts to serve the term, unless it is over.
     pub fn enter(&self) -> Option<TermGuard> {
         let in_time = self.may_write();
         let mut state = self.lock();
-        // Checked under the lock: once the elector has seen "over" and no guard, there will be none.
+        // Checked under the lock: after the elector has seen that the term is over and has no guard, no guard may be
+        // created.
         if !in_time || self.over.is_cancelled() {
             return None;
         }
@@ -183,7 +183,7 @@ impl Term {
         self.lock().guards == 0
     }
 
-    /// Waits until nobody serves the term.
+    /// Waits until the term has no guards.
     pub(super) async fn vacated(&self) {
         while !self.is_vacant() {
             self.inner.vacated.notified().await;
@@ -201,7 +201,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// Somebody serves the term. While one lives, an elector that was told to stop goes on renewing.
+/// A guard of a served term. While one exists, a stopping elector continues to renew.
 #[derive(Debug)]
 pub struct TermGuard(Term);
 
@@ -215,7 +215,7 @@ impl TermGuard {
 impl Drop for TermGuard {
     fn drop(&mut self) {
         self.0.lock().guards -= 1;
-        // One waiter at most, the elector; the permit is kept for it.
+        // The elector is the only waiter; the permit is kept for it.
         self.0.inner.vacated.notify_one();
     }
 }

@@ -17,8 +17,7 @@ pub(super) fn grace(timeout: Duration, workload: &Workload, notes: &mut Vec<Stri
     let grace = workload.pod.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30);
     if timeout >= Duration::from_secs(grace) {
         notes.push(format!(
-            "csi.timeout is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in \
-             flight can end before the Lease is handed over",
+            "csi.timeout is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in flight can end before the Lease is released",
             duration::format(timeout)
         ));
     }
@@ -31,8 +30,7 @@ pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Vec<S
     }
     if named.is_empty() {
         notes.push(
-            "rbac.yaml lets the daemon read every secret of the cluster, for which ones it needs is written in StorageClasses and \
-             volumes; --secret NAMESPACE/NAME, once for each, grants those alone"
+            "rbac.yaml lets the daemon read every secret of the cluster, because StorageClasses and volumes, not the workload, name the secrets; --secret NAMESPACE/NAME, once per secret, grants only those"
                 .to_owned(),
         );
         return plan.manifests.clone();
@@ -43,7 +41,7 @@ pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Vec<S
     }
     let told: Vec<String> = named.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
     notes.push(format!(
-        "rbac.yaml lets the daemon read the secrets {} and no others: what names another one fails, and says so",
+        "rbac.yaml lets the daemon read the secrets {} and no others: an object that names another secret gets an error",
         told.join(", ")
     ));
     plan.manifests_naming(&by_namespace)
@@ -51,16 +49,14 @@ pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Vec<S
 
 /// Without `--image`.
 pub(super) fn no_image(image: &str) -> String {
-    format!(
-        "image: {image}, which nobody has pushed for you: build it, push it to a registry of yours, and give --image"
-    )
+    format!("image: {image} is in no public registry: build it, push it to your registry, and give --image")
 }
 
 /// `kubectl replace` puts what the file says, and where it says nothing the server's default.
 pub(super) fn replicas(workload: &Workload, notes: &mut Vec<String>) {
     if !workload.counts_pods && workload.kind != "DaemonSet" {
         notes.push(
-            "the file says no spec.replicas, and `kubectl replace` makes that 1: put in how many there are".to_owned(),
+            "the file has no spec.replicas, and `kubectl replace` sets it to 1: write the current number of replicas into the file".to_owned(),
         );
     }
 }
@@ -95,9 +91,10 @@ pub(super) fn next(
 ) -> Vec<String> {
     let Some(folder) = folder else {
         return vec![
-            "apply the documents with `kubectl apply -f -` only where `kubectl apply` has put the workload there, too: else the old"
+            "use `kubectl apply -f -` only if the workload was created by `kubectl apply`, too: otherwise the old"
                 .to_owned(),
-            "sidecars stay beside the daemon. --out DIR writes files for `kubectl replace`, and the way back".to_owned(),
+            "sidecars stay beside the daemon. --out DIR writes files for `kubectl replace` and for the way back"
+                .to_owned(),
         ];
     };
     let folder = folder.trim_end_matches('/');
@@ -110,9 +107,9 @@ pub(super) fn next(
         format!("   csi-control-plane check --config {folder}/config.yaml --driver-name {driver}"),
         format!("2. kubectl apply -f {folder}/configmap.yaml -f {folder}/rbac.yaml -f {folder}/bindings.yaml"),
         format!("3. kubectl replace --save-config{own} -f {folder}/workload.yaml"),
-        "   (`apply` would leave the old sidecars beside the daemon, unless they were put there by `apply`)".to_owned(),
+        "   (`apply` would keep the old sidecars, unless `apply` created them)".to_owned(),
         format!("4. kubectl rollout status{place} {kind}/{name}"),
-        "and back, whenever you like".to_owned(),
+        "to go back, at any time".to_owned(),
         format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"),
         format!("   kubectl delete -f {folder}/configmap.yaml -f {folder}/bindings.yaml -f {folder}/rbac.yaml"),
     ];

@@ -101,7 +101,10 @@ fn union(old: &[Old<'_>], list: &str, key: impl Fn(&Value) -> String, notes: &mu
             match found.iter().find(|(known, ..)| *known == name) {
                 None => found.push((name, one.name, entry.clone())),
                 Some((_, first, known)) if !is_same(known, entry) => {
-                    notes.push(format!("{list}: {name} is another with {} than with {first}, which counts", one.name));
+                    notes.push(format!(
+                        "{list}: {name} differs between {} and {first}; the value of {first} is used",
+                        one.name
+                    ));
                 }
                 Some(_) => {}
             }
@@ -128,7 +131,10 @@ fn security(old: &[Old<'_>], pod: &Value, notes: &mut Vec<String>) -> Option<Val
     let own = |old: &Old<'_>| old.value.get("securityContext").filter(|context| !context.is_null()).cloned();
     let first = old.first().and_then(own);
     for other in old.iter().skip(1).filter(|other| own(other) != first) {
-        notes.push(format!("securityContext: {} had another than {}, whose is kept", other.name, old[0].name));
+        notes.push(format!(
+            "securityContext: that of {} differs from that of {}; the latter is kept",
+            other.name, old[0].name
+        ));
     }
     let says = |context: Option<&Value>, key: &str| context.and_then(|context| context.get(key)).is_some();
     let pods = pod.get("securityContext");

@@ -111,7 +111,7 @@ impl Reader<'_> {
                 self.line(
                     &given.written,
                     FlagFate::Dropped,
-                    &format!("it is the verb `{verb}`, nothing to serve with"),
+                    &format!("it is the command `{verb}`, not an option of `run`"),
                 );
             }
             Now::Key(key) => self.meant(key, flag.note, given, meaning(flag, &given.value)),
@@ -128,7 +128,11 @@ impl Reader<'_> {
             Meaning::Key(value) if !(self.known)(key) => {
                 // Off is what a build without the key does anyway.
                 if value == json!(false) || value == json!(0) {
-                    self.line(&given.written, FlagFate::Dropped, &format!("this version has no {key}, and it is off"));
+                    self.line(
+                        &given.written,
+                        FlagFate::Dropped,
+                        &format!("this version has no {key}, and the flag is off"),
+                    );
                 } else {
                     let found = format!("{}, for which this version has no key ({key})", given.written);
                     self.fault(&given.written, &found, "a version that has it, or a decision to do without", true);
@@ -178,7 +182,7 @@ fn meaning(flag: &Flag, value: &str) -> Meaning {
             );
         }
         "automaxprocs" => return Meaning::Nothing("always so: `runtime.workerThreads` is null by default".to_owned()),
-        _ if is_field => return Meaning::Wrong("a value that is known before the pod is".to_owned()),
+        _ if is_field => return Meaning::Wrong("a value that is known before the pod exists".to_owned()),
         _ => {}
     }
     match flag.takes {

@@ -178,7 +178,7 @@ fn cleaned(
         return Some((text, documents));
     }
     for object in told {
-        report.notes.push(format!("from a running cluster, without what the server writes there: {object}"));
+        report.notes.push(format!("from a running cluster, without the fields that the server sets: {object}"));
     }
     if !is_kept {
         report.notes.push(REWRITTEN.to_owned());
@@ -326,11 +326,11 @@ fn listen(chosen: &mut Vec<Chosen>, found: &Found, notes: &mut Vec<String>) -> S
         let port = (8080..8180).find(|port| !taken.contains(port)).unwrap_or(0);
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         if port != 8080 {
-            let (key, because) = ("diagnostics.listen".to_owned(), "8080 is taken in this pod".to_owned());
+            let (key, because) = ("diagnostics.listen".to_owned(), "port 8080 is in use in this pod".to_owned());
             chosen.push(Chosen { key, value: json!(address.to_string()), because });
         }
         if found.workload.pod.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
-            notes.push(format!("the pod is on the host's network: {address} is opened on the node"));
+            notes.push(format!("the pod uses the host's network: the daemon listens on {address} of the node"));
         }
         address
     });

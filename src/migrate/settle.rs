@@ -98,7 +98,7 @@ impl Settled {
             match must_agree {
                 Some(expected) => self.fault(key, both, expected),
                 None if key == "diagnostics.listen" => {}
-                None => self.notes.push(format!("{key}: {both}; the first one counts")),
+                None => self.notes.push(format!("{key}: {both}; the first one is used")),
             }
         }
         self.choose(key, setting.value.clone(), said(first, setting));
@@ -118,7 +118,7 @@ impl Settled {
         let others: Vec<_> = given.iter().skip(1).filter(|other| !same(other)).collect();
         for (other, theirs) in others {
             let found = format!("{} and {}", said(first, setting), said(other, theirs));
-            let expected = "one socket: a daemon speaks with one driver".to_owned();
+            let expected = "one socket: a daemon serves one driver".to_owned();
             self.faults.push(Fault { place: "csi.endpoint".to_owned(), found, expected, can_be_left_out: false });
         }
         self.choose("csi.endpoint", setting.value.clone(), said(first, setting));
@@ -127,7 +127,7 @@ impl Settled {
     fn timeout(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
         let own = |source: &Source| {
             let told = given.iter().find(|(other, _)| other.container == source.container);
-            let usual = || (source.sidecar.timeout, format!("{}, which had its default", source.container));
+            let usual = || (source.sidecar.timeout, format!("{}, which used its default", source.container));
             told.map_or_else(usual, |(source, setting)| (time(&setting.value), said(source, setting)))
         };
         let all: Vec<(Duration, String)> = sources.iter().map(own).collect();
@@ -135,7 +135,7 @@ impl Settled {
         if all.iter().any(|(time, _)| time != largest) {
             let told: Vec<String> =
                 all.iter().map(|(time, from)| format!("{} of {from}", duration::format(*time))).collect();
-            self.notes.push(format!("csi.timeout: {}; the largest counts", told.join(", ")));
+            self.notes.push(format!("csi.timeout: {}; the largest is used", told.join(", ")));
         }
         self.choose("csi.timeout", json!(duration::format(*largest)), because.clone());
     }
@@ -198,7 +198,7 @@ impl Settled {
                 let there = labels.entry(key.clone()).or_insert_with(|| value.clone());
                 if there != value {
                     self.notes.push(format!(
-                        "leaderElection.labels: {} says {key}: {value}, another sidecar {there}, which counts",
+                        "leaderElection.labels: {} says {key}: {value}, another sidecar {there}; the latter is used",
                         source.container
                     ));
                 }
@@ -221,7 +221,7 @@ impl Settled {
         };
         if given.iter().any(|(_, other)| other.value != setting.value) {
             let all = given.iter().map(|(source, setting)| said(source, setting)).collect::<Vec<_>>().join(", ");
-            self.notes.push(format!("{key}: {all}; what tells most counts"));
+            self.notes.push(format!("{key}: {all}; the most verbose is used"));
         }
         self.choose(key, setting.value.clone(), said(source, setting));
     }

@@ -36,7 +36,7 @@ pub struct Ref<'a, T>(RwLockReadGuard<'a, State<T>>);
 
 /// The value will never change again: its senders are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nobody changes the value any more")]
+#[error("the sender of the value is gone")]
 pub struct Closed;
 
 /// A value with its first receiver.

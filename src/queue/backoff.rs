@@ -10,7 +10,7 @@ const JITTER_SHARE: f64 = 0.2;
 pub struct Backoff {
     /// The delay after the first failure.
     pub initial: Duration,
-    /// No delay grows beyond this, jitter aside.
+    /// The longest delay, without jitter.
     pub max: Duration,
 }
 
@@ -24,7 +24,7 @@ impl Backoff {
         let doublings = failures.saturating_sub(1);
         let grown = 2u32.checked_pow(doublings).and_then(|factor| self.initial.checked_mul(factor));
         let base = grown.map_or(limit, |grown| grown.min(limit));
-        // A delay of centuries can't be lengthened; it is as good as for ever already.
+        // A delay of centuries need not be lengthened.
         base.saturating_add(Duration::try_from_secs_f64(base.as_secs_f64() * JITTER_SHARE * jitter).unwrap_or_default())
     }
 }

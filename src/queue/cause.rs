@@ -9,13 +9,13 @@ use std::time::Duration;
 pub enum Cause {
     /// Something that the handler reads has changed. Runs now.
     Changed,
-    /// A periodic look, or the replay of a cache. Never cuts a back-off delay short.
+    /// A periodic check, or the replay of a cache. Never shortens a back-off delay.
     Resync,
-    /// The driver's answer and the recorded state disagree: trust neither. Runs now.
+    /// The driver's list and the recorded state disagree: trust neither. Runs now.
     Drift,
 }
 
-/// The causes of one run, gathered since the key last settled.
+/// The causes of one run, collected since the key last settled.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Causes(u8);
 
@@ -23,7 +23,7 @@ impl Cause {
     /// Every cause there is.
     pub const ALL: [Self; 3] = [Self::Changed, Self::Resync, Self::Drift];
 
-    /// Whether it runs at once, whatever delay is pending.
+    /// Whether it ends a pending delay.
     pub(super) fn is_urgent(self) -> bool {
         match self {
             Self::Changed | Self::Drift => true,
@@ -77,11 +77,11 @@ pub struct Activation {
     pub cause: Cause,
     /// The lane whose workers run it, as an index into the settings' lanes. One past the end means the last.
     pub lane: usize,
-    /// [`epoch_of`] the object: another epoch than the pending one starts afresh.
+    /// [`epoch_of`] the object: if it differs from the pending epoch, the key starts as new.
     pub epoch: u64,
 }
 
-/// The epoch of what tells one life of a key from the next: its object's uid, as names come back, and whatever turns it round.
+/// The epoch of a key: a hash of the object's uid (because names can be reused) and of the direction of the work.
 pub fn epoch_of(life: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     life.hash(&mut hasher);
@@ -100,12 +100,12 @@ pub enum Outcome {
     },
     /// Not a failure: run again after exactly this long. The failure count stays as it is.
     RetryAfter(Duration),
-    /// It failed, and was asked to stay away for a while: run again after the back-off, but not before this long.
+    /// It failed, and the server sent a `Retry-After`: run again after the back-off, but not before this time.
     RetryNoSooner(Duration),
-    /// The right to work ended in the middle: nothing has failed, and nothing is counted. Run again
-    /// after the first delay of the back-off.
+    /// The term ended during the run: this is not a failure and not counted. Run again after the first delay of the
+    /// back-off.
     Interrupted,
-    /// The object is gone or none of ours: as if the key had never been added.
+    /// The object is gone or not ours: as if the key had never been added.
     Forget,
 }
 

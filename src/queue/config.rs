@@ -29,14 +29,14 @@ impl Default for RetrySection {
 }
 
 impl RetrySection {
-    /// What a queue goes by.
+    /// The queue's back-off.
     pub fn backoff(&self) -> Backoff {
         Backoff { initial: self.initial, max: self.max }
     }
 
-    /// Reports delays that make no sense; `key` is where this block stands in the role's section.
+    /// Reports invalid delays; `key` is the key of this block in the role's section.
     pub fn check(&self, key: &str, faults: &mut Faults) {
-        // Less is no back-off: whatever fails would fail as fast as the machine allows.
+        // A shorter delay is no back-off: failing work would be retried without pause.
         if self.initial < Duration::from_millis(1) {
             faults.add(&format!("{key}.initial"), duration::format(self.initial), "at least 1ms");
         }

@@ -8,19 +8,20 @@
 //! ```
 //!
 //! Contract: a key is never run twice at once; an added key is run, and run again if it was added meanwhile; a run that
-//! did not settle is run again, whether it returned, panicked or was cancelled. What a key was added *for* (its
-//! [`Causes`]) is forgotten only when it has settled.
+//! did not settle is run again, whether it returned, panicked or was cancelled. A key keeps its [`Causes`] until it has
+//! settled.
 //!
 //! Decisions:
 //!
-//! - **Handlers return an [`Outcome`], the queue acts.** No calls to forget or to re-add are scattered in handlers.
-//! - **The failure count belongs to an epoch** (a hash of uid and direction): a namesake object or a switch from attach
-//!   to detach starts afresh, with no inherited delay and no stale cause. A key that settles or is forgotten leaves
-//!   nothing behind, so the memory follows the unsettled work.
-//! - **Lanes have their own workers**, so slow detaches can't starve attaches. A run that waits for something else than
-//!   the driver or the API [parks](Ticket::park) and gives its place away.
+//! - **Handlers return an [`Outcome`], the queue acts.** Handlers do not call forget or add again.
+//! - **The failure count belongs to an epoch** (a hash of uid and direction): a new object of the same name or a switch
+//!   from attach to detach starts as new, with no inherited delay and no stale cause. A key that settles or is
+//!   forgotten uses no memory.
+//! - **Lanes have their own workers**, so slow detaches can't starve attaches. A run that waits for another run
+//!   [parks](Ticket::park) and frees its worker.
 //! - **Jitter only lengthens**, so that the promise "at least the base delay" holds.
-//! - The rules are a synchronous state machine (`state`) that is told the time: every interleaving is a plain test.
+//! - The rules are a synchronous state machine (`state`) with the time as an argument, so every interleaving is a plain
+//!   test.
 
 mod backoff;
 mod cause;

@@ -1,4 +1,4 @@
-//! The queue's rules as a synchronous state machine. Pure: told the time (since any origin) and the jitter.
+//! The queue's rules as a synchronous state machine. Pure: the time (since any origin) and the jitter are arguments.
 //!
 //! ```text
 //!            add                    start                  Settled, Forget
@@ -9,7 +9,7 @@
 //!                  Delayed <────────────────────┘ Retry, RetryAfter
 //! ```
 //!
-//! `S` is whatever rides along from a key's first add until it settles (its tracing span).
+//! `S` is a payload that belongs to a key from its first add until it settles (its tracing span).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ struct Lane<K> {
     busy: usize,
     /// By sequence number: first in, first out, yet a key in the middle can leave.
     ready: BTreeMap<u64, K>,
-    /// Parked runs that want a worker again, before any that has not begun: they may hold a lock.
+    /// Parked runs that want a worker again. They come before new runs, because they may hold a lock.
     returning: BTreeMap<u64, K>,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Start<K, S> {
     pub(super) waited: Duration,
 }
 
-/// What became of a finished run's key.
+/// What happens to a finished run's key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finish {
     pub(super) worked: Duration,
@@ -115,7 +115,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         Self { backoff, lanes, items: BTreeMap::new(), timers: BTreeMap::new(), sequence: 0, running: 0 }
     }
 
-    /// Adds `key`; `payload` is asked for if it starts afresh. Says whether anything is new about it (not a duplicate).
+    /// Adds `key`; `payload` is called if the key is new. Returns false for a duplicate without news.
     pub(super) fn add(&mut self, now: Duration, key: K, what: Activation, payload: impl FnOnce() -> S) -> bool {
         let lane = what.lane.min(self.lanes.len() - 1);
         let Some(item) = self.items.get_mut(&key) else {
@@ -148,7 +148,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         true
     }
 
-    /// Drops what is pending for `key`. A run in progress goes on, but nothing follows from how it ends.
+    /// Drops the pending work of `key`. A run in progress continues, but its outcome is ignored.
     pub(super) fn forget(&mut self, key: &K) {
         let Some(item) = self.items.get_mut(key) else { return };
         match &mut item.phase {
@@ -231,7 +231,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         self.move_slot(key, run, Slot::Returning { sequence });
     }
 
-    /// A parked run goes on without having waited for a worker (its wait was cancelled): the lane is one over its limit
+    /// A parked run continues without waiting for a worker (its wait was cancelled): the lane is one over its limit
     /// until the run ends.
     pub(super) fn seize(&mut self, key: &K, run: u64) {
         self.move_slot(key, run, Slot::Held);
@@ -254,7 +254,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         }
     }
 
-    /// Ends a run. `jitter` is in `[0, 1)`; `payload` is asked for if the key, added meanwhile, starts afresh.
+    /// Ends a run. `jitter` is in `[0, 1)`; `payload` is called if the key was added during the run and starts as new.
     pub(super) fn finish(
         &mut self,
         now: Duration,
@@ -285,8 +285,8 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         let delay = if let Outcome::RetryAfter(delay) = outcome {
             delay
         } else if outcome == Outcome::Interrupted {
-            // The right may come back only after a while, and nobody may have stopped the queue yet: without a delay, the run would
-            // repeat itself at once, again and again.
+            // The term may resume only later, and the queue may not be stopped yet: without a delay, the run would
+            // repeat again and again.
             self.backoff.delay(1, None, jitter)
         } else {
             item.failures = item.failures.saturating_add(1);

@@ -1,4 +1,4 @@
-//! One run of one key, as its handler sees it, and the guard that settles the account whatever happens to the handler.
+//! One run of one key, as its handler sees it, and the guard that reports its end even if the handler panics.
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ impl<K: Key> Ticket<K> {
         &self.start.key
     }
 
-    /// Why, gathered since the key last settled: a cause whose run failed is here again.
+    /// The causes since the key last settled, including those of failed runs.
     pub fn causes(&self) -> Causes {
         self.start.causes
     }
@@ -48,7 +48,7 @@ impl<K: Key> Ticket<K> {
         &self.start.payload
     }
 
-    /// Since the key was first added.
+    /// Time since the key was first added.
     pub fn age(&self) -> Duration {
         self.inner.now().saturating_sub(self.start.since)
     }
@@ -58,7 +58,8 @@ impl<K: Key> Ticket<K> {
         self.start.waited
     }
 
-    /// Says, for the status page, what keeps the key from settling. Stays until it settles or is replaced.
+    /// Sets the note for the status page: why the key has not settled. It stays until the key settles or the note is
+    /// replaced.
     pub fn note(&self, note: impl Into<String>) {
         self.inner.lock().state.note(&self.start.key, self.start.run, note.into());
     }

@@ -1,4 +1,4 @@
-//! The queue as its users hold it: add, forget, look. [`worker`](super::worker) runs it.
+//! The queue's interface for its users: add, forget, snapshot. [`worker`](super::worker) runs it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::state::{Phase, Slot, State};
 use crate::process::{Clock, Rng};
 use crate::telemetry::Meter;
 
-/// What can be a key.
+/// The bounds of a key.
 pub trait Key: Ord + Clone + fmt::Display + Send + Sync + 'static {}
 impl<K: Ord + Clone + fmt::Display + Send + Sync + 'static> Key for K {}
 
@@ -52,17 +52,17 @@ pub struct WorkItem<K> {
     pub key: K,
     /// The lane's name.
     pub lane: String,
-    /// Since it was first added.
+    /// Time since it was first added.
     pub age: Duration,
-    /// Runs that failed so far.
+    /// Number of failed runs.
     pub attempts: u32,
-    /// When its back-off ends, if it waits for that. Neither this nor `running_for`: it waits for a worker.
+    /// When its back-off ends, if it waits for that. If neither this nor `running_for` is set, it waits for a worker.
     pub next_run_in: Option<Duration>,
-    /// For how long its run has been going on, if it has one.
+    /// For how long its current run has run.
     pub running_for: Option<Duration>,
     /// Whether that run is parked: it waits for another run.
     pub parked: bool,
-    /// What its handler said last.
+    /// The last note of its handler.
     pub note: Option<String>,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Inner<K: Key> {
     pub(super) name: String,
     pub(super) clock: Clock,
     pub(super) metrics: QueueMetrics,
-    /// Something changed that the dispatcher may have to act on.
+    /// Wakes the dispatcher after a change.
     pub(super) wake: Notify,
     lanes: Vec<String>,
     span: Option<MakeSpan<K>>,
@@ -84,7 +84,7 @@ pub(super) struct Inner<K: Key> {
 
 pub(super) struct Guarded<K: Key> {
     pub(super) state: State<K, Span>,
-    /// Parked runs that asked for a worker and wait to be told.
+    /// Parked runs that wait for a worker.
     pub(super) resumed: BTreeMap<K, Arc<Notify>>,
 }
 
@@ -105,7 +105,7 @@ impl<K: Key> WorkQueue<K> {
         }))
     }
 
-    /// Adds a key; a duplicate of one that already waits adds its cause only.
+    /// Adds a key; if the key already waits, only the cause is added.
     pub fn add(&self, key: K, activation: Activation) {
         let inner = &self.0;
         let now = inner.now();
@@ -120,8 +120,8 @@ impl<K: Key> WorkQueue<K> {
         }
     }
 
-    /// The object is gone or none of ours: what is pending for its key vanishes, with count, causes and note. A run in
-    /// progress ends without consequences.
+    /// The object is gone or not ours: drops the pending work of its key, with count, causes and note. The outcome of a
+    /// run in progress is ignored.
     pub fn forget(&self, key: &K) {
         let mut guarded = self.0.lock();
         guarded.state.forget(key);
@@ -164,18 +164,18 @@ impl<K: Key> WorkQueue<K> {
 }
 
 impl<K: Key> Inner<K> {
-    /// The time since the queue was made.
+    /// The time since the queue was created.
     pub(super) fn now(&self) -> Duration {
         self.clock.now().duration_since(self.origin)
     }
 
-    /// The moment that the state machine knows as `at`; far enough away if there is none.
+    /// The instant of the state machine's time `at`; a far future if it overflows.
     pub(super) fn instant(&self, at: Duration) -> Instant {
         self.origin.checked_add(at).unwrap_or_else(|| self.clock.now() + Duration::from_secs(24 * 60 * 60))
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Guarded<K>> {
-        // The state machine leaves no half-made change behind a panic: it has none to make in between.
+        // A panic cannot leave the state machine inconsistent, because it does not panic in the middle of a change.
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

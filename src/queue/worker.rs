@@ -1,4 +1,4 @@
-//! Runs a queue: takes what is due, gives each run its own task, and drains when told to stop.
+//! Runs a queue: starts each due run in its own task, and drains on stop.
 
 use std::future;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::ticket::{RunGuard, Ticket};
 use super::work_queue::{Inner, Key, WorkQueue};
 use crate::process::{TaskEnd, TaskFate, Tasks};
 
-/// How often the ages are shown while there is work.
+/// How often the metrics of ages are updated while there is work.
 const TICK: Duration = Duration::from_secs(1);
-/// A key that waits this long for a worker is worth a warning, repeated as often: 45-minute backlogs went unnoticed in
-/// the field because only the depth was visible (external-attacher issue 706).
+/// A key that waits this long for a worker causes a warning, repeated with this period: users did not notice 45-minute
+/// backlogs when only the depth was visible (external-attacher issue 706).
 const BACKLOG: Duration = Duration::from_secs(60);
 
 impl<K: Key> WorkQueue<K> {
-    /// Runs keys until `stop`, then waits for the runs in progress. What is left stays in the queue.
+    /// Runs keys until `stop`, then waits for the runs in progress. Other keys stay in the queue.
     ///
     /// Each run is a task of its own, named after queue and key, in a scope that this future owns: dropping the future
     /// aborts the runs, which then count as failed. One `run` at a time per queue.
@@ -40,7 +40,7 @@ impl<K: Key> WorkQueue<K> {
                 return;
             }
             let due = ticker.look(inner);
-            // A drain waits for its runs only: no delay that ends meanwhile starts anything.
+            // A drain waits only for its runs: the end of a delay starts nothing.
             let timer = if draining { None } else { inner.next_timer() };
             tokio::select! {
                 biased;
@@ -55,7 +55,7 @@ impl<K: Key> WorkQueue<K> {
 }
 
 impl<K: Key> Inner<K> {
-    /// Starts and resumes all that is due; says how many runs are in progress.
+    /// Starts and resumes all due runs; returns how many runs are in progress.
     fn dispatch<H>(self: &Arc<Self>, tasks: &Tasks, draining: bool, handler: &Arc<H>) -> usize
     where
         H: Fn(Ticket<K>) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
@@ -106,7 +106,7 @@ impl Ticker {
         Self { due: now, idle: true, warned: None }
     }
 
-    /// Shows the ages if it is time to. Says when that is again; never, while nothing is in the queue.
+    /// Updates the ages if it is time. Returns the next time; `None` while the queue is empty.
     fn look<K: Key>(&mut self, inner: &Inner<K>) -> Option<Instant> {
         let now = inner.clock.now();
         let guarded = inner.lock();
@@ -125,7 +125,7 @@ impl Ticker {
                     depth,
                     longest_wait = ?ages.longest_wait,
                     oldest = ?ages.oldest,
-                    "keys wait for a worker, the driver or the API is slower than the work comes in",
+                    "work waits for a worker: it arrives faster than the driver or the API handles it",
                 );
             }
         }

@@ -1,16 +1,15 @@
-//! Names of csi-attacher, whose work is two roles here: the attacher and the reconciler.
+//! Names of csi-attacher, which two roles replace: the attacher and the reconciler.
 
 use crate::cluster::names::{object_name, sanitised};
 
-/// The finalizer on VolumeAttachments and PersistentVolumes. The provisioner puts it on volumes that it makes, for the attacher.
+/// The finalizer on VolumeAttachments and PersistentVolumes. The provisioner adds it to volumes that it creates, for
+/// the attacher.
 pub fn finalizer(driver: &str) -> String {
     format!("external-attacher/{}", sanitised(driver))
 }
 
-/// The Lease.
-///
-/// Lower-cased, where csi-lib-utils keeps capitals: a driver name may have them, an object's name may not, and nobody
-/// would ever lead. For every name that worked before, both give the same.
+/// The Lease. Lower case, where csi-lib-utils keeps capitals: a driver's name may have capitals, but an object's name
+/// may not, so no replica could lead. For all other names both give the same result.
 ///
 /// ```
 /// use csi_control_plane::roles::csi_attacher;
@@ -21,7 +20,7 @@ pub fn lease(driver: &str) -> String {
     object_name(&format!("external-attacher-leader-{driver}"))
 }
 
-/// The component that Events come from. csi-attacher itself writes none; the form is that of external-resizer.
+/// The component of Events. csi-attacher writes no Events; the format is that of external-resizer.
 pub fn event_source(driver: &str) -> String {
     format!("external-attacher {driver}")
 }

@@ -1,4 +1,4 @@
-//! The catalogue of metrics: what `/metrics` can ever show.
+//! The catalogue of all metrics that `/metrics` can show.
 
 use super::ROLES;
 use crate::telemetry::Meter;
@@ -14,7 +14,7 @@ pub fn meter() -> Meter {
     Meter::with(of_roles())
 }
 
-/// What the Go sidecars expose and we do not, each with the sidecars that have it.
+/// Metrics that only the Go sidecars have, each with those sidecars.
 pub fn not_here() -> Vec<(&'static Foreign, Vec<&'static str>)> {
     let mut found: Vec<(&'static Foreign, Vec<&'static str>)> = Vec::new();
     for role in ROLES {

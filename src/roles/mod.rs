@@ -1,9 +1,8 @@
 //! The sidecars' work, role by role.
 //!
-//! [`ROLES`] is the only list of roles: the configuration's keys, the plan that `check` prints, the Leases and the loops
-//! that serve terms all follow from it. A new role is one folder and one line.
-//!
-//! What every role is made of stands in [`kit`].
+//! [`ROLES`] is the only list of roles: the configuration's keys, the plan that `check` prints, the Leases and the
+//! loops that serve terms all follow from it. A new role is one folder and one line. The common parts of all roles are
+//! in [`kit`].
 
 pub mod attacher;
 #[cfg(test)]

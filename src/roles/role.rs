@@ -1,4 +1,4 @@
-//! What a role is.
+//! The interface of a role.
 
 use std::any::Any;
 use std::fmt;
@@ -20,24 +20,24 @@ use crate::telemetry::names::{Foreign, Metric};
 
 use super::wiring::Wiring;
 
-/// A sidecar's work, hosted.
+/// The work of a sidecar.
 pub trait Role: Send + Sync {
     /// Serves one term and returns when it is over. Called again for the next term; keeps nothing between terms.
     fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>>;
 }
 
-/// What a role works with during a term.
+/// The resources of a role during a term.
 #[derive(Debug, Clone)]
 pub struct RoleContext {
     /// The driver as it was when the term began. Its client survives a restart of the driver.
     pub driver: Arc<Driver>,
-    /// The connection to the driver, for roles that want to hear of its state.
+    /// The connection to the driver, for roles that watch its state.
     pub csi: Csi,
     /// The work path to the Kubernetes API.
     pub api: Api,
     /// Writes Kubernetes Events in the name of the role's component.
     pub events: EventRecorder,
-    /// Where a role shows its queues.
+    /// The status board for the role's queues.
     pub board: Board,
     /// Figures.
     pub meter: Meter,
@@ -50,7 +50,7 @@ pub struct RoleContext {
 }
 
 impl RoleContext {
-    /// The same for one role, whose Events come from a component of its own.
+    /// The same for one role, with its own component for Events.
     #[must_use]
     pub fn of_role(&self, role: &Registration) -> Self {
         let events = self.events.of_component(&(role.event_source)(&self.driver.name));
@@ -58,12 +58,12 @@ impl RoleContext {
     }
 }
 
-/// Where a process runs, as far as it was told.
+/// Where a process runs, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instance {
     /// The machine's or pod's host name: the first half of the identity on Leases.
     pub host: String,
-    /// The namespace that it runs in. In a [`RoleContext`] always known: if need be the kubeconfig's.
+    /// The namespace that it runs in. In a [`RoleContext`] it is always known: by default the kubeconfig's namespace.
     pub namespace: Option<String>,
     /// Its pod.
     pub pod: Option<String>,
@@ -77,41 +77,42 @@ pub struct Registration {
     pub name: &'static str,
     /// Its part of the configuration file.
     pub section: RoleSection,
-    /// The Go sidecar that it replaces; `None`: a part of one whose table stands in another role.
+    /// The Go sidecar that it replaces; `None`: another role has the table of its sidecar.
     pub sidecar: Option<&'static Sidecar>,
-    /// Its keys below `roles.<name>` that are read only when a process starts. All others let the role begin anew.
+    /// Its keys below `roles.<name>` that need a restart of the process. A change of another key restarts only the
+    /// role.
     pub restart_keys: &'static [&'static str],
     /// Its metrics.
     pub metrics: &'static [Metric],
-    /// What its Go sidecar exposes and we do not.
+    /// Metrics of its Go sidecar that we do not have.
     pub foreign_metrics: &'static [&'static [Foreign]],
-    /// Which Lease says who serves it, by its section: a role may be configured to be served by every replica.
+    /// Its Lease, depending on its section: a role may be configured to run on every replica.
     pub lease: fn(&Value) -> LeasePolicy,
     /// The component that its Events come from, for a driver of this name: the Go sidecar's.
     pub event_source: fn(driver: &str) -> String,
-    /// Its section in the sandbox, where everything happens sooner than in a cluster.
+    /// Its section in the sandbox, where all delays are short.
     pub sandbox: fn(SandboxDriver) -> Value,
     /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
     pub load: Load,
 }
 
-/// What a role's section in the sandbox depends on: people may bring a driver of their own.
+/// The properties of the sandbox's driver, on which a role's section depends. Users may use their own driver.
 #[derive(Debug, Clone, Copy)]
 pub struct SandboxDriver {
-    /// Whether it says where its volumes can be reached.
+    /// Whether it has topology.
     pub has_topology: bool,
-    /// Whether it says how much room there is in each place.
+    /// Whether it reports the capacity of each segment.
     pub tells_room: bool,
 }
 
 /// Reads a role's section and declares what the role needs. Only [`RoleSection::read`] can fail.
 pub type Load = fn(&Value, &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error>;
 
-/// Which Lease a role is served under.
+/// The Lease of a role.
 #[derive(Debug, Clone, Copy)]
 pub enum LeasePolicy {
-    /// The Lease that the Go sidecar takes for a driver of this name, so that an old and a new controller are never both
-    /// active. Roles of one Lease are led together.
+    /// The Go sidecar's Lease for a driver of this name, so that an old and a new controller are never both active.
+    /// Roles with the same Lease have the same leader.
     Sidecar(fn(driver: &str) -> String),
     /// None: every replica serves it.
     None,
@@ -127,13 +128,13 @@ impl LeasePolicy {
     }
 }
 
-/// A term ended in an error.
+/// Why a term ended with an error.
 #[derive(Debug, Error)]
 pub enum RoleError {
-    /// A task of the role ended although it should have gone on.
+    /// A task of the role ended unexpectedly.
     #[error("task {} {}", .0.task, .0.fate)]
     TaskEnded(TaskEnd),
-    /// It can't be served by this process: something that a restart may mend is missing.
+    /// This process can't serve the role: something is missing, and a restart may help.
     #[error("{0}")]
     Unfit(&'static str),
     /// The role's own task panicked.

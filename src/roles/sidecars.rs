@@ -1,9 +1,9 @@
-//! The Go sidecars: those whose work the roles do, and those that `migrate` recognises and leaves beside the daemon.
+//! The Go sidecars: those that the roles replace, and those that `migrate` recognises and keeps.
 
 use super::ROLES;
 use crate::config::sidecar::{Sidecar, Signs, Unhosted};
 
-/// The sidecars whose work the roles do.
+/// The sidecars that the roles replace.
 pub fn hosted() -> Vec<&'static Sidecar> {
     ROLES.iter().filter_map(|role| role.sidecar).collect()
 }
@@ -11,7 +11,8 @@ pub fn hosted() -> Vec<&'static Sidecar> {
 /// Why most of them stay.
 const NO_ROLE: &str = "no role does its work yet";
 
-/// The sidecars that stay. The controller of snapshots is no sidecar, though its repository is the sidecar's.
+/// The sidecars that stay. The snapshot-controller is not a sidecar, although it is in the csi-snapshotter's
+/// repository.
 pub const UNHOSTED: &[Unhosted] = &[
     Unhosted {
         name: "csi-resizer",

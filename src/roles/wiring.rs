@@ -1,4 +1,4 @@
-//! What a role may ask for while it loads: declarations only, no I/O.
+//! What a role declares while it loads, without I/O.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use kube::core::NamespaceResourceScope;
 use crate::cluster::rbac::Rule;
 use crate::cluster::{Cache, Cached, Caches, Fields, Viewpoint, WatchHandle, WatchScope};
 
-/// Collects what a role needs before anything of it is started.
+/// Collects the declarations of a role before it starts.
 #[derive(Debug)]
 pub struct Wiring<'a> {
     caches: &'a Caches,
@@ -16,14 +16,14 @@ pub struct Wiring<'a> {
     wired: Wired,
 }
 
-/// What a role asked for.
+/// The declarations of a role.
 #[derive(Debug, Default)]
 pub struct Wired {
-    /// The rights that it needs beyond its caches'.
+    /// The rights that it needs in addition to its caches' rights.
     pub rules: Vec<Rule>,
-    /// Its caches, held for as long as this is.
+    /// Its caches, kept alive by these handles.
     pub watches: Vec<WatchHandle>,
-    /// The roles whose presence it asked about. When one of them comes or goes, this one must be loaded anew.
+    /// The roles whose presence it checked. When one of them is added or removed, this role must be loaded again.
     pub depends_on: BTreeSet<&'static str>,
 }
 
@@ -46,21 +46,21 @@ impl<'a> Wiring<'a> {
         self.active.contains(&role)
     }
 
-    /// The shared cache of a kind: one watch, whoever asks.
+    /// The shared cache of a kind, with one watch for all roles.
     pub fn cache<K: Cached>(&mut self) -> Cache<K> {
         let (cache, handle) = self.caches.watch::<K>();
         self.wired.watches.push(handle);
         cache
     }
 
-    /// The same, with groups of fields that no cache holds unless a hosted role asks for them.
+    /// The same, with groups of fields that a cache holds only on request.
     pub fn cache_with<K: Cached>(&mut self, fields: Fields) -> Cache<K> {
         let (cache, handle) = self.caches.watch_with::<K>(fields);
         self.wired.watches.push(handle);
         cache
     }
 
-    /// The shared cache of a kind of which this role needs only a part. Who else wants more makes it hold more.
+    /// The shared cache of a kind of which this role needs only a part. It holds more if another role needs more.
     pub fn cache_in<K>(&mut self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
@@ -70,7 +70,7 @@ impl<'a> Wiring<'a> {
         cache
     }
 
-    /// A right that the role needs beyond its caches'.
+    /// Declares a right that the role needs in addition to its caches' rights.
     pub fn needs(&mut self, rule: Rule) {
         self.wired.rules.push(rule);
     }

@@ -61,10 +61,10 @@ pub enum SandboxError {
     #[error(transparent)]
     TestBed(#[from] TestBedError),
     /// The demo did not come to its end.
-    #[error("the demo did not come to its end")]
+    #[error("the demo did not finish")]
     Demo(#[from] StoryError),
     /// A second signal came while the sandbox stopped.
-    #[error("interrupted before the daemon had stopped and handed its leases back")]
+    #[error("interrupted before the daemon had stopped and released its leases")]
     Interrupted,
     /// Signals cannot be listened for.
     #[error("cannot wait for Ctrl-C")]

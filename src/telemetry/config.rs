@@ -10,7 +10,7 @@ use crate::process::{Faults, Section};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TelemetrySection {
-    /// What is logged, and how.
+    /// Level and format of the logs.
     pub logs: LogsSection,
     /// Where traces go.
     pub traces: TracesSection,
@@ -22,7 +22,7 @@ pub struct TelemetrySection {
 pub struct LogsSection {
     /// `error`, `warn`, `info`, `debug` or `trace`, alone or per module: `info,csi_control_plane::csi=debug`.
     pub level: String,
-    /// `json`: one object a line; `text`: for people.
+    /// `json`: one object per line; `text`: for people.
     pub format: LogFormat,
 }
 
@@ -30,7 +30,7 @@ pub struct LogsSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// For people.
     Text,
@@ -42,7 +42,7 @@ pub enum LogFormat {
 pub struct TracesSection {
     /// The collector: `http://host:4317`. null: none, unless `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
     pub endpoint: Option<String>,
-    /// The share of operations that are traced, 0 to 1.
+    /// The share of traces that are sampled, 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub sample_ratio: f64,
 }

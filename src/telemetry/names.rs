@@ -54,13 +54,13 @@ impl Foreign {
 const LIB_UTILS: &str = "all (csi-lib-utils)";
 const CLIENT_GO: &str = "all (client-go)";
 
-const LINKED: &str = "of the API server's library, which is linked in: nothing of volumes";
-const REGISTRY: &str = "of the registry of metrics itself";
-const NETWORK: &str = "of the pod's network, which the kubelet's metrics have";
+const LINKED: &str = "from the linked API server library; not about volumes";
+const REGISTRY: &str = "about the metrics registry itself";
+const NETWORK: &str = "about the pod's network; the kubelet has such metrics";
 
 /// What every Go sidecar has from the libraries that all are built with, and dashboards may ask for in vain.
 pub const NOT_HERE: &[Foreign] = &[
-    Foreign { name: "go_*", why: "Go's runtime: it is no Go program" },
+    Foreign { name: "go_*", why: "Go's runtime; the daemon is not a Go program" },
     Foreign { name: "aggregator_discovery_aggregation_count_total", why: LINKED },
     Foreign { name: "aggregator_discovery_nopeer_requests_total", why: LINKED },
     Foreign { name: "aggregator_discovery_peer_aggregated_cache_hits_total", why: LINKED },
@@ -82,7 +82,10 @@ pub const NOT_HERE: &[Foreign] = &[
     Foreign { name: "registered_metrics_total", why: REGISTRY },
     Foreign { name: "process_network_receive_bytes_total", why: NETWORK },
     Foreign { name: "process_network_transmit_bytes_total", why: NETWORK },
-    Foreign { name: "process_virtual_memory_max_bytes", why: "the limit of the address space, which nobody sets" },
+    Foreign {
+        name: "process_virtual_memory_max_bytes",
+        why: "the limit of the address space, which is usually not set",
+    },
 ];
 
 /// What a metric records.
@@ -152,7 +155,7 @@ metrics! {
         "[ALPHA] Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease. Please make sure to group by name.", of CLIENT_GO;
     /// Requests to the Kubernetes API.
     API_REQUESTS = "csi_control_plane_api_requests_total", Kind::Counter, ["verb", "resource", "outcome"],
-        "Requests to the Kubernetes API by verb, resource and outcome (ok or the error's kind). Of watches, and of the lists that fill the caches, only those that failed.";
+        "Requests to the Kubernetes API by verb, resource and outcome (ok or the kind of error). Watches, and lists that fill the caches, count only if they fail.";
     /// Objects held.
     CACHE_OBJECTS = "csi_control_plane_cache_objects", Kind::Gauge, ["kind"], "Objects held in the shared cache.";
     /// Lists made by a watch.
@@ -168,22 +171,22 @@ metrics! {
     /// Role restarts.
     ROLE_RESTARTS = "csi_control_plane_role_restarts_total", Kind::Counter, ["role"], "Terms of a role that ended in an error.";
     /// Tasks that ended unexpectedly.
-    TASK_FAILURES = "csi_control_plane_task_failures_total", Kind::Counter, ["task"], "Tasks that ended although they should have gone on.";
+    TASK_FAILURES = "csi_control_plane_task_failures_total", Kind::Counter, ["task"], "Tasks that ended unexpectedly.";
     /// Kubernetes Events.
     EVENTS = "csi_control_plane_events_total", Kind::Counter, ["reason", "result"],
-        "Kubernetes Events by reason: written, counted (the same again), dropped (over the budget, or the term ended), failed.";
+        "Kubernetes Events by reason: written, counted (a repeated Event), dropped (over the rate limit, or the term ended), failed.";
     /// Changes of the configuration file.
     CONFIG_RELOADS = "csi_control_plane_config_reloads_total", Kind::Counter, ["result"],
         "Changes of the configuration file while running: applied, or refused (faults, needsRestart, noRole, unreadable).";
     /// Whether the file is in effect.
     CONFIG_LAST_SUCCESSFUL = "csi_control_plane_config_last_reload_successful", Kind::Gauge, [],
-        "1 while the configuration file as it is now is in effect, 0 while it is refused and an older one stays.";
+        "1 while the current configuration file is in effect, 0 while it is refused and an older one stays in effect.";
     /// When the file was last found good.
     CONFIG_LAST_SUCCESS = "csi_control_plane_config_last_reload_success_timestamp_seconds", Kind::Gauge, [],
-        "When the configuration file was last found to be in effect or came into effect, at the start or after a change, in seconds since 1970.";
+        "When the daemon last applied the configuration file, or found it unchanged, in seconds since 1970.";
     /// Spans on their way to the collector.
     TRACE_SPANS = "csi_control_plane_trace_spans_total", Kind::Counter, ["outcome"],
-        "Spans that reached the collector (exported), that it refused or did not answer for (failed), and that found the queue full (dropped).";
+        "Spans that the collector accepted (exported), that it refused or did not answer (failed), and that were dropped because the queue was full (dropped).";
     /// What runs.
     BUILD_INFO = "csi_control_plane_build_info", Kind::Gauge, ["version"], "Always 1; the label says which version runs.";
 }

@@ -29,10 +29,10 @@ pub struct TelemetrySettings {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The log level.
-    #[error("the log cannot be set up")]
+    #[error("cannot set up the log")]
     Logs(#[source] LogError),
     /// The trace endpoint.
-    #[error("traces cannot be set up")]
+    #[error("cannot set up traces")]
     Traces(#[source] TraceError),
     /// Something else installed a subscriber first.
     #[error("telemetry is already set up")]

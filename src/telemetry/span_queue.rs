@@ -62,10 +62,7 @@ impl Account {
     pub(super) async fn tell_drops(self) {
         loop {
             self.begun.notified().await;
-            warn!(
-                room = self.room,
-                "spans come faster than the collector takes them: those that find the queue full are lost"
-            );
+            warn!(room = self.room, "the span queue is full: spans are lost until the collector accepts more");
         }
     }
 

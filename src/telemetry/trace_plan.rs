@@ -41,7 +41,7 @@ pub struct TraceSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The endpoint of the configuration.
-    #[error("traces cannot be sent to `{found}`: {reason}")]
+    #[error("cannot send traces to `{found}`: {reason}")]
     Endpoint {
         /// As written.
         found: String,
@@ -49,7 +49,7 @@ pub enum TraceError {
         reason: &'static str,
     },
     /// The exporter refused its settings.
-    #[error("the OTLP exporter cannot be built")]
+    #[error("cannot build the OTLP exporter")]
     Exporter(#[source] opentelemetry_otlp::ExporterBuildError),
     /// A file of a certificate or a key.
     #[error("cannot read {path}, which a variable of the OTLP exporter names")]

@@ -1,5 +1,6 @@
-//! The verb `migrate` on a real API server: what it writes is taken by it, the real kubectl puts it in place of the sidecars and
-//! back again, and a daemon with the configuration and the rights that were written takes over from csi-attacher and hands back.
+//! The command `migrate` on a real API server: what it writes is taken by it, the real kubectl puts it in place of the
+//! sidecars and back again, and a daemon with the configuration and the rights that were written takes over from
+//! csi-attacher and hands back.
 
 use std::path::{Path, PathBuf};
 

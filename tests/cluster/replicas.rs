@@ -56,7 +56,7 @@ async fn a_leader_that_is_told_to_stop_hands_over_and_nothing_is_done_twice() {
     let node = world.node("node").await;
     let (mut first, second, load) = at_work(&world, &node, &long_lease()).await;
     first.signal("TERM").await;
-    first.logged("stopping: letting what is in flight end and handing the leases back").await;
+    first.logged("stopping: waiting for work in flight, then releasing the leases").await;
     world.driver().release();
     let next = Load::put(&world, &node, "next", 2).await;
     assert_eq!(first.exit().await, Some(0), "{}", first.stderr());
@@ -122,7 +122,7 @@ async fn a_leader_that_is_told_to_stop_while_claims_come_and_go_hands_over_and_n
     let class = world.class("class", json!({})).await;
     let (mut first, second, load) = at_work_for_claims(&world, &class, &long_lease()).await;
     first.signal("TERM").await;
-    first.logged("stopping: letting what is in flight end and handing the leases back").await;
+    first.logged("stopping: waiting for work in flight, then releasing the leases").await;
     let next = Burst::ask(&world, &class, "next", 2).await;
     world.driver().release();
     assert_eq!(first.exit().await, Some(0), "{}", first.stderr());

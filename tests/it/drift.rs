@@ -1,4 +1,4 @@
-//! Attachments that were lost, or made, behind Kubernetes' back.
+//! Attachments that were lost, or created, outside Kubernetes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`attach`] | attach and detach as users see them; every kind of volume and access mode |
 //! | [`claims`] | claims of every kind, with the controllers that bind them |
-//! | [`drift`] | what the driver lost or made behind Kubernetes' back |
+//! | [`drift`] | attachments that the driver lost or created outside Kubernetes |
 //! | [`driver`] | a driver that is late, dies, comes back, or comes back as less |
 //! | [`errors`] | status, Events, status page and metrics of failures; back-off |
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |

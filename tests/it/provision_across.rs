@@ -155,7 +155,7 @@ async fn a_source_of_another_namespace_is_not_followed_while_that_is_off_and_the
     let claims = json!({ "group": "", "kind": "PersistentVolumeClaim" });
     grant(&world, "grant", OTHER, "default", claims).await;
     let clone = clone_of(&world, "clone", &class, &source).await;
-    world.claim_told(&clone, "ProvisioningFailed", "data sources of other namespaces are off").await;
+    world.claim_told(&clone, "ProvisioningFailed", "data sources of other namespaces are disabled").await;
     assert_untouched(&world, &clone, &source).await;
     first.stop().await.unwrap();
     let on = crate::supplier::supplier(json!({ "crossNamespaceSources": true }));
@@ -173,7 +173,9 @@ async fn what_only_a_populator_knows_in_another_namespace_is_left_to_it_once_tha
     let assert_refused = |events: &[Event]| {
         assert!(!events.iter().any(|event| says(event, "Provisioning", "")), "left to a populator: {events:#?}");
     };
-    assert_refused(&world.claim_told(&claim, "ProvisioningFailed", "data sources of other namespaces are off").await);
+    assert_refused(
+        &world.claim_told(&claim, "ProvisioningFailed", "data sources of other namespaces are disabled").await,
+    );
     let failures = |metrics: &str| figure(metrics, FAILED, &[&class, "populator"]).unwrap_or_default();
     world.metrics_until(&first, "a failure", |metrics| failures(metrics) >= 1.0).await;
     first.stop().await.unwrap();

@@ -365,7 +365,7 @@ async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driv
 /// The claims that a daemon remembers because it may take them, by name, each with the other node that has it.
 pub(crate) fn remembered(status: &Value) -> Option<BTreeMap<String, String>> {
     let tables = status["tables"].as_array()?;
-    let table = tables.iter().find(|it| it["title"] == "Claims of no node, or of another")?;
+    let table = tables.iter().find(|it| it["title"] == "Claims without a node, or of another node")?;
     let row = |row: &Value| Some((row[0].as_str()?.strip_prefix("default/")?.to_owned(), row[1].as_str()?.to_owned()));
     table["rows"].as_array()?.iter().map(row).collect()
 }

@@ -179,7 +179,7 @@ async fn a_nodes_capacity_objects_go_with_its_pod_where_that_owns_them() {
 
 #[tokio::test]
 async fn a_driver_that_comes_back_at_another_place_is_asked_where_that_is() {
-    let (returns, _guard) = crate::logs::count("the driver is back with this node at another place: serving anew");
+    let (returns, _guard) = crate::logs::count("the driver reports a new topology for this node: restarting the role");
     let world = World::of_nodes().await;
     let local = Local::set(&world, "n1", 10).await;
     let section = json!({ "capacity": { "enabled": true, "ownerLevel": -1, "immediateBinding": true } });

@@ -205,7 +205,7 @@ async fn r53_r40_allowed_topologies_choose_the_place_with_and_without_a_node() {
 #[tokio::test]
 async fn more_places_than_a_claim_has_room_for_are_cut_and_told_of_once_and_all_asked_for_without_a_durable_intent() {
     const PLACES: usize = 5_000;
-    let said = "a claim has no room for all places: the most preferred are asked for";
+    let said = "the claim's annotation has no room for all topology segments: requesting the most preferred";
     let (counted, _guard) = crate::logs::count(said);
     let world = World::two_zones().await;
     // As long as the names of a cloud's nodes.
@@ -287,7 +287,7 @@ async fn a_claim_that_waits_for_its_first_consumer_costs_nothing_and_is_no_failu
 
 #[tokio::test]
 async fn nodes_that_tell_their_places_in_different_keys_are_told_of_once_and_most_of_them_decide() {
-    let said = "nodes tell the driver's topology in different keys: claims without a node are placed by those of most";
+    let said = "nodes report different topology keys: claims without a node use the keys of most nodes";
     let (mut counted, _guard) = crate::logs::count(said);
     let world = World::two_zones().await;
     let (host, zone) = (world.name("host"), world.name("zone"));

@@ -330,7 +330,7 @@ async fn a_volume_that_is_attached_under_another_objects_name_is_not_deleted() {
     let name = volume.name_any();
     let waits = |status: &Value| {
         let mut tables = status["tables"].as_array().into_iter().flatten();
-        let table = tables.find(|it| it["title"] == "Volumes that wait to be detached");
+        let table = tables.find(|it| it["title"] == "Volumes waiting to be detached");
         let rows = table.and_then(|it| it["rows"].as_array()).cloned().unwrap_or_default();
         [&name, &twin].iter().all(|volume| rows.iter().any(|row| row[0] == volume.as_str()))
     };

@@ -272,7 +272,7 @@ fn furnish(board: &Board, work: &Work) {
             refused: None,
         })
         .forever();
-    board.table("provisioner", "Volumes that wait to be detached", &["volume", "#attachments"], Vec::new).forever();
+    board.table("provisioner", "Volumes waiting to be detached", &["volume", "#attachments"], Vec::new).forever();
     board.table("provisioner", "Capacity by segment", ROOM, room).forever();
 }
 

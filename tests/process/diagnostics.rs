@@ -238,7 +238,7 @@ async fn diagnostics_can_be_switched_off() {
         daemon
             .log()
             .iter()
-            .any(|line| line["message"] == "stopping: letting what is in flight end and handing the leases back")
+            .any(|line| line["message"] == "stopping: waiting for work in flight, then releasing the leases")
     );
     assert!(daemon.log().iter().all(|line| line["message"] != "serving diagnostics"), "{}", daemon.stderr());
 }

@@ -17,7 +17,7 @@ async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standb
     theatre.publishing("in-flight").await;
 
     old.signal("TERM").await;
-    old.logged("stopping: letting what is in flight end and handing the leases back").await;
+    old.logged("stopping: waiting for work in flight, then releasing the leases").await;
     theatre.attach("next");
     theatre.driver().release();
     let next = theatre.attached("next").await;

@@ -135,7 +135,7 @@ fn most_deletions(theatre: &Theatre) -> usize {
 async fn a_terminated_leader_stores_the_volumes_that_it_has_asked_for_and_its_successor_asks_for_none_of_them() {
     let (theatre, mut old, mut new, coming, going) = at_work().await;
     old.signal("TERM").await;
-    old.logged("stopping: letting what is in flight end and handing the leases back").await;
+    old.logged("stopping: waiting for work in flight, then releasing the leases").await;
     let next = Burst::ask(&theatre, "next", 2);
     theatre.driver().release();
     assert_eq!(old.exit().await, Some(0), "{}", old.stderr());

@@ -87,7 +87,7 @@ async fn a_change_restarts_the_one_role_that_it_touches_and_the_others_call_in_f
     for key in ["term", "leader", "lease", "restarts"] {
         assert_eq!(role(&after, "attacher")[key], role(&before, "attacher")[key], "{key}");
     }
-    let anew = lines(&daemon, "configured anew: letting what is in flight end");
+    let anew = lines(&daemon, "the role's configuration changed: waiting for work in flight to end");
     assert_eq!(anew.iter().map(|line| &line["role"]).collect::<Vec<_>>(), ["reconciler"]);
     let outcomes: Vec<Outcome> = theatre.publishes("in-flight").into_iter().map(|call| call.outcome).collect();
     assert_eq!(outcomes, [Outcome::Ok]);
@@ -134,13 +134,13 @@ async fn a_file_with_faults_is_refused_with_all_of_them_and_the_old_one_stays_un
     theatre.attach("volume");
     theatre.attached("volume").await;
     assert_eq!(lines(&daemon, "the new configuration is refused, the old one stays").len(), 1);
-    let faults = lines(&daemon, "a fault of the new configuration");
+    let faults = lines(&daemon, "error in the new configuration");
     assert_eq!(faults.iter().map(|line| line["key"].as_str().unwrap()).collect::<Vec<_>>(), keys);
 
     mount.swap(&config.to_string());
     let mended = daemon.shows("no refusal", |status| status["configuration"]["refused"].is_null()).await;
     assert_eq!(mended["configuration"]["changes"], 0);
-    daemon.logged("the configuration says again what is in effect").await;
+    daemon.logged("the configuration is the same as the one in effect").await;
     let metrics = daemon.get("/metrics").await.body;
     assert!(metrics.contains("\ncsi_control_plane_config_last_reload_successful 1\n"), "{metrics}");
 }
@@ -168,7 +168,7 @@ async fn sighup_has_it_look_at_once_and_the_logs_filter_changes_while_it_works()
     let tells_of = |volume: &str| daemon.log().iter().any(|line| line.to_string().contains(&format!("\"{volume}\"")));
     eventually("a line about the volume", async || tells_of("heard").then_some(())).await;
     assert!(daemon.log().iter().filter(|line| is_debug(line)).all(|line| line["target"] == request["target"]));
-    assert!(lines(&daemon, "configured anew: letting what is in flight end").is_empty());
+    assert!(lines(&daemon, "the role's configuration changed: waiting for work in flight to end").is_empty());
 
     config["telemetry"] = json!({"logs": {"level": "off"}});
     mount.swap(&config.to_string());
@@ -200,7 +200,7 @@ async fn a_key_that_needs_a_restart_is_named_and_nothing_of_its_file_is_applied(
     let status = daemon.shows("the refusal", |status| status["configuration"]["refused"].is_object()).await;
     assert_eq!(status["configuration"]["refused"]["summary"], summary);
     assert_eq!(status["configuration"]["changes"], 0);
-    assert!(lines(&daemon, "configured anew: letting what is in flight end").is_empty());
+    assert!(lines(&daemon, "the role's configuration changed: waiting for work in flight to end").is_empty());
     theatre.attach("volume");
     theatre.attached("volume").await;
     assert!(!daemon.log().iter().any(|line| line["level"] == "TRACE"));

@@ -17,7 +17,7 @@ async fn a_second_sigterm_ends_it_at_once_with_exit_code_1_and_leaves_the_lease_
     theatre.publishing("hanging").await;
 
     daemon.signal("TERM").await;
-    daemon.logged("stopping: letting what is in flight end and handing the leases back").await;
+    daemon.logged("stopping: waiting for work in flight, then releasing the leases").await;
     assert!(daemon.is_alive(), "it waits for the call in flight");
     let asked = theatre.driver().age();
     daemon.signal("TERM").await;

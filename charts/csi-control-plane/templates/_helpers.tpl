@@ -15,7 +15,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Of what has no namespace: releases of one name in two namespaces must not meet. The colon is in no name of either. */}}
+{{/* For objects without a namespace: releases with the same name in two namespaces must not collide. Neither name can contain a colon. */}}
 {{- define "csi-control-plane.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "csi-control-plane.fullname" .) -}}
 {{- end -}}
@@ -51,12 +51,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where each node has a daemon of its own. */}}
+{{/* "true" if each node has its own daemon. */}}
 {{- define "csi-control-plane.perNode" -}}
 {{- if or (eq .Values.mode "daemonset") (and (eq .Values.mode "sidecar") .Values.sidecar.daemonset) -}}true{{- end -}}
 {{- end -}}
 
-{{/* What would be installed and could not work. */}}
+{{/* Refuses values that cannot work. */}}
 {{- define "csi-control-plane.validate" -}}
 {{- $driver := required "driver.name is required: the name that the driver answers GetPluginInfo with" .Values.driver.name -}}
 {{- if not .Values.config.roles -}}
@@ -86,30 +86,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $key := (get $table.roles $role).perNode -}}
 {{- $isOn := and $key (eq "true" (include "csi-control-plane.at" (dict "in" $section "key" $key))) -}}
 {{- if and $perNode (not $key) -}}
-{{- fail (printf "config.roles.%s works for the whole cluster: a daemon on each node without leader election would do its work many times over" $role) -}}
+{{- fail (printf "config.roles.%s works for the whole cluster: with a daemon on each node and without leader election, every node would do the same work" $role) -}}
 {{- else if and $perNode (not $isOn) -}}
 {{- fail (printf "config.roles.%s.%s must be true with a daemon on each node: there is no leader election then, and without it every node would do the whole cluster's work. Set it, or use mode: deployment" $role $key) -}}
 {{- else if and $isOn (not $perNode) -}}
-{{- fail (printf "config.roles.%s.%s is for a daemon on each node, which knows it by NODE_NAME: use mode: daemonset, or in another chart's DaemonSet sidecar.daemonset: true" $role $key) -}}
+{{- fail (printf "config.roles.%s.%s needs a daemon on each node with NODE_NAME: use mode: daemonset, or in another chart's DaemonSet sidecar.daemonset: true" $role $key) -}}
 {{- end -}}
 {{- end -}}
 {{- $elects := include "csi-control-plane.at" (dict "in" .Values.config "key" "leaderElection.enabled") -}}
 {{- if and $perNode (eq "true" $elects) -}}
-{{- fail "config.leaderElection.enabled: each node has a daemon of its own, which leads nobody" -}}
+{{- fail "config.leaderElection.enabled: with one daemon per node there is no leader election" -}}
 {{- end -}}
 {{- if and (eq .Values.mode "daemonset") (not .Values.socket.hostPath) -}}
-{{- fail "socket.hostPath is required with mode: daemonset: kubelet and the daemon talk to the driver over a folder of the node" -}}
+{{- fail "socket.hostPath is required with mode: daemonset: kubelet and the daemon connect to the driver through a folder of the node" -}}
 {{- end -}}
 {{- if and (eq .Values.mode "deployment") (eq "false" $elects) -}}
 {{- if gt (int .Values.replicas) 1 -}}
-{{- fail (printf "replicas is %d and config.leaderElection.enabled false: each would do all the work. Set replicas: 1, or let them elect a leader" (int .Values.replicas)) -}}
+{{- fail (printf "replicas is %d and config.leaderElection.enabled false: each replica would do all the work. Set replicas: 1, or enable leader election" (int .Values.replicas)) -}}
 {{- else if ne (get .Values.strategy "type" | default "Recreate") "Recreate" -}}
-{{- fail "strategy.type must be Recreate with config.leaderElection.enabled: false: otherwise an old pod and a new one work side by side during an upgrade" -}}
+{{- fail "strategy.type must be Recreate with config.leaderElection.enabled: false: otherwise an old and a new pod work at the same time during an upgrade" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What stands under a dotted key, as text; "" where there is nothing, or null at any depth: a section may be left empty. */}}
+{{/* The value of a dotted key, as text; "" if the key is missing, or if a part of its path is null: a section may be empty. */}}
 {{- define "csi-control-plane.at" -}}
 {{- $at := .in -}}
 {{- range splitList "." .key -}}
@@ -129,7 +129,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* "true" where replicas elect a leader. */}}
+{{/* "true" if replicas elect a leader. */}}
 {{- define "csi-control-plane.elects" -}}
 {{- $config := include "csi-control-plane.config" . | fromYaml -}}
 {{- if ne "false" (include "csi-control-plane.at" (dict "in" $config "key" "leaderElection.enabled")) -}}true{{- end -}}
@@ -170,7 +170,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The diagnostics port; empty where there are none. */}}
+{{/* The diagnostics port; empty if there is none. */}}
 {{- define "csi-control-plane.port" -}}
 {{- $diagnostics := get .Values.config "diagnostics" | default dict -}}
 {{- if and (hasKey $diagnostics "listen") (not $diagnostics.listen) -}}
@@ -179,7 +179,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What of the configuration a daemon reads only when it starts. Everything else it follows while it runs. */}}
+{{/* The part of the configuration that needs a restart. The daemon applies changes of all other keys while it runs. */}}
 {{- define "csi-control-plane.fixed" -}}
 {{- $config := include "csi-control-plane.config" . | fromYaml -}}
 {{- $csi := get $config "csi" | default dict -}}
@@ -190,7 +190,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dict "endpoint" $csi.endpoint "kubernetes" $config.kubernetes "diagnostics" $config.diagnostics "format" $logs.format "traces" $telemetry.traces "runtime" $config.runtime "perNode" $perNode.enabled | toJson -}}
 {{- end -}}
 
-{{/* Annotations of a pod that has the container: by them it is replaced when the configuration changes. */}}
+{{/* Annotations of a pod with the container. They change, and so replace the pod, when the configuration changes. */}}
 {{- define "csi-control-plane.podAnnotations" -}}
 {{- if eq .Values.rolloutOnConfigChange "always" -}}
 checksum/csi-control-plane: {{ include "csi-control-plane.config" . | sha256sum }}
@@ -267,7 +267,7 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* A pod of our own: the driver's containers and the daemon's. */}}
+{{/* The chart's own pod: the driver's containers and the daemon's. */}}
 {{- define "csi-control-plane.pod" -}}
 metadata:
   labels:
@@ -329,7 +329,7 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* `affinity` as given, with the replicas kept apart where it says nothing of pods. */}}
+{{/* `affinity` from the values; if it has no pod anti-affinity, one that keeps replicas apart is added. */}}
 {{- define "csi-control-plane.affinity" -}}
 {{- $affinity := deepCopy .Values.affinity -}}
 {{- if and (eq .Values.mode "deployment") (ne .Values.antiAffinity "none") (not $affinity.podAntiAffinity) -}}

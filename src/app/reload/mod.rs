@@ -280,7 +280,7 @@ impl Reloader {
         match decide(&self.current, &loaded, depends_on) {
             Verdict::Same => {
                 if self.is_refused() {
-                    info!(source = configuration.name(), "the configuration says again what is in effect");
+                    info!(source = configuration.name(), "the configuration is the same as the one in effect");
                 } else if asked {
                     info!(source = configuration.name(), "the configuration has not changed");
                 }
@@ -338,7 +338,7 @@ impl Reloader {
         let source = self.configuration.as_ref().map(Configuration::name);
         error!(source, because = because.label(), summary, "the new configuration is refused, the old one stays");
         for Fault { key, found, allowed, origin } in &faults {
-            error!(key, found, allowed, origin, "a fault of the new configuration");
+            error!(key, found, allowed, origin, "error in the new configuration");
         }
         let faults =
             faults.into_iter().map(|Fault { key, found, allowed, origin }| FaultReport { key, found, allowed, origin });

@@ -1,4 +1,4 @@
-//! Reads of a whole kind: consistent ones, that say nothing of a version.
+//! Reads of a whole kind: consistent reads, without a resourceVersion.
 
 use kube::Resource;
 use kube::core::Request;
@@ -12,22 +12,21 @@ use crate::cluster::meta::Meta;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::Object;
 
-/// A list as it is sent. Go writes an empty one as null.
+/// A list's wire format. Go writes an empty list as null.
 #[derive(Deserialize)]
 struct WireList<K> {
     items: Option<Vec<K>>,
 }
 
-/// What a list says of itself.
+/// A list's metadata.
 #[derive(Deserialize)]
 struct WireListMeta {
     metadata: Meta,
 }
 
 impl Api {
-    /// Reads all objects of a kind, in `namespace` and with `labels` if given: consistently, in one answer.
-    ///
-    /// For kinds of which there are few. What there is much of has a cache.
+    /// Reads all objects of a kind, in `namespace` and with `labels` if given: consistently, in one answer. Only for
+    /// kinds with few objects. Kinds with many objects have a cache.
     pub async fn list<K>(&self, namespace: Option<&str>, labels: Option<&str>) -> Result<Vec<K>, ApiError>
     where
         K: Object,
@@ -37,8 +36,8 @@ impl Api {
         Ok(list.items.unwrap_or_default())
     }
 
-    /// Reads which version a kind is at. An object of the kind with a later one ([`Meta::version`]) was written after this call
-    /// began. `None`: the versions are no numbers, and say nothing of before and after.
+    /// Reads the current resourceVersion of a kind. An object of the kind with a later version ([`Meta::version`]) was
+    /// written after this call began. `None`: the versions are not numbers and have no order.
     pub async fn latest_version<K>(&self) -> Result<Option<u128>, ApiError>
     where
         K: Object,

@@ -29,9 +29,9 @@ pub struct Condition<'a> {
     pub reason: &'a str,
     /// Why, for people; if empty, the condition has no message afterwards.
     pub message: &'a str,
-    /// When somebody last looked; `None` leaves the time that the server holds.
+    /// When the condition was last checked; `None` keeps the server's value.
     pub probed: Option<Timestamp>,
-    /// When the status last changed; `None` leaves the time that the server holds.
+    /// When the status last changed; `None` keeps the server's value.
     pub changed: Option<Timestamp>,
 }
 
@@ -77,8 +77,8 @@ pub struct StrategicPatch {
 }
 
 impl StrategicPatch {
-    /// A patch of the object that `meta` tells of. The server refuses it (409, 422) if the object is no longer as `guard`
-    /// demands: also a patch that would change nothing.
+    /// A patch of the object of `meta`. The server refuses it (409, 422) if `guard` no longer holds, even if the patch
+    /// would change nothing.
     pub fn of(meta: &Meta, guard: Guard) -> Self {
         Self { preconditions: preconditions(meta, guard), changes: Map::new(), conditions: Vec::new() }
     }
@@ -97,14 +97,14 @@ impl StrategicPatch {
         self.set(path, Value::Null)
     }
 
-    /// Adds the condition, or makes that of its type say this. Conditions of other types stay.
+    /// Adds the condition, or replaces the condition of its type. Conditions of other types stay.
     #[must_use]
     pub fn set_condition(self, condition: &Condition<'_>) -> Self {
         let value = condition.to_value();
         self.condition(condition.type_, value)
     }
 
-    /// Removes the condition of this type. That there is none does no harm.
+    /// Removes the condition of this type, if there is one.
     #[must_use]
     pub fn remove_condition(self, type_: &str) -> Self {
         self.condition(type_, json!({ "$patch": "delete", "type": type_ }))

@@ -12,10 +12,7 @@ use crate::cluster::objects::{BY_NODE, BY_VOLUME, VolumeAttachment};
 type Seen = (Option<(String, u64)>, Option<(String, u64)>, Origin);
 
 fn told(object: &VolumeAttachment) -> (String, u64) {
-    (
-        object.metadata.uid.to_string(),
-        object.metadata.resource_version.as_deref().unwrap().parse().unwrap(),
-    )
+    (object.metadata.uid.to_string(), object.metadata.resource_version.as_deref().unwrap().parse().unwrap())
 }
 
 fn summary(changes: &[Change<VolumeAttachment>]) -> Vec<Seen> {

@@ -45,11 +45,11 @@ pub(super) fn work(out: &mut String, report: &StatusReport) {
     // Only who leads knows that nothing is to be done.
     let empty = match (&report.find, report.overall) {
         (Some(_), _) if report.work_total > 0 => {
-            format!("None of the {} that are being worked on is like that.", report.work_total)
+            format!("None of the {} items in progress matches.", report.work_total)
         }
-        (_, Overall::Healthy) => "Nothing to do: everything is as Kubernetes wants it.".to_owned(),
-        (_, Overall::Standby) => "Another replica leads: nothing is worked on here.".to_owned(),
-        (_, Overall::Starting | Overall::Degraded | Overall::Failing) => "Nothing is being worked on.".to_owned(),
+        (_, Overall::Healthy) => "No work: every volume is in the state that Kubernetes wants.".to_owned(),
+        (_, Overall::Standby) => "Another replica leads: this replica does no work.".to_owned(),
+        (_, Overall::Starting | Overall::Degraded | Overall::Failing) => "No work in progress.".to_owned(),
     };
     table(out, "In progress", "", &COLUMNS, &[], &empty);
 }

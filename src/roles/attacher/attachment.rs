@@ -1,4 +1,4 @@
-//! A `VolumeAttachment`, parsed once at the border: nobody re-checks its options later. Pure.
+//! A `VolumeAttachment`, parsed once, so that no other code checks its options again. Pure.
 
 use crate::cluster::{PackedMap, SecretRef, VolumeAttachment, VolumeError, VolumeSpec};
 use crate::queue;
@@ -6,7 +6,7 @@ use crate::roles::attacher::names;
 
 use super::error::InvalidAttachment;
 
-/// What the attacher reads of a `VolumeAttachment`.
+/// The parts of a `VolumeAttachment` that the attacher uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
     /// The object's name: the key of the work.
@@ -17,13 +17,13 @@ pub struct Attachment {
     pub node: String,
     /// What to attach.
     pub source: Result<Source, InvalidAttachment>,
-    /// Which way it goes.
+    /// Attach or detach.
     pub direction: Direction,
-    /// Whether it has a finalizer, whoever's.
+    /// Whether it has any finalizer.
     pub has_finalizers: bool,
     /// Whether ours is among them.
     pub has_our_finalizer: bool,
-    /// What was recorded on the object before it was first published.
+    /// The data that was saved on the object before the volume was first published.
     pub recorded: Recorded,
     /// `status.attached`.
     pub attached: bool,
@@ -35,7 +35,7 @@ pub struct Attachment {
     pub detach_error: Option<Box<VolumeError>>,
 }
 
-/// What an attachment attaches.
+/// The volume of an attachment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     /// The `PersistentVolume` of this name.
@@ -53,14 +53,14 @@ pub enum Direction {
     Detach,
 }
 
-/// What an earlier attach wrote down, so that a detach needs nothing else.
+/// The data that an earlier attach saved, which is all that a detach needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// The CSI node id that the volume was published to.
     pub node_id: Option<String>,
     /// The volume's handle.
     pub volume_handle: Option<String>,
-    /// Where the publish secret was.
+    /// The name of the publish secret.
     pub secret: Option<SecretRef>,
 }
 
@@ -91,7 +91,7 @@ impl Direction {
 }
 
 impl Attachment {
-    /// Parses what the API holds. `finalizer` is ours.
+    /// Parses an object. `finalizer` is ours.
     pub fn parse(object: &VolumeAttachment, finalizer: &str) -> Self {
         let metadata = &object.metadata;
         let status = object.status.clone();
@@ -136,12 +136,12 @@ impl Recorded {
     }
 }
 
-/// Which way an attachment goes: deletion turns it round.
+/// The direction of an attachment: an object that is being deleted means detach.
 pub fn direction_of(object: &VolumeAttachment) -> Direction {
     if object.metadata.deletion_timestamp.is_some() { Direction::Detach } else { Direction::Attach }
 }
 
-/// What a key's failures belong to: another uid or the other direction starts afresh (spec 7; R44).
+/// The epoch of a key's failures: a new uid or another direction starts a new count (spec 7; R44).
 pub fn epoch_of(object: &VolumeAttachment) -> u64 {
     queue::epoch_of((&object.metadata.uid, direction_of(object)))
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
 
-/// The attacher: how much it does at once, and how it tries again.
+/// The attacher: its concurrency and its retries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AttacherSection {
@@ -20,15 +20,15 @@ pub struct AttacherSection {
     pub detach_workers: Option<usize>,
     /// The back-off of a failed attach or detach.
     pub retry: RetrySection,
-    /// Every attachment is looked at again after this long, whatever happened. 0s: never.
+    /// Pause after which the attacher checks every attachment again. 0s: never.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub resync: Duration,
     /// File system type of a mounted volume whose PersistentVolume names none. Empty: the driver decides.
     pub default_fs_type: String,
-    /// Whether failures and recoveries are told as Kubernetes Events.
+    /// Whether the attacher writes Kubernetes Events for failures and recoveries.
     pub events: bool,
-    /// Whether `status.attachError` carries the gRPC code, so that kubelet learns that a node is full.
+    /// Whether `status.attachError` has the gRPC code, so that kubelet sees that a node is full.
     pub error_codes: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What every attempt of a term shares, and the view of one attachment as read from the caches.
+//! The shared state of all attempts of a term, and the view of one attachment, as read from the caches.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Stores {
     pub nodes: Cache<CsiNode>,
 }
 
-/// What every attempt of a term shares.
+/// The shared state of all attempts of a term.
 #[derive(Debug)]
 pub struct Context {
     /// The term, the fenced clients, the volume locks.
@@ -36,25 +36,24 @@ pub struct Context {
     pub rules: Rules,
     /// The role's configuration.
     pub section: AttacherSection,
-    /// What the cluster looks like.
+    /// The caches.
     pub stores: Stores,
     /// Metrics.
     pub reporter: Reporter,
     /// Which failures are worth a warning.
     pub failures: FailureLog,
-    /// The uids of the attachments and volumes that the API itself has shown during the term.
-    ///
-    /// A standby's caches are warm, but they may be late: what its watch has not brought yet, the leader before may have
-    /// detached and released, and somebody may have created it anew. Within a term only this daemon takes our finalizer away, so
-    /// once is enough.
+    /// The uids of the attachments and volumes that a read has confirmed during the term. A new leader's caches are
+    /// warm, but may be late: the last leader may have detached and released an object that the cache still has, and
+    /// another object of the same name may exist. Within a term only this daemon removes our finalizer, so one read is
+    /// enough.
     pub confirmed: UidSet,
-    /// The volumes' version when the term began. The cache can be trusted with a volume that was written since.
+    /// The volumes' version when the term began. The cache can be trusted for volumes with a newer version.
     pub term_start: TermStartVersion,
-    /// The uids of the attachments whose volume the driver has listed without their node, twice by now, and was not asked to
-    /// publish since. A call that may have had its effect makes an older listing worthless.
+    /// The uids of the attachments whose volume the driver has listed twice without their node, and that were not
+    /// published since. After a publish call, an older listing is outdated.
     pub lost: UidSet,
-    /// Whether the attachments were listed since the term began. The watch of a new leader may be behind: an attachment that the
-    /// last leader made and attached must be known before anything is concluded from its absence (I4).
+    /// Whether the attachments were listed since the term began. The watch of a new leader may be late, so without a
+    /// list the absence of an attachment proves nothing (I4).
     pub relisted: ListedOnce,
 }
 
@@ -72,13 +71,13 @@ pub struct Objects {
 }
 
 impl Context {
-    /// Reads what the caches hold for an attachment of ours.
+    /// Reads the cached objects of an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
         self.about(self.stores.attachments.get(&ObjectName::cluster(name))?)
     }
 
-    /// Forgets what was confirmed of objects that went during the attempt. The watch has told of their end before the API's answer
-    /// came, and will not tell of it again.
+    /// Forgets what was confirmed of objects that were deleted during the attempt. The watch reported their deletion before the
+    /// API's answer came, and does not report it again.
     pub fn forget_gone(&self, seen: &Objects) {
         self.forget_unless_held(&self.stores.attachments, seen.object.as_ref());
         if let Some(volume) = &seen.volume {
@@ -89,11 +88,11 @@ impl Context {
     fn forget_unless_held<K: Cached>(&self, cache: &Cache<K>, seen: &K) {
         let held = cache.get(&ObjectName::of(seen));
         if held.is_none_or(|held| held.meta().uid != seen.meta().uid) {
-            self.confirmed.forget(seen.meta().uid.as_deref().unwrap_or_default());
+            self.confirmed.forget(&seen.meta().uid);
         }
     }
 
-    /// What the caches hold besides about an attachment, if it is ours.
+    /// The other cached objects of an attachment, if it is ours.
     pub fn about(&self, object: Arc<VolumeAttachment>) -> Option<Objects> {
         if object.spec.attacher != self.rules.driver {
             return None;
@@ -109,9 +108,9 @@ impl Context {
 }
 
 impl Objects {
-    /// Puts a run where it belongs among the traces: to be called before anything of it is told.
+    /// Connects a run with its trace. Call it before the run logs anything.
     pub fn join_trace(&self, ticket: &Ticket<String>) {
-        // What failed stays where its first try was.
+        // A retry stays in the trace of its first attempt.
         let (0, Some(volume)) = (ticket.attempt(), &self.volume) else { return };
         let Some((link, text)) = trace_link(volume, &self.object, &self.attachment) else { return };
         match (TraceContext::parse(text), link) {
@@ -121,7 +120,7 @@ impl Objects {
         }
     }
 
-    /// What the attachment is about, for people: its own name is a checksum.
+    /// The volume and the node of the attachment, for people: its own name is a checksum.
     pub fn subject(&self) -> String {
         let volume = match &self.attachment.source {
             Ok(Source::Volume(name)) => name,
@@ -130,8 +129,8 @@ impl Objects {
         format!("{volume} on {}", self.attachment.node)
     }
 
-    /// The volume's handle and the node's id, as the driver's listing would show them: what was recorded, else what the
-    /// cluster says now (R17, R51).
+    /// The volume's handle and the node's ID, as in the driver's listing: the recorded values, otherwise the current
+    /// ones (R17, R51).
     pub fn published_as(&self, driver: &str) -> Option<(String, String)> {
         let recorded = &self.attachment.recorded;
         let spec = match (&self.attachment.source, &self.volume) {

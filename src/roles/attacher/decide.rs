@@ -1,14 +1,14 @@
-//! What to do next for one attachment or one volume. Pure, total, and asserted without a server.
+//! Decides what to do next for one attachment or one volume. Pure, total, and tested without a server.
 //!
 //! ```text
 //! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record
-//!          (the intent says another node id or handle: unpublish that before it is written over)
+//!          (if the intent has another node ID or handle: unpublish that before it is overwritten)
 //! detach:  target ─> secret ─> unpublish ─> release (one write; a second only if others still hold the object)
 //! ```
 //!
-//! Three rules carry the safety. Publish comes only after our finalizer is durable on the volume and on the attachment and
-//! the node id is written down (I2). Our finalizer leaves an attachment only after an unpublish that answered OK (I3).
-//! Checks come before any write, so that a hopeless attachment stays deletable (spec 2.5).
+//! Three rules make this safe. Publish comes only after our finalizer is on the volume and on the attachment and the
+//! node ID is saved (I2). Our finalizer is removed from an attachment only after the driver answered an unpublish with
+//! OK (I3). Checks come before any write, so that an invalid attachment stays deletable (spec 2.5).
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use super::error::InvalidAttachment;
 use super::migration;
 pub use super::progress::{Done, Progress};
 
-/// What is the same for every attachment of a term.
+/// The parameters of all decisions of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     /// Our driver.
@@ -31,16 +31,16 @@ pub struct Rules {
     pub finalizer: String,
     /// The driver can publish read-only.
     pub publish_readonly: bool,
-    /// The driver tells single-node from single-writer (spec 2.6).
+    /// The driver has SINGLE_NODE_MULTI_WRITER (spec 2.6).
     pub multi_writer: bool,
-    /// For mounted volumes whose spec names none.
+    /// The file system type of mounted volumes whose spec has none.
     pub default_fs_type: String,
-    /// The driver publishes volumes. Where it does not, nothing is asked of it: an attachment is attached as soon as the status
+    /// The driver publishes volumes. If not, the driver is not called: an attachment is attached as soon as the status
     /// says so (spec 2.3).
     pub publishes: bool,
 }
 
-/// Everything that a decision depends on, as read from the caches just now.
+/// The input of a decision, as read from the caches.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// The attachment.
@@ -51,13 +51,13 @@ pub struct View<'a> {
     pub node: Node<'a>,
     /// The term's rules.
     pub rules: &'a Rules,
-    /// The driver was seen to disagree with the recorded state: do it again although the record says it is done.
+    /// The driver disagrees with the recorded state: repeat the operation although the state says that it is done.
     pub forced: bool,
     /// What this attempt has done so far.
     pub done: &'a Progress,
 }
 
-/// What a node's `CSINode` says of our driver.
+/// Our driver's entry in a node's `CSINode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node<'a> {
     /// There is no such `CSINode`.
@@ -71,7 +71,7 @@ pub enum Node<'a> {
 /// The next thing to do for an attachment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Nothing: what is wanted is so.
+    /// Nothing to do.
     Settled,
     /// Independent preparations, side by side.
     Prepare(Vec<Preparation>),
@@ -83,35 +83,35 @@ pub enum Step {
     Unpublish(Box<Unpublish>),
     /// Remove our finalizer from the attachment.
     Release,
-    /// Write `attached: false`: somebody else's finalizer keeps the attachment alive.
+    /// Write `attached: false`, because another controller's finalizer keeps the attachment.
     RecordDetached,
     /// Give up this attempt.
     Refuse(InvalidAttachment),
 }
 
-/// One write or read that must be done before the driver is asked.
+/// One write or read that must be done before the driver is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Preparation {
     /// Put our finalizer on the volume.
     ProtectVolume,
-    /// Put our finalizer and what a detach will need on the attachment, in one patch.
+    /// Write our finalizer and the data for a detach to the attachment, in one patch.
     SaveIntent(Intent),
     /// Read the publish secret.
     ReadSecret(SecretRef),
 }
 
-/// What is written on the attachment before its volume is published.
+/// The data that is written to the attachment before its volume is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
-    /// Where the volume will be published.
+    /// The ID of the node for the publish.
     pub node_id: String,
-    /// What will be published: a detach finds it here if the volume object was removed by force.
+    /// The handle of the volume. A detach uses it if the PersistentVolume was removed by force.
     pub volume_handle: String,
     /// Where its secret is.
     pub secret: Option<SecretRef>,
 }
 
-/// A publish request, ready but for the secret's text.
+/// A publish request without the secret's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Publish {
     /// The volume's handle.
@@ -126,7 +126,7 @@ pub struct Publish {
     pub volume_context: BTreeMap<String, String>,
 }
 
-/// An unpublish request, ready but for the secret's text.
+/// An unpublish request without the secret's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpublish {
     /// The volume's handle.
@@ -148,8 +148,8 @@ pub fn next_step(view: &View<'_>) -> Step {
     step.unwrap_or_else(Step::Refuse)
 }
 
-/// For a driver that has nothing to attach: the status says so, and nothing is asked. Our finalizer, which a former version of the
-/// driver has left behind, goes (spec 2.3).
+/// For a driver without publish: only the status is written, and the driver is not called. If an earlier version of the
+/// driver left our finalizer, it is removed (spec 2.3).
 fn trivial_step(attachment: &Attachment, direction: Direction) -> Step {
     match direction {
         Direction::Attach if !attachment.attached => Step::RecordAttached(BTreeMap::new()),
@@ -212,9 +212,9 @@ fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     })))
 }
 
-/// What may be published still though it is not what is wanted now, a publish whose outcome nobody knows: to the node's former
-/// life, or the volume that had this one's name before. Once another id or handle is written over it, nobody would ever
-/// unpublish it there (I3). With the secret that its publish had.
+/// An earlier publish with an unknown outcome and another target: to an earlier node of the same name, or of an earlier
+/// volume of the same name. It must be unpublished before its node ID or handle is overwritten, because nothing would
+/// unpublish it later (I3). It uses the secret of its publish.
 fn left_behind(attachment: &Attachment, csi: &CsiSource, node_id: &str) -> Option<(Unpublish, Option<SecretRef>)> {
     let recorded = &attachment.recorded;
     let left_id = recorded.node_id.as_deref().unwrap_or(node_id);
@@ -228,7 +228,7 @@ fn left_behind(attachment: &Attachment, csi: &CsiSource, node_id: &str) -> Optio
     Some((Unpublish { volume_id: left_handle.to_owned(), node_id: left_id.to_owned() }, secret))
 }
 
-/// What must still be durable or known before the driver is asked. The secret is read before the attachment is marked: an
+/// What must still be saved or read before the driver is called. The secret is read before our finalizer is added: an
 /// attachment whose secret cannot be read must stay deletable (R25).
 fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparation> {
     let attachment = view.attachment;
@@ -272,8 +272,8 @@ fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     if let (Some(reference), None) = (target.secret, &done.secret) {
         return Ok(Step::Prepare(vec![Preparation::ReadSecret(reference)]));
     }
-    // The recorded id wins: a node that was recreated under the same name has another one (R45), and a node that is gone
-    // has none (R15, R16). The cluster's id serves attachments that were never marked.
+    // The recorded ID takes precedence: a node that was recreated under the same name has another ID (R45), and a node
+    // that is gone has none (R15, R16). The current ID is used for attachments without a recorded ID.
     let node_id = match (&attachment.recorded.node_id, view.node) {
         (Some(id), _) => id.clone(),
         (None, Node::Id(id)) => id.to_owned(),
@@ -293,7 +293,7 @@ struct Target {
     secret: Option<SecretRef>,
 }
 
-/// What a detach is about: the volume if it still is the one that the attach wrote down, else what was written down.
+/// The target of a detach: the PersistentVolume if it still has the recorded handle, otherwise the recorded handle.
 fn detach_target(view: &View<'_>) -> Result<Target, InvalidAttachment> {
     let attachment = view.attachment;
     let from_spec = attachment.source.clone().and_then(|source| {
@@ -309,7 +309,7 @@ fn detach_target(view: &View<'_>) -> Result<Target, InvalidAttachment> {
         })
     });
     match (from_spec, &attachment.recorded.volume_handle) {
-        // A volume object that was replaced under its name is about another volume than the one that was published.
+        // If the PersistentVolume was replaced, it is not the published volume.
         (Ok(target), Some(handle)) if target.volume_handle == *handle => Ok(target),
         (Ok(target), None) => Ok(target),
         (Ok(_) | Err(_), Some(handle)) => {
@@ -333,8 +333,8 @@ fn attach_spec<'a>(
     }
 }
 
-/// Why there is no CSI source. Another driver's volume is refused rather than published: the attach/detach controller never
-/// names us for one, and the cache does not keep its attributes.
+/// Why there is no CSI source. Another driver's volume is refused: the attach/detach controller never names us as its
+/// attacher, and the cache does not have its attributes.
 fn not_csi(source: &Source, spec: &VolumeSpec) -> InvalidAttachment {
     match (source, &spec.foreign_driver) {
         (Source::Volume(volume), Some(driver)) => {
@@ -349,12 +349,12 @@ fn fs_type<'a>(csi: &'a CsiSource, rules: &'a Rules) -> &'a str {
     csi.fs_type.as_deref().filter(|fs_type| !fs_type.is_empty()).unwrap_or(&rules.default_fs_type)
 }
 
-/// Whether the status already says what an attach would write: then nothing is sent.
+/// Whether the status already has what an attach would write. Then no request is made.
 fn is_recorded(attachment: &Attachment, context: &BTreeMap<String, String>) -> bool {
     attachment.attached && attachment.attach_error.is_none() && attachment.metadata == *context
 }
 
-/// Whether the status still tells of an attachment that is no more.
+/// Whether the status still says that the volume is attached.
 fn shows_attached(attachment: &Attachment) -> bool {
     attachment.attached || !attachment.metadata.is_empty() || attachment.detach_error.is_some()
 }
@@ -364,8 +364,8 @@ pub fn has_finalizer(volume: &PersistentVolume, finalizer: &str) -> bool {
     volume.metadata.has_finalizer(finalizer)
 }
 
-/// Whether our finalizer should leave a volume now (spec 2.11): the volume is going, or its CSI migration was rolled back,
-/// and no attachment names it, whoever's that attachment is (I4).
+/// Whether our finalizer should be removed from a volume now (spec 2.11): the volume is being deleted, or its CSI
+/// migration was rolled back, and no attachment of any driver names it (I4).
 pub fn is_releasable(volume: &PersistentVolume, has_attachments: bool, rules: &Rules) -> bool {
     wants_release(volume, rules) && !has_attachments
 }

@@ -1,8 +1,9 @@
-//! Drift: the driver's listing and our record disagree. Pure.
+//! Drift: the driver's listing and the recorded state disagree. Pure.
 //!
 //! The driver is listed *before* the record is read, a mismatch must be seen in two listings with nothing in flight and
-//! nothing changed in between, and a volume without a status says nothing at all (spec 3 and 7). A mismatch that forcing
-//! does not heal, such as a driver that omits a volume or writes node ids in another form, is forced ever more rarely.
+//! nothing changed in between, and a volume without a status is ignored (spec 3 and 7). If a forced operation does not
+//! end the mismatch, for example because the driver omits a volume or writes node IDs in another form, the operation is
+//! forced less and less often.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +13,9 @@ use crate::csi::{PublishedOn, VolumeListing};
 
 use super::attachment::Direction;
 
-/// The most listings between two forced repairs of a mismatch that does not heal.
+/// The most listings between two forced repairs of a mismatch that does not go away.
 const MAX_THRESHOLD: u32 = 64;
-/// Seen in two listings before anything is done.
+/// A mismatch must be in two listings before the first repair.
 const FIRST_THRESHOLD: u32 = 2;
 
 /// One attachment as recorded, read after the listing.
@@ -22,9 +23,9 @@ const FIRST_THRESHOLD: u32 = 2;
 pub struct Record {
     /// The attachment's name.
     pub name: String,
-    /// Its uid and resource version: another version has to be seen twice again.
+    /// Its uid and resource version: after a new version, a mismatch must be seen twice again.
     pub version: (String, String),
-    /// Which way it goes.
+    /// Attach or detach.
     pub direction: Direction,
     /// What it attaches.
     pub volume_handle: String,
@@ -36,7 +37,7 @@ pub struct Record {
     pub busy: bool,
 }
 
-/// What the listings of a term say so far, by attachment.
+/// The mismatches in the listings of a term, by attachment.
 #[derive(Debug)]
 pub struct DriftDetector {
     begun: Instant,
@@ -50,7 +51,7 @@ struct Suspect {
     direction: Direction,
     /// How often in a row.
     seen: u32,
-    /// The least that was said of it in that row.
+    /// The weakest report in these listings.
     reported: Reported,
     threshold: u32,
 }
@@ -60,9 +61,9 @@ struct Suspect {
 pub enum Reported {
     /// It is published to the node.
     Published,
-    /// It is there, and not published to the node: the driver's own word.
+    /// It is listed, and not published to the node.
     NotPublished,
-    /// Nothing: the volume is not listed. It may be gone; or the driver has left it out, and it is published all the same.
+    /// The volume is not listed. It may be gone, or the driver has omitted it although it is published.
     Unlisted,
 }
 
@@ -71,9 +72,9 @@ pub enum Reported {
 pub struct Drift {
     /// The attachment's name.
     pub name: String,
-    /// What is to be done again.
+    /// The operation to repeat.
     pub direction: Direction,
-    /// What the driver says, in each of the listings.
+    /// What the driver reported in each of the listings.
     pub reported: Reported,
 }
 
@@ -89,13 +90,13 @@ pub fn mismatch(record: &Record, listing: &VolumeListing) -> Option<Reported> {
 }
 
 impl DriftDetector {
-    /// Nothing is suspected. A listing from before the term `begun` then says nothing: another replica may have attached and
-    /// detached since.
+    /// A detector without suspects. It ignores listings from before `begun`, the start of the term, because another
+    /// replica may have attached and detached since.
     pub fn of_term(begun: Instant) -> Self {
         Self { begun, by_name: BTreeMap::new() }
     }
 
-    /// Compares one listing with the records and returns what is confirmed, in the records' order.
+    /// Compares one listing with the records and returns the confirmed drifts, in the records' order.
     pub fn compare(&mut self, listing: &VolumeListing, records: &[Record]) -> Vec<Drift> {
         if listing.started < self.begun {
             return Vec::new();
@@ -112,7 +113,7 @@ impl DriftDetector {
                 suspect.version.clone_from(&record.version.1);
                 suspect.seen = 0;
             }
-            // Two listings that disagree about why say no more than the weaker of them.
+            // If two listings have different reasons, the weaker one counts.
             suspect.reported =
                 if suspect.seen == 0 || suspect.reported == reported { reported } else { Reported::Unlisted };
             suspect.seen += 1;
@@ -213,7 +214,7 @@ mod tests {
     fn a_mismatch_is_what_the_driver_and_the_record_disagree_on() {
         let cases: &[Case] = &[
             (true, Some(Some(&["node-1"])), None, "both say attached"),
-            (true, Some(Some(&[])), Some(Reported::NotPublished), "detached behind Kubernetes' back (R19)"),
+            (true, Some(Some(&[])), Some(Reported::NotPublished), "detached outside Kubernetes (R19)"),
             (true, Some(Some(&["node-2"])), Some(Reported::NotPublished), "published elsewhere"),
             (true, None, Some(Reported::Unlisted), "not listed at all"),
             (true, Some(None), None, "no status says nothing (R21, issue 416)"),

@@ -1,4 +1,4 @@
-//! Compares each listing of the driver with what is recorded, and forces what is confirmed to have drifted.
+//! Compares each listing of the driver with the recorded state, and forces the operation for each confirmed drift.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl DriftWatch {
                 self.compare(&mut detector, &listing);
             }
             if listings.changed().await.is_err() {
-                // No one lists any more; stay, so that the end of this task is not taken for a failure.
+                // There will be no more listings. Runs on, because the end of a task counts as a failure.
                 std::future::pending::<()>().await;
             }
         }
@@ -49,7 +49,7 @@ impl DriftWatch {
                 volume_attachment = drift.name,
                 operation = drift.direction.label(),
                 driver_says = ?drift.reported,
-                "the driver and the record disagree: doing it again"
+                "the driver and the recorded state disagree: repeating the operation"
             );
             self.cx.reporter.drifted(drift.direction);
             if let Some(objects) = self.cx.find(&drift.name) {
@@ -59,7 +59,8 @@ impl DriftWatch {
         debug!(attachments = records.len(), suspects = detector.len(), "compared");
     }
 
-    /// Notes which attachments the driver itself says are not there, and forgets those of which it says so no longer.
+    /// Notes the attachments whose volume the driver lists as not published, and forgets those for which this has
+    /// changed.
     fn note_lost(&self, listing: &VolumeListing, records: &[Record], drifts: &[Drift]) {
         let lost = &self.cx.lost;
         let missing: BTreeMap<&str, &Record> = records
@@ -75,7 +76,7 @@ impl DriftWatch {
             .collect();
         for (uid, record) in missing.into_iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
             lost.note(uid);
-            // In this order: a call that begins now, or has begun since the records were read, is later than the listing.
+            // This check comes last: a call that began after the records were read is later than the listing.
             if self.cx.scope.volume_locks.touched_since(&record.volume_handle, listing.started) {
                 lost.forget(uid);
             }
@@ -89,7 +90,7 @@ impl DriftWatch {
         attachments.into_iter().filter_map(|object| self.record(object, listing, &active)).collect()
     }
 
-    /// The attachments that are being worked on or wait for a worker. One that waits for its back-off is not.
+    /// The attachments that run or wait for a worker, without those that wait for their back-off.
     fn active(&self) -> BTreeSet<String> {
         self.queues
             .attachments

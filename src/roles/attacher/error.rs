@@ -8,7 +8,7 @@ use crate::csi::{Client, RpcError};
 use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
 
-/// Why an attachment cannot be worked on as things stand. Nothing was asked of the driver.
+/// Why an attachment is invalid. The driver was not called.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidAttachment {
     /// Neither a volume nor an inline spec.
@@ -20,7 +20,7 @@ pub enum InvalidAttachment {
     /// The volume does not exist.
     #[error("persistentvolume \"{0}\" not found")]
     VolumeMissing(String),
-    /// The volume is going away: attaching it would only hold it up.
+    /// The volume is being deleted: attaching it would delay this.
     #[error("persistentvolume \"{0}\" is marked for deletion; it is not attached any more")]
     VolumeDeleting(String),
     /// Not a CSI volume at all.
@@ -54,7 +54,7 @@ pub enum InvalidAttachment {
         /// Our driver.
         driver: String,
     },
-    /// The cache shows another object than the API does.
+    /// The cache and the API have different objects.
     #[error("the API has another volumeattachment under the name \"{0}\" than the watch has shown so far")]
     Replaced(String),
 }
@@ -62,23 +62,23 @@ pub enum InvalidAttachment {
 /// Why an attempt at an attachment failed.
 pub type AttachError = AttemptError<InvalidAttachment>;
 
-/// Our finalizer goes on the volume.
+/// Adds our finalizer to the volume.
 pub const PROTECT: Op = Op("cannot add the finalizer to the persistentvolume before attaching");
-/// Our finalizer, the node id and the handle go on the attachment.
+/// Writes our finalizer, the node ID and the handle to the attachment.
 pub const SAVE_INTENT: Op = Op("cannot save the finalizer and the node id on the volumeattachment before attaching");
-/// The publish secret is read.
+/// Reads the publish secret.
 pub const LOAD_SECRET: Op = Op("cannot load the secret of controllerPublishSecretRef");
-/// `attached: true` goes into the status.
+/// Writes `attached: true` to the status.
 pub const RECORD_ATTACHED: Op = Op("the volume is published, but that could not be recorded");
-/// Our finalizer leaves the attachment.
+/// Removes our finalizer from the attachment.
 pub const RELEASE: Op = Op("the volume is unpublished, but the volumeattachment could not be released");
-/// An error goes into the status.
+/// Writes an error to the status.
 pub const WRITE_ERROR: Op = Op("cannot write the error to the status");
-/// The attachment or its volume is read again after a conflict.
+/// Reads the attachment or its volume again after a conflict.
 pub const REFRESH: Op = Op("cannot read the object again after a conflict");
-/// The attachment or its volume is read before the driver is asked: the cache alone is not trusted with that.
+/// Reads the attachment or its volume before the driver is called, because the cache may be late.
 pub const CONFIRM: Op = Op("cannot read the object to confirm it before the driver is asked");
-/// Our finalizer leaves the volume.
+/// Removes our finalizer from the volume.
 pub const RELEASE_VOLUME: Op = Op("cannot remove the finalizer from the persistentvolume");
 
 impl Reason for InvalidAttachment {
@@ -98,13 +98,13 @@ impl Reason for InvalidAttachment {
     }
 }
 
-/// Whether the driver was asked to publish the volume, and has refused for good (spec 2.7).
+/// Whether the driver has refused to publish the volume with a final error (spec 2.7).
 pub fn refuses_publish(error: &AttachError) -> bool {
     matches!(error, AttemptError::Driver(error)
         if error.method == Client::PUBLISH && is_final(Call::Publish, error.code))
 }
 
-/// Whether there is no node any more to which the volume could be published.
+/// Whether the node no longer exists.
 pub fn lacks_node(error: &AttachError) -> bool {
     matches!(error, AttemptError::Reason(InvalidAttachment::NodeMissing(_)))
 }
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// Codes that leave open what became of the call.
+    /// Codes that leave the outcome of the call open.
     const OPEN: [i32; 6] = [0, 1, 4, 8, 10, 14];
 
     #[test]

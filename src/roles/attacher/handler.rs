@@ -1,4 +1,4 @@
-//! Works an attachment: the attempt loop's hooks, with the I/O of each step in [`perform`].
+//! The reconciler of attachments. The I/O of each step is in [`perform`].
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use super::decide::{Done, Progress, Step, next_step};
 use super::error::{AttachError, InvalidAttachment, REFRESH};
 use super::perform;
 
-/// Works the queue of attachments.
+/// The reconciler of the queue of attachments.
 #[derive(Debug)]
 pub(super) struct Attachments(pub(super) Arc<Context>);
 
-/// What one attempt knows.
+/// The state of one attempt.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The objects as the attempt found them.
+    /// The objects at the start of the attempt.
     first: Objects,
-    /// The driver and the record disagree: do it again although the record says that it is done.
+    /// The driver and the recorded state disagree: repeat the operation although the state says that it is done.
     forced: bool,
     progress: Progress,
 }
@@ -35,7 +35,7 @@ impl State {
         self.first.attachment.direction
     }
 
-    /// Another object by now, or the other direction: it has a ticket of its own, on its own lane.
+    /// It is another object now, or has another direction: it has its own ticket on its own lane.
     fn is_about(&self, now: &Objects) -> bool {
         now.attachment.uid == self.first.attachment.uid && now.attachment.direction == self.direction()
     }
@@ -152,7 +152,7 @@ impl Reconciler for Attachments {
                 read.map_err(|error| REFRESH.failed(error))?
             }
         };
-        // A 404 to the write was hearsay if the API has the objects.
+        // The 404 of the write was wrong if the API has the objects.
         let is_newer = [attachment, volume].contains(&Freshness::Newer);
         let is_hearsay = error.says_not_found() && volume != Freshness::Gone;
         Ok((is_newer || is_hearsay).then_some(Done::Nothing))

@@ -2,10 +2,10 @@
 
 use crate::telemetry::names::{Foreign, Kind, NOT_HERE, metrics};
 
-/// From an attach on an idle machine to one that outlived several back-offs.
+/// From an attach on an idle machine to one with several back-offs.
 const OPERATION_BUCKETS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
-/// What csi-attacher has, and we do not.
+/// Metrics that csi-attacher has and we do not.
 pub const FOREIGN: &[&[Foreign]] = &[NOT_HERE];
 
 metrics! {

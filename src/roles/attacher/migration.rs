@@ -1,8 +1,6 @@
-//! Where CSI migration plugs in: the translation of in-tree volumes (spec 2.9) is asked for here, and nowhere else.
-//! Pure.
-//!
-//! No table is hosted yet, so an in-tree volume is refused with an error that names its source. A table that is added
-//! later returns the translated spec instead, and every caller follows.
+//! The hook for CSI migration: only this file calls the translation of in-tree volumes (spec 2.9). Pure. There is no
+//! translation yet, so an in-tree volume is refused with an error that names its source. A later translation can return
+//! the translated spec here, without changes of the callers.
 
 use std::borrow::Cow;
 
@@ -10,7 +8,7 @@ use crate::cluster::{CsiSource, VolumeSpec};
 
 use super::error::InvalidAttachment;
 
-/// The CSI form of a volume's spec. `not_csi` is the refusal for a spec that has neither a CSI nor an in-tree source.
+/// The CSI form of a volume's spec. `not_csi` is the error for a spec with neither a CSI nor an in-tree source.
 pub fn csi_form(
     spec: &VolumeSpec,
     not_csi: impl FnOnce() -> InvalidAttachment,

@@ -1,4 +1,4 @@
-//! Attaches and detaches volumes: what external-attacher does, and what it should have done.
+//! Attaches and detaches volumes, as external-attacher does, without its known faults.
 //!
 //! ```text
 //! cluster caches ──> predicates (P) ──> queue of attachments ──> handler ──> decide (P) ──> perform
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Names, finalizers, annotations, the Lease and the semantics of the status are those of external-attacher v4.12, so
-//! that either can take over from the other at any moment.
+//! that each can take over from the other at any time.
 
 pub mod attachment;
 mod config;

@@ -1,5 +1,4 @@
-//! The names that other programs see of the attacher. All are csi-attacher's, so that swapping one for the other needs no
-//! clean-up.
+//! The attacher's names that other programs see. All are csi-attacher's names, so that a migration needs no clean-up.
 
 pub use super::super::csi_attacher::{event_source, finalizer, lease};
 pub use crate::cluster::names::{

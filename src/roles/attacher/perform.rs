@@ -1,7 +1,6 @@
-//! Changes the world, one step at a time. No decisions: what to do comes from [`super::decide`].
-//!
-//! Every write goes through the fence of the term, carries a precondition, and hands the server's answer to the cache, so
-//! that the next look sees it (R48).
+//! Performs one step at a time. It makes no decisions: they come from [`super::decide`]. Every write goes through the
+//! fence of the term, has a precondition, and applies the server's answer to the cache, so that the next observation
+//! sees it (R48).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,12 +25,13 @@ use super::error::{
 /// Why a step ended the attempt.
 pub(super) type Stop = crate::roles::kit::Stop<InvalidAttachment>;
 
-/// How often one attempt tries to record that a volume is attached before it gives up: the alternative is to publish again.
+/// How often one attempt tries to record that a volume is attached before it gives up. After that, the volume is
+/// published again.
 const MAX_RECORD_TRIES: u32 = 4;
 /// The pause before the second of these tries; it doubles.
 const RECORD_PAUSE: Duration = Duration::from_millis(100);
-/// A server that asks for a longer pause is left alone until the queue's next try: the worker, and a stop of the daemon,
-/// must not wait for it.
+/// If the server requests a longer pause, the attempt ends and the queue retries: a worker, and a stop of the daemon,
+/// must not wait that long.
 const LONGEST_RECORD_PAUSE: Duration = Duration::from_secs(5);
 
 /// Performs one preparation.
@@ -46,8 +46,8 @@ pub(super) async fn prepare(cx: &Context, now: &Objects, preparation: Preparatio
     }
 }
 
-/// Ends the attempt. Kinds are watched apart, so that an attachment can arrive before its volume: that is confirmed before it is
-/// reported.
+/// Ends the attempt. Each kind has its own watch, so an attachment can arrive before its volume: a missing volume is
+/// confirmed before it is reported.
 pub(super) async fn refuse(cx: &Context, reason: InvalidAttachment) -> Result<Done, Stop> {
     if let InvalidAttachment::VolumeMissing(volume) = &reason
         && is_there(cx, volume).await?
@@ -106,7 +106,7 @@ pub(super) async fn publish(
         volume_context: publish.volume_context.into_iter().collect(),
     };
     let client = cx.scope.driver.use_now()?;
-    // From here on the volume may be there again, whatever the driver has shown before; unless it says that it isn't.
+    // From here on the volume may be published again, unless the driver's answer excludes it.
     let was_lost = cx.lost.forget(&now.attachment.uid);
     let answer = cx.scope.term.during(client.controller_publish_volume(request)).await?.map_err(AttachError::from);
     if was_lost && answer.as_ref().is_err_and(refuses_publish) {
@@ -127,7 +127,7 @@ pub(super) async fn unpublish(cx: &Context, unpublish: Unpublish, secret: Option
     Ok(())
 }
 
-/// Records that the volume is attached, and keeps at it for a moment: giving up means to publish once more.
+/// Records that the volume is attached, with a few retries, because giving up means to publish again.
 pub(super) async fn record_attached(
     cx: &Context,
     now: &Objects,
@@ -149,7 +149,7 @@ pub(super) async fn record_attached(
     Ok(Done::Recorded)
 }
 
-/// Clears the attach error in any case: the cache may not have seen it yet (R48).
+/// Always clears the attach error, because the cache may not have it yet (R48).
 async fn try_to_record(cx: &Context, now: &Objects, context: &BTreeMap<String, String>) -> Result<(), Stop> {
     let mut metadata: serde_json::Map<String, Value> =
         context.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))).collect();
@@ -161,8 +161,8 @@ async fn try_to_record(cx: &Context, now: &Objects, context: &BTreeMap<String, S
     patch_status(cx, now, Guard::Uid, &status, RECORD_ATTACHED).await
 }
 
-/// Removes our finalizer from the attachment, and nobody else's. If it was the last one, the object is gone, and the
-/// server then answers with the object's old version, which the cache rightly takes for no news.
+/// Removes only our finalizer from the attachment. If it was the last one, the object is gone, and the server answers
+/// with the object's old version, which the cache ignores.
 pub(super) async fn release(cx: &Context, now: &Objects) -> Result<Done, Stop> {
     let Some(patch) = patch::remove_finalizer(&now.object.metadata, &cx.rules.finalizer) else {
         return Ok(Done::Nothing);
@@ -176,14 +176,15 @@ pub(super) async fn release(cx: &Context, now: &Objects) -> Result<Done, Stop> {
     Ok(Done::Released { gone })
 }
 
-/// Records that the volume is detached, on an attachment that somebody else's finalizer keeps.
+/// Records that the volume is detached, on an attachment that another controller's finalizer keeps.
 pub(super) async fn record_detached(cx: &Context, now: &Objects) -> Result<Done, Stop> {
     let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
     patch_status(cx, now, Guard::Uid, &status, RELEASE).await.map(|()| Done::Recorded)
 }
 
-/// Records why an attempt failed. Until the API has confirmed what the cache says of the attachment, only on what was seen: a late
-/// watch may not have told yet that the last leader attached it, and the error would stay beside that for good.
+/// Records why an attempt failed. Until the API has confirmed the cached attachment, the write requires the seen
+/// version: the watch may be late, and if the last leader has attached the volume, the error would stay there
+/// permanently.
 pub(super) async fn record_error(cx: &Context, now: &Objects, status: &Value) -> Result<(), Stop> {
     let guard = if cx.confirmed.has(&now.attachment.uid) { Guard::Uid } else { Guard::Version };
     patch_status(cx, now, guard, status, WRITE_ERROR).await
@@ -205,8 +206,8 @@ pub(super) async fn patch_status(
     Ok(())
 }
 
-/// Has the API confirm, once a term, that the attachment is what the cache says, before the driver is asked to change
-/// anything for it. `Some`: it was read just now, so look again.
+/// Confirms the cached attachment by a read, once per term, before the driver is called to change anything for it.
+/// `Some`: it was read now, so observe again.
 pub(super) async fn confirm(cx: &Context, now: &Objects) -> Result<Option<Done>, Stop> {
     if cx.confirmed.has(&now.attachment.uid) {
         return Ok(None);
@@ -216,7 +217,8 @@ pub(super) async fn confirm(cx: &Context, now: &Objects) -> Result<Option<Done>,
     let found = api.get_opt::<VolumeAttachment>(&name).await.map_err(|error| CONFIRM.failed(error))?;
     let Some(found) = found else { return Ok(Some(Done::FoundGone)) };
     if *found.metadata.uid != *now.attachment.uid {
-        // A namesake. The cache takes it in only from its own watch, so another look would see no more than this one did.
+        // Another object of the same name. The cache adds objects only from its watch, so observing again would not
+        // help.
         return Err(Stop::Behind(InvalidAttachment::Replaced(now.attachment.name.clone()).into()));
     }
     cx.confirmed.note(&now.attachment.uid);
@@ -224,8 +226,9 @@ pub(super) async fn confirm(cx: &Context, now: &Objects) -> Result<Option<Done>,
     Ok(Some(Done::Nothing))
 }
 
-/// The same for the volume, before it is published: a late watch may show one that the last leader released. Our finalizer is
-/// then only the cache's memory of it. A volume that was written during the term needs no such read: nobody has led since but us.
+/// The same for the volume, before it is published: a late watch may show a volume from which the last leader has
+/// removed our finalizer. A volume that was written during the term needs no such read, because no other replica has
+/// led since.
 pub(super) async fn confirm_volume(cx: &Context, now: &Objects) -> Result<Option<Done>, Stop> {
     let Some(volume) = &now.volume else { return Ok(None) };
     let uid = &volume.metadata.uid;
@@ -240,13 +243,12 @@ pub(super) async fn confirm_volume(cx: &Context, now: &Objects) -> Result<Option
             cx.stores.volumes.apply_own_write(found);
             Ok(Some(Done::Nothing))
         }
-        // Or another volume has its name, and the cache is still to learn of it.
+        // Or another volume has the name, and the cache does not have it yet.
         _ => Err(InvalidAttachment::VolumeMissing(name.name().to_owned()).into()),
     }
 }
 
-/// Whether the API has the volume that the cache lacks. An API that cannot be asked settles nothing: then it is as the
-/// cache says.
+/// Whether the API has a volume that the cache does not have. If the API does not answer, the cache counts.
 async fn is_there(cx: &Context, volume: &str) -> Result<bool, Stop> {
     let api = cx.scope.api.use_now()?;
     Ok(api.get::<PersistentVolume>(&ObjectName::cluster(volume)).await.is_ok())

@@ -1,8 +1,8 @@
-//! Which changes of the cluster wake which key. Pure.
+//! Decides which changes of the cluster wake which key. Pure.
 //!
-//! One rule does the work of the Go sidecar's update filter and mends it: a change wakes an attachment only if it is one
-//! that *we never make ourselves*. Our own error, finalizer, annotation and status writes therefore never wake the key,
-//! whichever of the write's answer and the watch's event arrives first, and back-off really backs off (R1, R2, R49).
+//! One rule replaces the Go sidecar's update filter: a change wakes an attachment only if *we never make such a change
+//! ourselves*. So our own writes of errors, finalizers, annotations and status never wake the key, in any order of the
+//! write's answer and the watch's event, and they do not end a back-off (R1, R2, R49).
 
 use crate::cluster::Change;
 use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
@@ -13,9 +13,9 @@ use super::decide::{Rules, wants_release};
 /// What a change of an attachment means for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// Look at it now.
+    /// Reconcile it now.
     Now,
-    /// It is gone, or never was ours: forget its failures.
+    /// It is gone, or not ours: forget its failures.
     Forget,
     /// Nothing to do.
     No,
@@ -33,7 +33,7 @@ pub fn attachment_wake(change: &Change<VolumeAttachment>, driver: &str) -> Wake 
     }
 }
 
-/// Whether somebody else changed what is wanted, or undid what we recorded.
+/// Whether another client changed the wanted state, or reverted what we recorded.
 fn is_turned(old: &VolumeAttachment, new: &VolumeAttachment) -> bool {
     let attached = |object: &VolumeAttachment| object.status.attached;
     old.metadata.uid != new.metadata.uid
@@ -46,11 +46,11 @@ fn is_turned(old: &VolumeAttachment, new: &VolumeAttachment) -> bool {
             && old.status.attach_error == new.status.attach_error)
 }
 
-/// The volume whose finalizer may now be released, because an attachment that named it is gone (any driver's: R8, R24).
+/// The volume whose finalizer may now be removed, because an attachment that named it is gone (of any driver: R8, R24).
 pub fn volume_to_release(change: &Change<VolumeAttachment>) -> Option<&str> {
     match (change.old.as_deref(), change.new.as_deref()) {
         (Some(old), None) => old.spec.source.persistent_volume_name.as_deref(),
-        // Another object under the same name: the one that is gone may have named another volume.
+        // Another object under the same name: the old one may have named another volume.
         (Some(old), Some(new)) if old.metadata.uid != new.metadata.uid => {
             old.spec.source.persistent_volume_name.as_deref()
         }
@@ -58,7 +58,7 @@ pub fn volume_to_release(change: &Change<VolumeAttachment>) -> Option<&str> {
     }
 }
 
-/// Whether a change of a volume may let our finalizer go.
+/// Whether after a change of a volume our finalizer may be removed.
 pub fn volume_wake(change: &Change<PersistentVolume>, rules: &Rules) -> Wake {
     match (change.old.as_deref(), change.new.as_deref()) {
         (_, None) => Wake::Forget,

@@ -1,4 +1,4 @@
-//! What one attempt at an attachment knows beside the caches, and what each step's outcome changes of it. Pure.
+//! The state of one attempt at an attachment, and how each step's outcome changes it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::roles::kit::Secret;
 
 use super::attachment::Direction;
 
-/// What one attempt has done so far. Nothing of it outlives the attempt.
+/// What one attempt has done so far. It is dropped with the attempt.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// The secret, once read.
@@ -21,10 +21,10 @@ pub struct Progress {
     pub wrote: bool,
 }
 
-/// What a step has brought.
+/// The outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
-    /// Nothing that the attempt must know: a preparation was written, or the objects were read again.
+    /// Nothing to remember: a preparation was written, or the objects were read again.
     Nothing,
     /// The secret.
     ReadSecret(Secret),
@@ -32,11 +32,11 @@ pub enum Done {
     Published(BTreeMap<String, String>),
     /// The driver has unpublished the volume.
     Unpublished,
-    /// The status says so now.
+    /// The status was written.
     Recorded,
-    /// Our finalizer has left the attachment.
+    /// Our finalizer was removed from the attachment.
     Released {
-        /// It was the last one, and the object has gone with it.
+        /// It was the last one, so the object is gone.
         gone: bool,
     },
     /// The API has no such attachment any more.
@@ -44,7 +44,7 @@ pub enum Done {
 }
 
 impl Progress {
-    /// What a step's outcome means.
+    /// Applies a step's outcome.
     pub fn apply(&mut self, done: Done) {
         match done {
             Done::Nothing => {}
@@ -52,7 +52,7 @@ impl Progress {
             Done::Published(context) => self.published = Some(context),
             Done::Unpublished => {
                 self.unpublished = true;
-                // What is asked next may be about another volume: the secret was this one's.
+                // The next call may be for another volume, and this secret belongs to the first one.
                 self.secret = None;
             }
             Done::Recorded => self.wrote = true,
@@ -61,8 +61,8 @@ impl Progress {
         }
     }
 
-    /// Whether the driver has answered what was wanted of it. An unpublish from a node's former life is not that: a publish
-    /// would follow.
+    /// Whether the driver has answered the wanted call. An unpublish from an earlier node is not the wanted call,
+    /// because a publish follows.
     pub fn has_answer(&self, wanted: Direction) -> bool {
         match wanted {
             Direction::Attach => self.published.is_some(),

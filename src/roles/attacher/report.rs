@@ -19,7 +19,7 @@ use super::error::{AttachError, InvalidAttachment, RECORD_ATTACHED, error_code, 
 use super::perform;
 
 impl Context {
-    /// An attempt failed: says so in the status, in an event, in the figures and in the log, and decides on the retry.
+    /// Reports a failed attempt in the status, in an Event, in the metrics and in the log, and decides on the retry.
     pub(super) async fn report_failure(
         &self,
         ticket: &Ticket<String>,
@@ -36,29 +36,29 @@ impl Context {
             "attempt failed"
         );
         ticket.note(message.clone());
-        // By the watch it is gone: nobody reads what is said of it, and nothing would ever take it out of the figures again.
+        // The watch shows that it is gone: nobody reads a report, and nothing would remove it from the metrics again.
         let is_gone = || self.find(&attachment.name).is_none_or(|now| now.attachment.uid != attachment.uid);
         if is_gone() {
             return Outcome::Forget;
         }
         self.reporter.failed(&attachment.name, direction, error.label());
-        // The watch may have said so just before it was counted.
+        // The watch may have removed it just before it was counted.
         if is_gone() {
             self.reporter.forget(&attachment.name);
             return Outcome::Forget;
         }
         let note = format!("cannot {} node {}: {message}", direction.preposition(), attachment.node);
         self.publish_events(objects, EventKind::Warning, reason(direction, false), &note);
-        // The driver has shown twice that the volume is not there, and it will not be: the driver says so, or there is no node
-        // (spec 7). Anything less may leave the volume attached, and the attach/detach controller would attach it elsewhere:
-        // two writers.
+        // The driver has listed the volume twice as not published, and the volume will not be published: the driver has
+        // refused, or there is no node (spec 7). With weaker evidence the volume may still be attached, and the
+        // attach/detach controller would attach it to another node: two writers.
         let will_not_be = refuses_publish(error) || lacks_node(error);
         let confirmed_gone = will_not_be && self.lost.has(&attachment.uid);
         self.write_error(objects, error, &message, confirmed_gone).await;
         retry(error, self.section.retry.max)
     }
 
-    /// An attempt settled its attachment.
+    /// Reports that an attempt has settled its attachment.
     pub(super) fn report_success(&self, ticket: &Ticket<String>, first: &Objects, did_something: bool) {
         let attachment = &first.attachment;
         self.reporter.forget(&attachment.name);
@@ -78,7 +78,8 @@ impl Context {
     /// Writes the error where kubelet, the attach/detach controller and people look for it. A failure of the write itself
     /// is only logged: the attempt's own error drives the back-off (spec 2.7).
     async fn write_error(&self, objects: &Objects, error: &AttachError, message: &str, confirmed_gone: bool) {
-        // What is published and will soon be recorded is no error of the attachment; what the API refuses for good is.
+        // A published volume that will soon be recorded is no error of the attachment, but a permanent refusal by the
+        // API is.
         if error.is_of(RECORD_ATTACHED) && error.api().is_some_and(ApiError::is_transient) {
             return;
         }
@@ -103,7 +104,7 @@ impl Context {
             Direction::Detach => json!({ "detachError": { "message": message, "time": time } }),
         };
         if must_admit && let Value::Object(fields) = &mut status {
-            // The record must not go on claiming that it is attached (spec 7, issues 215 and 697).
+            // The status must not say any longer that it is attached (spec 7, issues 215 and 697).
             fields.insert("attached".to_owned(), Value::Bool(false));
         }
         match perform::record_error(self, &now, &status).await {
@@ -119,7 +120,7 @@ impl Context {
         }
     }
 
-    /// One event on the attachment, and one on the claim, which is where users look.
+    /// Writes an Event on the attachment, and one on the claim, where users look.
     fn publish_events(&self, objects: &Objects, kind: EventKind, reason: &'static str, note: &str) {
         if !self.section.events {
             return;
@@ -165,7 +166,7 @@ fn recorded_error(attachment: &Attachment) -> Option<&VolumeError> {
     }
 }
 
-/// Whether the status already tells of this error: a rewrite that only moves its time isn't worth a request.
+/// Whether the status already has this error: a new time alone is not worth a request.
 fn says_the_same(recorded: Option<&VolumeError>, message: &str, code: Option<i32>) -> bool {
     recorded.is_some_and(|e| e.message.as_deref() == Some(message) && e.error_code == code)
 }

@@ -49,14 +49,14 @@ impl Failing {
 }
 
 impl Reporter {
-    /// Figures labelled with the driver's name.
+    /// Metrics with the driver's name as label.
     pub fn new(meter: Meter, driver: String) -> Self {
         let reporter = Self { meter, driver, failing: Mutex::default() };
         reporter.show_failing(&Failing::default());
         reporter
     }
 
-    /// An attachment is gone, or never was ours.
+    /// An attachment is gone, or is not ours.
     pub fn forget(&self, name: &str) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         if failing.remove(name) {
@@ -64,7 +64,7 @@ impl Reporter {
         }
     }
 
-    /// The term is over: what fails now is told by whoever leads.
+    /// The term is over: the next leader reports failures.
     pub(super) fn retire(&self) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         *failing = Failing::default();
@@ -83,7 +83,7 @@ impl Reporter {
         self.show_failing(&failing);
     }
 
-    /// A mismatch between the record and the driver was confirmed.
+    /// A mismatch between the recorded state and the driver was confirmed.
     pub(super) fn drifted(&self, direction: Direction) {
         self.meter
             .counter(&metrics::DRIFT, &[("driver_name", &self.driver), ("direction", direction.label())])

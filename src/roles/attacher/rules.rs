@@ -1,4 +1,4 @@
-//! The rights that the attacher needs beyond its caches', each with its reason.
+//! The rights that the attacher needs in addition to its caches' rights, each with its reason.
 
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
@@ -8,12 +8,12 @@ use super::config::AttacherSection;
 /// The rules for this configuration.
 pub(super) fn rules(section: &AttacherSection) -> Vec<Rule> {
     let mut rules = vec![
-        Rule::cluster("", "persistentvolumes", &["get", "patch"], "put our finalizer on a volume while it is attached"),
+        Rule::cluster("", "persistentvolumes", &["get", "patch"], "add our finalizer to a volume while it is attached"),
         Rule::cluster(
             "storage.k8s.io",
             "volumeattachments",
             &["get", "patch"],
-            "put our finalizer and the node id on an attachment before its volume is published",
+            "add our finalizer and the node ID to an attachment before its volume is published",
         ),
         Rule::cluster(
             "storage.k8s.io",
@@ -21,7 +21,7 @@ pub(super) fn rules(section: &AttacherSection) -> Vec<Rule> {
             &["patch"],
             "record that a volume is attached or detached, or why not",
         ),
-        Rule::cluster("", "secrets", &["get"], "read controllerPublishSecretRef, where a volume has one"),
+        Rule::cluster("", "secrets", &["get"], "read the secret of a volume's controllerPublishSecretRef"),
     ];
     if section.events {
         rules.push(EventRecorder::rule());

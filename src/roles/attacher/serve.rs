@@ -1,4 +1,4 @@
-//! One term of the attacher: its queues, what feeds them, and its tasks.
+//! One term of the attacher: its queues, their triggers, and its tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use super::term_start::TermStartVersion;
 use super::triggers::Queues;
 use super::volumes::Volumes;
 
-/// Between two tries to learn when the term began: it saves reads, and nothing waits for it.
+/// Pause between two attempts to get the term's start version, which saves reads. No task waits for it.
 const TERM_START_PAUSE: Duration = Duration::from_secs(5);
 
 /// The role.
@@ -126,7 +126,7 @@ impl Stores {
     }
 }
 
-/// Finds out which version the volumes are at now that the term has begun. Until then, each is read before it is published.
+/// Reads the volumes' current version after the term has begun. Until then, each volume is read before it is published.
 async fn find_term_start(cx: Arc<Context>) {
     while let Ok(api) = cx.scope.api.use_now() {
         match api.latest_version::<PersistentVolume>().await {
@@ -140,7 +140,7 @@ async fn find_term_start(cx: Arc<Context>) {
         }
         break;
     }
-    // Stays, so that its end is not taken for a failure.
+    // Runs on, because the end of a task counts as a failure.
     std::future::pending::<()>().await;
 }
 

@@ -1,4 +1,5 @@
-//! csi-attacher v4.12: how it is recognised, and what its settings are here. Those of its reconciler are that role's keys.
+//! csi-attacher v4.12: how `migrate` recognises it, and which keys replace its flags. The flags of its reconciler are
+//! keys of the role `reconciler`.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     advice: |_| None,
 };
 
-/// What it has of its own, and once had.
+/// Its own flags, current and removed.
 const FLAGS: &[Flag] = &[
     flag("retry-interval-start", Time, Key("roles.attacher.retry.initial"), "same default"),
     flag(
@@ -46,7 +47,7 @@ const FLAGS: &[Flag] = &[
         "feature-gates",
         Text,
         Gone,
-        "`ReleaseLeaderElectionOnExit` is always on; `MutableCSINodeAllocatableCount` is `roles.attacher.errorCodes`; the other gates have no effect there either",
+        "`ReleaseLeaderElectionOnExit` is always on; `MutableCSINodeAllocatableCount` is `roles.attacher.errorCodes`; the other gates have no effect in csi-attacher either",
     ),
-    flag("dummy", Switch, Gone, "removed there as well; a driver without the publish capability is noticed"),
+    flag("dummy", Switch, Gone, "also removed from the sidecars; a driver without the publish capability is noticed"),
 ];

@@ -1,25 +1,24 @@
-//! Which volumes were written during the term. Pure.
+//! Finds out which volumes were written during the term. Pure.
 
 use std::sync::OnceLock;
 
 use crate::cluster::Meta;
 
-/// The version that the volumes were at when the term had begun, once it is known.
-///
-/// What a cache says of an object may be old: a watch can be late. But if the version that it shows is later than this one, then
-/// the API had it during the term, as certainly as if it had been read. So it is for each volume that is made during the term;
-/// the provisioner beside us makes them with our finalizer.
+/// The resourceVersion of the volumes at the start of the term, once it is known. A cached object may be old, because a
+/// watch can be late. But if the cached version is newer than this one, the object was written during the term, and
+/// needs no read. This is true for each volume that is created during the term; the provisioner of the same daemon
+/// creates them with our finalizer.
 #[derive(Debug, Default)]
 pub struct TermStartVersion(OnceLock<u128>);
 
 impl TermStartVersion {
-    /// The volumes are at this version, and the term has begun.
+    /// Sets the version. Call it after the term has begun.
     pub fn at(&self, version: u128) {
-        // An earlier one says more.
+        // The first version is the better one.
         let _ = self.0.set(version);
     }
 
-    /// Whether the object as it is here was written during the term. Where nobody can say: no.
+    /// Whether this version of the object was written during the term. If unknown: false.
     pub fn is_before(&self, object: &Meta) -> bool {
         self.0.get().zip(object.version()).is_some_and(|(term_start, version)| *term_start < version)
     }

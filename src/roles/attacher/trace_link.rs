@@ -1,18 +1,18 @@
-//! Whether an attach belongs to the trace of the claim that its volume was made for. Pure.
+//! Whether an attach belongs to the trace of the claim of its volume. Pure.
 //!
-//! A volume that we made while traces were on carries the claim's `traceparent`, written with its object: no write of its
-//! own. So that a claim and its pod's first attach are one trace, whichever process does them, and that a trace ends some
-//! day:
+//! A volume that we created while traces were on has the claim's `traceparent`, which was written with the object,
+//! without an extra write. With it, a claim and its first attach are one trace, even if two processes do them. These
+//! rules limit the length of a trace:
 //!
-//! | what is done to the volume | its trace |
+//! | operation | its trace |
 //! |---|---|
-//! | an attach that was asked for within `FRESH` after the volume was made, and is not done yet | the claim's |
-//! | anything else within `REMEMBERED` | its own, with a link to the claim's |
-//! | anything later | its own: no trace is kept for that long |
+//! | an attach that was requested within `FRESH` after the volume was created, and is not done yet | the claim's |
+//! | any other operation within `REMEMBERED` | its own, with a link to the claim's |
+//! | any later operation | its own: trace stores do not keep traces that long |
 //!
-//! Both moments are the API server's own (creation and deletion as it stamped them), so no clock of ours is compared
-//! with it. An attachment that is heard of before its volume has begun a trace by then, and points to the claim's. And one
-//! that is attached already, as every one is that a restarted daemon finds, continues nothing.
+//! Both times are the API server's timestamps of creation and deletion, so our clock does not matter. If the attachment
+//! arrives before its volume, it has begun its own trace, with a link to the claim's. An attachment that is already
+//! attached, for example after a restart of the daemon, does not continue the claim's trace.
 
 use std::time::Duration;
 
@@ -23,21 +23,21 @@ use crate::roles::attacher::names;
 
 use super::attachment::{Attachment, Direction};
 
-/// A pod that waits for its claim is attached within seconds; minutes, where a node is made for it.
+/// A pod's volume is attached within seconds, or within minutes if a new node is created for the pod.
 const FRESH: Duration = Duration::from_secs(10 * 60);
 /// About as long as trace stores keep a trace.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How far what is done to a volume belongs to the trace of its claim.
+/// How an operation belongs to the trace of its volume's claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceLink {
-    /// It goes on with it.
+    /// It continues the trace.
     Continues,
-    /// It points to it.
+    /// It links to the trace.
     Points,
 }
 
-/// How far this attachment belongs to the trace of its volume's claim, and the `traceparent` of that.
+/// How this attachment belongs to the trace of its volume's claim, and that trace's `traceparent`.
 pub fn trace_link<'a>(
     volume: &'a PersistentVolume,
     object: &VolumeAttachment,

@@ -1,4 +1,4 @@
-//! What feeds the attacher's queues: changes of the cluster, and a look at everything now and then.
+//! The triggers of the attacher's queues: changes of the cluster, and a periodic resync.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Feeds the queues from the caches. What the caches hold already comes first.
+    /// Adds keys for all cached objects, and then for each change.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
         let stores = &cx.stores;
         controllers.on(&stores.attachments, {
@@ -82,7 +82,7 @@ impl Queues {
         self.volumes.add(name, Activation { cause, lane: ONLY_LANE, epoch: 0 });
     }
 
-    /// The attachment is gone, also one that was removed by force: nothing of it is remembered.
+    /// The attachment is gone, possibly by force: forgets all state about it.
     fn forget(&self, object: &VolumeAttachment, cx: &Context) {
         let name = &object.metadata.name;
         let uid = &object.metadata.uid;
@@ -97,7 +97,7 @@ impl Queues {
         cx.confirmed.forget(&object.metadata.uid);
     }
 
-    /// Wakes those of our attachments that are not yet what is wanted.
+    /// Wakes those of our attachments that are not settled.
     fn wake_unsettled(&self, objects: &[Arc<VolumeAttachment>], cx: &Context) {
         for object in objects.iter().filter(|object| object.spec.attacher == cx.rules.driver) {
             if object.metadata.deletion_timestamp.is_some() || !object.status.attached {
@@ -106,7 +106,7 @@ impl Queues {
         }
     }
 
-    /// Wakes whatever is not settled, in case a wake-up was ever missed. Never cuts a back-off short.
+    /// Wakes all unsettled keys, in case a wake-up was missed. Never shortens a back-off.
     pub(super) fn look_at_all(&self, cx: &Context) {
         for object in cx.stores.attachments.all() {
             let unsettled = cx.about(Arc::clone(&object)).is_some_and(|objects| {

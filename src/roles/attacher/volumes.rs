@@ -14,7 +14,7 @@ use super::context::Context;
 use super::decide::is_releasable;
 use super::error::{REFRESH, RELEASE_VOLUME};
 
-/// Works the queue of volumes.
+/// The reconciler of the queue of volumes.
 #[derive(Debug)]
 pub(super) struct Volumes(pub(super) Arc<Context>);
 
@@ -57,7 +57,7 @@ impl Reconciler for Volumes {
         volume.filter(|volume| is_releasable(volume, is_attached, &self.0.rules))
     }
 
-    /// What may still change, a deletion of the volume or of its last attachment, wakes the key.
+    /// A deletion of the volume or of its last attachment wakes the key again.
     fn next_step(&self, volume: &View, is_done: &bool) -> Next<Step, ()> {
         if volume.is_none() || *is_done {
             return Next::Done(());
@@ -97,14 +97,14 @@ impl Reconciler for Volumes {
         *is_done |= done;
     }
 
-    /// Another controller's finalizer may have come or gone (R36), or the volume with it.
+    /// Another controller may have added or removed a finalizer (R36), or the volume may be gone.
     async fn refresh(&self, volume: &View, error: &AttemptError<NoReason>) -> Result<Option<bool>, Stop<NoReason>> {
         let Some(volume) = volume else { return Ok(None) };
         let api = self.0.scope.api.use_now()?;
         let read = read_again(api, &self.0.stores.volumes, volume.as_ref()).await;
         Ok(match read.map_err(|error| REFRESH.failed(error))? {
             Freshness::Newer => Some(false),
-            // A 404 to the write was hearsay: the API has the volume.
+            // The 404 of the write was wrong: the API has the volume.
             Freshness::Same if error.says_not_found() => Some(false),
             Freshness::Same => None,
             Freshness::Gone => Some(true),

@@ -1,4 +1,4 @@
-//! One term's queues, with what feeds them and what is shown of them.
+//! One term's queues, with their triggers and their status rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Controllers {
         Self { role, board, term, tasks, ends, work: Vec::new(), subscriptions: Vec::new(), shown }
     }
 
-    /// Works a queue by the attempt loop. `title` says in words what its keys are, `subject` what a key is about.
+    /// Runs a queue with the attempt loop. `title` describes the keys, `subject` the object of a key.
     pub fn reconcile<R: Reconciler>(
         &mut self,
         queue: &WorkQueue<R::Key>,
@@ -53,26 +53,26 @@ impl Controllers {
         });
     }
 
-    /// Works a queue by the attempt loop, after `stage` has said that the key is for this daemon.
+    /// Runs a queue with the attempt loop. Before each attempt, `admission` decides whether the key is for this daemon.
     pub fn reconcile_admitted<A, R>(
         &mut self,
         queue: &WorkQueue<R::Key>,
         title: &'static str,
         subject: impl Fn(&R::Key) -> Option<String> + Send + Sync + 'static,
-        stage: A,
+        admission: A,
         reconciler: R,
     ) where
         A: Reconciler<Key = R::Key, End = Admission>,
         R: Reconciler,
     {
-        let both = Arc::new((stage, reconciler));
+        let both = Arc::new((admission, reconciler));
         self.handle(queue, title, subject, move |ticket| {
             let both = Arc::clone(&both);
             async move { reconcile_admitted(&both.0, &both.1, ticket).await }.boxed()
         });
     }
 
-    /// Works a queue by a handler that needs no loop.
+    /// Runs a queue with a handler that needs no loop.
     pub fn handle<K: Key>(
         &mut self,
         queue: &WorkQueue<K>,
@@ -85,18 +85,18 @@ impl Controllers {
         self.work.push(async move { queue.run(stop, handler).await }.map(Ok).boxed());
     }
 
-    /// Work that is no queue, and ends by itself once the term is over.
+    /// Runs other work, which must end when the term is over.
     pub fn also(&mut self, work: impl Future<Output = Result<(), RoleError>> + Send + 'static) {
         self.work.push(work.boxed());
     }
 
-    /// Calls `trigger` with everything that the cache holds, and then with every change. A trigger adds keys to queues; it must be
-    /// quick. One that panics fails this role's term, and no other role notices.
+    /// Calls `trigger` for every cached object, and then for every change. A trigger adds keys to queues; it must be
+    /// quick. If it panics, this role's term fails, and other roles are not affected.
     pub fn on<K: Cached>(&mut self, cache: &Cache<K>, trigger: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.subscriptions.push(cache.subscribe(trigger));
     }
 
-    /// Calls `look` once per interval, in case a wake-up was ever missed. Zero: never.
+    /// Calls `look` once per interval, in case a wake-up was missed. Zero: never.
     pub fn resync(&self, every: Duration, look: impl Fn() + Send + Sync + 'static) {
         if every.is_zero() {
             return;
@@ -110,7 +110,7 @@ impl Controllers {
         });
     }
 
-    /// A task that goes on for as long as the term does.
+    /// Starts a task that must run until the term ends.
     pub fn task(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(name, task);
     }
@@ -120,8 +120,8 @@ impl Controllers {
         self.shown.push(registered);
     }
 
-    /// Works until the term is over and what was in flight has ended; or until some work fails, a task ends, or a trigger panics,
-    /// which should not happen before.
+    /// Runs until the term is over and the work in flight has ended. It fails if some work fails, a task ends or a trigger panics
+    /// before.
     pub async fn serve(mut self) -> Result<(), RoleError> {
         let result = tokio::select! {
             biased;
@@ -138,7 +138,7 @@ impl Controllers {
     }
 }
 
-/// Waits until a trigger has panicked: from then on it knows nothing of what happens in the cluster.
+/// Waits until a trigger has panicked: from then on it gets no changes of the cluster.
 async fn panicked(subscriptions: &[Subscription]) -> RoleError {
     if subscriptions.is_empty() {
         return std::future::pending().await;

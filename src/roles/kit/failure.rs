@@ -14,8 +14,8 @@ use crate::queue::Outcome;
 use super::report::gist;
 use super::secrets::SecretFailure;
 
-/// The longest wait for an object that no cache watches, such as a Secret. Nothing wakes the key when the object comes, and the
-/// person who creates it looks on.
+/// The longest wait for an object that no cache watches, such as a Secret. Nothing wakes the key when a user creates
+/// the object, and the user waits for a reaction.
 pub const UNWATCHED: Duration = Duration::from_secs(30);
 
 /// One kind of request that a role makes, by the text that says what failed. Each role keeps its operations as constants.
@@ -97,8 +97,8 @@ pub trait Reason: Error + Send + Sync + 'static {
         self.driver().and_then(RpcError::retry_cap)
     }
 
-    /// The text that tells a new failure from the same one again. It holds nothing that changes by itself, such as the handle of
-    /// a volume that the driver makes anew at each attempt.
+    /// The text that distinguishes a new failure from a repeated one. It has no parts that change at each attempt, such
+    /// as the handle of a new volume.
     fn gist(&self) -> String {
         gist(&self.to_string())
     }
@@ -126,7 +126,7 @@ pub enum AttemptError<R: Reason> {
     /// A request failed.
     #[error(transparent)]
     Op(OpError),
-    /// The API accepts each write and shows none of them.
+    /// The API accepts each write, but its answers do not show the changes.
     #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
     Endless(u32),
 }
@@ -152,7 +152,7 @@ impl<R: Reason> AttemptError<R> {
         matches!(self, Self::Op(error) if error.op == op)
     }
 
-    /// Whether the API showed, at a write, that the view was old: an object has changed, or is gone. The kit reads again and
+    /// Whether a write failed because the view was old: an object has changed, or is gone. The kit reads again and
     /// decides again.
     pub fn is_stale(&self) -> bool {
         let is_stale = |kind: ApiErrorKind| kind.is_stale() || kind == ApiErrorKind::NotFound;
@@ -160,7 +160,8 @@ impl<R: Reason> AttemptError<R> {
         is_stale(error.kind())
     }
 
-    /// Whether the API has answered a write with 404. That alone is hearsay: a read says whether the object is gone.
+    /// Whether the API has answered a write with 404. This does not prove that the object is gone: a read must confirm
+    /// it.
     pub fn says_not_found(&self) -> bool {
         self.api().is_some_and(|error| error.kind() == ApiErrorKind::NotFound)
     }
@@ -180,7 +181,7 @@ impl<R: Reason> AttemptError<R> {
         error_chain(self)
     }
 
-    /// The text that tells a new failure from the same one again.
+    /// The text that distinguishes a new failure from a repeated one.
     pub fn gist(&self) -> String {
         match self {
             Self::Reason(reason) => format!("{} {}", reason.label(), reason.gist()),
@@ -188,8 +189,8 @@ impl<R: Reason> AttemptError<R> {
         }
     }
 
-    /// The message without the name of the object that the API was asked for. In an outage of the API the requests of all keys
-    /// fail, and nothing but that name tells their failures apart.
+    /// The message without the name of the request's object. In an outage of the API the requests of all keys fail, and
+    /// their messages differ only in that name.
     fn message_without_object(&self) -> String {
         let message = self.message();
         let Some(object) = self.api().map(ApiError::object).filter(|object| !object.name().is_empty()) else {
@@ -207,7 +208,7 @@ impl<R: Reason> AttemptError<R> {
         }
     }
 
-    /// When to try again: no sooner than the API asks, and soon enough for what failed.
+    /// When to retry: not before the API's `Retry-After`, and with the failure's own limit.
     pub fn outcome(&self) -> Outcome {
         match self.api().and_then(ApiError::retry_after) {
             Some(asked) => Outcome::RetryNoSooner(asked),
@@ -235,10 +236,10 @@ pub enum Stop<R: Reason> {
     Failed(AttemptError<R>),
     /// The term is over. Nothing may be written any more, not even an error, and nothing has failed.
     TermOver,
-    /// Nothing failed, and it is too early: look again after this long.
+    /// Nothing failed, but it is too early: observe again after this time.
     Later(Duration),
-    /// The API has what the cache lacks, or the other way round. The watch will bring it, which wakes the key. A cache that stays
-    /// behind is a failure, and this is its text.
+    /// The cache is behind the API. The watch will deliver the change and wake the key. If the cache stays behind, this
+    /// error is reported.
     Behind(AttemptError<R>),
 }
 

@@ -1,11 +1,12 @@
-//! Which gRPC codes are the driver's final answer: nothing goes on any more that may yet have its effect. Pure.
+//! Decides which gRPC codes are the driver's final answer: the call is over and can have no later effect. Pure.
 //!
-//! The Go sidecars have a classifier each, and they differ in one code. `ResourceExhausted` to an attach may mean "too many calls
-//! at once" (attacher spec 2.7); to a `CreateVolume` it means that there is no room (provisioner R33).
+//! The Go sidecars have a classifier each, and they differ in one code. `ResourceExhausted` to an attach may mean "too
+//! many calls at once" (attacher spec 2.7); to a `CreateVolume` it means that there is no free capacity (provisioner
+//! R33).
 
 use tonic::Code;
 
-/// What was asked of the driver.
+/// The kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// `ControllerPublishVolume` or `ControllerUnpublishVolume`.
@@ -14,12 +15,11 @@ pub enum Call {
     Create,
 }
 
-/// Whether an error of this call is the driver's final answer.
-///
-/// An error that is no answer of the driver (no connection, a message that cannot be read) has [`Code::Unavailable`].
+/// Whether an error of this call is the driver's final answer. An error that does not come from the driver (no
+/// connection, an unreadable message) has [`Code::Unavailable`].
 pub fn is_final(call: Call, code: Code) -> bool {
     match code {
-        // `Ok` is no error: an answer that claims both has said nothing.
+        // `Ok` is no error: an error with this code is not an answer.
         Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted => false,
         Code::ResourceExhausted => call == Call::Create,
         Code::Unknown

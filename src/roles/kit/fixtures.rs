@@ -1,4 +1,4 @@
-//! What the tests of several roles make their objects from.
+//! Test objects for several roles.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex};

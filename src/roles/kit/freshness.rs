@@ -1,8 +1,8 @@
-//! How old a cache may be: what a term lists once, what it confirms once, and what it reads again.
+//! Handles caches that are behind: what a term lists once, what it confirms once, and what it reads again.
 //!
-//! A standby's caches are warm, and they may be late. What the watch has not brought yet, the leader before may have changed.
-//! So a new leader lists once before it concludes anything from an absence, and asks the API once about an object before it has
-//! the driver change anything for it.
+//! A standby's caches are warm, but may be late: the last leader may have made changes that the watch has not delivered
+//! yet. So a new leader lists once before it concludes anything from an absence, and reads an object once before it
+//! calls the driver to change anything for it.
 
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use tokio::sync::OnceCell;
 
 use crate::cluster::{Api, ApiError, Cache, Cached, ObjectName};
 
-/// How soon an attempt looks again where a cache is behind. The watch brings the change in a moment, and that wakes the key.
+/// How soon an attempt observes again if a cache is behind. Usually the watch delivers the change before and wakes the
+/// key.
 pub const CATCH_UP: Duration = Duration::from_millis(200);
-/// A cache that is behind for longer than this is a failure like any other: the role reports it once and backs off.
+/// If a cache is behind for longer than this, it is an ordinary failure: the role reports it once and backs off.
 pub const LAG_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A list that a term waits for once.
@@ -20,29 +21,30 @@ pub const LAG_PATIENCE: Duration = Duration::from_secs(5);
 pub struct ListedOnce(OnceCell<()>);
 
 impl ListedOnce {
-    /// Whether the list has come.
+    /// Whether the list is complete.
     pub fn is_done(&self) -> bool {
         self.0.initialized()
     }
 
-    /// Waits for the list, which `list` asks for if nobody has asked before.
+    /// Waits for the list. `list` is called if it was not requested before.
     pub async fn wait<F: Future<Output = ()>>(&self, list: impl FnOnce() -> F) {
         self.0.get_or_init(list).await;
     }
 }
 
-/// What a second look at the API has brought.
+/// The result of a second read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// The API shows a newer object, or the cache has it by now: look again.
+    /// The API has a newer object, or the cache has it now: observe again.
     Newer,
-    /// The API shows what the cache has: another look would see the same.
+    /// The API has the same object as the cache.
     Same,
-    /// The API has no such object, or another one under the same name. The watch will say so, too.
+    /// The API has no such object, or another one under the same name. The watch will deliver this, too.
     Gone,
 }
 
-/// Reads an object again for its cache. An absence is not put into the cache, since only the watch may take an object out of it.
+/// Reads an object again for its cache. An absence does not change the cache, because only the watch may remove an
+/// object.
 pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Result<Freshness, ApiError> {
     let name = ObjectName::of(seen);
     let Some(object) = api.get_opt::<K>(&name).await? else { return Ok(Freshness::Gone) };
@@ -50,7 +52,8 @@ pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Res
         return Ok(Freshness::Gone);
     }
     cache.apply_own_write(object);
-    // Not compared with the cache of a moment ago: the write that outran ours may be our own, and be in there already.
+    // Compared with the current cache, not with an earlier one: the conflicting write may be our own and already in the
+    // cache.
     let is_same = cache.get(&name).is_some_and(|held| held.meta().resource_version == seen.meta().resource_version);
     Ok(if is_same { Freshness::Same } else { Freshness::Newer })
 }

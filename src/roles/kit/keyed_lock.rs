@@ -1,4 +1,4 @@
-//! A mutex per key: work on different keys goes on side by side.
+//! A mutex per key: work on different keys runs concurrently.
 
 use std::fmt;
 

@@ -11,9 +11,9 @@ pub struct HeldLocks(Vec<VolumeLock>);
 /// How long an attempt may wait for a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Nothing was asked of the driver yet: the wait ends when the term is over.
+    /// The driver was not called yet: the wait ends when the term is over.
     UntilOver,
-    /// The driver has answered, and the answer is still to be acted on: only the loss of the Lease ends the wait.
+    /// The driver's answer must still be handled: only the loss of the Lease ends the wait.
     UntilLost,
 }
 
@@ -28,8 +28,8 @@ impl HeldLocks {
         self.0.clear();
     }
 
-    /// Locks a volume that goes by one name or by two, and unlocks what was locked before. `false`: the attempt had to wait, so
-    /// that its view may be old. It must look again.
+    /// Locks a volume with one or two names, and unlocks the volumes that were locked before. `false`: the attempt had
+    /// to wait, so its view may be old and it must observe again.
     pub async fn lock<K: Key>(
         &mut self,
         locks: &VolumeLocks,

@@ -1,4 +1,5 @@
-//! What every role is made of. A role adds its policy, as a pure function of a view, and its I/O, one step at a time.
+//! The common parts of all roles. A role adds its policy, as a pure function of a view, and its I/O, one step at a
+//! time.
 //!
 //! ```text
 //! TermScope     what every handler of a term works with: fenced clients, volume locks, events, clock
@@ -13,9 +14,9 @@
 //! `example_tests.rs` is a whole role in one file.
 //!
 //! - `observe` reads caches. It writes nothing and draws no random number.
-//! - `next_step` is the policy: a pure function of the view and of what the attempt knows.
-//! - `perform` makes one request or one call and returns what happened. It changes nothing that the attempt knows.
-//! - `apply` says what that means. So a crash between two steps is a row in a table.
+//! - `next_step` is the policy: a pure function of the view and of the attempt's state.
+//! - `perform` makes one request or one call and returns the outcome. It does not change the attempt's state.
+//! - `apply` applies the outcome to the state. So a crash between two steps can be tested with a table.
 
 pub mod controllers;
 #[cfg(test)]

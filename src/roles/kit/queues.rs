@@ -1,4 +1,4 @@
-//! A role's work queues: made of what a term works with, and shown on the status board.
+//! Creates a role's work queues, and shows them on the status board.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::diagnostics::{Age, Board, QueueReport, Registered, WorkReport};
 use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, WorkQueue};
 use crate::roles::role::RoleContext;
 
-/// Makes a queue. `lanes`: the name of each and its workers; `span`: what a key keeps from its first add until it settles.
+/// Creates a queue. `lanes`: name and workers of each lane; `span`: the span of a key from its first add until it
+/// settles.
 pub fn make<K: Key>(
     cx: &RoleContext,
     name: &str,
@@ -22,7 +23,7 @@ pub fn make<K: Key>(
     WorkQueue::new(settings, &cx.meter, cx.clock, cx.rng.clone())
 }
 
-/// Shows `queue` until the returned value is dropped. `title` says in words what its keys are, `subject` what a key is about.
+/// Shows `queue` until the returned value is dropped. `title` describes the keys, `subject` the object of a key.
 pub fn show<K: Key>(
     board: &Board,
     role: &'static str,

@@ -1,4 +1,4 @@
-//! The one attempt loop: look at the caches, decide, do one step, and look again.
+//! The attempt loop of all roles: observe, decide, do one step, and observe again.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::freshness::{CATCH_UP, LAG_PATIENCE};
 use super::locks::{HeldLocks, Patience};
 use super::scope::TermScope;
 
-/// More steps than any attempt needs, with every refresh used up. Beyond lies an API whose answers never show what was written,
-/// such as one with a webhook that rewrites it: that is for back-off, not for a loop.
+/// More steps than any attempt needs, including all refreshes. An attempt with more steps means that the API's answers
+/// never show our writes, for example because a webhook rewrites them: then the attempt ends and backs off.
 const MAX_STEPS: u32 = 40;
-/// How often one attempt reads its objects again because a precondition failed. More would be a fight with another writer, which
-/// back-off settles better.
+/// How often one attempt reads its objects again because a precondition failed. After that it conflicts with another
+/// writer too often, and backs off.
 const MAX_REFRESHES: u32 = 3;
 
 /// What to do next.
@@ -25,35 +25,35 @@ const MAX_REFRESHES: u32 = 3;
 pub enum Next<S, E> {
     /// One step of I/O.
     Do(S),
-    /// Nothing: the attempt has come to this end.
+    /// The attempt has ended with this result.
     Done(E),
 }
 
-/// How a role works a key. One attempt calls `begin` once, then `observe`, `next_step`, `perform` and `apply` in turn, then
-/// `conclude`.
+/// How a role reconciles a key. One attempt calls `begin` once, then `observe`, `next_step`, `perform` and `apply` in
+/// turn, then `conclude`.
 pub trait Reconciler: Send + Sync + 'static {
     /// What is worked on.
     type Key: Key;
-    /// What one attempt knows beside the caches.
+    /// The state of one attempt, in addition to the caches.
     type State: Send + Sync;
-    /// What one decision is made from, beside the state.
+    /// The observed objects of one decision.
     type View: Send + Sync;
     /// One request or call.
     type Step: Send;
-    /// What a step has brought.
+    /// The outcome of a step.
     type Event: Send;
-    /// How an attempt ends well.
+    /// The result of a successful attempt.
     type End: Send;
     /// Why it may fail.
     type Reason: Reason;
 
-    /// What the role works with during the term.
+    /// The role's resources during the term.
     fn scope(&self) -> &TermScope;
 
-    /// What an attempt knows when it begins. `None`: there is nothing to work on, and the key is forgotten.
+    /// The initial state of an attempt. `None`: there is nothing to do, and the key is forgotten.
     fn begin(&self, ticket: &Ticket<Self::Key>) -> Option<Self::State>;
 
-    /// Reads the caches. Writes nothing, and asks neither the clock nor chance.
+    /// Reads the caches. It writes nothing, and uses neither the clock nor random numbers.
     fn observe(&self, key: &Self::Key, state: &Self::State) -> Self::View;
 
     /// The policy: pure.
@@ -63,7 +63,7 @@ pub trait Reconciler: Send + Sync + 'static {
     /// only the loss of the Lease does.
     fn has_answer(&self, state: &Self::State) -> bool;
 
-    /// Does one step. Changes nothing but the world.
+    /// Performs one step. It does not change the state.
     fn perform(
         &self,
         step: Self::Step,
@@ -72,18 +72,18 @@ pub trait Reconciler: Send + Sync + 'static {
         attempt: &mut Attempt<'_, Self::Key>,
     ) -> impl Future<Output = Result<Self::Event, Stop<Self::Reason>>> + Send;
 
-    /// What a step's outcome means: pure.
+    /// Applies a step's outcome to the state: pure.
     fn apply(&self, state: &mut Self::State, event: Self::Event);
 
-    /// A write has failed because the view was old: reads the objects again. `None`: they are as they were seen, so that another
-    /// look would decide the same, and the error stands.
+    /// A write has failed because the view was old: reads the objects again. `None`: they have not changed, so a new
+    /// decision would be the same, and the attempt fails with this error.
     fn refresh(
         &self,
         view: &Self::View,
         error: &AttemptError<Self::Reason>,
     ) -> impl Future<Output = Result<Option<Self::Event>, Stop<Self::Reason>>> + Send;
 
-    /// Reports how the attempt ended, and says what becomes of the key. The volumes are unlocked by then.
+    /// Reports the attempt's end, and returns the key's outcome. The volumes are already unlocked.
     fn conclude(
         &self,
         ticket: &Ticket<Self::Key>,
@@ -108,12 +108,13 @@ impl<'a, K: Key> Attempt<'a, K> {
         Self { ticket, locks: HeldLocks::default(), patience: Patience::UntilOver, refreshes: 0 }
     }
 
-    /// Locks a volume for this attempt. `false`: the attempt had to wait, so that its view may be old. It must look again.
+    /// Locks a volume for this attempt. `false`: the attempt had to wait, so its view may be old and it must observe
+    /// again.
     pub async fn lock(&mut self, volume: &str, locks: &VolumeLocks, term: &Term) -> Result<bool, TermOver> {
         self.lock_pair(volume, volume, locks, term).await
     }
 
-    /// The same for a volume that goes by two names.
+    /// The same for a volume with two names.
     pub async fn lock_pair(
         &mut self,
         one: &str,
@@ -129,8 +130,8 @@ impl<'a, K: Key> Attempt<'a, K> {
         self.locks.release();
     }
 
-    /// Waits for something without holding a worker. The wait ends with the term; where an answer is still to be recorded, with
-    /// the Lease.
+    /// Waits without holding a worker. The wait ends with the term, or with the Lease if an answer must still be
+    /// recorded.
     pub async fn park<F: Future>(&mut self, term: &Term, wait: F) -> Result<F::Output, TermOver> {
         match self.patience {
             Patience::UntilOver => self.ticket.park(term.unless_over(wait)).await,
@@ -139,18 +140,18 @@ impl<'a, K: Key> Attempt<'a, K> {
     }
 }
 
-/// What a stage says of a key that stands before the work on the key.
+/// What an admission stage decides about a key before the work on the key begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The key is for this daemon: the work begins.
+    /// The key is for this daemon, and the work begins.
     Mine,
     /// The key is another daemon's.
     NotMine,
-    /// Ask again after this long: it may be ours then.
+    /// Decide again after this long.
     RetryAfter(Duration),
 }
 
-/// Works one ticket until its key is settled, the attempt fails, or the term is over.
+/// Runs one attempt until its key is settled, the attempt fails, or the term is over.
 pub async fn reconcile<R: Reconciler>(reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome {
     match attempt(reconciler, &mut ticket).await {
         Ok((state, ended)) => reconciler.conclude(&ticket, state, ended).await,
@@ -158,7 +159,8 @@ pub async fn reconcile<R: Reconciler>(reconciler: &R, mut ticket: Ticket<R::Key>
     }
 }
 
-/// The same for a key that another daemon may have: `admission` runs before each attempt, and concludes unless the key is ours.
+/// The same for a key that may belong to another daemon. `admission` runs before each attempt, and concludes it unless the key is
+/// ours.
 pub async fn reconcile_admitted<A, R>(admission: &A, reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome
 where
     A: Reconciler<Key = R::Key, End = Admission>,
@@ -171,15 +173,15 @@ where
     }
 }
 
-/// How an attempt ended, with what it knew.
+/// How an attempt ended, with its state.
 type Ended<R> = (<R as Reconciler>::State, Result<<R as Reconciler>::End, AttemptError<<R as Reconciler>::Reason>>);
 
-/// One attempt, without its conclusion. The error is what becomes of a key whose attempt has nothing to conclude.
+/// Runs one attempt without its conclusion. The error is the outcome of an attempt that has nothing to conclude.
 async fn attempt<R: Reconciler>(reconciler: &R, ticket: &mut Ticket<R::Key>) -> Result<Ended<R>, Outcome> {
     let Some(mut state) = reconciler.begin(ticket) else { return Err(Outcome::Forget) };
     let mut attempt = Attempt::new(ticket);
     let ended = work(reconciler, &mut state, &mut attempt).await;
-    // The volumes are free for others before this key is.
+    // Unlocks the volumes before the key can run again.
     drop(attempt);
     let ended = match ended {
         Ok(end) => Ok(end),
@@ -206,8 +208,8 @@ async fn work<R: Reconciler>(
             Next::Do(step) => step,
         };
         let has_answer = reconciler.has_answer(state);
-        // Once the term is being wound down nothing is begun, and what the driver has answered is still recorded. So a stop waits
-        // for one call to the driver, and not for a line of them.
+        // When the term is over, no new step begins, but the driver's answer is still recorded. So a stop waits for one
+        // call to the driver, not for several.
         if reconciler.scope().term.is_over() && !has_answer {
             return Err(Stop::TermOver);
         }
@@ -221,7 +223,8 @@ async fn work<R: Reconciler>(
     Err(AttemptError::Endless(MAX_STEPS).into())
 }
 
-/// A failed precondition says that the view was old: reads the objects again and goes on, quietly. Anything else ends the attempt.
+/// After a failed precondition, reads the objects again and continues without a report. Any other error ends the
+/// attempt.
 async fn refresh_after<R: Reconciler>(
     reconciler: &R,
     stop: Stop<R::Reason>,

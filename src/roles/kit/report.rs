@@ -1,4 +1,5 @@
-//! How failures are told: what is news, and how many warnings an outage may cost. Deciding on a report changes nothing else.
+//! How failures are reported: which are new, and how many warnings an outage causes. These decisions affect only
+//! reports.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What an error says, without the ids that drivers put into their texts. Two texts that differ in nothing else are the same news.
-/// An id is a run of eight or more hexadecimal digits and dashes with a number in it.
+/// An error text without the IDs that drivers put into it. Two texts that differ only in IDs are the same failure. An
+/// ID is a run of eight or more hexadecimal digits and dashes that contains a digit.
 pub fn gist(text: &str) -> String {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let is_id = |word: &str| {
@@ -34,11 +35,12 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 /// After twice the pause without a failure the next one is a new failure.
 const FORGET_AFTER: u32 = 2;
-/// More kinds of failures than this are not told apart: those whose last warning is the oldest are forgotten.
+/// The most kinds of failures that are remembered: the kind with the oldest last warning is forgotten first.
 const MOST_KINDS: usize = 256;
 
-/// Which failures are worth a warning in the log. In an outage each of ten thousand keys fails again and again, with the same
-/// words: the log gets the first, and then one for each step of a back-off, with the number of those left out.
+/// Which failures are worth a warning in the log. In an outage each of ten thousand keys fails again and again with the
+/// same text: the log gets the first failure, and then one for each step of a back-off, with the number of omitted
+/// ones.
 #[derive(Debug, Default)]
 pub struct FailureLog(Mutex<BTreeMap<String, Burst>>);
 
@@ -76,7 +78,7 @@ impl FailureLog {
     }
 }
 
-/// Logs a failed attempt: a warning where [`FailureLog`] says that it is worth one, else at level debug.
+/// Logs a failed attempt: as a warning if [`FailureLog`] allows it, otherwise at level debug.
 macro_rules! log_failure {
     ($log:expr, $now:expr, $error:expr, { $($field:tt)* }, $text:literal) => {{
         let error = $error;

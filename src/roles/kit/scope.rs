@@ -1,4 +1,4 @@
-//! What every handler of a term works with, whatever the role.
+//! The resources of all handlers of a term, for every role.
 
 use crate::cluster::{Api, EventKind, EventRecorder, EventTarget};
 use crate::csi::{Capabilities, Client, VolumeLocks};
@@ -7,18 +7,18 @@ use crate::process::{Clock, Rng};
 use crate::roles::role::RoleContext;
 use crate::telemetry::Meter;
 
-/// What every handler of a term works with. The clients that write are fenced: they work only while the term lasts.
+/// The resources of all handlers of a term. The clients are fenced: they work only during the term.
 #[derive(Debug)]
 pub struct TermScope {
     /// The role's name.
     pub role: &'static str,
     /// The driver's name.
     pub driver_name: String,
-    /// What the driver can do.
+    /// The driver's capabilities.
     pub capabilities: Capabilities,
     /// The right to write, which ends with the term.
     pub term: Term,
-    /// The work path to the API, usable only during the term.
+    /// The API client, usable only during the term.
     pub api: Fenced<Api>,
     /// The driver, usable only during the term.
     pub driver: Fenced<Client>,
@@ -35,7 +35,7 @@ pub struct TermScope {
 }
 
 impl TermScope {
-    /// What the role `name` works with during `term`.
+    /// The resources of the role `name` during `term`.
     pub fn new(name: &'static str, role: &RoleContext, term: &Term) -> Self {
         Self {
             role: name,

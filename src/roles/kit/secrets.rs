@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::cluster::{Api, ApiError, SecretNotText, SecretRef};
 
-/// What a Secret holds, as a CSI request carries it. Prints nothing of it.
+/// A Secret's values, as in a CSI request. Never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(HashMap<String, String>);
 
@@ -27,7 +27,7 @@ impl fmt::Debug for Secret {
 /// Why a secret could not be read.
 #[derive(Debug, Clone, Error)]
 pub enum SecretFailure {
-    /// The API did not show it.
+    /// The API did not return it.
     #[error(transparent)]
     Api(#[from] ApiError),
     /// It holds bytes that no CSI request can carry.
@@ -36,8 +36,8 @@ pub enum SecretFailure {
 }
 
 impl SecretFailure {
-    /// Whether there is no secret to be had: it is not there, not ours to read, or no text, and only people can change that.
-    /// After any other failure the next try may bring it.
+    /// Whether the secret does not exist, may not be read, or is not text: only people can change that. After any other
+    /// failure a retry may succeed.
     pub fn is_withheld(&self) -> bool {
         match self {
             Self::Api(error) => error.kind().is_withheld(),
@@ -46,7 +46,7 @@ impl SecretFailure {
     }
 }
 
-/// Reads a secret as it is now.
+/// Reads a secret.
 pub async fn read(api: &Api, place: &SecretRef) -> Result<Secret, SecretFailure> {
     let data = api.get_secret(&place.namespace, &place.name).await?;
     Ok(Secret(data.into_texts()?))

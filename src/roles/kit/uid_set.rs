@@ -1,4 +1,4 @@
-//! What a term has to remember of objects, by uid: names come back, uids do not.
+//! Objects that a term has to remember, by uid, because names can be reused.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,12 +18,12 @@ impl UidSet {
         self.lock().contains(uid)
     }
 
-    /// It matters no more. Says whether it did.
+    /// Removes it. Returns whether it was in the set.
     pub fn forget(&self, uid: &str) -> bool {
         self.lock().remove(uid)
     }
 
-    /// Forgets all of which this says no.
+    /// Keeps only the uids for which `keep` returns true.
     pub fn retain(&self, keep: impl FnMut(&String) -> bool) {
         self.lock().retain(keep);
     }

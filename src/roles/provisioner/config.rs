@@ -11,7 +11,7 @@ use crate::queue::RetrySection;
 use crate::roles::provisioner::capacity::CapacitySection;
 use crate::roles::provisioner::parameters::secrets::is_subdomain;
 
-/// The provisioner: how much it does at once, what it asks of the driver, and how it tries again.
+/// The provisioner: its concurrency, its requests to the driver, and its retries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of the configuration")]
@@ -24,26 +24,26 @@ pub struct ProvisionerSection {
     pub delete_workers: Option<usize>,
     /// The back-off of a failed provisioning or deletion.
     pub retry: ProvisionerRetry,
-    /// Every claim and volume is looked at again after this long, whatever happened. 0s: never.
+    /// Pause after which the provisioner checks every claim and volume again. 0s: never.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub resync: Duration,
-    /// What the names of volumes begin with, before a `-` and the claim's uid.
+    /// The prefix of volume names, before a `-` and the claim's uid.
     pub volume_name_prefix: String,
-    /// How much of the uid's 32 digits the name holds. null: all of it, with its dashes.
+    /// How many of the uid's 32 digits the name contains. null: the whole uid, with its dashes.
     #[schemars(range(min = 1, max = 32))]
     pub volume_name_uuid_length: Option<usize>,
-    /// Whether the driver is asked where a volume must be reachable from, if it has topology.
+    /// Whether requests to a driver with topology contain topology requirements.
     pub topology: bool,
-    /// Whether a volume for a selected node may be nowhere but in that node's own segment.
+    /// Whether a volume for a selected node must be in that node's own segment.
     pub strict_topology: bool,
-    /// Whether a volume that no node was selected for is asked to be in one of the cluster's segments.
+    /// Whether the request for a volume without a selected node requires one of the cluster's segments.
     pub immediate_topology: bool,
-    /// Whether the driver is told the names of the claim and of the volume.
+    /// Whether requests contain the names of the claim and of the volume.
     pub extra_create_metadata: bool,
     /// File system type of a mounted volume whose class names none. Empty: the driver decides.
     pub default_fs_type: String,
-    /// Whether volumes that many nodes may only read are marked read-only.
+    /// Whether volumes with only the access mode `ReadOnlyMany` are marked read-only.
     pub publish_readonly: bool,
     /// Whether a snapshot of a block volume is refused as a file system's source, and the reverse.
     pub prevent_volume_mode_conversion: bool,
@@ -51,17 +51,17 @@ pub struct ProvisionerSection {
     pub cross_namespace_sources: bool,
     /// Which Events are written.
     pub events: EventsChoice,
-    /// Whether what is about to be asked of the driver is written down on the claim first.
+    /// Whether the daemon saves the request on the claim before it calls the driver.
     pub durable_intent: bool,
-    /// How often finalizers on sources that nobody uses any more are looked for. 0s: only when a term begins.
+    /// How often the daemon looks for its finalizers on unused data sources. 0s: only when a term begins.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub snapshot_sweep_interval: Duration,
-    /// Whether a volume whose deletion secret is not there, may not be read or is no text is deleted without it.
+    /// Whether a volume is deleted without its deletion secret if that is missing, not readable or not text.
     pub delete_without_secret: bool,
     /// The namespaces that deletion secrets may be in. Empty: any.
     pub deletion_secret_namespaces: Vec<String>,
-    /// How much room there is, told to the scheduler.
+    /// The driver's capacity, published for the scheduler.
     pub capacity: CapacitySection,
     /// One daemon per node, each for its own node's volumes.
     pub node_deployment: NodeDeploymentSection,
@@ -71,9 +71,9 @@ pub struct ProvisionerSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum EventsChoice {
-    /// What is new: a long wait, another failure, a success after either.
+    /// New states: a long wait, a new failure, a success after either.
     Changes,
-    /// The beginning of every provisioning and its success as well.
+    /// Also the start and the success of every provisioning.
     All,
     /// None.
     None,
@@ -91,7 +91,7 @@ pub struct ProvisionerRetry {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub max: Duration,
-    /// Delay after the driver said that a claim can never be provisioned as it is. A change of it ends the delay.
+    /// Delay after the driver rejected a claim as invalid. A change of the claim ends the delay.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub infeasible: Duration,
@@ -101,15 +101,15 @@ pub struct ProvisionerRetry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeDeploymentSection {
-    /// Whether each node has a daemon of its own, which provisions for that node only. There is no Lease then.
+    /// Whether each node has its own daemon, which provisions only for that node. There is no Lease then.
     pub enabled: bool,
-    /// Whether claims that no node was selected for are provisioned, too: by the first node that takes them.
+    /// Whether claims without a selected node are provisioned, too: by the first node that takes them.
     pub immediate_binding: bool,
-    /// The longest first wait before such a claim is taken. Chance shortens it, and each race that was lost doubles it.
+    /// The longest first wait before a node takes such a claim; random, and doubled each time another node was faster.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub base_delay: Duration,
-    /// The longest wait. After one to two times this a claim's other node is looked for.
+    /// The longest wait. After one to two times this, the daemon checks whether a claim's node still exists.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub max_delay: Duration,

@@ -14,7 +14,7 @@ pub const FOREIGN: &[&[Foreign]] = &[
         Foreign { name: "promhttp_metric_handler_requests_total", why: SCRAPES },
     ],
 ];
-const SCRAPES: &str = "scrapes of itself; Prometheus has `scrape_duration_seconds` and `up`";
+const SCRAPES: &str = "about scrapes; Prometheus has `scrape_duration_seconds` and `up`";
 
 metrics! {
     /// Volumes made.
@@ -43,17 +43,17 @@ metrics! {
     CAPACITY_OBSOLETE = "csistoragecapacities_obsolete", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and will be deleted automatically. Objects that exist and may need an update are not considered obsolete and therefore not included in this value.", of SIDECAR.name;
     /// Age of the oldest claim without a volume.
     CLAIMS_OLDEST = "csi_control_plane_claims_oldest_pending_age_seconds", Kind::Gauge, ["driver_name"],
-        "Seconds since the oldest claim that waits for us to make its volume was created, or was given a node if it waits for its first pod.";
+        "Seconds since the oldest pending claim for this driver was created, or got a node if it waits for its first pod.";
     /// Claims of which the driver has not said the last word.
     CLAIMS_IN_BACKGROUND = "csi_control_plane_claims_in_background", Kind::Gauge, ["driver_name"],
-        "Claims for which the driver beside us may be making a volume although its call has ended.";
+        "Claims for which the driver may still be creating a volume after its call has ended.";
     /// Volumes that exist in the driver alone.
     UNSAVED_VOLUMES = "csi_control_plane_unsaved_volumes", Kind::Gauge, ["driver_name"],
-        "Volumes that were made but whose PersistentVolume could not be written yet.";
+        "Volumes that were created but whose PersistentVolume could not be written yet.";
     /// Work of an earlier leader that was taken up.
     VOLUMES_RESUMED = "csi_control_plane_volumes_resumed_total", Kind::Counter, ["driver_name", "result"],
-        "Claims whose volume an earlier leader had begun to make, by what became of them: saved, found (stored already), reclaimed, left (another's by now), finished or reschedule (the driver's final no), abandoned (its node is gone).";
+        "Claims whose volume an earlier leader had begun to create, by result: saved, found (already stored), reclaimed, left (another PersistentVolume has the volume), finished or reschedule (the driver's final refusal), abandoned (the node is gone).";
     /// Volumes that were not left behind.
     VOLUMES_RECLAIMED = "csi_control_plane_volumes_reclaimed_total", Kind::Counter, ["driver_name"],
-        "Volumes that were made for a claim that is no more, and deleted again.";
+        "Volumes that were created for a claim that no longer wants them, and deleted again.";
 }

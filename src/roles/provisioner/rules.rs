@@ -14,16 +14,16 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
             "",
             "persistentvolumes",
             &["get", "create", "patch", "delete"],
-            "store a volume that was made, keep our finalizer on it, delete it with its claim",
+            "store a created volume, keep our finalizer on it, delete it with its claim",
         ),
         Rule::cluster(
             "",
             "persistentvolumeclaims",
             &["get", "patch"],
-            "write down on a claim what is asked of the driver, protect a claim that is being cloned, let another node be selected",
+            "save the driver's request on a claim, protect a claim that is being cloned, unselect a node",
         ),
         Rule::cluster("", "secrets", &["get"], "read the secrets that storage classes name for the provisioner"),
-        Rule::cluster("storage.k8s.io", "volumeattributesclasses", &["get"], "read a claim's class of attributes"),
+        Rule::cluster("storage.k8s.io", "volumeattributesclasses", &["get"], "read a claim's VolumeAttributesClass"),
         Rule::cluster(SNAPSHOTS, "volumesnapshots", &["get", "patch"], "protect a snapshot that is being restored"),
         Rule::cluster(SNAPSHOTS, "volumesnapshotcontents", &["get"], "find the driver's snapshot behind a snapshot"),
     ];
@@ -32,11 +32,11 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
             "gateway.networking.k8s.io",
             "referencegrants",
             &["list"],
-            "see whether a source may be used from another namespace",
+            "check whether a source may be used from another namespace",
         ));
     }
     if section.node_deployment.enabled {
-        rules.push(Rule::cluster("", "nodes", &["get"], "see whether the node that a claim is for still exists"));
+        rules.push(Rule::cluster("", "nodes", &["get"], "check whether the selected node of a claim still exists"));
     }
     if section.events != EventsChoice::None {
         rules.push(EventRecorder::rule());

@@ -144,7 +144,7 @@ impl Provisioner {
         let of_detaching = Arc::clone(cx);
         controllers.show(role.board.table(
             NAME,
-            "Volumes that wait to be detached",
+            "Volumes waiting to be detached",
             &["volume", "#attachments"],
             move || {
                 let all = of_detaching.deletions.detaching.all();
@@ -157,7 +157,7 @@ impl Provisioner {
         let of_nodes = Arc::clone(cx);
         controllers.show(role.board.table(
             NAME,
-            "Claims of no node, or of another",
+            "Claims without a node, or of another node",
             &["claim", "node", "#looks again in, seconds"],
             move || of_nodes.deployment.local().map(|local| local.rows(of_nodes.scope.clock.now())).unwrap_or_default(),
         ));
@@ -182,7 +182,7 @@ impl Provisioner {
                         LocalNode::new(node, &role.driver.name, &self.section, role.clock.now(), role.rng.clone());
                     return Ok(Some(Deployment::Node(Box::new(home))));
                 }
-                Err(error) => warn!(error = %error, "cannot ask the driver for this node's place"),
+                Err(error) => warn!(error = %error, "cannot get this node's topology from the driver"),
             }
             tokio::select! {
                 biased;
@@ -210,7 +210,7 @@ impl Provisioner {
             if let Ok(Some(deployment)) = self.deployment(role, term).await
                 && let Some(now) = deployment.local().map(LocalNode::topology).filter(|now| *now != held)
             {
-                info!(was = ?held.segments, is = ?now.segments, "the driver is back with this node at another place: serving anew");
+                info!(was = ?held.segments, is = ?now.segments, "the driver reports a new topology for this node: restarting the role");
                 return;
             }
         }

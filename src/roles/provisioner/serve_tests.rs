@@ -259,8 +259,8 @@ async fn a_claim_that_is_gone_while_the_watch_shows_it_still_is_asked_about_ever
 
 #[tokio::test(start_paused = true)]
 async fn that_a_claim_was_admitted_is_forgotten_when_the_claim_is_gone_by_force_although_the_driver_owes_an_answer() {
-    let (harness, shift, _held) = shift(Profile::default()).await;
-    let (testbed, admitted) = (&harness.testbed, &shift.cx.admitted);
+    let (harness, cx, _, _wired) = claims_alone(Profile::default()).await;
+    let (testbed, admitted) = (&harness.testbed, &cx.sources.admitted);
     testbed.driver.inject(Fault::on(Method::CreateVolume, Action::Hang));
     testbed.start_actors();
     claim(testbed, &harness.context.driver.name);

@@ -57,7 +57,7 @@ const FLAGS: &[Flag] = &[
         "retry-interval-max",
         Time,
         Key("roles.provisioner.retry.max"),
-        "same default; claims that the driver calls invalid have `roles.provisioner.retry.infeasible`",
+        "same default; claims that the driver rejects as invalid have `roles.provisioner.retry.infeasible`",
     ),
     flag("volume-name-prefix", Text, Key("roles.provisioner.volumeNamePrefix"), "same default"),
     flag(
@@ -87,7 +87,7 @@ const FLAGS: &[Flag] = &[
         "cloning-protection-threads",
         Count,
         Gone,
-        "letting go of a source is rare and quick: a few workers do for all",
+        "removing a source's finalizer is rare and quick: a few workers are enough",
     ),
     flag("enable-capacity", Switch, Key("roles.provisioner.capacity.enabled"), "same default"),
     flag("capacity-for-immediate-binding", Switch, Key("roles.provisioner.capacity.immediateBinding"), "same default"),
@@ -105,7 +105,7 @@ const FLAGS: &[Flag] = &[
         "node-deployment",
         Switch,
         Key("roles.provisioner.nodeDeployment.enabled"),
-        "same default; `NODE_NAME` as there",
+        "same default; uses `NODE_NAME`, too",
     ),
     flag(
         "node-deployment-immediate-binding",
@@ -115,12 +115,12 @@ const FLAGS: &[Flag] = &[
     ),
     flag("node-deployment-base-delay", Time, Key("roles.provisioner.nodeDeployment.baseDelay"), "same default"),
     flag("node-deployment-max-delay", Time, Key("roles.provisioner.nodeDeployment.maxDelay"), "same default"),
-    flag("enable-pprof", Switch, Gone, "Go's profiler; traces tell where time goes: `telemetry.traces.endpoint`"),
+    flag("enable-pprof", Switch, Gone, "Go's profiler; traces show where time is spent: `telemetry.traces.endpoint`"),
     flag(
         "feature-gates",
         Text,
         Gone,
-        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit`, `HonorPVReclaimPolicy` and `CSINodeExpandSecret` are always on; `VolumeAttributesClass` is always on, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being made without",
+        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit`, `HonorPVReclaimPolicy` and `CSINodeExpandSecret` are always on; `VolumeAttributesClass` is always on, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it",
     ),
-    flag("provisioner", Text, Gone, "removed there as well; the driver is asked for its name"),
+    flag("provisioner", Text, Gone, "also removed from the sidecars; the daemon asks the driver for its name"),
 ];

@@ -295,13 +295,10 @@ fn see_keys(cx: &Context, change: &Change<CsiNode>) {
     cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).update(old, new);
 }
 
-/// Warns, once, that nodes tell their places in different keys: most places are then unknown to some of them.
+/// Warns, once, that nodes report different topology keys: some nodes then lack most of the segments.
 fn warn_of_keys(cx: &Context) {
     let warning = cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
     if let Some(nodes) = warning.filter(|_| cx.asking.topology) {
-        warn!(
-            nodes,
-            "nodes tell the driver's topology in different keys: claims without a node are placed by those of most"
-        );
+        warn!(nodes, "nodes report different topology keys: claims without a node use the keys of most nodes");
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 
-/// The reconciler: how often and in which portions the driver's volumes are listed.
+/// The reconciler: how often it lists the driver's volumes, and in which page size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ReconcilerSection {

@@ -51,19 +51,19 @@ pub enum BackendError {
     #[error("the driver did not become ready within {limit}s: {0}", limit = PATIENCE.as_secs())]
     NotReady(String),
     /// Its node service does not say where it runs.
-    #[error("the driver's socket has no node service to ask for a node; name one that it knows with --node-id")]
+    #[error("the driver's socket has no node service: give --node-id the ID of a node that the driver knows")]
     Node(#[source] tonic::Status),
     /// Its node service does not answer.
-    #[error("the driver's node service did not say within {limit}s where it runs", limit = PATIENCE.as_secs())]
+    #[error("the driver's node service did not answer NodeGetInfo within {limit}s", limit = PATIENCE.as_secs())]
     Silent,
     /// Its socket could not be reached.
     #[error("cannot connect to the driver's node service")]
     Connect(#[source] tonic::transport::Error),
     /// It cannot do what the demo is about.
-    #[error("the demo begins with claims, and the driver does not make volumes: it lacks CREATE_DELETE_VOLUME")]
+    #[error("the demo needs a driver that creates volumes: this driver lacks CREATE_DELETE_VOLUME")]
     MakesNoVolumes,
-    /// A volume could not be detached behind Kubernetes' back.
-    #[error("cannot detach a volume behind Kubernetes' back")]
+    /// A volume could not be detached outside Kubernetes.
+    #[error("cannot detach a volume outside Kubernetes")]
     Volume(#[source] RpcError),
 }
 
@@ -154,7 +154,7 @@ impl Backend {
         }
     }
 
-    /// Detaches a volume behind Kubernetes' back.
+    /// Detaches a volume outside Kubernetes.
     pub async fn detach_behind(&self, handle: &str, node_id: &str) -> Result<(), BackendError> {
         match self {
             Self::Demo(driver) => {

@@ -44,7 +44,7 @@ pub enum StoryError {
     #[error("the sandbox's API refused the demo")]
     Api(#[from] DirectError),
     /// The driver did not play along.
-    #[error("the driver did not play along")]
+    #[error("the driver failed")]
     Backend(#[from] BackendError),
     /// The daemon failed.
     #[error("the daemon ended in an error")]
@@ -137,7 +137,7 @@ impl<'a> Demo<'a> {
         for lease in self.leases() {
             self.see_released(&lease).await?;
         }
-        self.narrator.step("the daemon stopped cleanly and handed its leases back");
+        self.narrator.step("the daemon stopped cleanly and released its leases");
         Ok(())
     }
 
@@ -194,14 +194,14 @@ impl<'a> Demo<'a> {
     }
 
     async fn repair_drift(&mut self, attached: &Attached) -> Result<(), StoryError> {
-        const WHAT: &str = "a volume detached behind Kubernetes' back is found and attached again";
+        const WHAT: &str = "a volume that was detached outside Kubernetes is attached again";
         if !self.backend.lists() {
             self.narrator.skip(WHAT, "the driver cannot list where its volumes are published");
             return Ok(());
         }
         self.backend.detach_behind(&attached.volume.handle, &attached.node_id).await?;
         let (claim, node) = (&attached.volume.claim, &attached.node);
-        self.narrator.step(format_args!("{claim} detached from {node} behind Kubernetes' back"));
+        self.narrator.step(format_args!("{claim} detached from {node} outside Kubernetes"));
         self.see_published(attached).await?;
         self.see_attached(attached).await?;
         self.narrator.step(WHAT);
@@ -260,7 +260,7 @@ impl<'a> Demo<'a> {
         for attached in &all {
             self.see_deleted(&attached.volume).await?;
         }
-        self.narrator.step("the claims are deleted, and with them their volumes at the driver");
+        self.narrator.step("the claims are deleted, and so are their volumes at the driver");
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ impl Demo<'_> {
             let api = self.api.clone();
             let leader = self
                 .observe(&format!("lease {lease} is taken"), async || match api.get::<Lease>(NAMESPACE, &lease) {
-                    Ok(held) => holder(&held).map_or_else(|| Seen::NotYet("nobody holds it".into()), Seen::Yes),
+                    Ok(held) => holder(&held).map_or_else(|| Seen::NotYet("it has no holder".into()), Seen::Yes),
                     Err(_) => Seen::NotYet(format!("there is none in {NAMESPACE}")),
                 })
                 .await?;
@@ -41,9 +41,9 @@ impl Demo<'_> {
 
     /// Sees that the scheduler is told of the room in each place.
     pub(super) async fn see_room(&mut self) -> Result<(), StoryError> {
-        const WHAT: &str = "the scheduler is told how much room there is";
+        const WHAT: &str = "the capacity for the scheduler is published";
         if !self.backend.tells_room() {
-            self.narrator.skip(WHAT, "the driver does not say where it is, or not how much room it has");
+            self.narrator.skip(WHAT, "the driver does not report its topology or its capacity");
             return Ok(());
         }
         let mut places: Vec<_> = self.backend.places().into_iter().map(|place| place.segments).collect();

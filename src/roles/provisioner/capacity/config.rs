@@ -15,7 +15,7 @@ pub struct CapacitySection {
     pub enabled: bool,
     /// Whether also for classes that bind immediately, for whose volumes the scheduler does not choose a node.
     pub immediate_binding: bool,
-    /// How often the driver is asked for every capacity. Changes in the cluster are followed at once.
+    /// How often the daemon gets all capacities from the driver. It reacts to changes in the cluster at once.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub poll_interval: Duration,

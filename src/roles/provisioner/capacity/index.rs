@@ -58,8 +58,7 @@ impl Index {
 
     /// A class was created, changed or deleted. Returns the slots to refresh.
     pub fn class_changed(&mut self, change: &Change<StorageClass>) -> Vec<Slot> {
-        let Some(name) = change.new.as_ref().or(change.old.as_ref()).map(|class| class.metadata.name.clone())
-        else {
+        let Some(name) = change.new.as_ref().or(change.old.as_ref()).map(|class| class.metadata.name.clone()) else {
             return Vec::new();
         };
         let slots = self.desired.class_changed(&name, change.new.as_ref());

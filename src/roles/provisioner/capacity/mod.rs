@@ -48,7 +48,7 @@ pub fn rules(section: &CapacitySection) -> Vec<Rule> {
         "storage.k8s.io",
         "csistoragecapacities",
         &["get", "create", "patch", "delete"],
-        "tell the scheduler how much room there is",
+        "publish capacity for the scheduler",
     );
     let read = |group, resource| Rule::namespaced(group, resource, &["get"], "find the owner of the capacity objects");
     let pods = (section.owner_level >= 0).then(|| read("", "pods"));

@@ -39,7 +39,10 @@ impl Context {
         let fitted = fit(requirement, others);
         let written = fitted.requisite.len();
         if written < places && self.topology.tell_cut() {
-            warn!(places, written, "a claim has no room for all places: the most preferred are asked for");
+            warn!(
+                places,
+                written, "the claim's annotation has no room for all topology segments: requesting the most preferred"
+            );
         }
         fitted
     }
@@ -90,7 +93,7 @@ impl Look<'_> {
         let is_other = is_begun && !(is_as_written && digest.as_ref() == Some(&asked));
         let doubtful = is_other || is_begun && doubted;
         if is_other {
-            warn!("what is derived from claim and class is not what was written down before the driver was asked");
+            warn!("the request computed from claim and class differs from the request saved on the claim");
         }
         let written = Intent {
             driver: cx.rules.driver.clone(),
@@ -118,7 +121,7 @@ impl Look<'_> {
         match Intent::parse(now.claim.intent.as_deref()?) {
             Ok(intent) => Some(intent),
             Err(error) => {
-                warn!(error = %error, "cannot read what is written on the claim: working out anew what to ask");
+                warn!(error = %error, "cannot read the request saved on the claim: computing it again");
                 None
             }
         }
@@ -138,7 +141,7 @@ impl Look<'_> {
             match verified {
                 Ok(requirement) => return Ok((requirement, true)),
                 Err(error) => {
-                    warn!(error = %error, "cannot go by the topology that is written on the claim: working it out anew");
+                    warn!(error = %error, "cannot use the topology saved on the claim: computing it again");
                 }
             }
         }

@@ -145,7 +145,10 @@ impl Look<'_> {
     /// The volume is another object's: nothing of it is the claim's any more.
     pub(in crate::roles::provisioner) fn abandon_to(&self, now: &Observed, volume_id: &str, other: &str) -> Happened {
         let error = AttemptError::from(ClaimReason::Anothers { handle: volume_id.to_owned(), other: other.to_owned() });
-        warn!(volume = volume_id, other, "left a volume alone: another persistentvolume names it");
+        warn!(
+            volume = volume_id,
+            other, "did not delete or store the volume: another persistentvolume has the same handle"
+        );
         self.tell_resumed("left");
         let failure = if self.is_unwanted(now) {
             self.tell_left(&error);

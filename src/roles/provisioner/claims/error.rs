@@ -24,13 +24,15 @@ pub enum InvalidClaim {
     #[error("the claim names no StorageClass: name one in spec.storageClassName, or make one the default")]
     NoClass,
     /// Its class does not exist.
-    #[error("StorageClass \"{0}\" not found: create it, or make the claim anew with another")]
+    #[error("StorageClass \"{0}\" not found: create it, or create the claim again with another class")]
     ClassMissing(String),
     /// Another volume object has the name that its volume must have.
     #[error("the name of the claim's volume is taken: {0}")]
     NameTaken(String),
     /// Its source was changed to one that a volume populator serves, while the driver still owes an answer.
-    #[error("the claim's data source {0} is left to a volume populator, but the driver still owes an answer for it")]
+    #[error(
+        "a volume populator serves the claim's data source {0}, but the driver has not given its final answer to the earlier request"
+    )]
     Populator(String),
     /// Its source can't be used.
     #[error(transparent)]
@@ -101,7 +103,7 @@ pub enum ClaimReason {
     #[error(transparent)]
     Response(#[from] ResponseError),
     /// The driver has made the volume earlier, and it could not be used then.
-    #[error("volume {0} could not be used when it was made, and is deleted before the driver is asked for another one")]
+    #[error("volume {0} is unusable, and is deleted before another one is requested")]
     Unfit(String),
     /// The volume's source is known from the annotation alone, and the claim no longer wants a volume.
     #[error("volume {0} is deleted: its data source is gone, and its claim no longer wants a volume")]
@@ -116,8 +118,7 @@ pub enum ClaimReason {
     },
     /// The volume exists, and a PersistentVolume that is not the claim's names it.
     #[error(
-        "volume {handle}, which the driver has made for this claim, is the one of PersistentVolume \"{other}\" by now: it is \
-         neither deleted nor stored for the claim"
+        "PersistentVolume \"{other}\" now has volume {handle}, which the driver created for this claim: it is neither deleted nor stored for the claim"
     )]
     Anothers {
         /// The driver's id of the volume.
@@ -126,7 +127,7 @@ pub enum ClaimReason {
         other: String,
     },
     /// The API has no such claim any more, and the watch has not said so.
-    #[error("the claim is gone, and the watch does not say so: nothing is asked of the driver until it does")]
+    #[error("the claim is gone, but the watch has not shown this yet: the driver is not called before it does")]
     Gone,
     /// The volume is not wanted, or cannot be used, and the driver did not delete it.
     #[error("volume {handle}, which {}, could not be deleted", fault(.unfit.as_deref()))]
@@ -233,7 +234,7 @@ impl AttemptError {
     pub fn told(&self) -> String {
         let text = self.message();
         if self.is_infeasible() {
-            return format!("{text} (infeasible: it is tried again rarely until the claim or its class changes)");
+            return format!("{text} (infeasible: retried rarely until the claim or its class changes)");
         }
         text
     }

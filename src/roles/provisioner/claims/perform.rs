@@ -175,7 +175,7 @@ impl Look<'_> {
             return Err(error.into());
         }
         if let Some(kept) = self.known().kept() {
-            warn!(error = error.message(), "the secret is gone: going on with the one that the driver was asked with");
+            warn!(error = error.message(), "the secret is gone: using the secret of the first request");
             return Ok(Happened::Secret(kept.clone()));
         }
         let is_over = self.is_over(&now.claim, now.present);

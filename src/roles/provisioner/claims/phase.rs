@@ -171,7 +171,7 @@ impl Phase {
     pub fn label(&self) -> &'static str {
         match self {
             Self::Idle { .. } => "not asked for",
-            Self::Marked { .. } => "marked, not asked for",
+            Self::Marked { .. } => "request saved, not sent",
             Self::Creating { .. } => "in background",
             Self::Created(_) => "created, not stored",
             Self::Discarding(_) => "unusable, to be deleted",

@@ -52,8 +52,7 @@ impl Look<'_> {
             return;
         }
         warn!(error = %ErrorChain(error), "cannot protect the snapshot: restoring it unprotected");
-        let note =
-            format!("the snapshot is restored without being protected from deletion meanwhile: {}", ErrorChain(error));
+        let note = format!("the snapshot is restored without protection against deletion: {}", ErrorChain(error));
         self.cx.tell_claim(&self.known().claim, EventKind::Warning, "SourceUnprotected", &note);
     }
 
@@ -66,7 +65,7 @@ impl Look<'_> {
 
     /// A volume that is not wanted, or cannot be used, was deleted again.
     pub(super) fn tell_discarded(&self, volume: &str) {
-        info!(volume, "deleted the volume: nobody waits for it, or it could not be used");
+        info!(volume, "deleted the volume: no claim wants it, or it could not be used");
         self.tell_resumed("reclaimed");
         self.cx.reporter.reclaimed();
     }

@@ -14,7 +14,7 @@ use crate::sandbox::driver::{Action, Fault, Method, Profile};
 
 #[tokio::test(start_paused = true)]
 async fn event_status_page_and_log_say_the_same_of_a_failure_also_that_an_infeasible_claim_is_tried_again_rarely() {
-    let infeasible = " (infeasible: it is tried again rarely until the claim or its class changes)";
+    let infeasible = " (infeasible: retried rarely until the claim or its class changes)";
     for (code, suffix) in [(Code::InvalidArgument, infeasible), (Code::ResourceExhausted, "")] {
         let world = Served::new(&REGISTRATION, &json!({}), Profile::default()).await;
         world.write_events();

@@ -13,7 +13,7 @@ pub struct Rules {
     pub driver: String,
     /// Our mark on claims: a finalizer.
     pub mark: String,
-    /// Whether what is about to be asked of the driver is written down on the claim first.
+    /// Whether the daemon saves the request on the claim before it calls the driver.
     pub durable: bool,
 }
 

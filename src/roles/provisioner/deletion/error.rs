@@ -21,8 +21,7 @@ pub enum DeleteReason {
     InTree(InTree),
     /// Another object names the same volume of the driver.
     #[error(
-        "volume {handle} is not deleted: persistentvolume \"{other}\" names it, too, and is not released with the reclaim \
-         policy Delete"
+        "volume {handle} is not deleted: persistentvolume \"{other}\" has the same handle, and is not released with the reclaim policy Delete"
     )]
     Shared {
         /// The driver's id of the volume.
@@ -43,7 +42,7 @@ pub enum DeleteReason {
     SecretReference(#[from] SecretError),
     /// The volume may need a secret, and neither volume nor class say which.
     #[error(
-        "nobody knows the secret that the volume must be deleted with: {0}; set deleteWithoutSecret to go on without"
+        "cannot find out which secret DeleteVolume needs: {0}; set deleteWithoutSecret to delete the volume without it"
     )]
     SecretUnknown(&'static str),
 }
@@ -64,7 +63,8 @@ pub const REFRESH: Op = Op("cannot read the persistentvolume again after a confl
 /// The secret is read. It may be there at the next attempt.
 const LOAD_SECRET: Op = Op("cannot load the deletion secret");
 /// The same, where only people can bring the secret: the text says what they can do.
-const LOAD_MISSING_SECRET: Op = Op("cannot load the deletion secret; set deleteWithoutSecret to go on without");
+const LOAD_MISSING_SECRET: Op =
+    Op("cannot load the deletion secret; set deleteWithoutSecret to delete the volume without it");
 /// What the secret holds goes into a CSI request.
 const USE_SECRET: Op = Op("the deletion secret cannot be used");
 

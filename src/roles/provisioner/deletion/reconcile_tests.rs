@@ -112,7 +112,7 @@ async fn a_secret_that_is_withheld_is_done_without_only_where_the_configuration_
             world.work().iter().any(|item| item.last_error.as_ref().is_some_and(|error| error.contains(&text)))
         }
     };
-    world.until("told, with a way out", says("set deleteWithoutSecret to go on without")).await;
+    world.until("told, with a way out", says("set deleteWithoutSecret to delete the volume without it")).await;
     assert!(world.testbed.driver.calls_of(Method::DeleteVolume).is_empty());
     world.testbed.tear_down().await;
 

@@ -268,7 +268,7 @@ impl NodeAdmission {
             match self.cx.scope.term.during(client.get_capacity(asked)).await? {
                 Ok(answer) => answers.push(answer),
                 Err(error) => {
-                    warn!(error = %error, "cannot see how much room there is: trying without");
+                    warn!(error = %error, "cannot read the capacity: trying without it");
                     return Ok(true);
                 }
             }

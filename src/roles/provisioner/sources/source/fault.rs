@@ -55,7 +55,7 @@ pub enum SourceFault {
     WrongGroup(String),
     /// Another namespace, which the configuration does not allow.
     #[error(
-        "dataSourceRef names namespace \"{0}\", and data sources of other namespaces are off: set crossNamespaceSources, \
+        "dataSourceRef names namespace \"{0}\", but data sources of other namespaces are disabled: set crossNamespaceSources, \
          or use a source of the claim's namespace"
     )]
     CrossNamespaceOff(String),
