@@ -1,4 +1,4 @@
-//! What the pods look like, and what stands around them.
+//! The rendered pods, and the objects around them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What the chart refuses, and whose schema it refuses by.
+//! The values that the chart refuses, and the schema that it uses.
 
 use csi_control_plane::config::Config;
 use csi_control_plane::roles::{ROLES, sections};

@@ -1,4 +1,4 @@
-//! Volumes that go: once, after they were detached, and with the finalizers of everybody else left alone.
+//! Deletion of volumes: once, after they were detached, and without touching the finalizers of other controllers.
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};

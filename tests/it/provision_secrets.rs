@@ -1,4 +1,4 @@
-//! Secrets of the provisioner: read fresh, missed visibly, used for the deletion too, and shown nowhere.
+//! Secrets of the provisioner: read for each attempt, reported if missing, also used for the deletion, and never shown.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! The `sandbox` verb, as a user runs it: the demo driver, somebody else's driver, and a driver that does not play along.
+//! The command `sandbox`: with the demo driver, with another driver, and with a driver that fails.
 
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::driver::{GIB, Node, Pool, Profile};
