@@ -308,10 +308,10 @@ fn the_notes_say_what_the_values_leave_to_be_done() {
     };
     let usual = notes(&|_| {});
     assert!(usual.contains("port-forward deployment/demo-csi-control-plane 8080\n"), "{usual}");
-    assert!(usual.contains("No secret may be read"), "{usual}");
+    assert!(usual.contains("may read no secret"), "{usual}");
     let silent = notes(&|it| it["config"]["diagnostics"]["listen"] = Value::Null);
     assert!(!silent.contains("port-forward") && silent.contains("there is no status page"), "{silent}");
     let without = notes(&|it| it["rbac"]["create"] = false.into());
-    assert!(!without.contains("No secret may be read"), "{without}");
+    assert!(!without.contains("may read no secret"), "{without}");
     assert!(without.contains("`csi-control-plane check --driver-name demo.csi.example.com` prints"), "{without}");
 }

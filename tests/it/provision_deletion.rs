@@ -46,7 +46,7 @@ async fn r48_s0_a_volume_is_deleted_as_soon_as_it_is_detached_and_waiting_is_no_
     world
         .shows(&daemon, "the volume waits to be detached", |status| {
             let text = status.to_string();
-            text.contains("wait to be detached") && text.contains(&volume.name_any())
+            text.contains("waiting to be detached") && text.contains(&volume.name_any())
         })
         .await;
     let unpublishes =

@@ -19,7 +19,7 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "orders attached to node-a",
         "invoices attached to node-b",
         "orders detached from node-a outside Kubernetes",
-        "is found and attached again",
+        "is attached again",
         "claim archive provisioned at once: pvc-",
         "attaching archive failed, and its status says why: rpc error: code = ResourceExhausted",
         "event VolumeAttachRecovered on claim archive",
