@@ -206,7 +206,7 @@ fn a_pod_has_the_time_to_let_a_call_end_and_the_notes_say_where_it_has_not() {
     let told = notes(&short);
     assert!(told.contains("WARNING: terminationGracePeriodSeconds is 60") && told.contains("may take 61s"), "{told}");
     let of_another = helm::notes(&matrix::case("sidecar").values);
-    assert!(of_another.contains("let terminationGracePeriodSeconds of your pod be 45 or more"), "{of_another}");
+    assert!(of_another.contains("set terminationGracePeriodSeconds of your pod to 45 or more"), "{of_another}");
 }
 
 #[test]

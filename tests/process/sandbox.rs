@@ -93,6 +93,6 @@ async fn a_driver_with_a_place_has_its_volumes_made_there_and_its_room_told() {
     let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
-    assert!(ended.stdout.contains("how much room there is: 40Gi in here"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("the capacity for the scheduler is published: 40Gi in here"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }

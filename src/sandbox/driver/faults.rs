@@ -1,4 +1,4 @@
-//! Faults of the driver: scripted faults as data, and random faults. Pure, except for the random numbers that a test
+//! Faults of the driver: scripted faults as data, and random faults. Pure except for the random numbers that a test
 //! passes in.
 //!
 //! A call is checked against the rules in order. Only the first matching rule applies; later rules do not see or count
