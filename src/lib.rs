@@ -1,4 +1,4 @@
-//! One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes.
+//! One daemon that does the work of the Go CSI sidecars beside a storage driver on Kubernetes.
 //!
 //! # The flow
 //!
@@ -13,12 +13,10 @@
 //! ```
 //!
 //! The same loop for every role. Policy is a pure function of a view; I/O is a thin executor of steps.
-//!
-//! # The rooms
-//!
-//! | folder | holds | may import of ours |
+//! # The folders
+//! | folder | contents | may import of this crate |
 //! |---|---|---|
-//! | [`process`] | clock, random numbers, named tasks, byte streams, watched values, rights that end, what a configuration section is | nothing |
+//! | [`process`] | clock, random numbers, named tasks, byte streams, watched values, permits, the trait of configuration sections | nothing |
 //! | [`telemetry`] | the metrics of one daemon, logs, traces | `process` |
 //! | [`proto`] | the CSI messages, generated | `csi::redact` |
 //! | [`csi`] | the one connection to the driver: handshake, RPCs, what each gRPC code means, one operation per volume | `process`, `telemetry`, `proto` |
@@ -26,27 +24,28 @@
 //! | [`election`] | Leases, terms, and the right to write as a value | `process`, `telemetry`, `cluster` |
 //! | [`queue`] | per-key exclusivity, back-off, causes, lanes | `process`, `telemetry` |
 //! | [`diagnostics`] | status board, probes, metrics, status page | `process`, `telemetry` |
-//! | [`config`] | one file and the environment, every fault at once; composes the folders' sections | `process`, the sections |
+//! | [`config`] | one file and the environment, all errors at once; composes the folders' sections | `process`, the sections |
 //! | [`roles`] | the sidecars' work, one folder each; `ROLES` is the only list, and nothing else names a role | the services, `config` |
-//! | [`app`] | what starts when, which role is served under which Lease, how all of it stops | everything above |
+//! | [`app`] | start and stop of all services, and the roles of each Lease | everything above |
 //! | [`migrate`] | a workload with Go sidecars to one with this daemon: configuration, rights, patched manifest | `process`, `config`, `roles`, `app` |
 //! | [`cli`] | arguments to a command | `config` |
 //! | `sandbox` | an API and a driver inside the process, the demo, the test bed of the tests (feature `sandbox`) | `app` and below |
 //!
-//! `tests/layering.rs` holds the table. It also holds that a file which calls itself pure in its first lines does no I/O and asks
-//! for no time, and that no files need each other in a circle.
+//! `tests/layering.rs` checks the table. It also checks that a file which calls itself pure in its first lines does no
+//! I/O and uses no clock, and that files do not import each other in a cycle.
 //!
 //! # Decisions
 //!
 //! - **The right to write is a value.** A role reaches a writing client only through [`election::Fenced::use_now`], tied to
 //!   its term. A lost Lease ends that term: not the process, not the other roles.
-//! - **Handlers return an outcome, the queue acts.** A dropped ticket is a retry, a cause is cleared by success alone.
+//! - **Handlers return an outcome, the queue acts.** A dropped ticket is a retry; only success clears a cause.
 //! - **Wire in two phases.** `load` declares and does no I/O, so `check` works offline; `serve` runs.
-//! - **Our own writes go into the cache at once** and wake nobody, so that the next look sees them and back-off backs off.
-//! - **The configuration is followed while it runs**, as a whole or not at all: a role that it touches begins anew within its
-//!   term, and the others notice nothing.
-//! - **Fake the wire, never the types.** Tests run against the sandbox's API over HTTP and its driver over gRPC; the
-//!   simulation runs the same daemon on a simulated network and clock.
+//! - **Our own writes go into the cache at once** and wake no key, so the next observation sees them and they end no
+//!   back-off.
+//! - **The daemon applies configuration changes while it runs**, as a whole or not at all: an affected role restarts
+//!   within its term, and the other roles are not affected.
+//! - **Tests fake the network, never the types.** Tests run against the sandbox's API over HTTP and its driver over
+//!   gRPC; the simulation runs the same daemon on a simulated network and clock.
 
 pub mod app;
 pub mod cli;

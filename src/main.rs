@@ -1,4 +1,4 @@
-//! The verbs. The only place that ends the process, prints, and reads the environment.
+//! The commands. Only this file ends the process, prints, and reads the environment.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Loads the configuration, or tells of every fault at once.
+/// Loads the configuration, or prints all errors at once.
 fn load(path: &Path, variables: &BTreeMap<String, String>) -> Result<Loaded, String> {
     let file = File::read(path).map_err(|error| format!("error: {}\n", error_chain(&error)))?;
     let sources = Sources { file: Some(file), environment: variables.clone() };
@@ -116,7 +116,7 @@ fn check(
     Ok(())
 }
 
-/// Rewrites a workload. The report goes where the documents don't.
+/// Rewrites a workload. If the documents go to the standard output, the report goes to the standard error stream.
 fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
     let is_stdin = wanted.file.as_os_str() == "-";
     let read = if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(&wanted.file) };
@@ -156,7 +156,7 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
     Ok(Ok(if files.is_some() { Exit::Success } else { Exit::Config }))
 }
 
-/// Writes the files into a folder, and over none that is there: it may be the manifest itself, or have been edited.
+/// Writes the files into a folder without overwriting any: an existing file may be the manifest itself, or edited.
 fn write_new(folder: &Path, files: &Files) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let there = files.named().into_iter().map(|(name, _)| folder.join(name)).find(|path| path.exists());
@@ -170,7 +170,7 @@ fn write_new(folder: &Path, files: &Files) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves. An error that the log has told is an exit code only: whoever collects the log's JSON reads nothing but JSON.
+/// Serves. An error that was logged is not printed again, because log collectors expect only JSON.
 fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<Exit> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -248,7 +248,7 @@ async fn serve(
     }
 }
 
-/// Has the daemon look at its configuration at each SIGHUP. Never resolves.
+/// Makes the daemon read its configuration at each SIGHUP. Never resolves.
 fn look_on_hang_up(configuration: ConfigurationHandle) -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hang_up = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
@@ -260,7 +260,7 @@ fn look_on_hang_up(configuration: ConfigurationHandle) -> anyhow::Result<impl Fu
     })
 }
 
-/// Cancels `stop` at the first SIGTERM or SIGINT. Resolves at the second: whoever sends it does not want to wait.
+/// Cancels `stop` at the first SIGTERM or SIGINT. Resolves at the second, which ends the process at once.
 fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;

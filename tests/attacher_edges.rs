@@ -1,4 +1,4 @@
-//! The attacher at its edges: loops that must end, pauses that must be kept, and stops that must not wait.
+//! Edge cases of the attacher: loops that must end, pauses that must be kept, and stops that must not wait.
 //!
 //! Each daemon is the real one, on the sandbox's API and driver, over a simulated network and in paused time.
 

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` is made from the catalogue of metrics: `just docs-update` writes it.
+//! `docs/metrics.md` is generated from the catalogue of metrics: `just docs-update` writes it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 

@@ -1,5 +1,5 @@
-//! Comments and tests cite `docs/spec`. Each citation names a file, and a section or a row of it, that exist; and each regression
-//! row of a hosted role is proven by tests. `docs/spec/README.md` says how to cite.
+//! Comments and tests cite `docs/spec`. Each citation names a file, and a section or a row of it, that exist; and each
+//! regression row of a hosted role has tests. `docs/spec/README.md` says how to cite.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 

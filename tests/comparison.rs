@@ -1,4 +1,4 @@
-//! What `benches/compare` computes without a cluster: its arithmetic, who has sent which request, and what its table says.
+//! The parts of `benches/compare` that need no cluster: its arithmetic, the sender of each request, and its table.
 
 #![allow(
     clippy::unwrap_used,

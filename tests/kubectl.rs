@@ -1,5 +1,5 @@
-//! The sandbox that stays up, as a user of `kubectl` meets it: the real one, with all that it asks before it says anything
-//! (discovery, the schema, tables, watches). `just kubectl`.
+//! The running sandbox with the real `kubectl`, including its discovery, schema, table and watch requests. `just
+//! kubectl`.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, and so may its helpers")]
 

@@ -1,5 +1,5 @@
-//! Who may import whom, that files without I/O have none, that no files need each other in a circle, and that every file is
-//! reached: the table of `src/lib.rs`, held by a test.
+//! Checks the table of `src/lib.rs`: the allowed imports between folders, that pure files have no I/O, that files do
+//! not import each other in a cycle, and that every file is covered.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 

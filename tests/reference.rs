@@ -1,5 +1,5 @@
-//! docs/configuration.md is made of config/reference.yaml, which says what each key is for, and of the schema, which says what
-//! it may be: `just docs-update` writes it.
+//! docs/configuration.md is generated from config/reference.yaml, which explains each key, and from the schema, which
+//! has the allowed values: `just docs-update` writes it.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, and so may its helpers")]
 

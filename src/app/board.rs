@@ -42,7 +42,7 @@ pub(super) struct StatusEntries {
     warnings: Option<Registered>,
 }
 
-/// What is shown of the services.
+/// The services that are shown.
 #[derive(Debug, Clone)]
 pub(super) struct StatusSource {
     pub(super) csi: Csi,
@@ -53,7 +53,7 @@ pub(super) struct StatusSource {
 }
 
 impl StatusSource {
-    /// Shows the driver, the Leases and how it stands with the configuration.
+    /// Shows the driver, the Leases and the state of the configuration.
     pub(super) fn register(&self, board: &Board, standing: Standing) {
         let status = self.clone();
         board.driver(move || status.driver_report()).forever();
@@ -73,7 +73,7 @@ impl StatusSource {
         board.configuration(move || standing.report(clock.now())).forever();
     }
 
-    /// Shows the roles of a configuration and what is odd about it, instead of the one before.
+    /// Shows the roles and warnings of a new configuration instead of the old one.
     pub(super) fn configured(&self, board: &Board, entries: &mut StatusEntries, loaded: &Loaded) {
         entries.roles.retain(|role, _| loaded.roles.contains_key(role));
         for &role in loaded.roles.keys() {
@@ -85,7 +85,7 @@ impl StatusSource {
         entries.warnings = (!loaded.warnings.is_empty()).then(|| board.warnings(loaded.warnings.clone()));
     }
 
-    /// Shows the caches, and has `/readyz` wait for them.
+    /// Shows the caches, and makes `/readyz` wait for them.
     pub(super) fn register_caches(&self, board: &Board, caches: &Caches) {
         let (clock, status) = (self.clock, caches.clone());
         board
@@ -118,7 +118,7 @@ impl StatusSource {
             .forever();
     }
 
-    /// Shows which volumes are being changed: by whichever role, there is one line for each volume.
+    /// Shows the volumes with running operations, one line per volume for all roles.
     pub(super) fn register_operations(board: &Board, operations: &VolumeLocks) {
         let operations = operations.clone();
         board

@@ -1,4 +1,4 @@
-//! What a daemon stands on: real sockets and clocks, or a simulation's.
+//! The environment of a daemon: real sockets and clocks, or simulated ones.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,13 @@ pub struct Environment {
     pub driver: Dial,
     /// The driver's address, for people.
     pub endpoint: String,
-    /// Where this process runs. Its namespace is where the Leases are, unless the configuration says.
+    /// Where this process runs. Its namespace has the Leases, unless the configuration names another.
     pub instance: Instance,
     /// Where diagnostics are served, if anywhere.
     pub diagnostics: Option<TcpListener>,
-    /// What became of the settings for logs and traces.
+    /// The state of logs and traces.
     pub telemetry: TelemetryState,
-    /// Where the configuration comes from, if the daemon is to follow its changes.
+    /// The source of the configuration, if the daemon watches it for changes.
     pub configuration: Option<Configuration>,
 }
 
@@ -56,8 +56,7 @@ impl Environment {
         variable(variables).map(str::to_owned).or_else(account).as_deref().and_then(trimmed)
     }
 
-    /// The same without a look at the service account, which is another's where a configuration is only checked: in the pod of
-    /// a pipeline, for instance.
+    /// The same without the service account, because `check` may run in another pod, for example of a CI pipeline.
     pub fn told_namespace(variables: &BTreeMap<String, String>) -> Option<String> {
         variable(variables).and_then(trimmed)
     }

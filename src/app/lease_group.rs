@@ -1,11 +1,12 @@
-//! One Lease and the roles that are served under it.
+//! One Lease and its roles.
 //!
-//! A Lease group waits for the driver, runs for the Lease, and serves the roles while it leads. It hands the Lease back when the
-//! daemon stops, when the driver came back with other capabilities (the roles must be served anew), and when the driver
-//! has been gone for so long that a replica with a living driver should lead instead.
+//! A Lease group waits for the driver, acquires the Lease, and serves the roles while it leads. It releases the Lease
+//! when the daemon stops, when the driver came back with other capabilities (because the roles need a new term), and
+//! when the driver has been gone for so long that a replica with a working driver should lead instead.
 //!
-//! Each role has a slot in the Lease group, and the list of active roles says which role it serves. A role that was configured anew takes its slot
-//! when its predecessor has ended what was in flight: the term, the Lease and the other slots notice nothing.
+//! Each role has a slot in the Lease group, and the list of active roles says which role a slot serves. When a role's
+//! configuration changes, the new role takes the slot after the old one has finished its work in flight: the term, the
+//! Lease and the other slots are not affected.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -28,30 +29,30 @@ use crate::telemetry::{Meter, names};
 
 use super::role_states::{Phase, RoleStates};
 
-/// How long a leader whose driver is gone keeps the Lease. A driver's restart takes seconds; beyond that a replica
-/// beside a living driver does better (attacher R29).
+/// How long a leader whose driver is gone keeps the Lease. A driver's restart takes seconds; after that, a replica with
+/// a working driver should lead (attacher R29).
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before a role whose term failed is served again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest such pause. A role that was served for longer than that starts over with the first.
+/// The longest such pause. After a role was served for longer than this, the pause is reset to the first.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A role that is enabled, loaded, and served again and again.
 pub(super) struct ActiveRole {
     pub(super) name: &'static str,
     pub(super) role: Box<dyn Role>,
-    /// The roles that it must be loaded anew for when they come or go.
+    /// When one of these roles is added or removed, this role must be loaded again.
     pub(super) depends_on: BTreeSet<&'static str>,
-    /// Its caches: they may go when it has, which is when its last work in flight has ended.
+    /// Its caches, kept until its last work in flight has ended.
     pub(super) _watches: Vec<WatchHandle>,
 }
 
-/// Who is to be served in a Lease group.
+/// The roles that a Lease group serves.
 pub(super) type ActiveRoles = Vec<Arc<ActiveRole>>;
 
-/// What a Lease group works with.
+/// The inputs of a Lease group.
 pub(super) struct LeaseGroup {
-    /// The Lease to run for; `None`: election is switched off.
+    /// The Lease; `None`: leader election is off.
     pub(super) lease: Option<LeaseSettings>,
     pub(super) election: kube::Client,
     pub(super) roles: watch::Receiver<ActiveRoles>,
@@ -63,7 +64,7 @@ pub(super) struct LeaseGroup {
 }
 
 impl LeaseGroup {
-    /// Leads until told to stop.
+    /// Runs until `stop`.
     pub(super) async fn run(self) {
         let mut driver = self.context.csi.state();
         while let Some(ready) = self.ready_driver(&mut driver).await {
@@ -107,7 +108,7 @@ impl LeaseGroup {
         }
     }
 
-    /// Runs for the Lease once, and serves the roles for as many terms as are won until `stop`.
+    /// Takes part in the election, and serves the roles in each term, until `stop`.
     async fn lead_in_turn(&self, context: &RoleContext, stop: &CancellationToken) {
         let Some(settings) = &self.lease else {
             let gate = || Gate::permanent(stop, self.context.clock);
@@ -150,7 +151,7 @@ impl LeaseGroup {
         join_all(ROLES.iter().map(|role| self.slot(role, context.of_role(role), gate(), closed))).await;
     }
 
-    /// Serves whoever sits in the slot, term after term, until the gate closes.
+    /// Serves the role in the slot, term after term, until the gate closes.
     async fn slot(&self, role: &Registration, context: RoleContext, mut gate: Gate, closed: &CancellationToken) {
         let name = role.name;
         let mut roles = self.roles.clone();
@@ -179,7 +180,7 @@ impl LeaseGroup {
                 () = self.serve(&active, &context, &part) => {}
                 () = until_replaced => {}
             }
-            // Only now may the Lease be handed back: what was in flight has ended.
+            // Only now may the Lease be released: the work in flight has ended.
             drop(guard);
         }
     }
@@ -231,7 +232,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// The pause after the role failed, which was served for so long before.
+    /// The pause after a failure of a role that was served for this time.
     fn after(&mut self, served: Duration) -> Duration {
         let pause = if served > LONGEST_PAUSE { FIRST_PAUSE } else { self.next };
         self.next = (pause * 2).min(LONGEST_PAUSE);
@@ -239,13 +240,13 @@ impl Pauses {
     }
 }
 
-/// Counts and shows that a task ended which should have gone on.
+/// Counts and shows a task that ended unexpectedly.
 pub(super) fn count_task_failure(end: &TaskEnd, board: &Board, meter: &Meter) {
     meter.counter(&names::TASK_FAILURES, &[("task", &end.task)]).increment(1);
     board.task_failed(end);
 }
 
-/// Waits until somebody sits in the slot of that name.
+/// Waits until the slot of that name has a role.
 async fn occupant(roles: &mut watch::Receiver<ActiveRoles>, name: &str) -> Arc<ActiveRole> {
     loop {
         let found = roles.borrow_and_update().iter().find(|active| active.name == name).cloned();
@@ -258,7 +259,7 @@ async fn occupant(roles: &mut watch::Receiver<ActiveRoles>, name: &str) -> Arc<A
     }
 }
 
-/// Waits until another is to sit in this one's slot, or nobody.
+/// Waits until the slot has another role, or none.
 async fn replaced(roles: &mut watch::Receiver<ActiveRoles>, active: &Arc<ActiveRole>) {
     while roles.borrow_and_update().iter().any(|other| Arc::ptr_eq(other, active)) {
         if roles.changed().await.is_err() {
@@ -273,7 +274,7 @@ async fn driver_changed(
     current: &Arc<Driver>,
     clock: Clock,
 ) -> &'static str {
-    // News about why the driver is gone is no news about whether it is.
+    // A new error does not restart the time since the driver is gone.
     let mut gone_since = None;
     loop {
         let state = states.borrow_and_update().clone();

@@ -1,12 +1,11 @@
-//! All Lease groups of a daemon: one per Lease, and which roles are led together.
-//!
-//! What is wanted is said whenever the configuration changes; what runs follows, step by step:
+//! All Lease groups of a daemon: one per Lease, with the roles that share it. A change of the configuration changes the
+//! wanted groups; the running groups follow, step by step:
 //!
 //! ```text
-//!   wanted: Lease -> settings, active roles        a Lease group goes on         its active roles changes, its Lease and its term do not
-//!   running: Lease -> Lease group         ───>  nobody wants it            it ends what is in flight and hands its Lease back
-//!                                            its Lease's settings differ  the same, and it begins anew when it has ended
-//!                                            a new one                  it begins when nobody else serves one of its roles
+//!   wanted: Lease -> settings, active roles        a Lease group continues       its active roles change, its Lease and its term do not
+//!   running: Lease -> Lease group         ───>  it is not wanted           it waits for work in flight and releases its Lease
+//!                                            its Lease's settings differ  the same, and it starts again when it has ended
+//!                                            a new one                  it starts when no other group serves one of its roles
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +41,7 @@ pub(super) struct LeaseGroups {
     stop: CancellationToken,
     roles: BTreeMap<&'static str, (Key, Arc<ActiveRole>)>,
     running: BTreeMap<Key, Running>,
-    /// Every Lease that was ever run for.
+    /// Every Lease that ever had a group.
     known: BTreeSet<String>,
     tasks: Tasks,
     ends: TaskEnds,
@@ -70,12 +69,12 @@ impl LeaseGroups {
         Self { leases, status, context, election, stop, roles, running, known, tasks, ends }
     }
 
-    /// The roles that each role asked about.
+    /// The roles that each role depends on.
     pub(super) fn depends_on(&self) -> Dependencies {
         self.roles.iter().map(|(name, (_, active))| (*name, active.depends_on.clone())).collect()
     }
 
-    /// Wants no longer `without`, but these, under Leases that are held like this.
+    /// Removes the roles in `without`, and adds these roles with these Lease settings.
     pub(super) fn change(
         &mut self,
         without: impl IntoIterator<Item = &'static str>,
@@ -92,7 +91,7 @@ impl LeaseGroups {
         self.follow();
     }
 
-    /// Waits for a Lease group to end. `Err`: one that should have gone on.
+    /// Waits for a Lease group to end. `Err`: it ended unexpectedly.
     pub(super) async fn ended(&mut self) -> Result<(), TaskEnd> {
         let Some(end) = self.ends.next().await else { return std::future::pending().await };
         let asked = self.running.keys().find(|key| task(key) == end.task).cloned();
@@ -106,7 +105,7 @@ impl LeaseGroups {
         Ok(())
     }
 
-    /// A Lease that this daemon no longer runs for has no leader here, and lacks none either: 0 would be an alarm.
+    /// Removes the leader metric of a Lease without a group, because 0 would fire an alert.
     fn retire(&self) {
         let held: BTreeSet<&String> =
             self.running.values().filter_map(|running| Some(&running.settings.as_ref()?.name)).collect();
@@ -120,7 +119,7 @@ impl LeaseGroups {
         self.running.is_empty()
     }
 
-    /// Turns what runs to what is wanted.
+    /// Adapts the running groups to the wanted ones.
     fn follow(&mut self) {
         if self.stop.is_cancelled() {
             return;
@@ -150,7 +149,7 @@ impl LeaseGroups {
                         differs
                     });
                 }
-                // It is looked at again when that one has ended.
+                // Checked again when that group has ended.
                 Some(_) => {}
                 None if self.is_elsewhere(&roles) => {}
                 None => self.begin(key, settings, roles),
@@ -158,7 +157,7 @@ impl LeaseGroups {
         }
     }
 
-    /// Whether a Lease group that ends may still serve one of these roles: two must never serve one.
+    /// Whether a stopping Lease group may still serve one of these roles: two groups must never serve the same role.
     fn is_elsewhere(&self, roles: &ActiveRoles) -> bool {
         let ending = self.running.values().filter(|running| running.stop.is_cancelled());
         ending

@@ -1,4 +1,4 @@
-//! Wiring: which service is started when, which role is served under which Lease, and how all of it stops.
+//! Wiring: the order in which services start, the roles of each Lease, and the shutdown.
 //!
 //! ```text
 //! serve:    diagnostics ─> driver (wait) ─> cluster caches ─> Lease groups, one per Lease ─> stop

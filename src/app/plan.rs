@@ -1,4 +1,4 @@
-//! What a configuration amounts to: roles, Leases, watches, rights. Made without any I/O, so that `check` prints it offline.
+//! The plan of a configuration: roles, Leases, watches, rights. It needs no I/O, so `check` prints it offline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +19,7 @@ pub(super) type Sections = BTreeMap<&'static str, Value>;
 /// What will run, and what it needs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plan {
-    /// The driver that the names below were made for.
+    /// The driver in the names below.
     pub driver: String,
     /// The enabled roles and the Lease of each.
     pub roles: Vec<PlannedRole>,
@@ -46,10 +46,10 @@ pub struct PlannedRole {
     pub lease: Option<String>,
 }
 
-/// In a plan where the driver's name would be.
+/// A placeholder for the driver's name.
 pub const UNKNOWN_DRIVER: &str = "driver.example.com";
 
-/// What a role is called in the names of its rights where each node has a daemon of its own: behind the role's name.
+/// The suffix of a role's name in the names of its RBAC objects, if each node has its own daemon.
 const PER_NODE: &str = ".per-node";
 
 /// An enabled role, loaded.
@@ -76,7 +76,7 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
         (registration.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
     let Wired { rules, watches, depends_on } = wiring.into_wired();
     let lease = (registration.lease)(section);
-    // What usually leads and does not here works for its own node: it needs other rights than the same role for all.
+    // A role that usually has a Lease but has none here works for its own node, and needs other rights.
     let usually = (registration.lease)(&Value::Null);
     let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
     let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
@@ -85,15 +85,16 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
 }
 
 impl Plan {
-    /// In the manifests where the daemon's namespace would be, if nobody has told where it runs.
+    /// A placeholder for the daemon's namespace in the manifests.
     pub const UNKNOWN_NAMESPACE: &str = "NAMESPACE";
 
-    /// The plan for `driver`, whose name is only known for certain once it runs, in a pod of `namespace`, if that is known.
+    /// The plan for `driver` in a pod of `namespace`, if that is known. Only a running driver proves its name.
     pub fn of(loaded: &Loaded, driver: &str, namespace: Option<&str>) -> Result<Self, LoadError> {
         Self::make(loaded, Some(driver), namespace)
     }
 
-    /// The plan for a driver whose name nobody has told. Its Leases can't be named, so it may write every one of its namespace.
+    /// The plan for a driver with an unknown name. Its Leases can't be named, so it may write all Leases of its
+    /// namespace.
     pub fn of_some_driver(loaded: &Loaded, namespace: Option<&str>) -> Result<Self, LoadError> {
         Self::make(loaded, None, namespace)
     }

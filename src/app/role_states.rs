@@ -1,4 +1,4 @@
-//! What each role is doing, for the status page and `/readyz`.
+//! The state of each role, for the status page and `/readyz`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,7 +54,7 @@ impl RoleStates {
         self.change(role, |state| state.lease = lease.map(str::to_owned));
     }
 
-    /// The role is served no more, and shown no more.
+    /// The role is no longer served or shown.
     pub(super) fn forget(&self, role: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(role);
     }

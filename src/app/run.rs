@@ -1,4 +1,4 @@
-//! Starts everything in order, waits, and stops it in order: on one screen.
+//! Starts all services in order, waits, and stops them in order.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,10 +26,10 @@ use super::plan::{self, LoadedRole};
 use super::reload::{Change, Dependencies, Reloader};
 use super::role_states::RoleStates;
 
-/// The daemon could not start, or could not go on.
+/// The daemon could not start, or could not continue.
 #[derive(Debug, Error)]
 pub enum AppError {
-    /// The API's address or credentials make no sense.
+    /// The API's address or credentials are invalid.
     #[error("cannot set up the connection to the Kubernetes API")]
     Cluster(#[source] ConnectError),
     /// A role's section cannot be read.
@@ -46,10 +46,10 @@ pub enum AppError {
 /// The task that serves diagnostics, and its full name.
 const DIAGNOSTICS: &str = "diagnostics";
 const DIAGNOSTICS_TASK: &str = "app.diagnostics";
-/// For the last answers of the diagnostics: longer than they are given there.
+/// Limit for the last answers of the diagnostics: longer than the server's own limit.
 const DIAGNOSTICS_END: Duration = Duration::from_secs(4);
 
-/// Runs the daemon until `stop`, then lets what is in flight end and hands the Leases back.
+/// Runs the daemon until `stop`, then waits for work in flight and releases the Leases.
 pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationToken) -> Result<(), AppError> {
     let (tasks, mut ends) = Tasks::new("app");
     let diagnostics_stop = CancellationToken::new();
@@ -60,7 +60,7 @@ pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationT
     result
 }
 
-/// Waits for the last answers: somebody may read the last of the metrics just now.
+/// Waits for the last answers, because a scrape may be in progress.
 async fn diagnostics_end(tasks: &Tasks, ends: &mut TaskEnds) {
     let is_over = || !tasks.running().iter().any(|task| task == DIAGNOSTICS_TASK);
     let answered = async { while !is_over() && ends.next().await.is_some() {} };
@@ -81,7 +81,7 @@ async fn work(
     let config = &loaded.config;
     meter.gauge(&names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
 
-    // Diagnostics first: a driver that is slow to start must not look like a daemon that is dead.
+    // Diagnostics start first, so that a slow driver does not make the daemon look dead.
     let board = Board::new(env!("CARGO_PKG_VERSION"), clock);
     if let Some(listener) = environment.diagnostics {
         let address: Option<SocketAddr> = listener.local_addr().ok();
@@ -166,7 +166,7 @@ async fn work(
     daemon.supervise(&csi, ends, meter, &stop).await
 }
 
-/// What a changed configuration changes.
+/// The parts of the daemon that a new configuration can change.
 struct Daemon {
     reloader: Reloader,
     csi: Csi,
@@ -180,7 +180,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Waits for the Lease groups to end, or for something that the daemon cannot go on from.
+    /// Waits for the Lease groups to end, or for a fatal error.
     async fn supervise(
         mut self,
         csi: &Csi,
@@ -205,7 +205,7 @@ impl Daemon {
             }
         };
         if result.is_err() {
-            // Why is told once, by whoever called us. The other Lease groups still hand their Leases back.
+            // The caller logs the reason once. The other Lease groups still release their Leases.
             info!("stopping after an error: waiting for work in flight, then releasing the leases");
             stop.cancel();
             while let Some(lease_groups) = self.lease_groups.as_mut().filter(|lease_groups| !lease_groups.is_idle()) {
@@ -215,7 +215,7 @@ impl Daemon {
         result
     }
 
-    /// Brings a configuration into effect that was found fit for it. All that could fail comes first.
+    /// Applies a checked configuration. All steps that can fail come first.
     fn apply(&mut self, loaded: Loaded, change: Change) {
         let anew = change.added.iter().chain(&change.restarted).filter(|_| self.lease_groups.is_some());
         let roles: Result<Vec<LoadedRole>, LoadError> =
@@ -226,7 +226,7 @@ impl Daemon {
         };
         if let Some(log) = self.reloader.level().filter(|_| change.log) {
             let level = &loaded.config.telemetry.logs.level;
-            // Before, for the new level may not show it.
+            // Logged before the change, because the new level may hide it.
             info!(level, "the log's level changes");
             if let Err(error) = log.set(level) {
                 error!(error = %ErrorChain(&error), "the log's level stays");

@@ -1,19 +1,19 @@
-//! What became of the Go sidecars' flags: for people who move over. Here are the flags that all sidecars share; each
-//! role has a table of its sidecar's own. `docs/flags.md` is made of them, and a test compares. The command `migrate`
+//! What replaces the Go sidecars' flags, for users who migrate. This file has the flags that all sidecars share; each
+//! role has a table of its sidecar's own flags. A test compares `docs/flags.md` with the tables. The command `migrate`
 //! reads command lines by these tables, and the command line answers people who try an old flag.
 
-/// Where a flag's meaning is now.
+/// What replaces a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Now {
     /// The key that replaces it.
     Key(&'static str),
-    /// A verb of the command line.
+    /// A command of the command line.
     Verb(&'static str),
-    /// Nowhere, for the reason given.
+    /// Nothing, for the given reason.
     Gone,
 }
 
-/// What stands behind a flag. Go's parser needs to know: a switch never takes the next argument.
+/// The kind of a flag's value. Go's parser needs it: a switch never takes the next argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// Nothing, or `=true` or `=false`.

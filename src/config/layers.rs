@@ -1,4 +1,4 @@
-//! The layers: each is checked against the schema by itself, then figment merges them and remembers who said what.
+//! The layers: each is checked against the schema, then figment merges them and remembers the origin of each value.
 
 use figment::value::{Dict, Map as ProfileMap, Value as Tagged};
 use figment::{Error, Figment, Metadata, Profile, Provider};
@@ -34,7 +34,7 @@ pub(super) struct Merged<'a> {
     file: Option<&'a File>,
 }
 
-/// Merges what is without a fault and notes the faults of the rest.
+/// Merges the valid values and notes the faults of the others.
 pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mut Vec<Fault>) -> Merged<'a> {
     let schema = schema::schema(roles);
     let file = sources.file.as_ref();

@@ -12,11 +12,11 @@
 //!
 //! - A section belongs to the folder that reads it ([`Section`]); this folder only composes them. Roles are handed in as
 //!   [`RoleSection`]s and never named here.
-//! - A role whose block is present is enabled; a block with nothing in it is its defaults. The same holds for any other
-//!   block, so a file in which everything is commented out is valid.
+//! - A role whose block is present is enabled; an empty block means the defaults. The same holds for other blocks, so a
+//!   file in which everything is commented out is valid.
 //! - The environment and the file's text are inputs: nothing here reads a variable, and only [`File::read`] reads a file.
-//! - Each layer is checked by itself, before they are merged: so a fault in the file is found even where a variable
-//!   hides it, and its origin is known. Figment keeps the origin of what is merged.
+//! - Each layer is checked before the merge: so a fault in the file is found even if a variable hides it, and its
+//!   origin is known. Figment keeps the origin of merged values.
 
 mod environment;
 pub mod flags;
@@ -116,12 +116,12 @@ pub struct Loaded {
     pub config: Config,
     /// The section of each enabled role, every key filled in. [`RoleSection::read`] gives it its type.
     pub roles: BTreeMap<&'static str, Value>,
-    /// What is allowed but probably not meant.
+    /// Allowed values that are probably not intended.
     pub warnings: Vec<String>,
 }
 
 impl Loaded {
-    /// The configuration in effect, as the file that would say all of it.
+    /// The configuration in effect, as a complete file.
     pub fn effective(&self) -> Value {
         let mut all = serde_json::to_value(&self.config).unwrap_or_default();
         all["roles"] = json!(self.roles);
@@ -199,7 +199,7 @@ pub fn load(sources: &Sources, roles: &[RoleSection]) -> Result<Loaded, Rejected
     Ok(Loaded { config, roles: enabled, warnings })
 }
 
-/// A fault is shown in logs and on the status page: what stands before the @ of an address may be a password.
+/// Faults are shown in logs and on the status page, and the part before the @ of an address may be a password.
 fn without_credentials(text: &str) -> String {
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section};
 
-/// The most threads that are started unless the configuration asks for more. The work is waiting for the driver and for the API, which
-/// takes no threads; and a container without a CPU limit has as many cores as its node, which may be a hundred.
+/// The most threads by default. The work mostly waits for the driver and the API, which needs no threads, and a
+/// container without a CPU limit sees all cores of its node, which may be a hundred.
 const MOST_BY_DEFAULT: usize = 4;
 
 /// The process's own resources.

@@ -1,4 +1,4 @@
-//! A value against a JSON Schema: every fault is named, and taken out of the value.
+//! Checks a value against a JSON Schema: every fault is reported, and removed from the value.
 //!
 //! Only what our schemas contain is understood (`schema.rs` inlines references): types, properties, the entries of lists,
 //! enumerations, number ranges, and the formats of [`FORMATS`]. Blocks that are null become empty.

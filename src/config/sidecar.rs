@@ -1,4 +1,5 @@
-//! A Go sidecar as the role that replaces it describes it: how `migrate` recognises it, and what its settings are here.
+//! The description of a Go sidecar by the role that replaces it: how `migrate` recognises it, and which keys replace
+//! its flags.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use super::flags::{Flag, Now, SHARED};
 
-/// A Go sidecar whose work is done here.
+/// A Go sidecar that roles replace.
 #[derive(Debug)]
 pub struct Sidecar {
     /// Its name, as upstream spells it.
@@ -15,17 +16,17 @@ pub struct Sidecar {
     pub signs: Signs,
     /// The roles that do its work, first the one whose table this is.
     pub roles: &'static [&'static str],
-    /// The flags that it alone has, or that mean something else with it.
+    /// Its own flags, and flags that have another meaning for it.
     pub flags: &'static [Flag],
-    /// Its feature gates that are keys here. All others have no effect.
+    /// Its feature gates that keys replace. All others have no effect.
     pub gates: &'static [Gate],
     /// Its deadline of one RPC where `--timeout` is not given.
     pub timeout: Duration,
     /// Its flags whose default is another one here.
     pub defaults: &'static [OtherDefault],
-    /// The key that, where it is on, lets each node have a sidecar of its own, which is led by nobody.
+    /// The key for one sidecar per node, without leader election.
     pub per_node: Option<&'static str>,
-    /// What people should know who move this workload.
+    /// Advice for users who migrate this workload.
     pub advice: fn(&Moved<'_>) -> Option<Advice>,
 }
 
@@ -65,16 +66,16 @@ pub struct Moved<'a> {
     pub section: &'a Value,
 }
 
-/// What people should know who move a workload.
+/// Advice for users who migrate a workload.
 #[derive(Debug)]
 pub struct Advice {
     /// For the report.
     pub note: &'static str,
-    /// Objects of the driver that are deleted after the way back, so that the sidecar makes them anew.
+    /// Objects of the driver that must be deleted after going back, so that the sidecar creates them again.
     pub made_anew: Option<MadeAnew>,
 }
 
-/// Objects that a sidecar makes anew where there are none.
+/// Objects that a sidecar creates again if they are missing.
 #[derive(Debug)]
 pub struct MadeAnew {
     /// What `kubectl delete` calls them.

@@ -1,4 +1,4 @@
-//! YAML text to a tree, with what a plain parser would not tell: keys that stand twice, and the line of any key.
+//! Parses YAML text to a tree, and also finds duplicate keys and the line of any key.
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};

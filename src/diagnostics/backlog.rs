@@ -1,4 +1,4 @@
-//! Of all that is being worked on, what is told: the most urgent, or what somebody looks for. Pure.
+//! Selects the work items of a report: the most urgent ones, or those that match a search. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,21 +7,21 @@ use std::fmt;
 use super::report::{QueueReport, StatusReport, WorkReport};
 use super::shown::cut;
 
-/// How far a piece of work is.
+/// The state of a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkState {
     /// A worker has it.
     Running,
-    /// It failed, and waits for its next try.
+    /// It failed, and waits for its next attempt.
     BackingOff,
-    /// It waits for its time, without a failure.
+    /// It waits for a time, without a failure.
     Delayed,
     /// It waits for a worker.
     Waiting,
 }
 
 impl WorkState {
-    /// As people read it.
+    /// The text for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -58,15 +58,15 @@ impl WorkReport {
     }
 }
 
-/// What somebody looks for: words that must all be there, in any order and case.
+/// A search: words that must all be present, in any order and case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Find(Vec<String>);
 
 impl Find {
-    /// No one types more; what comes after it is not looked for.
+    /// The longest search text; the rest is ignored.
     const LONGEST: usize = 200;
 
-    /// `None` if nothing is looked for.
+    /// `None` for an empty search.
     pub(super) fn of(text: &str) -> Option<Self> {
         let words: Vec<String> =
             text.chars().take(Self::LONGEST).collect::<String>().split_whitespace().map(str::to_lowercase).collect();
@@ -78,7 +78,7 @@ impl Find {
         self.0.iter().all(|word| all.contains(word))
     }
 
-    /// The rows of a table that are like it.
+    /// Keeps the matching rows of a table.
     pub(super) fn rows(&self, rows: &mut Vec<Vec<String>>) {
         rows.retain(|row| self.is_in(row.iter().map(String::as_str)));
     }
@@ -91,9 +91,8 @@ impl fmt::Display for Find {
 }
 
 impl StatusReport {
-    /// Takes over all work: counts it, and keeps the `limit` most urgent of what is looked for, failing first, then oldest.
-    ///
-    /// Where there is more, the queues take turns: a thousand attachments don't hide a claim.
+    /// Counts all work, and keeps the `limit` most urgent matching items, failing first, then oldest. If there are
+    /// more, the items are taken from the queues in turn, so that a thousand attachments don't hide a claim.
     pub(super) fn take_work(&mut self, mut work: Vec<WorkReport>, find: Option<&Find>, limit: usize) {
         self.work_total = work.len();
         self.work_failing = work.iter().filter(|item| item.failing()).count();

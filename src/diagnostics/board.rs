@@ -1,7 +1,7 @@
-//! The board: who has something to show registers a closure, who looks asks them all.
+//! The status board: parts of the daemon register closures, and a report calls them all.
 //!
 //! Closures are called outside the board's lock, on the task that answers the request; they must not block. Dropping a
-//! [`Registered`] takes its closure off the board, so that a role's queue is shown while its term lasts and no longer.
+//! [`Registered`] removes its closure from the board, so that a role's queue is shown only during its term.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -20,12 +20,12 @@ use super::report::{
 use super::shown::Age;
 use crate::process::{Clock, TaskEnd};
 
-/// How many pieces of work a report carries: a page that a person can read and a browser draws at once.
+/// The most work items in a report, so that a person can read the page and a browser draws it quickly.
 const WORK_SHOWN: usize = 200;
 /// How many task failures are remembered.
 const FAILURES_KEPT: usize = 20;
 
-/// Where the daemon's parts show themselves. Clones share the board.
+/// The status board of the daemon's parts. Clones share the board.
 #[derive(Clone)]
 pub struct Board(Arc<Inner>);
 
@@ -87,7 +87,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         if let Some(board) = self.board.upgrade() {
             let removed = lock(&board.sources).entries.remove(&self.id);
-            // What the closure holds may itself be registered: it goes after the lock has.
+            // The closure may hold another `Registered`, so it is dropped after the lock.
             drop(removed);
         }
     }
@@ -133,7 +133,7 @@ impl Board {
         self.register(Entry::Role(Arc::new(source)))
     }
 
-    /// Shows what a role has to tell of itself, beside its state.
+    /// Shows more facts about a role, in addition to its state.
     pub fn facts(&self, role: &'static str, source: impl Fn() -> Vec<Fact> + Send + Sync + 'static) -> Registered {
         self.register(Entry::Facts(role, Arc::new(source)))
     }
@@ -143,7 +143,7 @@ impl Board {
         self.register(Entry::Caches(Arc::new(source)))
     }
 
-    /// Shows a queue and what it works on.
+    /// Shows a queue and its work items.
     pub fn queue(
         &self,
         queue: impl Fn() -> QueueReport + Send + Sync + 'static,
@@ -162,13 +162,13 @@ impl Board {
         self.register(Entry::Configuration(Arc::new(source)))
     }
 
-    /// Shows what is odd about the configuration.
+    /// Shows warnings about the configuration.
     pub fn warnings(&self, warnings: Vec<String>) -> Registered {
         self.register(Entry::Warnings(warnings))
     }
 
-    /// Shows a role's own table: `rows` is asked for the cells of each row. A column whose name begins with `#` holds numbers, one
-    /// with `!` what is wrong with the row: such rows come first.
+    /// Shows a role's own table: `rows` returns the cells of each row. A column whose name begins with `#` has numbers,
+    /// one with `!` the row's error: rows with an error come first.
     pub fn table(
         &self,
         role: &'static str,
@@ -194,8 +194,8 @@ impl Board {
         self.register(Entry::Readiness((name.into(), Arc::new(condition))))
     }
 
-    /// `/healthz/leader-election` succeeds only while this does. As in the Go sidecars, the condition fails only if we hold
-    /// the lease and renewed it longer ago than its duration and 20 s; a standby is always well. The elector knows.
+    /// `/healthz/leader-election` succeeds only while this does. As in the Go sidecars, the condition fails only if we
+    /// hold the lease and our last renewal is older than its duration plus 20 s; a standby is always healthy.
     pub fn lease(
         &self,
         name: impl Into<String>,
@@ -204,7 +204,7 @@ impl Board {
         self.register(Entry::Lease((name.into(), Arc::new(condition))))
     }
 
-    /// Remembers a task that ended although it should have gone on.
+    /// Remembers a task that ended unexpectedly.
     pub fn task_failed(&self, end: &TaskEnd) {
         let failure = TaskFailureReport { at: self.0.clock.wall(), task: end.task.clone(), fate: end.fate.to_string() };
         let mut failures = lock(&self.0.failures);
@@ -244,7 +244,7 @@ impl Board {
         self.report_on("")
     }
 
-    /// The same; of the work and of the roles' tables only what has all these words.
+    /// The same, but with only the work items and table rows that contain all these words.
     pub fn report_on(&self, words: &str) -> StatusReport {
         let find = Find::of(words);
         let board = &*self.0;

@@ -1,4 +1,4 @@
-//! The part of the report that tells of the configuration file. Pure.
+//! The part of the report about the configuration file. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct ConfigurationReport {
     pub changes: u64,
     /// The keys that the last change changed.
     pub last_changed: Vec<String>,
-    /// Why the file as it is now is not in effect; `None`: it is.
+    /// Why the current file is not in effect; `None`: it is in effect.
     pub refused: Option<RefusedReport>,
 }
 
@@ -42,9 +42,9 @@ pub struct RefusedReport {
 pub enum RefusedBecause {
     /// It is wrong.
     Faults,
-    /// It changes what a process is built on.
+    /// It changes keys that need a restart.
     NeedsRestart,
-    /// It leaves nothing to do.
+    /// It enables no role.
     NoRole,
     /// The file can't be read.
     Unreadable,

@@ -1,12 +1,12 @@
-//! Health answers in the words of Kubernetes' own components. Pure.
+//! Health answers in the format of Kubernetes' own components. Pure.
 //!
-//! All is well: `200`, `ok`. Something fails: `500`, and a line for each check, as `kubectl get --raw /readyz` shows it
-//! for the API server. `?verbose` shows the lines in any case; `?exclude=name` leaves a check out. Unlike the API server
-//! we say the reason: nothing here is secret from who may probe the pod.
+//! If all checks succeed: `200`, `ok`. If a check fails: `500`, and a line for each check, as `kubectl get --raw
+//! /readyz` shows it for the API server. `?verbose` always shows the lines; `?exclude=name` skips a check. Unlike the
+//! API server we show the reason, because nothing here is secret for clients that may probe the pod.
 
 use super::report::ConditionReport;
 
-/// One question to the process, and its outcome now.
+/// One check and its current result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// Which endpoint asks: `livez`, `readyz` or `leader-election`.
@@ -25,8 +25,8 @@ pub struct Verdict {
 }
 
 impl Check {
-    /// What `/livez` answers: that it answers is all. A failure would have the kubelet kill the process, and what only a
-    /// restart mends ends the process by itself.
+    /// The answer of `/livez`: always success. After a failure kubelet would kill the process, but errors that need a
+    /// restart end the process by themselves.
     pub fn alive() -> Self {
         Self { endpoint: "livez", conditions: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! What the daemon shows of itself over HTTP: health, metrics, status.
+//! The daemon's HTTP server: health, metrics, status.
 //!
 //! ```text
 //!   csi, cluster, election, queue, roles        (know nothing of this folder)
@@ -11,12 +11,12 @@
 //! ```
 //!
 //! Decisions:
-//! - **Pulled, not pushed.** The board holds closures and asks them when someone looks; nothing is kept up to date for
-//!   nobody, and a page can't show what is no longer so.
-//! - **Nothing here changes anything.** GET and HEAD only; the page's one form looks for something, its one script asks for the
-//!   page again: safe to port-forward and to leave open.
-//! - **Bounded answers.** However many volumes wait, the report carries the most urgent and the totals; `?find=` looks among all.
-//! - It listens before the driver is ready, so that a slow driver looks like a slow driver and not like a dead daemon.
+//! - **Pull, not push.** The board holds closures and calls them for each request; without requests there is no work,
+//!   and a page never shows old data.
+//! - **Read-only.** Only GET and HEAD; the page's one form searches, and its one script reloads the page: so it is safe
+//!   to port-forward it and to leave it open.
+//! - **Bounded answers.** The report has the most urgent items and the totals; `?find=` searches all items.
+//! - The server starts before the driver is ready, so that a slow driver does not make the daemon look dead.
 //!
 //! Imports only `process` and `telemetry`.
 

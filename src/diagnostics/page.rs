@@ -1,13 +1,11 @@
 //! The status page: one self-contained HTML document.
 //!
-//! No asset, no font, nothing from elsewhere: it works through `kubectl port-forward`, behind a strict content security policy
-//! and saved to a file. A few lines of script ([`SCRIPT`]) put news in place without moving what is being read, and say so when
-//! no answer comes any more; without script the page reloads itself. Looking for something is a form, and the search is done
-//! here: however many volumes wait, the browser is given the most urgent. Every value goes through [`Text`], because driver
-//! names and errors are a driver's words, not ours. Colour never speaks alone: each badge says its state.
-//!
-//! What stands where is decided here, and top down by urgency: what is wrong, what is being worked on and fails, what the daemon
-//! is made of.
+//! It loads no assets or fonts: it works through `kubectl port-forward`, with a strict content security policy, and
+//! saved to a file. A few lines of script ([`SCRIPT`]) update the page in place, and show when the daemon does not
+//! answer any more; without script the page reloads itself. The search is a form, and the server searches, because the
+//! browser gets only the most urgent items. Every value goes through [`Text`], because driver names and errors come
+//! from the driver. Colour is never the only information: each badge also has a text. This file decides the order, by
+//! urgency: problems, failing work, other work, the parts of the daemon.
 
 mod configuration;
 mod markup;
@@ -123,7 +121,7 @@ fn icon(tone: Tone) -> String {
     )
 }
 
-/// What needs attention, said first.
+/// The problems, at the top.
 fn notices(out: &mut String, report: &StatusReport) {
     let mut notice = |tone: Tone, what: &dyn Display, why: &dyn Display| {
         let _ = writeln!(

@@ -99,7 +99,7 @@ fn an_empty_report_is_a_page_too() {
     report.task_failures.clear();
     report.readiness.clear();
     let page = render(&report);
-    for text in ["driver not known yet", "Nothing is being worked on", "No role is configured", "starting"] {
+    for text in ["driver not known yet", "No work in progress", "No role is configured", "starting"] {
         assert!(page.contains(text), "{text}");
     }
 }

@@ -1,7 +1,7 @@
-//! The status report: plain data, as `/status.json` shows it and the page draws it. Pure.
+//! The status report: the data of `/status.json` and of the page. Pure.
 //!
-//! Points in time are the process's own (`started`, `now`); everything else is an age, because ages are measured on the
-//! monotonic clock and stay right when the machine's clock is set.
+//! `started` and `now` are wall-clock times; everything else is an age, because ages come from the monotonic clock and
+//! stay correct when the machine's clock is changed.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::configuration::ConfigurationReport;
 use super::shown::{Age, cut};
 
-/// Everything there is to know at one moment.
+/// The complete status at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
     /// The program's version.
     pub version: String,
-    /// The state of the whole, and why.
+    /// The overall state.
     pub overall: Overall,
     /// When the process started.
     pub started: Timestamp,
@@ -24,7 +24,7 @@ pub struct StatusReport {
     /// How long the process runs.
     #[serde(rename = "uptimeSeconds")]
     pub uptime: Age,
-    /// The driver; `None` until something speaks for it.
+    /// The driver; `None` until it is registered.
     pub driver: Option<DriverReport>,
     /// What `/readyz` checks.
     pub readiness: Vec<ConditionReport>,
@@ -34,13 +34,14 @@ pub struct StatusReport {
     pub caches: Vec<CacheReport>,
     /// The work queues.
     pub queues: Vec<QueueReport>,
-    /// What was looked for, in the work and in the tables: all words of it. `None`: nothing, everything is told.
+    /// The search in the work items and tables (all its words). `None`: no search.
     pub find: Option<String>,
-    /// What is being worked on: failing first, then oldest. Capped, each queue in its turn; the totals are not.
+    /// The work items: failing first, then oldest. Limited, with items from each queue in turn; the totals are not
+    /// limited.
     pub work: Vec<WorkReport>,
-    /// How much is being worked on.
+    /// The number of work items.
     pub work_total: usize,
-    /// How much of it failed its last attempt.
+    /// The number of work items whose last attempt failed.
     pub work_failing: usize,
     /// The tasks that run.
     pub tasks: Vec<String>,
@@ -48,15 +49,15 @@ pub struct StatusReport {
     pub task_failures: Vec<TaskFailureReport>,
     /// How many tasks ended unexpectedly since the start.
     pub task_failures_total: u64,
-    /// How it stands with the configuration file.
+    /// The state of the configuration file.
     pub configuration: Option<ConfigurationReport>,
-    /// What is odd about the configuration or the environment.
+    /// Warnings about the configuration or the environment.
     pub warnings: Vec<String>,
-    /// What roles show of their own.
+    /// The roles' own tables.
     pub tables: Vec<TableReport>,
 }
 
-/// A table that a role shows: its own words, for which the report has no place.
+/// A role's own table, for data that the report has no field for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TableReport {
@@ -91,13 +92,13 @@ impl TableReport {
     }
 }
 
-/// The state of the whole, in one word.
+/// The overall state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Overall {
     /// Serving, and nothing fails.
     Healthy,
-    /// On duty, but another replica leads everything.
+    /// Ready, but another replica leads.
     Standby,
     /// Not ready yet, and nothing is wrong yet.
     Starting,
@@ -177,11 +178,11 @@ pub struct RoleReport {
     pub restarts: u64,
     /// The last error, of the role or of its lease.
     pub last_error: Option<String>,
-    /// What the role has to tell of itself.
+    /// More facts about the role.
     pub facts: Vec<Fact>,
 }
 
-/// A thing that a role tells of itself.
+/// A fact about a role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fact {
@@ -232,7 +233,7 @@ pub struct CacheReport {
 pub struct QueueReport {
     /// Its name.
     pub name: String,
-    /// What its keys are, in people's words: `Claims in progress`.
+    /// The title of its keys, for people: `Claims in progress`.
     pub title: String,
     /// Keys that wait for a worker.
     pub depth: usize,
@@ -242,7 +243,7 @@ pub struct QueueReport {
     pub delayed: usize,
     /// Keys whose last attempt failed.
     pub failing: usize,
-    /// Keys that are like what was looked for; all of them, if nothing was.
+    /// Keys that match the search; all keys without a search.
     #[serde(default)]
     pub found: usize,
     /// Age of the oldest key.
@@ -250,7 +251,7 @@ pub struct QueueReport {
     pub oldest_age: Option<Age>,
 }
 
-/// One thing that is being worked on.
+/// One work item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkReport {
@@ -260,17 +261,17 @@ pub struct WorkReport {
     pub queue: String,
     /// The object.
     pub key: String,
-    /// What the object is about, in people's words: `pvc-1 on node-a`, as an attachment's own name is a checksum; or the object and
-    /// more about it: `default/data: class gold, in background`.
+    /// A description for people: `pvc-1 on node-a`, because an attachment's own name is a checksum; or the object with
+    /// details: `default/data: class gold, in background`.
     pub subject: Option<String>,
     /// The lane: attach, detach, …
     pub lane: String,
-    /// Since it was first wanted.
+    /// Time since it was first added.
     #[serde(rename = "ageSeconds")]
     pub age: Age,
     /// Attempts that failed.
     pub attempts: u32,
-    /// Until the next try; `None` while it runs or waits for a worker.
+    /// Time until the next attempt; `None` while it runs or waits for a worker.
     #[serde(rename = "nextTrySeconds")]
     pub next_try: Option<Age>,
     /// Whether a worker has it now.
@@ -292,7 +293,7 @@ pub struct TaskFailureReport {
 }
 
 impl StatusReport {
-    /// The state of the whole, from its parts.
+    /// The overall state, computed from the parts.
     pub(super) fn judge(&self) -> Overall {
         let driver = self.driver.as_ref().map(|driver| driver.state);
         let role = |state| self.roles.iter().any(|role| role.state == state);

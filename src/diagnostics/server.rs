@@ -1,9 +1,9 @@
 //! The HTTP server: a handful of read-only routes over any listener.
 //!
-//! Each connection is a named task with limits of its own: its head must arrive in time, its answer must be read in time, and
-//! there are never more than a few dozen connections: one more takes the place of the oldest. So neither a scanner nor clients
-//! that ask and never read can take the health endpoints from the kubelet. After `stop`, no connection is accepted, answers in
-//! flight are finished, and idle connections are closed.
+//! Each connection is a named task with its own limits: the request's head must arrive in time, and the client must
+//! read the answer in time. There are never more than a few dozen connections: a new one replaces the oldest. So
+//! neither a scanner nor clients that never read can block the health endpoints for kubelet. After `stop`, no
+//! connection is accepted, answers in flight are finished, and idle connections are closed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,16 +32,16 @@ use super::page;
 use crate::process::{TaskEnd, TaskFate, Tasks};
 use crate::telemetry::{Meter, exposition, names};
 
-/// What clients may take of us.
+/// The limits for clients.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// Connections at a time. A kubelet, a scraper and a few browsers need under ten.
     connections: usize,
-    /// For a request's head to arrive, and for a kept connection to stay idle.
+    /// Limit for a request's head to arrive, and for an idle connection.
     head: Duration,
-    /// After so long a connection takes no more requests. Whoever wants more connects again.
+    /// After this time a connection takes no more requests, and the client must connect again.
     life: Duration,
-    /// For the last answer to be read after that.
+    /// Limit for reading the last answer after that.
     answer: Duration,
 }
 
@@ -51,7 +51,7 @@ const LIMITS: Limits = Limits {
     life: Duration::from_secs(60),
     answer: Duration::from_secs(30),
 };
-/// For answers in flight to finish after `stop`.
+/// Limit for answers in flight after `stop`.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until `stop`.
@@ -108,7 +108,7 @@ where
     }
 }
 
-/// A connection, as the one who accepts them knows it.
+/// A connection, for the accepting task.
 #[derive(Debug, Default)]
 struct Open {
     /// Cancelled to end it at once.
@@ -117,7 +117,7 @@ struct Open {
     gone: CancellationToken,
 }
 
-/// A connection that ends, even in an error of its client's making, is nothing special. A panic is a fault of ours.
+/// The end of a connection is normal, even with a client's error. A panic is our bug.
 fn ended(end: &TaskEnd, board: &Board, meter: &Meter) {
     if let TaskFate::Panicked(_) = end.fate {
         warn!(task = end.task, fate = %end.fate, "could not build an HTTP response");
@@ -156,7 +156,7 @@ where
     tokio::select! {
         biased;
         () = cut.cancelled() => Ok(()),
-        // Whoever has not read the answer by then does not want it.
+        // A client that has not read the answer by then is cut off.
         result = timeout(limits.answer, connection) => result.unwrap_or(Ok(())),
     }
 }
@@ -188,7 +188,7 @@ fn router(board: Board, meter: Meter) -> Router {
         .with_state(Shown { board, meter })
 }
 
-/// What is looked for.
+/// The search.
 #[derive(Debug, Default, Deserialize)]
 struct Looking {
     #[serde(default)]
@@ -213,7 +213,7 @@ fn probe(check: &Check, query: Option<String>) -> Response {
     (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], verdict.body).into_response()
 }
 
-/// Nothing may be loaded, framed or sent elsewhere; the one style and the one script are known by their hashes.
+/// Forbids to load, frame or send anything elsewhere; allows the one style and the one script by their hashes.
 fn content_security_policy() -> HeaderValue {
     let hash = |text: &str| base64::engine::general_purpose::STANDARD.encode(Sha256::digest(text));
     let policy = format!(

@@ -1,14 +1,14 @@
-//! How amounts of time and long texts are shown. Pure.
+//! How durations and long texts are shown. Pure.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How much of an error is shown: twice what Kubernetes keeps of it. A driver may answer megabytes.
+/// The most bytes of an error that are shown: twice Kubernetes' limit. A driver may send megabytes.
 pub(super) const ERROR_SHOWN: usize = 2048;
 
-/// Cuts a text that is longer between two characters, and says so.
+/// Cuts a longer text between two characters, and marks the cut.
 pub(super) fn cut(text: &mut String) {
     if text.len() > ERROR_SHOWN {
         let end = (0..=ERROR_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What the user should know of what was written, and do with it. Pure.
+//! Notes about the written files, and the next steps for the user. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

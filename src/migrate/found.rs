@@ -1,4 +1,4 @@
-//! What the manifest holds: each workload's sidecars, those that can be replaced and those that stay. Pure.
+//! The sidecars of each workload of the manifest: those that can be replaced and those that stay. Pure.
 
 use std::collections::BTreeSet;
 
@@ -212,7 +212,7 @@ impl Found {
         declared.into_iter().chain(named).collect()
     }
 
-    /// A sidecar that ran without leader election holds no Lease: nothing keeps it and the daemon apart.
+    /// Notes sidecars without leader election: they hold no Lease, so they could work at the same time as the daemon.
     pub(super) fn without_a_lease(&self, notes: &mut Vec<String>) {
         let is_on = |source: &Source, key: &str| {
             let said = source.settings.iter().rev().find(|setting| setting.key == key);

@@ -1,5 +1,6 @@
-//! Manifests that come from a running cluster, as `kubectl get -o yaml` prints them: what the API server wrote into them is taken
-//! out. With it they could not be put back: an old `resourceVersion` is a conflict, and a `uid` that of another object. Pure.
+//! Manifests that come from a running cluster, as `kubectl get -o yaml` prints them: removes the fields that the API
+//! server has set. With these fields they could not be applied again: an old `resourceVersion` is a conflict, and the
+//! `uid` may be that of another object. Pure.
 
 use serde_yaml::Value;
 

@@ -1,6 +1,5 @@
-//! One sidecar's flags as settings of the configuration. Pure.
-//!
-//! The sidecar's table says which key a flag is; here is how its value becomes the key's value.
+//! One sidecar's flags as settings of the configuration. Pure. The sidecar's table has the key of each flag; this file
+//! converts the flag's value to the key's value.
 
 use serde_json::{Value, json};
 

@@ -9,9 +9,9 @@
 //!
 //! - A sidecar is replaced if [`ROLES`](crate::roles::ROLES) hosts its role, and a flag is mapped if the schema has its key. So a new role or key
 //!   is used as soon as it exists; until then the sidecar stays as it is.
-//! - Nothing is dropped in silence: each flag is told as mapped, dropped with the reason, or undecided. What is undecided is
-//!   a fault, all of them at once, unless the user is [`Wanted::lenient`].
-//! - What is written was loaded by [`config::load`] first, and the rights are those of the plan that `check` prints.
+//! - No flag is dropped silently: each flag is reported as mapped, dropped with the reason, or undecided. Undecided
+//!   flags are faults, reported all at once, unless the user set [`Wanted::lenient`].
+//! - [`config::load`] has accepted the written configuration, and the rights are those that `check` prints.
 //! - No I/O: text in, texts out.
 
 mod advice;
@@ -50,14 +50,14 @@ use report::{Driver, Fault, Report};
 use settle::{Chosen, Source};
 use workload::Change;
 
-/// The image's name where nobody has said another, as the chart has it: one that no registry has.
+/// The default name of the image, as in the chart. No registry has it.
 pub const IMAGE: &str = "csi-control-plane";
 /// The place of the fault of a workload as a whole.
 const MANIFEST: &str = "the manifest";
 /// Told where comments are lost.
 const REWRITTEN: &str = "the workload is not in YAML's block style: it was written anew, without its comments";
 
-/// What is to be migrated, and how.
+/// The input of a migration.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// How messages call the manifest.
@@ -80,12 +80,12 @@ pub struct Wanted {
     pub lenient: bool,
 }
 
-/// What came of it.
+/// The result of a migration.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// What was found.
     pub report: Report,
-    /// What is to be applied; none if faults are in the way.
+    /// The files to apply; none if there are faults.
     pub files: Option<Files>,
 }
 
@@ -288,13 +288,13 @@ fn files(
     })
 }
 
-/// What should not come up, once the flags are understood: it is told all the same, for without a fault nothing says why there
-/// are no files.
+/// A fault that should not occur once the flags are understood. It is reported anyway, because otherwise nothing would
+/// say why there are no files.
 fn beyond(found: String, expected: &str) -> Fault {
     Fault { place: MANIFEST.to_owned(), found, expected: expected.to_owned(), can_be_left_out: false }
 }
 
-/// The real loader has the last word. What it refuses came from a flag, which is named.
+/// Loads the configuration with the real loader. If it refuses a value, the fault names the flag of this value.
 fn load(text: &str, chosen: &[Chosen], report: &mut Report) -> Option<Loaded> {
     let file = File { name: file::NAME.to_owned(), text: text.to_owned() };
     match config::load(&Sources { file: Some(file), ..Sources::default() }, &sections()) {
@@ -346,7 +346,7 @@ fn listen(chosen: &mut Vec<Chosen>, found: &Found, notes: &mut Vec<String>) -> S
     address
 }
 
-/// Tells of flags that were not given, and whose default is another one here.
+/// Reports flags that were not set and have another default here.
 fn defaults(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
     let is_chosen = |key: &str| chosen.iter().any(|one| one.key == key);
     let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);

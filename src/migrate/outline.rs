@@ -1,8 +1,7 @@
-//! Where things stand in a YAML text, line by line, so that a change leaves everything else as it was written: comments,
-//! order, quotes. Pure.
+//! The lines of the keys in a YAML text, so that a change keeps all other text: comments, order, quotes. Pure.
 //!
-//! Understands block style, which manifests are written in. What it can't follow it does not find, and what it finds is
-//! checked by its caller: the changed text must say what the changed value says.
+//! It supports YAML block style, as in most manifests. It does not find keys in other styles. The caller checks the
+//! result: the changed text must parse to the changed value.
 
 use std::ops::Range;
 

@@ -1,11 +1,11 @@
-//! What was found and what became of it, flag by flag: for people and for programs. Pure.
+//! The report: what was found, and the result for each flag, for people and for programs. Pure.
 
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// Everything that is told about one migration.
+/// The report of one migration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -19,7 +19,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// What to do with the files, in order, and how to go back.
     pub next: Vec<String>,
-    /// What must be put right, or decided, first.
+    /// What must be fixed or decided first.
     pub faults: Vec<Fault>,
 }
 
@@ -79,7 +79,7 @@ pub enum FlagFate {
     },
     /// It has no counterpart.
     Dropped,
-    /// Nothing is known of it, or nothing can be done with its value.
+    /// It is unknown, or its value cannot be used.
     Undecided,
 }
 

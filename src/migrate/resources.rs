@@ -1,4 +1,4 @@
-//! What the replaced containers were granted, added up: one process does the work of all of them. Pure.
+//! The sum of the resources of the replaced containers, because one process does the work of all of them. Pure.
 
 use serde_yaml::{Mapping, Value};
 

@@ -1,4 +1,4 @@
-//! Who gets the rights of the plan: the workload's service account. Pure.
+//! Binds the plan's rights to the workload's service account. Pure.
 
 use serde_yaml::Value;
 

@@ -1,13 +1,12 @@
-//! Several sidecars become one daemon: their settings are brought to agree, and where they did not it is told. Pure.
-//!
-//! | setting | of several, the one that counts |
+//! Several sidecars become one daemon: merges their settings, and reports differences. Pure.
+//! | setting | the value that is used |
 //! |---|---|
 //! | `csi.endpoint` | must be one socket, seen through whichever mount |
-//! | `csi.timeout` | the largest, defaults of the sidecars included: a call that may take long must still be let end |
+//! | `csi.timeout` | the largest, defaults of the sidecars included: a long call must still be able to end |
 //! | `leaderElection.{leaseDuration,renewDeadline,retryPeriod}` | the whole set of the one with the shortest lease: parts of two sets need not fit |
 //! | `leaderElection.enabled` | on if one had it on |
 //! | `leaderElection.namespace`, `kubernetes.kubeconfig` | must be one |
-//! | `telemetry.logs.level`, `csi.maxLogLength` | the one that tells most |
+//! | `telemetry.logs.level`, `csi.maxLogLength` | the most verbose one |
 //! | `diagnostics.listen` | the first; the other ports are closed |
 //! | everything else | belongs to one sidecar |
 
@@ -208,7 +207,7 @@ impl Settled {
         self.choose("leaderElection.labels", Value::Object(labels), because);
     }
 
-    /// The value that tells most: no limit, else the larger number; of levels, the longer name is the finer.
+    /// The most verbose value: no limit, else the larger number; among the levels, the longer name is more verbose.
     fn most(&mut self, key: &str, given: &[(&Source, &Setting)]) {
         let rank = |value: &Value| match value {
             Value::Null => u64::MAX,

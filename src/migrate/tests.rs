@@ -208,7 +208,7 @@ fn a_workload_from_a_running_cluster_is_migrated_without_what_the_server_owns() 
     let (from_file, from_server) = (migrate(&wanted(written)), migrate(&wanted(&live)));
     assert_eq!(from_server.files, from_file.files);
     assert_eq!(from_file.files.unwrap().original, written);
-    let note = "from a running cluster, without what the server writes there: Deployment ebs-csi-controller: \
+    let note = "from a running cluster, without the fields that the server sets: Deployment ebs-csi-controller: \
                 metadata.annotations, metadata.creationTimestamp, metadata.generation, metadata.resourceVersion, metadata.uid, status";
     assert_eq!(from_server.report.notes[0], note);
     assert_eq!(from_server.report.notes[1..], from_file.report.notes);

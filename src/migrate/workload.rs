@@ -1,8 +1,8 @@
-//! The patched manifest: sidecars out, the daemon in, everything else as it was written. Pure.
+//! The patched manifest: without the sidecars, with the daemon, and with all other text unchanged. Pure.
 //!
-//! The value is patched first; that says what the result must mean. Then the text is: whole lines go, whole lines come. The
-//! text counts if it means the same; where it can't be followed (flow style, JSON) the value is written out, and the
-//! comments are lost.
+//! First the parsed value is patched, which defines the expected result. Then whole lines of the text are removed and
+//! added. The text is used if it parses to the expected value; otherwise (flow style, JSON) the value is written out,
+//! and the comments are lost.
 
 use serde_yaml::Value;
 

@@ -1,4 +1,4 @@
-//! Time, behind one door.
+//! The clock.
 //!
 //! Monotonic time is tokio's, which tests and the simulation pause and advance. Wall time is only ever *written* (into a
 //! Lease, an event, a status): no decision compares it with a remote clock. In a simulation it is derived from the
@@ -7,7 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Where "now" comes from.
+/// The source of the current time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     simulated: Option<(Instant, Timestamp)>,

@@ -1,8 +1,8 @@
 //! Durations as people write them in the configuration: `15s`, `1m30s`, `1.5h`.
 //!
-//! The syntax is the one of the Go sidecars' flags, so that a value can be moved from a command line into the file as it
-//! is. A number without a unit is refused, because whoever reads it has to guess. The limit of one year keeps every sum
-//! of an instant and a duration representable.
+//! The syntax is the one of the Go sidecars' flags, so that a value can be moved from a command line into the file as
+//! it is. A number without a unit is refused, because it is ambiguous. The limit of one year keeps every sum of an
+//! instant and a duration representable.
 //!
 //! ```text
 //! #[serde(with = "crate::process::duration")]

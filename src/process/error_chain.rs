@@ -5,8 +5,8 @@ use std::fmt;
 
 /// Displays an error followed by each of its sources: `cannot read the lease: request timed out`.
 ///
-/// Our errors never repeat their source in their own text. Some libraries' do: a cause that was already told is left out,
-/// so that nothing is said twice.
+/// Our errors never repeat their source in their own text. Some libraries' errors do: a cause that is already in the
+/// text is left out.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorChain<'a>(pub &'a (dyn Error + 'static));
 

@@ -1,7 +1,5 @@
-//! What any process needs and no library gives in one piece: a clock and a source of chance that a simulation can own,
-//! named tasks whose end is an event, values whose watchers wake in order, and errors told with their causes.
-//!
-//! Imports nothing of ours.
+//! General tools: a clock and random numbers that a simulation can control, named tasks whose end is reported, watched
+//! values whose watchers wake in order, and errors with their causes. Imports nothing of this crate.
 
 mod clock;
 pub mod duration;

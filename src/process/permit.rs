@@ -1,13 +1,13 @@
-//! A right that ends, asked for at the last moment.
+//! A right that can end and is checked at the last moment.
 
 use std::sync::Arc;
 
-/// Whether something may be done at this very moment.
+/// Whether an action is allowed now.
 pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What asks a permit itself, after its last wait: who was allowed to begin may have waited past the end of that right.
+/// A client that checks a permit after its last wait, because the right may end while it waits.
 pub trait Permitted {
-    /// The same, as long as `permit` says yes.
+    /// The same client, which works only while `permit` returns true.
     #[must_use]
     fn permitted(self, permit: Permit) -> Self;
 }

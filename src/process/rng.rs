@@ -1,4 +1,4 @@
-//! Chance, behind one door: jitter and identities. Seeded in a simulation.
+//! Random numbers, for jitter and identities. Seeded in a simulation.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

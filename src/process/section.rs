@@ -1,4 +1,4 @@
-//! What a configuration section is, for the folders that own one.
+//! The trait of configuration sections.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 /// Implementors derive `Serialize`, `Deserialize` (with `rename_all = "camelCase"`, `deny_unknown_fields`, `default`),
 /// `JsonSchema` and `Default`. Shape faults (unknown keys, wrong types) are found by the schema; `check` finds the rest.
 pub trait Section: Serialize + DeserializeOwned + Default + JsonSchema {
-    /// Reports every value that has the right type but makes no sense. `faults` knows the section's key path.
+    /// Reports every value that has the right type but is invalid. `faults` knows the section's key path.
     fn check(&self, faults: &mut Faults);
 }
 

@@ -1,4 +1,4 @@
-//! Named tasks with an owner. A task that ends is an event, never a silence.
+//! Named tasks with an owner. The end of each task is reported.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 
 use super::error_chain;
 
-/// A scope of named tasks. Clones share the scope; when the last clone goes, what still runs is aborted.
+/// A scope of named tasks. Clones share the scope; when the last clone is dropped, running tasks are aborted.
 #[derive(Clone)]
 pub struct Tasks(Arc<Scope>);
 
@@ -44,12 +44,12 @@ pub struct TaskEnd {
     pub fate: TaskFate,
 }
 
-/// How a task ended. An aborted task reports nothing: whoever aborted it knows.
+/// How a task ended. An aborted task reports nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskFate {
     /// It returned without an error.
     Returned,
-    /// It returned an error, told with its causes.
+    /// It returned an error; the text has its causes.
     Failed(String),
     /// It panicked, with this message.
     Panicked(String),
@@ -77,7 +77,7 @@ impl Tasks {
         self.spawn_fallible(name, future.map(Ok::<(), std::convert::Infallible>));
     }
 
-    /// Starts a task whose error, if any, is its end's story.
+    /// Starts a task that can return an error.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
     pub fn spawn_fallible<E: Error + 'static>(
         &self,
@@ -101,7 +101,7 @@ impl Tasks {
                 Err(panic) => TaskFate::Panicked(panic_message(panic.as_ref())),
             };
             running.lock().unwrap_or_else(PoisonError::into_inner).tasks.remove(&id);
-            // No one listening means that the scope's owner no longer cares how its tasks end.
+            // Without a receiver, the scope's owner ignores the ends of its tasks.
             let _ = ends.send(TaskEnd { task, fate });
         };
         let handle = tokio::spawn(body.in_current_span()).abort_handle();
@@ -115,7 +115,7 @@ impl Tasks {
         self.view()()
     }
 
-    /// The same for those who only look, whenever they do: the scope is not kept by it, and nothing runs once it is gone.
+    /// The same as a closure, which does not keep the scope alive.
     pub fn view(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static + use<> {
         let running = Arc::clone(&self.0.running);
         move || {
@@ -156,7 +156,7 @@ impl fmt::Debug for Tasks {
 }
 
 impl TaskEnds {
-    /// The next task to end; `None` once the scope is gone and every end was told.
+    /// The next task to end; `None` once the scope is gone and every end was returned.
     pub async fn next(&mut self) -> Option<TaskEnd> {
         self.0.recv().await
     }

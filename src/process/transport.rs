@@ -1,4 +1,4 @@
-//! Byte streams behind a connector, so that a simulated network can stand where sockets do.
+//! Byte streams behind a connector, so that a simulated network can replace sockets.
 
 use std::fmt;
 use std::future::Future;

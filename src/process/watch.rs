@@ -1,7 +1,7 @@
-//! A value that many watch: tokio's `watch`, but its receivers wake in the order in which they began to wait.
+//! A watched value, like tokio's `watch`, but its receivers wake in the order in which they began to wait.
 //!
-//! tokio spreads the receivers of one channel over several lists at random. That is faster where thousands of threads meet,
-//! and makes one seed give many traces: two daemons that see the same change would take turns by chance.
+//! tokio distributes the receivers of one channel over several lists at random. That is faster with many threads, but
+//! then one seed has many traces: two daemons that see the same change would wake in random order.
 
 use std::fmt;
 use std::ops::Deref;

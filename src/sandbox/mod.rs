@@ -1,5 +1,5 @@
-//! A cluster and a storage driver inside this process: what the `sandbox` verb, the tests and the simulation run the daemon
-//! against. Real HTTP, real gRPC, real state; only the machines are missing.
+//! A cluster and a storage driver inside this process, for the `sandbox` command, the tests and the simulation. HTTP,
+//! gRPC and state are real; only the machines are missing.
 
 pub mod actors;
 pub mod api;

@@ -1,7 +1,6 @@
-//! The testbed: an API, a driver and any number of daemons, on real sockets or on a simulated network.
-//!
-//! The demo, the integration tests and the simulation all play here, with exactly the daemon that `run` starts. What is tested
-//! of a role without that daemon uses the role harness here.
+//! The testbed: an API, a driver and any number of daemons, on real sockets or on a simulated network. The demo, the
+//! integration tests and the simulation use it, with exactly the daemon that `run` starts. Tests of a role without the
+//! daemon use the role harness here.
 
 #[cfg(test)]
 pub(crate) mod harness;

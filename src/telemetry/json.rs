@@ -1,13 +1,13 @@
-//! One JSON object a line for each event.
+//! One JSON object per line for each event.
 //!
 //! ```text
 //! {"ts":"2026-11-21T06:00:00.000000Z","level":"INFO","target":"…","message":"attached","span":"attach:publish",
 //!  "role":"attacher","persistent_volume":"pv-1","trace_id":"4bf9…"}
 //! ```
 //!
-//! Fields of the event and of every span around it stand side by side at the top, so that one query finds all lines of a
-//! volume whether it was named by the event or by its span. The innermost wins where two say the same. A field that is
-//! called like one of our own keys becomes `field_<name>`. An error value is told with its causes.
+//! Fields of the event and of all its spans are at the top level, so that one query finds all lines of a volume. If two
+//! have the same name, the innermost wins. A field with the name of one of our own keys becomes `field_<name>`. An
+//! error value is written with its causes.
 
 use std::error::Error;
 use std::fmt;
@@ -64,7 +64,7 @@ impl Fields {
     fn set(&mut self, field: &Field, value: Value) {
         let name = field.name();
         let name = name.strip_prefix("r#").unwrap_or(name);
-        // OpenTelemetry's own directives steer the exporter; they say nothing about the event.
+        // OpenTelemetry's own fields control the exporter and are not data of the event.
         if name.starts_with("otel.") {
             return;
         }
@@ -178,7 +178,8 @@ where
         })();
         if written.is_ok() {
             line.push(b'\n');
-            // Whole lines in one write: two threads never mix theirs. A log that nobody reads has nowhere to complain.
+            // A whole line in one write, so that the lines of two threads do not mix. A write error is ignored, because
+            // there is no place to report it.
             let _ = self.writer.make_writer_for(metadata).write_all(&line);
         }
     }

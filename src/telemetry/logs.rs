@@ -47,9 +47,9 @@ pub enum LogError {
     Gone(#[source] reload::Error),
 }
 
-/// Libraries that tell, at `debug`, of every frame and poll. They speak at `warn` unless asked by name.
+/// Libraries that log every frame and poll at `debug`. They log only from `warn` on, unless the filter names them.
 const CHATTY: [&str; 7] = ["h2", "hyper", "hyper_util", "rustls", "tokio_util", "tonic", "tower"];
-/// kube logs every failed connection and 5xx at `error` itself; we tell each error once, where it is handled.
+/// kube logs every failed connection and 5xx at `error`; we log each error once, where it is handled.
 const SILENT: &str = "kube_client::client::builder";
 /// Spans of these targets stay around their events whatever the level is.
 const OURS: &str = env!("CARGO_CRATE_NAME");
@@ -65,14 +65,14 @@ pub struct LogLevel {
 }
 
 impl LogLevel {
-    /// Shows from now on what `level` asks for. On an error nothing changes.
+    /// Sets the filter to `level`. On an error nothing changes.
     pub fn set(&self, level: &str) -> Result<(), LogError> {
         self.filter.reload(parse_level(level)?).map_err(LogError::Gone)?;
         self.silent.store(is_off(level), Ordering::Release);
         Ok(())
     }
 
-    /// Whether nothing at all is shown: whoever has something to say then must say it elsewhere.
+    /// Whether the log is off, so that errors must be reported elsewhere.
     pub fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Acquire)
     }
@@ -122,7 +122,7 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let (filter, handle) = reload::Layer::new(parse_level(&settings.level)?);
-    // An error is of little use without the volume it is about: our spans stay on even when only errors are shown.
+    // An error needs the context of its volume: our spans stay on even if only errors are shown.
     let spans =
         filter_fn(|metadata| metadata.is_span() && *metadata.level() <= Level::INFO && is_ours(metadata.target()))
             .with_max_level_hint(LevelFilter::INFO);

@@ -1,4 +1,4 @@
-//! What the daemon tells about itself: metrics, logs and traces.
+//! Metrics, logs and traces.
 //!
 //! ```text
 //!   Meter (a value) ──── exposition() ───── /metrics          one daemon's figures, then the process's
@@ -6,10 +6,10 @@
 //!                   └── our own spans only ─ OTLP over gRPC ── collector
 //! ```
 //!
-//! Imports nothing of ours but `process`. A [`Meter`] is a value that is passed in, not a global: two daemons in one
-//! process (a hand-over test, the simulation) keep their figures apart. Logs and traces are the process's: `main` calls
-//! [`Telemetry::install`] once, and nothing else ever asks where they go. The process's environment is an input there, not
-//! something that is read on the way: `trace_plan` decides whether, where and what is traced, `trace_sending` how it is sent.
+//! Imports only `process` of this crate. A [`Meter`] is a value, not a global, so two daemons in one process (a
+//! hand-over test, the simulation) have separate metrics. Logs and traces are global: `main` calls
+//! [`Telemetry::install`] once. The process's environment is an input: `trace_plan` decides whether, where and what is
+//! traced, `trace_sending` how it is sent.
 
 mod config;
 mod json;

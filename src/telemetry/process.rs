@@ -1,7 +1,7 @@
-//! The process's own figures, under the names that every Prometheus client library uses.
+//! The process's own metrics, with the names that every Prometheus client library uses.
 //!
-//! Read from `/proc` at each scrape and rendered as text of our own: the recorder's counters hold whole numbers, and CPU
-//! seconds are a fraction. Where there is no `/proc` the figures are absent; the scrape goes on.
+//! Read from `/proc` at each scrape and rendered as text of our own: the recorder's counters hold whole numbers, and
+//! CPU seconds are a fraction. Without `/proc` these metrics are absent, and the scrape still succeeds.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,13 +1,14 @@
-//! The queue of spans that wait for the collector, and the account of every one of them.
+//! The queue of spans that wait for the collector, and the counters of their outcomes.
 //!
 //! ```text
 //!   span ends ─> Counted ──room?──> the SDK's batches, a thread of its own ─> Watched ─> collector
 //!                   └── no: dropped                                             └── exported | failed
 //! ```
 //!
-//! A collector that is down or slow must cost spans, never work and never memory: the queue has an end, nobody waits for
-//! room in it, and an answer has a deadline. The SDK drops what finds its queue full without telling how many, so the
-//! room is counted here, before it: a span takes its place when it ends and gives it back when its batch is taken out.
+//! If the collector is down or slow, spans are lost, but no work is delayed and memory stays bounded: the queue has a
+//! limit, no task waits for a place in it, and an export has a deadline. The SDK does not report how many spans it
+//! drops when its queue is full, so the places are counted here: a span takes a place when it ends and frees it when
+//! its batch is taken out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,9 +31,9 @@ use super::names;
 pub(super) struct Account {
     room: usize,
     waiting: Arc<AtomicUsize>,
-    /// Since the collector last took a batch, some were dropped.
+    /// Whether spans were dropped since the last accepted batch.
     dropping: Arc<AtomicBool>,
-    /// They have begun to be.
+    /// Signals the first dropped span.
     begun: Arc<Notify>,
     exported: Counter,
     failed: Counter,
@@ -58,7 +59,7 @@ impl Account {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Says so when spans begin to be dropped; once, until the collector takes some again: the counter has the rest.
+    /// Logs when spans begin to be dropped, once until the collector accepts spans again. The counter has the number.
     pub(super) async fn tell_drops(self) {
         loop {
             self.begun.notified().await;
@@ -101,7 +102,7 @@ impl<P: SpanProcessor> SpanProcessor for Counted<P> {
             return self.inner.on_end(span);
         }
         self.account.dropped.increment(1);
-        // Told elsewhere: a span ends under the locks of whoever holds it, and a log line would ask for the same ones.
+        // Logged by another task: a span may end while locks are held that a log line would need, too.
         if !self.account.dropping.swap(true, Ordering::Relaxed) {
             self.account.begun.notify_one();
         }
@@ -120,7 +121,8 @@ impl<P: SpanProcessor> SpanProcessor for Counted<P> {
     }
 }
 
-/// An exporter with a deadline, whose failure is told once, and its recovery once: a batch goes out every few seconds.
+/// An exporter with a deadline. Its failure is logged once, and its recovery once, because it exports every few
+/// seconds.
 #[derive(Debug)]
 pub(super) struct Watched<E> {
     pub(super) exporter: E,

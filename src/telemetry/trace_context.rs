@@ -1,7 +1,7 @@
 //! A span's place in its trace, as text that an object of the cluster can carry from one role, process or leader to another.
 //!
-//! The text is W3C's `traceparent`. It is written only for a span that is sampled, so that a daemon without traces writes
-//! exactly what the Go sidecars write; and what is read is somebody's text: anything but a valid one counts as none.
+//! The text is W3C's `traceparent`. It is written only for a sampled span, so that a daemon without traces writes
+//! exactly what the Go sidecars write. An invalid text is ignored, because users can edit it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,7 +38,7 @@ impl TraceContext {
         (context.is_valid() && context.is_sampled()).then(|| Self(context.clone()))
     }
 
-    /// Makes `span` go on with this trace. One that something has been told of already has a trace: it points to this one.
+    /// Makes `span` continue this trace. If `span` already has a trace, it gets a link to this one.
     pub fn continue_in(self, span: &Span) {
         let context = Context::new().with_remote_span_context(self.0.clone());
         let is_begun = span.set_parent(context).is_err();
@@ -47,7 +47,7 @@ impl TraceContext {
         }
     }
 
-    /// Makes `span`, in a trace of its own, point to this one.
+    /// Links `span`, which has its own trace, to this one.
     pub fn link_from(self, span: &Span) {
         span.add_link(self.0);
     }

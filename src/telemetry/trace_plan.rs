@@ -1,4 +1,4 @@
-//! Whether, where and what to trace: decided from the configuration and the standard `OTEL_*` variables, without I/O.
+//! Decides whether, where and what to trace, from the configuration and the standard `OTEL_*` variables, without I/O.
 //!
 //! | question | answer, first that applies |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | resource | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, our name, version and instance |
 //! | propagators | `OTEL_PROPAGATORS`, `tracecontext,baggage` |
 //!
-//! The SDK knows the sampler and resource variables itself, but would read them from the process; decided here they are
-//! an input like any other. A fault in our own configuration is an error. A fault in a standard variable, which someone
-//! else may have injected into the pod, is a warning: telemetry never keeps volumes from being attached.
+//! The SDK supports the sampler and resource variables, but would read them from the process; here they are an input
+//! like any other. An invalid value in our configuration is an error. An invalid standard variable, which may have been
+//! injected into the pod, is a warning: telemetry must never prevent the attach of a volume.
 
 use std::collections::BTreeMap;
 

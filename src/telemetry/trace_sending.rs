@@ -1,4 +1,4 @@
-//! How spans are sent: decided from the standard `OTEL_*` variables, without I/O.
+//! Decides how spans are sent, from the standard `OTEL_*` variables, without I/O.
 //!
 //! | question | answer; `OTEL_EXPORTER_OTLP_TRACES_X` goes before `OTEL_EXPORTER_OTLP_X` |
 //! |---|---|
@@ -9,8 +9,7 @@
 //! | how many spans may wait | `OTEL_BSP_MAX_QUEUE_SIZE`: 2 048. Further ones are dropped and counted |
 //! | whom to trust with `https` | `…_CERTIFICATE`, a file with certificates; else the public roots |
 //! | who we are with `https` | `…_CLIENT_CERTIFICATE` and `…_CLIENT_KEY`, files |
-//!
-//! What is mistyped is a warning, and counts as not said.
+//! An invalid value causes a warning and is ignored.
 
 use std::fmt;
 use std::path::PathBuf;

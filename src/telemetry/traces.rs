@@ -1,7 +1,8 @@
 //! Spans to an OTLP collector over gRPC.
 //!
-//! Only spans and events of our own modules are exported: the exporter's own transport would otherwise trace itself. A
-//! dead collector costs dropped spans and one warning, never work: spans wait in a bounded queue of the SDK's own thread.
+//! Only spans and events of our own modules are exported: the exporter's own transport would otherwise trace itself. If
+//! the collector is down, spans are dropped with one warning, and no work is delayed: spans wait in a bounded queue of
+//! the SDK's own thread.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -93,7 +94,7 @@ fn carrying(headers: Headers) -> impl Interceptor + Clone + Send + Sync + 'stati
     }
 }
 
-/// Trusts the given certificates alone, or else the public roots: by itself the exporter trusts nobody.
+/// Trusts only the given certificates, or by default the public roots: without this the exporter trusts no certificate.
 fn tls(files: &TlsFiles) -> Result<ClientTlsConfig, TraceError> {
     let read = |path: &Path| {
         std::fs::read(path).map_err(|source| TraceError::Certificate { path: path.display().to_string(), source })
@@ -129,7 +130,8 @@ where
         .with_filter(ours.with_max_level_hint(LevelFilter::DEBUG))
 }
 
-/// Sends what waits and ends the exporter, within `limit`. What could not be sent by then is lost, and said to be.
+/// Sends the waiting spans and stops the exporter, within `limit`. Spans that could not be sent are lost, with a
+/// warning.
 pub(super) async fn shutdown(provider: Provider, limit: Duration) {
     let Provider { sdk, account, _tasks } = provider;
     // The call blocks, and the runtime must go on meanwhile: the exporter's connection lives on it.

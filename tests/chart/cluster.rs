@@ -1,4 +1,4 @@
-//! A real API server takes what the chart renders, and what stands beside it in deploy/.
+//! A real API server accepts the rendered chart, and the manifests in deploy/.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;

@@ -1,4 +1,4 @@
-//! Helm, and what it renders.
+//! Runs Helm and parses its output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! The last major version of Helm, which many still install with, makes of the chart what the present one makes.
+//! Helm 3, which many still use, renders the same objects from the chart as the current version.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The daemon at work under exactly the account and the rights that the chart renders: every right that it needs is there.
+//! The daemon works with exactly the account and the rights that the chart renders: no right is missing.
 //!
 //! ```text
 //! helm template ──> applied to a real API server ──> the pod that its controllers make of the workload

@@ -1,4 +1,4 @@
-//! Files that are made from others, and kept in the tree for people to read and apply: `just chart-update` writes them.
+//! Generated files in the repository, for people to read and apply: `just chart-update` writes them.
 
 use std::path::Path;
 

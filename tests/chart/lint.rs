@@ -1,4 +1,4 @@
-//! The Dockerfile under the checks of `docker build --check`, for both platforms.
+//! Checks the Dockerfile with the rules of `docker build --check`, for both platforms.
 
 use std::process::Command;
 

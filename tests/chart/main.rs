@@ -1,4 +1,4 @@
-//! The chart, as Helm renders it, as `check` judges it and as a real API server takes it: `just chart`.
+//! Tests of the chart with Helm, `check` and a real API server: `just chart`.
 //!
 //! ```text
 //! helm       runs it; a rendering is a list of objects

@@ -1,4 +1,4 @@
-//! The sets of values that everything is tested with.
+//! The sets of values for all chart tests.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! The kinds of the Prometheus operator, as far as the chart uses them: every field that we write and no other.
 //!
 //! Their own definitions are not at hand here. These are written after the operator's API reference
-//! (`monitoring.coreos.com/v1`), so that a field that is misspelt, or stands in the wrong place, is refused as the operator's would
-//! refuse it; whoever uses another field of theirs adds it here.
+//! (`monitoring.coreos.com/v1`), so that a misspelt or misplaced field is refused, as by the operator's own
+//! definitions. If the chart uses a new field, add it here.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;

@@ -1,4 +1,4 @@
-//! What the pods look like, and what stands around them.
+//! The rendered pods, and the objects around them.
 
 use serde_json::{Value, json};
 
@@ -206,7 +206,7 @@ fn a_pod_has_the_time_to_let_a_call_end_and_the_notes_say_where_it_has_not() {
     let told = notes(&short);
     assert!(told.contains("WARNING: terminationGracePeriodSeconds is 60") && told.contains("may take 61s"), "{told}");
     let of_another = helm::notes(&matrix::case("sidecar").values);
-    assert!(of_another.contains("let terminationGracePeriodSeconds of your pod be 45 or more"), "{of_another}");
+    assert!(of_another.contains("set terminationGracePeriodSeconds of your pod to 45 or more"), "{of_another}");
 }
 
 #[test]
@@ -308,10 +308,10 @@ fn the_notes_say_what_the_values_leave_to_be_done() {
     };
     let usual = notes(&|_| {});
     assert!(usual.contains("port-forward deployment/demo-csi-control-plane 8080\n"), "{usual}");
-    assert!(usual.contains("No secret may be read"), "{usual}");
+    assert!(usual.contains("may read no secret"), "{usual}");
     let silent = notes(&|it| it["config"]["diagnostics"]["listen"] = Value::Null);
     assert!(!silent.contains("port-forward") && silent.contains("there is no status page"), "{silent}");
     let without = notes(&|it| it["rbac"]["create"] = false.into());
-    assert!(!without.contains("No secret may be read"), "{without}");
+    assert!(!without.contains("may read no secret"), "{without}");
     assert!(without.contains("`csi-control-plane check --driver-name demo.csi.example.com` prints"), "{without}");
 }

@@ -1,4 +1,4 @@
-//! As much of `PromQL` as it takes to see which metrics and labels an expression uses. promtool judges its grammar.
+//! A small `PromQL` parser that finds the metrics and labels of an expression. promtool checks the grammar.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The chart's RBAC against what the daemon says that it needs.
+//! Compares the chart's RBAC with the rights that the daemon declares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Which changes of the configuration replace the pods: those that a daemon that runs would refuse, key by key of the schema.
+//! Which changes of the configuration replace the pods: exactly those that a running daemon would refuse, for each key
+//! of the schema.
 
 use csi_control_plane::app::needs_restart;
 use csi_control_plane::config::Config;

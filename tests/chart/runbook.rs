@@ -1,5 +1,5 @@
-//! Each alert of the chart has its place in docs/operations.md, and can lead there. Which alerts there are is read from the
-//! template's text: no set of values has them all.
+//! Each alert of the chart has a heading in docs/operations.md, and can link to it. The alerts are read from the
+//! template's text, because no set of values renders all of them.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A real Prometheus scrapes a living daemon: what it can read, and what can be asked of it.
+//! A real Prometheus scrapes a running daemon: the scrape succeeds, and queries have results.
 //!
 //! ```text
 //! sandbox --keep (daemon, API, driver) <── scrape ── prometheus with the chart's rules <── queries ── this test

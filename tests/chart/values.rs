@@ -1,4 +1,4 @@
-//! What the chart refuses, and whose schema it refuses by.
+//! The values that the chart refuses, and the schema that it uses.
 
 use csi_control_plane::config::Config;
 use csi_control_plane::roles::{ROLES, sections};
@@ -64,9 +64,9 @@ fn a_daemon_on_each_node_is_refused_where_it_would_do_the_work_of_others() {
             it["config"]["roles"]["provisioner"] = json!({"nodeDeployment": {"immediateBinding": false}});
         }),
         ("socket.hostPath is required", |it| it["socket"]["hostPath"] = "".into()),
-        ("leads nobody", |it| it["config"]["leaderElection"] = json!({"enabled": true})),
+        ("there is no leader election", |it| it["config"]["leaderElection"] = json!({"enabled": true})),
         // Its pods would not know their node, and provision nothing.
-        ("is for a daemon on each node", |it| it["mode"] = "deployment".into()),
+        ("needs a daemon on each node", |it| it["mode"] = "deployment".into()),
     ];
     for (reason, change) in refused {
         let told = refusal("daemonset", change);

@@ -1,4 +1,4 @@
-//! Alerts and dashboard: fed by metrics that exist, with labels that they have; and each alert fires when it should.
+//! Alerts and dashboard use only existing metrics and labels, and each alert fires when it should.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

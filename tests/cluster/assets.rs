@@ -1,4 +1,5 @@
-//! Somebody's own etcd, kube-apiserver and kubectl (`KUBEBUILDER_ASSETS`): what `build.sh` then builds, and what it prints.
+//! The user's own etcd, kube-apiserver and kubectl (`KUBEBUILDER_ASSETS`): what `build.sh` then builds, and what it
+//! prints.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,5 +1,6 @@
-//! Work that needs each of the provisioner's rights: claims of every kind, one that another has begun, a released volume, capacity
-//! objects that are old, wrong and missing. No controllers here: what they would do to the objects is done by hand.
+//! Work that needs each of the provisioner's rights: claims of every kind, one that another daemon has begun, a
+//! released volume, and old, wrong and missing capacity objects. There are no controllers: the test makes their changes
+//! itself.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
-//! A Kubernetes control plane on loopback: etcd and kube-apiserver, and the controllers if they are wanted.
+//! A Kubernetes control plane on loopback: etcd and kube-apiserver, and optionally the controllers.
 //!
-//! Real TLS everywhere, RBAC, service accounts. Ports are free ones, files are in a folder of its own below `target/tmp`,
-//! where the logs stay until the next run. Whoever loses the race for a port starts again with others.
+//! Real TLS everywhere, RBAC, service accounts. Ports are free ones, files are in a folder of its own below
+//! `target/tmp`, where the logs stay until the next run. If another process takes a port first, the control plane
+//! starts again with other ports.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What the scenarios of `tests/it` stand on here: a real API server, the demo driver, and daemons that come by kubeconfig,
-//! each under a service account with exactly the rights that `check` prints for its configuration.
+//! The environment for the scenarios of `tests/it` here: a real API server, the demo driver, and daemons that use a
+//! kubeconfig, each with a service account that has exactly the rights that `check` prints for its configuration.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

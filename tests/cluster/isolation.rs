@@ -1,5 +1,5 @@
-//! A control plane of the tests is reached from nowhere else and by nobody without TLS, shares nothing with one beside it, and
-//! leaves nothing behind.
+//! A control plane of the tests is reachable only from this machine and only with TLS, shares nothing with another
+//! control plane, and leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Snapshots and grants, as little of them as an API server needs: their own projects' manifests say what the fields mean.
+//! Minimal CRDs of snapshots and grants for an API server: their own projects document the fields.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
-//! The command `migrate` on a real API server: what it writes is taken by it, the real kubectl puts it in place of the
-//! sidecars and back again, and a daemon with the configuration and the rights that were written takes over from
-//! csi-attacher and hands back.
+//! The command `migrate` on a real API server: the API server accepts the written files, the real kubectl applies and
+//! reverts them, and a daemon with the written configuration and rights takes over from csi-attacher and hands back.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! The metrics of csi-attacher and csi-provisioner, scraped after real work, beside the catalogue: what it says to be theirs is
-//! theirs in type, labels and buckets, and what theirs have and ours lack is told.
+//! Compares the metrics of csi-attacher and csi-provisioner, scraped after real work, with the catalogue: shared
+//! metrics have the same type, labels and buckets, and the catalogue lists all metrics that only the sidecars have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

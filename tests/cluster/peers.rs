@@ -1,4 +1,4 @@
-//! Beside the Go programs that people know: csi-attacher, before and after us, and csi-sanity.
+//! The daemon with Go programs: csi-attacher, before and after us, and csi-sanity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

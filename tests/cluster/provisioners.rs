@@ -1,5 +1,5 @@
-//! Beside csi-provisioner: each deletes what the other made, both ask the driver the same, and make the same of its answer; and
-//! what it saves that the attacher is in the same process.
+//! The daemon and csi-provisioner: each deletes volumes that the other created, both send the driver the same requests,
+//! and create the same objects from its answers. Also: what a common process with the attacher saves.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Two replicas of the binary, as processes, each with the rights that `check` prints, given as it prints them: the leader is told
-//! to stop, or killed, in the middle of the work: of attaches, and of claims that come and go.
+//! Two replicas of the binary, as processes, each with exactly the rights that `check` prints. The leader is stopped or
+//! killed while it works on attaches, claims and deletions.
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;

@@ -1,5 +1,5 @@
-//! The rights that `check` prints, on a real RBAC authorizer: each role alone has enough with its own, and every one of them is
-//! missed, where a user can see which.
+//! The rights that `check` prints, on a real RBAC authorizer: the rights of each role are enough for the role alone,
+//! and if one is missing, a user can see which.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write as _};

@@ -1,5 +1,5 @@
-//! `CSIStorageCapacity` objects when a Deployment moves from csi-provisioner to the daemon and back: the same objects all along,
-//! and they go with it in the end.
+//! `CSIStorageCapacity` objects when a Deployment moves from csi-provisioner to the daemon and back: both use the same
+//! objects, and the objects are deleted with the Deployment.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Certificates: one authority, and everyone's certificate of it.
+//! Certificates: one authority, and the certificates that it signs.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,

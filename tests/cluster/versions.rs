@@ -1,4 +1,4 @@
-//! What runs here is what `go.mod` names, of Kubernetes 1.36 or later, and what the documents say is tested.
+//! The programs have the versions in `go.mod`, Kubernetes 1.36 or later, as the documents say.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A wire to the API server that can be cut: every connection through it ends at once, and new ones are let through.
+//! A proxy to the API server that can cut connections: all current connections end at once, and new ones work.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

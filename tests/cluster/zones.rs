@@ -1,5 +1,5 @@
-//! A `StatefulSet` across three zones with the real scheduler, which knows from our `CSIStorageCapacity` objects where
-//! there is room.
+//! A `StatefulSet` across three zones with the real scheduler, which reads the free capacity from our
+//! `CSIStorageCapacity` objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 

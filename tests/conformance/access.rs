@@ -1,4 +1,4 @@
-//! Who may do what: the questions that a client asks about itself, accounts with few rights, a wrong token, and being nobody.
+//! Access: self-reviews of a client, accounts with few rights, a wrong token, and anonymous requests.
 
 use serde_json::{Value, json};
 

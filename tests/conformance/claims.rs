@@ -1,4 +1,4 @@
-//! Claims: what the server fills in, what it refuses, and what of a claim may change before and after it is bound.
+//! Claims: which fields the server sets, what it refuses, and which fields may change before and after binding.
 
 use serde_json::{Value, json};
 

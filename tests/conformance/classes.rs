@@ -1,4 +1,4 @@
-//! Storage classes, attributes classes, capacities, nodes: what describes storage.
+//! Storage classes, attributes classes, capacities, nodes.
 
 use serde_json::{Value, json};
 

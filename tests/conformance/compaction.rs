@@ -1,4 +1,4 @@
-//! What has been compacted away is gone, and says so.
+//! Requests for compacted versions get an error that says so.
 
 use serde_json::json;
 

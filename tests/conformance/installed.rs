@@ -1,4 +1,4 @@
-//! Kinds that a cluster has only if somebody installed them: snapshots and grants.
+//! Kinds that a cluster has only if they are installed: snapshots and grants.
 
 use serde_json::{Value, json};
 

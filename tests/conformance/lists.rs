@@ -1,4 +1,4 @@
-//! Pages, selectors, and which version a list is of.
+//! Pages, selectors, and the resourceVersion of a list.
 
 use serde_json::json;
 

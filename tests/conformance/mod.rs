@@ -1,8 +1,9 @@
-//! What Kubernetes does that we rely on: one list of behaviours, held against the sandbox's API and against a real one.
+//! The behaviours of Kubernetes on which we rely: one list, tested with the sandbox's API and with a real one.
 //!
-//! Each case is a conversation over plain HTTP. Its verdicts are in its code; besides, the whole of it is compared with a
-//! transcript in `snapshots/`, which was written by a real kube-apiserver (`just cluster` holds it against one again, and
-//! `INSTA_UPDATE=always just cluster` writes what is new). So the sandbox cannot drift from the real server unnoticed.
+//! Each case is a conversation over plain HTTP. Its assertions are in its code; in addition, the whole conversation is
+//! compared with a transcript in `snapshots/`, which was recorded from a real kube-apiserver (`just cluster` compares
+//! it with a real one again, and `INSTA_UPDATE=always just cluster` records changes). So the sandbox cannot drift from
+//! the real server unnoticed.
 
 pub(crate) mod access;
 pub(crate) mod claims;

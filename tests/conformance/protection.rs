@@ -1,4 +1,4 @@
-//! What is in use is held: the finalizers that admission puts on each new claim and volume.
+//! Protection of objects in use: the finalizers that admission adds to each new claim and volume.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What two servers say, made comparable.
+//! Transcripts that can be compared between two servers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

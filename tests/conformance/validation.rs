@@ -1,4 +1,4 @@
-//! What objects may not be, in the server's words.
+//! Invalid objects, and the server's error messages.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Watches: what they begin with, what they tell, when they refuse.
+//! Watches: their first events, their changes, and when the server refuses them.
 
 use serde_json::{Value, json};
 

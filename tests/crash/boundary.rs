@@ -1,4 +1,4 @@
-//! Where a daemon can die: every exchange with the API or the driver, and the moments around it.
+//! The times at which a daemon can be killed: around every exchange with the API or the driver.
 //!
 //! ```text
 //!   daemon ──── request ────> other side ──── answer ────> daemon
@@ -6,8 +6,8 @@
 //!                    at            answered      + LATENCY
 //! ```
 //!
-//! The links are slow, so that each moment is an instant of simulated time at which nothing else happens. What a daemon knows
-//! dies with it: two moments between the same events of the other sides are one case.
+//! The links are slow, so that each moment is an instant of simulated time at which nothing else happens. A daemon's
+//! memory is lost when it is killed, so two times between the same events of the other sides are one case.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

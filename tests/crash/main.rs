@@ -1,5 +1,5 @@
-//! The proof that nothing leaks: the daemon dies at every exchange with the API and with the driver, and what its successor
-//! leaves is compared with the driver's own books.
+//! Tests that nothing leaks: the daemon is killed at every exchange with the API and with the driver, and the result of
+//! its successor is compared with the driver's volumes.
 //!
 //! ```text
 //! scenario ─> play undisturbed ─> every exchange (boundary) ─> before, during, done, after (moment)

@@ -1,4 +1,4 @@
-//! What is going on when the daemon dies, what people do while it is away, and how it must all end.
+//! The work in progress when the daemon is killed, the changes that users make while it is down, and the expected end.
 
 use std::time::Duration;
 

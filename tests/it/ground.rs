@@ -1,4 +1,4 @@
-//! The ground that the scenarios stand on here: the sandbox's API and the demo driver, on real sockets.
+//! The environment of the scenarios here: the sandbox's API and the demo driver, on real sockets.
 //!
 //! Another target can bring its own `ground` with the same items and run the same scenarios elsewhere: see [`crate::world`].
 

@@ -1,4 +1,4 @@
-//! Who may work, and when.
+//! Leader election: which daemon may work, and when.
 
 use csi_control_plane::process::Clock;
 use csi_control_plane::roles::csi_attacher;

@@ -1,4 +1,4 @@
-//! The Leases of a world's daemons, as everybody sees them.
+//! The Leases of a world's daemons, as seen in the API.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;

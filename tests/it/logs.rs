@@ -1,4 +1,4 @@
-//! What the daemons of one test say: they run on the test's own thread.
+//! The log lines of the daemons of one test, which run on the test's own thread.
 
 use std::fmt::Debug;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Claims and what becomes of them: what is asked, what is made of the answer, what people are told, and what is left alone.
+//! Claims: the requests to the driver, the objects made from its answers, the Events, and the claims that are ignored.
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Driver, Lie, Method};

@@ -1,4 +1,4 @@
-//! Volumes that go: once, after they were detached, and with the finalizers of everybody else left alone.
+//! Deletion of volumes: once, after they were detached, and without touching the finalizers of other controllers.
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
@@ -46,7 +46,7 @@ async fn r48_s0_a_volume_is_deleted_as_soon_as_it_is_detached_and_waiting_is_no_
     world
         .shows(&daemon, "the volume waits to be detached", |status| {
             let text = status.to_string();
-            text.contains("wait to be detached") && text.contains(&volume.name_any())
+            text.contains("waiting to be detached") && text.contains(&volume.name_any())
         })
         .await;
     let unpublishes =

@@ -1,6 +1,6 @@
-//! What goes wrong around a daemon while claims come and others go: the API restarts, forgets, cannot be reached or forbids; the
-//! driver dies; the Lease goes. After each, [`came_and_went`]: the driver has the volumes that the API has, each claim has one,
-//! and nothing was asked for twice that had an answer.
+//! Failures around a daemon while claims are created and deleted: the API restarts, loses data, is unreachable or
+//! forbids requests; the driver dies; the Lease is lost. After each, [`came_and_went`]: the driver has the volumes that
+//! the API has, each claim has one, and no answered request was repeated.
 
 use std::time::Duration;
 

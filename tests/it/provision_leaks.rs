@@ -1,5 +1,5 @@
-//! What made the Go sidecar leak: a claim that turns away, or goes, while the driver still owes an answer; a crash; an API that
-//! cannot be written to. Here, whatever happens, the driver ends up with the volumes that the API tells of.
+//! Cases in which the Go sidecar leaks volumes: a claim that is changed or deleted before the driver's final answer; a
+//! crash; an API that refuses writes. Here the driver must always end up with exactly the volumes in the API.
 
 use std::time::Duration;
 

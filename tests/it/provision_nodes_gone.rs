@@ -1,5 +1,5 @@
-//! What becomes of claims whose node is gone, where each node has a daemon and a driver of its own: another node's daemon takes
-//! the lost one off the claim, and what that one's driver was asked is asked of nobody else.
+//! Claims whose node is gone, with one daemon and one driver per node: another node's daemon removes the lost node from
+//! the claim, and the lost driver's request is not sent to another driver.
 
 use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};

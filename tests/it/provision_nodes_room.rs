@@ -1,6 +1,6 @@
-//! What a daemon on each node tells of the room that is left there (provisioner spec 5): its own objects, under its own
-//! label, which go with whoever owns them. And the room for a claim: where it is looked for, and who looks when a node has
-//! none after all.
+//! The capacity that each node's daemon publishes (provisioner spec 5): its own objects, with its own label, which are
+//! deleted with their owner. Also the capacity for a claim: for which segments a daemon checks it, and which node takes
+//! the claim if another node has none.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

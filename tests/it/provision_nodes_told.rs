@@ -1,5 +1,5 @@
-//! Who tells of claims where each node has a daemon of its own: the one of the claim's node alone. What is wrong with a claim
-//! that has no node, and would be everywhere, is told by the node that takes it.
+//! Which daemon writes a claim's Events with one daemon per node: only that of the claim's node. For a claim without a
+//! node, the daemon that takes it reports errors that every node would have.
 
 use csi_control_plane::cluster::names;
 use k8s_openapi::api::core::v1::Event;

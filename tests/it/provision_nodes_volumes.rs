@@ -1,4 +1,4 @@
-//! Whose volumes are whose to keep house for, where each node has a daemon and a driver of its own.
+//! Which daemon manages which volumes, with one daemon and one driver per node.
 
 use csi_control_plane::cluster::names;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume};

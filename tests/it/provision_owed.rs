@@ -1,5 +1,5 @@
-//! An answer that the driver still owes while what was asked for changes under it: its class goes and comes back, its mark is
-//! taken off, its volume's name is given to another's, the name is made in another way.
+//! Changes before the driver's final answer: the class is deleted and restored, the provisioning finalizer is removed,
+//! another volume gets the name, or the naming rule changes.
 
 use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::Method;

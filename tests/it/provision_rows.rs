@@ -1,7 +1,7 @@
-//! The provisioner's regression list, row by row: what must hold, and which tests prove it.
+//! The provisioner's regression list: each row, and the tests that prove it.
 //!
-//! The rows are those of provisioner spec 8, from external-provisioner's change logs. As in
-//! [`crate::rows`], a row is proven by scenarios where a user could notice it, by unit tests where only the code could.
+//! The rows are those of provisioner spec 8, from external-provisioner's change logs. As in [`crate::rows`], scenarios
+//! prove the rows that a user could notice, and unit tests prove the others.
 
 use crate::rows::Proof::{self, Instead, Tests};
 use crate::rows::{assert_proven, by_number};

@@ -1,4 +1,4 @@
-//! Secrets of the provisioner: read fresh, missed visibly, used for the deletion too, and shown nowhere.
+//! Secrets of the provisioner: read for each attempt, reported if missing, also used for the deletion, and never shown.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -310,7 +310,7 @@ async fn what_is_wrong_with_the_secret_of_a_volume_is_no_failure_as_long_as_that
     world.delete_pod(&pod).await;
     let waits = |status: &Value| {
         let text = status.to_string();
-        text.contains("wait to be detached") && text.contains(&name)
+        text.contains("waiting to be detached") && text.contains(&name)
     };
     world.shows(&daemon, "the volume waits to be detached", waits).await;
     world.events_are_out("fence").await;

@@ -1,5 +1,5 @@
-//! What was seen of external-provisioner when it was played against a real API server, one by one, and which tests prove that it
-//! is not to be seen of ours. From provisioner spec 0; the rest of the list is in [`crate::provision_rows`].
+//! The faults of external-provisioner that were observed with a real API server, and the tests that prove that our
+//! provisioner does not have them. From provisioner spec 0; the rest of the list is in [`crate::provision_rows`].
 
 use crate::provision_rows::{LEFT_ALONE, NO_MIGRATION};
 use crate::rows::Proof::{self, Instead, Tests};

@@ -1,4 +1,4 @@
-//! Volumes made from other claims and from snapshots: what is checked, what is protected meanwhile, and what goes on.
+//! Volumes from other claims and from snapshots: the checks, the protection of the source, and its release.
 
 use csi_control_plane::proto::volume_content_source::Type as Source;
 use csi_control_plane::roles::provisioner::names;

@@ -1,5 +1,5 @@
-//! Snapshots that the daemon has not seen, or that only seem to be used: they are let go of like any other. And one whose content
-//! is away for a while.
+//! Snapshots that the daemon has not seen, or that only seem to be in use: their finalizer is removed like any other.
+//! Also a snapshot whose content is missing for a while.
 
 use csi_control_plane::sandbox::driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;

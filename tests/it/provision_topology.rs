@@ -1,4 +1,4 @@
-//! Where volumes come to be: nodes that are full, gone or elsewhere, and answers that say nowhere.
+//! Topology of volumes: nodes that are full, gone or in another segment, and answers without an accessible segment.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A volume of the driver that a PersistentVolume of somebody else names: whatever becomes of the claim that it was made for, or
-//! of another PersistentVolume with the same handle, it is not deleted under its user.
+//! A volume of the driver whose handle another PersistentVolume has: it is never deleted while it is in use, whatever
+//! happens to its claim or to a PersistentVolume with the same handle.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Another configuration while the daemon works: what it touches begins anew, and nothing else notices.
+//! A configuration change while the daemon works: affected roles restart, and others are not affected.
 
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};

@@ -1,7 +1,7 @@
-//! The regression list, row by row: what must hold, and which tests prove it.
+//! The attacher's regression list: each row, and the tests that prove it.
 //!
-//! The rows are those of attacher spec 2.12: external-attacher's fixes, and the ones found since. A row is proven by
-//! scenarios of this suite where a user could notice it, by unit tests where only the code could.
+//! The rows are those of attacher spec 2.12: external-attacher's fixes, and the ones found since. Scenarios of this
+//! suite prove the rows that a user could notice, and unit tests prove the others.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Publish secrets: read fresh for each attempt, missed visibly, never shown.
+//! Publish secrets: read for each attempt, reported if missing, never shown.
 
 use std::collections::BTreeMap;
 

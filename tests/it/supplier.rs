@@ -1,4 +1,5 @@
-//! What the scenarios of the provisioner share beside [`crate::supply`]: a daemon with the role, and looks at its claims.
+//! Helpers for the provisioner's scenarios, in addition to [`crate::supply`]: a daemon with the role, and reads of its
+//! claims.
 
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};

@@ -1,4 +1,5 @@
-//! The cluster around claims behaves as scenarios take for granted, wherever they are played. The scenario itself provisions.
+//! Tests the assumptions of the scenarios about the cluster around claims, in every environment. The scenario itself
+//! provisions.
 
 use csi_control_plane::proto::volume_capability::access_mode::Mode;
 use csi_control_plane::proto::volume_capability::{AccessMode, AccessType, MountVolume};

@@ -1,8 +1,8 @@
-//! What scenarios about claims may use besides [`crate::world`]: classes, claims, nodes with topology, pods, snapshots; and what
-//! must hold in the end.
+//! Helpers for scenarios about claims, in addition to [`crate::world`]: classes, claims, nodes with topology, pods,
+//! snapshots; and the checks at the end.
 //!
-//! Here a cluster has its controllers: the sandbox's actors, or the real ones. So a claim is bound, a pod finds its node and its
-//! volumes are attached without the scenario's doing. Namespaced objects are in `default`, under names that no other world has.
+//! Here a cluster has its controllers: the sandbox's actors, or the real ones. So they bind claims, schedule pods and
+//! request attachments without the scenario. Namespaced objects are in `default`, under names that no other world has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;

@@ -1,4 +1,5 @@
-//! The finalizer on volumes: put before the first attach, kept as long as anything names the volume, released when it goes.
+//! The finalizer on volumes: added before the first attach, kept as long as an attachment names the volume, removed
+//! when the volume is deleted.
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;

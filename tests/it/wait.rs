@@ -1,4 +1,4 @@
-//! Waits for what must come: on watches where there is something to watch; by looking again and again where there is not.
+//! Waits for expected states: with watches if possible, otherwise by polling.
 
 use std::fmt::{Debug, Display};
 use std::time::Duration;

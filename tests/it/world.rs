@@ -1,4 +1,4 @@
-//! What a scenario plays in, and all that it may use: a cluster, a driver, daemons.
+//! The environment of a scenario: a cluster, a driver, daemons.
 //!
 //! ```text
 //!   scenario ──> World ──┬── client()   every change of the cluster and every look at it, as an administrator

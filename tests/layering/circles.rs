@@ -1,4 +1,4 @@
-//! No file of `src` needs itself through others: the circles of files, found from what the files import.
+//! Finds import cycles among the files of `src`.
 //!
 //! An import is followed to the file that defines the item: through `pub use`, and through the names that a `mod.rs` has imported
 //! for its children. What a `mod.rs` takes from its own children is not counted: a folder and its contract are one thing.

@@ -1,4 +1,4 @@
-//! No role imports another, and none is named outside `src/roles`: what the rest needs to know of a role stands in its
+//! No role imports another role, and no file outside `src/roles` names a role: the other folders use its
 //! `Registration`.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! News without a jump, a daemon that goes away and comes back, a reader without script.
+//! Updates without scrolling, a daemon that stops and comes back, a browser without script.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Light and dark, a desk and a telephone: everything readable, nothing cut off, nothing fetched from elsewhere.
+//! Light and dark, desktop and phone: everything is readable, nothing is cut off, nothing is fetched from elsewhere.
 
 use serde_json::Value;
 

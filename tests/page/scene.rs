@@ -1,5 +1,5 @@
-//! A daemon's diagnostics with something to show, as a board that plays its parts. Names and words are those of a real one,
-//! for its pictures are in the README.
+//! A daemon's diagnostics with example content. Names and texts are realistic, because the README shows pictures of the
+//! page.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

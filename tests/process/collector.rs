@@ -1,4 +1,4 @@
-//! A collector of traces: the official OTLP service over a real socket, in any mood.
+//! A collector of traces: the official OTLP service over a real socket, with configurable failures.
 
 use std::collections::BTreeMap;
 use std::future;

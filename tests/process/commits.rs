@@ -1,4 +1,4 @@
-//! Everything that was committed to the store, on the driver's time axis, and who led at that moment.
+//! Everything that was committed to the store, on the driver's time axis, with the leader at that time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Probes, metrics and the status of a daemon that has lived through something.
+//! Probes, metrics and the status of a daemon after some failures.
 
 use csi_control_plane::cluster::names::ANNOTATION_STORAGE_PROVISIONER;
 use csi_control_plane::roles::attacher;

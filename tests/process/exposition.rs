@@ -1,4 +1,4 @@
-//! Prometheus' text format, read as strictly as Prometheus does.
+//! A parser of Prometheus' text format, as strict as Prometheus.
 
 use std::collections::BTreeMap;
 

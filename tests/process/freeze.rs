@@ -1,4 +1,4 @@
-//! A leader that sleeps through the end of its Lease and wakes up.
+//! A leader that is frozen until after the end of its Lease, and then continues.
 
 use std::time::Duration;
 

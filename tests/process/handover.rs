@@ -1,4 +1,4 @@
-//! One leader goes, the next comes: in order, at once, and never both.
+//! A change of the leader: in order, at once, and never two leaders.
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 

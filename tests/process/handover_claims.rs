@@ -1,4 +1,4 @@
-//! The leader goes while the driver makes and deletes volumes: in order, or without a word. Whoever comes next finishes it.
+//! The leader stops or is killed while the driver creates and deletes volumes. The next leader finishes the work.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Configurations with faults: all of them at once, where they are, what is allowed, and exit code 78.
+//! Invalid configurations: all errors at once, with their place and the allowed values, and exit code 78.
 
 use serde_json::Value;
 

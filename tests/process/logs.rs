@@ -1,4 +1,4 @@
-//! What a daemon writes down: JSON, line by line, and no secret on any level.
+//! The daemon's log: JSON, line by line, and no secret at any level.
 
 use csi_control_plane::sandbox::api::kubeconfig;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Secrets};

@@ -1,4 +1,5 @@
-//! A Kubernetes API that is wrong, away or forbids: what can't get better ends the process, what can is waited for, visibly.
+//! A Kubernetes API that is invalid, unreachable or forbids requests: permanent errors end the process, and the daemon
+//! visibly waits for the end of temporary ones.
 
 use csi_control_plane::sandbox::api::{Identity, kubeconfig};
 use csi_control_plane::sandbox::testbed::TestBed;

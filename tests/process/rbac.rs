@@ -1,4 +1,4 @@
-//! The rights that `check` prints are enough for each role alone, and none of them is too much.
+//! The rights that `check` prints are enough for each role alone, and all of them are needed.
 
 use std::panic::AssertUnwindSafe;
 

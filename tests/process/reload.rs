@@ -1,4 +1,4 @@
-//! The configuration file while the daemon runs: changed as kubelet changes it, spoilt, and looked at on SIGHUP.
+//! The configuration file while the daemon runs: changed as kubelet does it, made invalid, and read on SIGHUP.
 
 use std::cell::Cell;
 use std::os::unix::fs::symlink;

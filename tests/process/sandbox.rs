@@ -1,4 +1,4 @@
-//! The `sandbox` verb, as a user runs it: the demo driver, somebody else's driver, and a driver that does not play along.
+//! The command `sandbox`: with the demo driver, with another driver, and with a driver that fails.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "orders attached to node-a",
         "invoices attached to node-b",
         "orders detached from node-a outside Kubernetes",
-        "is found and attached again",
+        "is attached again",
         "claim archive provisioned at once: pvc-",
         "attaching archive failed, and its status says why: rpc error: code = ResourceExhausted",
         "event VolumeAttachRecovered on claim archive",
@@ -150,6 +150,6 @@ async fn a_driver_with_a_place_has_its_volumes_made_there_and_its_room_told() {
     let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
-    assert!(ended.stdout.contains("how much room there is: 40Gi in here"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("the capacity for the scheduler is published: 40Gi in here"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }

@@ -1,4 +1,4 @@
-//! As much of JSON Schema as the configuration's schema uses, written independently of the code under test.
+//! A small JSON Schema validator for the configuration's schema, independent of the code under test.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What a signal does at the wrong moment.
+//! Signals at difficult times.
 
 use std::time::Duration;
 

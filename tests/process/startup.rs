@@ -1,4 +1,4 @@
-//! Drivers that are not there yet, or answer nonsense: the daemon stays up, says why it is not ready, and goes on trying.
+//! Drivers that do not run yet, or give invalid answers: the daemon stays up, says why it is not ready, and retries.
 
 use csi_control_plane::process::Tasks;
 use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Listen, Method, Server};

@@ -1,4 +1,4 @@
-//! A stage on real sockets, what stands on it, and the daemons that play there.
+//! A test environment on real sockets: the API, the driver, and the daemons.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -256,7 +256,7 @@ async fn a_collector_that_never_answers_costs_spans_and_neither_work_nor_the_sto
     // Each attach has a span of its own and one of its call at least; 64 wait, and 32 were sent.
     assert!(dropped >= f64::from(2 * VOLUMES - 64 - 32), "{dropped}");
     assert!(spans(&daemon, "exported").await == 0.0 && spans(&daemon, "failed").await == 0.0);
-    assert_eq!(lines(&daemon, "spans come faster than the collector takes them"), 1);
+    assert_eq!(lines(&daemon, "the span queue is full: spans are lost"), 1);
 
     daemon.signal("TERM").await;
     // The collector would have had five minutes.

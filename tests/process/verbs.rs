@@ -1,4 +1,4 @@
-//! The verbs that need no cluster: `check`, `schema`, `version`, and command lines that make no sense.
+//! The commands that need no cluster: `check`, `schema`, `version`, and invalid command lines.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! How each happening happens.
+//! Performs each random event.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The checks of every call to the driver: I1, I2, I8, I9. Those about the making of volumes are in `supply`.
+//! The checks of every call to the driver: I1, I2, I8, I9. The checks of calls that create volumes are in `supply`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The checks of every change of claims and of the volumes that were made for them: P2, P4, P7, P8.
+//! The checks of every change of claims and of their volumes: P2, P4, P7, P8.
 
 use csi_control_plane::sandbox::api::Committed;
 use serde_json::{Map, Value};

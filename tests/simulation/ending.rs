@@ -1,4 +1,4 @@
-//! The end of a run: everything that goes wrong stops, and then desired must become actual (I11, I12, I13).
+//! The end of a run: all faults stop, and then the desired state must become the actual state (I11, I12, I13).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

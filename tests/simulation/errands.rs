@@ -1,4 +1,4 @@
-//! What people and drivers do about claims: what may happen, when, and how it happens.
+//! Random events of users and drivers about claims: which events, when, and how.
 
 use std::time::Duration;
 

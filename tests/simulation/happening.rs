@@ -1,4 +1,4 @@
-//! What may happen, and the generator: a seed's schedule is drawn before anything runs.
+//! The random events and their generator: a seed's schedule is drawn before the run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What must hold, whatever happens: the I's are those of attacher spec 10, R37 is one of that file's rows, and the P's are those of
+//! The invariants: the I's are those of attacher spec 10, R37 is one of that file's rows, and the P's are those of
 //! provisioner spec 10. Each has a mutant that breaks it.
 
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What must be so about claims once nothing goes wrong any more: nothing lost, nothing wanted that is not there, nothing of
-//! ours left behind (P9); volumes that can be reached (P8); and room that is told of (P10).
+//! The final state of claims after all faults have stopped: nothing is lost, nothing is missing, nothing of ours is
+//! left behind (P9); volumes are reachable (P8); and the capacity is published (P10).
 
 use std::collections::{BTreeMap, BTreeSet};
 

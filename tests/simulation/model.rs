@@ -1,4 +1,4 @@
-//! What the checks know: the objects as stored, the calls as made, and the moments that excuse something.
+//! The data of the checks: the stored objects, the calls, and the times that allow exceptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

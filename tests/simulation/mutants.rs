@@ -1,5 +1,5 @@
-//! Daemons that are broken on purpose, and worlds that deceive them: the checks must find each of them out. A check that nothing
-//! can fail proves nothing, so that each invariant has a mutant that breaks it.
+//! Intentionally broken daemons and environments: the checks must detect each of them. A check that cannot fail proves
+//! nothing, so each invariant has a mutant that breaks it.
 //!
 //! A daemon that forgets a write is one whom the API answers without doing it; one that writes too much, one whose patches the API
 //! enriches; one that misreads, one whom the API shows something else; one that does not ask the driver, one whose driver says

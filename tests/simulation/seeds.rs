@@ -1,4 +1,4 @@
-//! Seeds that found something once, and what it was. They are played in every test run.
+//! Seeds that once found a fault, with a description of the fault. Every test run includes them.
 
 use crate::world::Scope;
 

@@ -1,4 +1,4 @@
-//! What there is for claims: classes, claims, pods, places and snapshots, and their objects as JSON.
+//! The storage objects of a run: classes, claims, pods, segments and snapshots, as JSON.
 
 use csi_control_plane::proto::plugin_capability::service;
 use csi_control_plane::sandbox::driver::{Node, Profile};

@@ -1,5 +1,5 @@
-//! What the checks know of claims and of the volumes that were made for them, and the checks of every call about those:
-//! P1, P3, P4, P5, P6, P7.
+//! The data of the checks about claims and their volumes, and the checks of every call about them: P1, P3, P4, P5, P6,
+//! P7.
 
 use std::collections::{BTreeMap, BTreeSet};
 

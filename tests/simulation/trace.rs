@@ -1,4 +1,4 @@
-//! What happened, in order and with simulated times; and what must not have happened.
+//! The events of a run, in order and with simulated times; and the violations.
 
 use std::fmt::Arguments;
 use std::hash::{DefaultHasher, Hasher as _};

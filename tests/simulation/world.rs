@@ -1,5 +1,5 @@
-//! The cluster that a seed is played in: volumes, nodes, secrets, and their objects as JSON. What is there for claims is in
-//! `storage`.
+//! The cluster that a seed is played in: volumes, nodes, secrets, and their objects as JSON. The objects for claims are
+//! in `storage`.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
-//! What another configuration means for a daemon that runs. Pure.
+//! Decides what a new configuration means for a running daemon. Pure.
 //!
-//! All or nothing: a file that changes one key which can't be changed is refused with everything else that it changes.
-//! What is in effect is then always one file as it stood, and never a mixture that no file says.
+//! All or nothing: a file that changes one key which needs a restart is refused as a whole. So the configuration in
+//! effect is always one complete file, never a mixture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,14 +12,14 @@ use crate::config::Loaded;
 
 use super::keys::{self, Reach};
 
-/// What is to be done about a valid configuration.
+/// The decision about a valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::app) enum Verdict {
-    /// Nothing: it says the same in other words.
+    /// Nothing: it has the same values.
     Same,
     /// This.
     Apply(Change),
-    /// It can't come into effect in this process.
+    /// This process can't apply it.
     Refuse(Refusal),
 }
 
@@ -28,24 +28,24 @@ pub(in crate::app) enum Verdict {
 pub(in crate::app) struct Change {
     /// The keys that differ.
     pub(in crate::app) keys: BTreeSet<String>,
-    /// Whether the log is to show something else.
+    /// Whether the log's filter changes.
     pub(in crate::app) log: bool,
-    /// Whether calls to the driver are made otherwise.
+    /// Whether the options of calls to the driver change.
     pub(in crate::app) calls: bool,
     /// Roles that begin.
     pub(in crate::app) added: BTreeSet<&'static str>,
     /// Roles that end.
     pub(in crate::app) removed: BTreeSet<&'static str>,
-    /// Roles that end what is in flight and begin anew.
+    /// Roles that wait for their work in flight and restart.
     pub(in crate::app) restarted: BTreeSet<&'static str>,
 }
 
 /// Why a valid configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::app) enum Refusal {
-    /// These keys are read when the process starts.
+    /// These keys are read only when the process starts.
     NeedsRestart(BTreeSet<String>),
-    /// No role would be left. A file that was cut off or emptied by accident looks like this; whoever means it stops the
+    /// No role would be left. This is probably an accident, such as a truncated file; to stop all roles, users stop the
     /// daemon.
     NoRole,
 }
@@ -66,10 +66,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The roles that each role asked about when it was loaded.
+/// The roles that each role checked for when it was loaded.
 pub(in crate::app) type Dependencies = BTreeMap<&'static str, BTreeSet<&'static str>>;
 
-/// Compares what is in effect with what the file says now.
+/// Compares the configuration in effect with the new file.
 pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, depends_on: &Dependencies) -> Verdict {
     let mut keys = BTreeSet::new();
     differences(&old.effective(), &new.effective(), &mut String::new(), &mut keys);
@@ -95,7 +95,7 @@ pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, depends_on: &Dependenci
     let changed = |role: &str| reached(Reach::Role).any(|key| keys::role(key) == Some(role));
     let stay = before.intersection(&after);
     let restarted = stay.filter(|role| changed(role) || moved(role)).copied().collect();
-    // How Leases are held is seen by the Lease groups themselves: each compares its settings.
+    // The Lease groups compare their Lease settings themselves.
     let (log, calls) = (reached(Reach::Log).next().is_some(), reached(Reach::Calls).next().is_some());
     Verdict::Apply(Change { log, calls, added, removed, restarted, keys: keys.clone() })
 }

@@ -1,22 +1,21 @@
-//! What each key of the configuration reaches, and so what must begin anew when it changes. Pure.
-//!
-//! Every key that is not a role's stands in [`KEYS`] by its full name: a test walks the schema, so that a new key can't be
-//! forgotten. A role's keys reach that role, but for those that its registration says need a new process.
+//! What each key of the configuration affects, and so what must restart when it changes. Pure. [`KEYS`] has every key
+//! that is not a role's by its full name: a test compares it with the schema, so that no key is missing. A role's keys
+//! affect that role, except those that need a new process according to its registration.
 
 use crate::roles::ROLES;
 
-/// How far a changed key reaches.
+/// What a changed key affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
-    /// The log: at once, nothing begins anew.
+    /// The log: at once, nothing restarts.
     Log,
-    /// The calls to the driver that begin from now on; nothing begins anew.
+    /// New calls to the driver; nothing restarts.
     Calls,
-    /// One role, which ends what is in flight and begins anew. Its Lease and its term go on.
+    /// One role, which waits for its work in flight and restarts. Its Lease and its term continue.
     Role,
-    /// Every Lease: work in flight ends, the Lease is handed back, and is run for anew.
+    /// Every Lease: the work in flight ends, the Lease is released, and acquired again.
     Leases,
-    /// What the process is built on when it starts. Not to be changed while it runs.
+    /// The process. Can't be changed while it runs.
     Process,
 }
 
@@ -24,8 +23,8 @@ use Reach::{Calls, Leases, Log, Process};
 
 /// Every key outside the roles.
 ///
-/// Why a key needs a new process: the endpoint, the API and the diagnostics port are what everything else holds on to; the
-/// form of the log and the exporter of traces are set up once for a process, and so are its threads.
+/// Why a key needs a new process: all other parts use the endpoint, the API and the diagnostics port; the format of the
+/// log, the exporter of traces and the threads are set up once per process.
 pub(super) const KEYS: &[(&str, Reach)] = &[
     ("csi.endpoint", Process),
     ("csi.timeout", Calls),
@@ -48,7 +47,7 @@ pub(super) const KEYS: &[(&str, Reach)] = &[
     ("runtime.workerThreads", Process),
 ];
 
-/// What a key reaches. A key that nobody knows is taken for the worst.
+/// What a key affects. An unknown key affects the process.
 pub(super) fn reach(key: &str) -> Reach {
     if let Some(role) = role(key) {
         return if needs_process(role, key) { Process } else { Reach::Role };
@@ -64,12 +63,12 @@ fn needs_process(role: &str, key: &str) -> bool {
     own.is_some_and(|own| fixed.iter().any(|known| is_of(own, known)))
 }
 
-/// Whether a key is this one, or stands below it: there the user's own stand, such as labels.
+/// Whether a key is this one, or is below it, such as a user's label.
 fn is_of(key: &str, known: &str) -> bool {
     key.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether a changed key is refused by a daemon that runs: it is read only when a process starts.
+/// Whether a running daemon refuses a change of this key, because it is read only when a process starts.
 pub fn needs_restart(key: &str) -> bool {
     reach(key) == Process
 }

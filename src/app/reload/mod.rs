@@ -1,4 +1,4 @@
-//! The configuration file while the daemon runs: looked at, judged, and applied or refused as a whole.
+//! The configuration file while the daemon runs: read, checked, and applied or refused as a whole.
 //!
 //! ```text
 //!   file, every few seconds ─┐                        ┌─ faults ──────────> log, status page, metric; the old one stays
@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Decisions:
-//! - **The content is polled**, not the file watched. A ConfigMap is mounted as a symlink to a symlink to a folder that
-//!   kubelet replaces: what inotify tells of that is about names that nobody opened. Reading a few kilobytes every other
-//!   second costs nothing, works on any file system, and kubelet itself takes up to a minute to bring a change.
-//! - **What was read must be read twice.** Kubelet swaps whole files, an editor may not: half a file can be valid YAML, and
-//!   would take the roles away that stand in its other half.
-//! - **The log's level has no other door than the file.** The diagnostics port is open to whoever reaches the pod, without
-//!   a password, and changes nothing; who may edit the file may change what it says. SIGHUP says "now".
-//! - The environment stands over the file as it did at the start: a process's environment does not change.
+//! - **The content is polled** instead of using inotify. A ConfigMap is mounted as a symlink to a symlink to a folder
+//!   that kubelet replaces, so inotify reports other names than the opened one. Reading a few kilobytes every two
+//!   seconds is cheap and works on any file system, and kubelet itself takes up to a minute to deliver a change.
+//! - **Two equal readings are needed.** Kubelet replaces whole files, but an editor may not: half a file can be valid
+//!   YAML, and would remove the roles in its other half.
+//! - **Only the file changes the log's level.** The diagnostics port has no authentication and is read-only; only users
+//!   who may edit the file may change the level. SIGHUP only makes the daemon read the file at once.
+//! - The environment takes precedence over the file, as at the start: a process's environment does not change.
 
 mod decide;
 mod keys;
@@ -39,12 +39,13 @@ pub use keys::needs_restart;
 pub(super) use decide::{Change, Dependencies};
 use decide::{Refusal, Verdict, decide};
 
-/// Between two looks at the file.
+/// Pause between two readings of the file.
 const LOOK: Duration = Duration::from_secs(2);
-/// Between the two readings that must agree: longer than an editor takes between emptying a file and filling it.
+/// Pause between the two readings that must be equal: longer than an editor takes between truncating and writing a
+/// file.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Where the configuration comes from, for a daemon that follows its changes.
+/// The source of the configuration, for a daemon that watches its changes.
 #[derive(Debug, Clone)]
 pub struct Configuration {
     source: Source,
@@ -55,9 +56,9 @@ pub struct Configuration {
 
 #[derive(Debug, Clone)]
 enum Source {
-    /// Looked at every few seconds.
+    /// Read every few seconds.
     File(PathBuf),
-    /// Told by whoever has the handle.
+    /// Set through the handle.
     Told(Arc<Mutex<String>>),
     /// What the readings of a file are, one after another; the last one again and again.
     #[cfg(test)]
@@ -76,12 +77,12 @@ impl Configuration {
         Self { source, variables: BTreeMap::new(), nudge: Arc::default(), level: None }
     }
 
-    /// To be kept by who knows when to look.
+    /// A handle that triggers a reading.
     pub fn handle(&self) -> ConfigurationHandle {
         ConfigurationHandle(self.clone())
     }
 
-    /// How messages call it.
+    /// Its name in messages.
     fn name(&self) -> String {
         match &self.source {
             Source::File(path) => path.display().to_string(),
@@ -101,7 +102,7 @@ impl Configuration {
             }
             Source::File(path) => {
                 let path = path.clone();
-                // A file may be on a volume whose server is away: that must not hold up a thread that others need.
+                // The file may be on a volume whose server does not answer: this must not block a shared thread.
                 let read = tokio::task::spawn_blocking(move || File::read(&path)).await;
                 read.map_err(|panic| panic.to_string())?.map(|file| file.text).map_err(|error| error_chain(&error))
             }
@@ -114,17 +115,17 @@ impl Configuration {
     }
 }
 
-/// Has a daemon look at its configuration now.
+/// Triggers a reading of the configuration.
 #[derive(Debug, Clone)]
 pub struct ConfigurationHandle(Configuration);
 
 impl ConfigurationHandle {
-    /// Has the daemon look at once.
+    /// Makes the daemon read its configuration at once.
     pub fn nudge(&self) {
         self.0.nudge.notify_one();
     }
 
-    /// Replaces a text in memory, and has the daemon look. A file is changed by whoever writes it.
+    /// Replaces a text in memory, and makes the daemon read it. Has no effect on a file.
     pub fn tell(&self, text: &str) {
         if let Source::Told(told) = &self.0.source {
             text.clone_into(&mut told.lock().unwrap_or_else(PoisonError::into_inner));
@@ -133,7 +134,7 @@ impl ConfigurationHandle {
     }
 }
 
-/// A text, or why there is none.
+/// A text, or the error.
 type Read = Result<String, String>;
 
 /// Follows the configuration of one daemon.
@@ -143,15 +144,15 @@ pub(super) struct Reloader {
     clock: Clock,
     meter: Meter,
     standing: Standing,
-    /// What was judged last: it is not judged again, unless somebody asks.
+    /// The last checked text: it is checked again only on request.
     judged: Option<Read>,
     look_at: Instant,
-    /// A look is under way, and whether somebody asked for it. Kept here because [`next`](Self::next) may be dropped.
+    /// A pending reading, and whether it was requested. Stored here because [`next`](Self::next) may be dropped.
     due: bool,
     asked: bool,
 }
 
-/// How it stands with the configuration, for the status page. Clones share it.
+/// The state of the configuration, for the status page. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Standing(Arc<Mutex<Known>>);
 
@@ -211,7 +212,7 @@ impl Reloader {
         self.configuration.as_ref()?.level.as_ref()
     }
 
-    /// Waits for a configuration that can be applied; what can't is told here. May be dropped and called again.
+    /// Waits for a configuration that can be applied, and reports others. May be dropped and called again.
     pub(super) async fn next(&mut self, depends_on: impl Fn() -> Dependencies) -> (Loaded, Change) {
         let Some(configuration) = self.configuration.clone() else { return std::future::pending().await };
         loop {
@@ -328,12 +329,12 @@ impl Reloader {
         self.succeeded();
     }
 
-    /// It was checked, and a role can't read its section all the same: a check is missing.
+    /// A role can't read its section although it was checked: a check is missing.
     pub(super) fn failed(&self, error: &LoadError) {
         self.refuse(RefusedBecause::Faults, error_chain(error), Vec::new());
     }
 
-    /// Says why the file is not in effect, once for each content that it has.
+    /// Reports why the file is refused, once per content.
     fn refuse(&self, because: RefusedBecause, summary: String, faults: Vec<Fault>) {
         let source = self.configuration.as_ref().map(Configuration::name);
         error!(source, because = because.label(), summary, "the new configuration is refused, the old one stays");

@@ -1,4 +1,4 @@
-//! What the daemon is made of: roles and their tables, the driver, caches, queues, the process.
+//! The parts of the daemon: roles and their tables, the driver, caches, queues, the process.
 
 use std::fmt::{Display, Write as _};
 
@@ -39,9 +39,8 @@ pub(super) fn roles(out: &mut String, roles: &[RoleReport]) {
     table(out, "Roles", "", &COLUMNS, &rows, "No role is configured.");
 }
 
-/// A role's own table, whose every word is escaped. A column marked as the rows' error goes below them.
-///
-/// One without rows has nothing to tell: a role shows it all the same.
+/// A role's own table, whose every word is escaped. A column that is marked as the row's error is shown below the row.
+/// A table without rows is not shown.
 pub(super) fn own_table(out: &mut String, shown: &TableReport) {
     if shown.rows_total == 0 {
         return;

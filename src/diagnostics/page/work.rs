@@ -1,4 +1,4 @@
-//! What is being worked on: a section for each queue that has something, failing first.
+//! The work in progress: a section for each queue that is not empty, failing items first.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use crate::diagnostics::report::{Overall, QueueReport, StatusReport, WorkReport}
 
 const COLUMNS: [&str; 7] = ["object", "role", "lane", "state", "#age", "#failed tries", "#next try"];
 
-/// Looks for a word in whatever is worked on, and in the roles' tables. The search is the server's, so that it finds what is not on the
-/// page, and works without script.
+/// The search form for work items and the roles' tables. The server searches, so that it finds items that are not on
+/// the page, and works without script.
 pub(super) fn find_form(out: &mut String, report: &StatusReport) {
     let find = report.find.as_deref().unwrap_or_default();
     let _ = write!(
@@ -42,7 +42,7 @@ pub(super) fn work(out: &mut String, report: &StatusReport) {
     if is_any {
         return;
     }
-    // Only who leads knows that nothing is to be done.
+    // Only a leader knows that there is no work.
     let empty = match (&report.find, report.overall) {
         (Some(_), _) if report.work_total > 0 => {
             format!("None of the {} items in progress matches.", report.work_total)
@@ -54,7 +54,7 @@ pub(super) fn work(out: &mut String, report: &StatusReport) {
     table(out, "In progress", "", &COLUMNS, &[], &empty);
 }
 
-/// How many there are, of which how many are here.
+/// The total, and how many items are shown.
 fn note(report: &StatusReport, queue: &QueueReport, shown: usize) -> String {
     let total = queue.depth + queue.running + queue.delayed;
     let mut note = match &report.find {
@@ -79,7 +79,7 @@ fn work_row(item: &WorkReport) -> String {
     };
     let next = item.next_try.map(|age| format!("in {age}"));
     let key = format!("<code class=\"key\">{}</code>", Text(&item.key));
-    // A key that people gave is its own best name; one that is a checksum stands below what it is about.
+    // A key that users chose is shown first; a key that is a checksum is shown below its subject.
     let more = item.subject.as_deref().and_then(|subject| subject.strip_prefix(&item.key));
     let object = match (&item.subject, more) {
         (Some(_), Some(more)) => {

@@ -1,4 +1,5 @@
-//! The attach/detach controller: attachments for the volumes of pods that have a node, gone with the last such pod.
+//! The attach/detach controller: creates attachments for the volumes of scheduled pods, and deletes them after the last
+//! such pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,6 +1,5 @@
-//! The PV controller: who provisions a claim, which claim and volume belong together, and their phases.
-//!
-//! For claims that are provisioned, and for claims and volumes that name each other. Nobody else is matched.
+//! The PV controller: names the provisioner of a claim, binds claims and volumes, and sets their phases. It handles
+//! claims that are provisioned, and claims and volumes that name each other. It matches no others.
 
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
-//! The rest of Kubernetes, as far as storage meets it: small controllers over the sandbox's API.
+//! The other Kubernetes controllers that storage needs: small controllers that use the sandbox's API.
 //!
 //! | actor | stands for | does |
 //! |---|---|---|
-//! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, tells their phases |
-//! | `protection` | PVC and PV protection | lets go of deleted claims that no pod uses, and of deleted volumes that are not bound |
+//! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, sets their phases |
+//! | `protection` | PVC and PV protection | removes the finalizer of deleted claims that no pod uses, and of deleted volumes that are not bound |
 //! | `scheduler`, `room` | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
 //! | `attachments` | the attach/detach controller | asks for the volumes of scheduled pods to be attached, those for one node to one at a time, and detached after them |
 //!

@@ -1,4 +1,4 @@
-//! The protection controllers: what admission holds is let go when it is deleted and nobody uses it.
+//! The protection controllers: remove admission's finalizers from deleted objects that are not in use.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Where there is room for a claim, as provisioners tell in `CSIStorageCapacity` objects: kube-scheduler's look at them. Pure.
+//! Which nodes have capacity for a claim, by the `CSIStorageCapacity` objects, as kube-scheduler decides it. Pure.
 
 use std::sync::Arc;
 

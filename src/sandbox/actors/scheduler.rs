@@ -1,9 +1,9 @@
-//! The scheduler: a node for each pod, and before that for its claims that wait for their first consumer.
+//! The scheduler: selects a node for each pod, and before that for its claims that wait for their first consumer.
 //!
-//! A pod says where it wants to go by its `nodeSelector`, as it would to the real one. Of the nodes that fit, the first by name
-//! is taken; if a claim came back from it without a volume, the next, after a while that doubles from one to ten seconds as the
-//! real one's back-off does: without it, a claim that no node can have goes round at the speed of the machine. Where a driver
-//! tells how much room there is, a node without room for the pod's claims does not fit.
+//! A pod says where it wants to go by its `nodeSelector`, as it would to the real one. Of the nodes that fit, the first
+//! by name is taken; if a claim came back from it without a volume, it takes the next node after a back-off from one to
+//! ten seconds, like the real scheduler: without the back-off, a claim that no node can provision would be retried in a
+//! busy loop. If the driver publishes its capacity, a node without capacity for the pod's claims does not fit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What was asked and how it was answered, for tests and the simulation to read.
+//! The audit log of requests and answers, for tests and the simulation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

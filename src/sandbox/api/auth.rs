@@ -1,4 +1,4 @@
-//! Who asks, and what they may do: bearer tokens, and as much of RBAC as a role's manifest uses. Pure.
+//! Authentication by bearer tokens, and the part of RBAC that a role's manifest uses. Pure.
 
 use std::fmt;
 

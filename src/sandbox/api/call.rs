@@ -1,4 +1,4 @@
-//! What a request asks for, read from its method, path and query. Pure.
+//! Parses a request's method, path and query. Pure.
 
 use http::{Method, Uri};
 

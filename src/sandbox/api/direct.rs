@@ -1,4 +1,5 @@
-//! The API without HTTP, for tests, actors and the demo: as an administrator, at once, past all faults and the audit log.
+//! The API without HTTP, for tests, actors and the demo: as an administrator, at once, without faults and without the
+//! audit log.
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
-//! What goes wrong, by script.
+//! Scripted faults of the API.
 //!
-//! A [`Fault`] says which requests it is for, which of them in order, and what happens. The first refusal wins; delays add
-//! up. A fault that comes after the work was done ([`Action::DelayAfter`], [`Action::CutAfter`], [`Action::RefuseAfter`])
-//! is the hard case for a client: the write happened and the answer says otherwise, or nothing.
-//!
-//! Watches that already run are held, delayed or dropped as a whole, by the same [`Matching`].
+//! A [`Fault`] selects requests and has an action. The first refusal wins; delays add up. A fault after the work was
+//! done ([`Action::DelayAfter`], [`Action::CutAfter`], [`Action::RefuseAfter`]) is the hard case for a client: the
+//! write happened, but the answer is an error or missing. Running watches are held, delayed or dropped as a whole, by
+//! the same [`Matching`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

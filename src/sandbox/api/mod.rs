@@ -1,17 +1,16 @@
 //! A Kubernetes API in this process: real HTTP, generic over kinds, faithful to kube-apiserver in what clients can see.
 //!
 //! ```text
-//!   connection ─> server ─> http ─> who? (auth) ─> what goes wrong? (faults) ─> what? (call, params)
+//!   connection ─> server ─> http ─> access (auth) ─> scripted faults (faults) ─> parse (call, params)
 //!                                                                                  │
 //!                     audit <── answer (json, Table, metadata only) <── store <────┤
 //!                                                                         │        │
 //!                                          hooks, at every commit <───────┘      watch
 //! ```
 //!
-//! The parts that decide without doing are in [`pure`]. What is left out, on purpose: controllers (no garbage collection by
-//! owner, no kubelet, so that a deleted pod goes at once; some are in [`super::actors`]), most of
-//! admission, and the schema of fields:
-//! objects are kept as they were sent.
+//! The decisions without I/O are in [`pure`]. Intentionally missing: controllers (no garbage collection by owner, no kubelet,
+//! so a deleted pod disappears at once; some are in [`super::actors`]), most of admission, and the schema of fields: objects
+//! are stored as they were sent.
 //!
 //! One current-thread runtime with paused time runs the whole of it deterministically: chance comes from the seeded
 //! [`Rng`], time from tokio, and there are no threads.

@@ -1,4 +1,4 @@
-//! The API as kube sees it: through HTTP, over streams in memory, in paused time.
+//! Tests the API with kube: HTTP over streams in memory, in paused time.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! The driver that the demo drives: the demo one, or the user's own over its socket.
+//! The driver of the demo: the demo driver, or the user's own on its socket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! The scripted run: from an empty cluster to a clean stop, each step observed in the API before it is told.
+//! The demo script: from an empty cluster to a clean stop. Each step is observed in the API before it is printed.
 //!
-//! The demo creates what people create: classes, claims, pods. The rest is done by the daemon and by the sandbox's controllers
-//! ([`super::actors`]), and `sights` is where it is looked for.
+//! The demo creates the objects that users create: classes, claims, pods. The daemon and the sandbox's controllers
+//! ([`super::actors`]) do the rest, and `sights` observes it.
 
 mod backend;
 mod narrator;

@@ -1,4 +1,4 @@
-//! Tells the demo: a line a step with its time, and a sign of life while a step waits.
+//! Prints the demo: a line per step with its time, and a message while a step waits.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The cluster that the demo plays in: what an administrator, a kubelet and a user would create.
+//! The objects of the demo's cluster: those that an administrator, a kubelet and a user would create.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

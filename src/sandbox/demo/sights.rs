@@ -1,4 +1,4 @@
-//! What the demo waits for: each sight is a look at the API, and at the driver where it can be asked.
+//! The observations of the demo: each one reads the API, and the driver if possible.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};

@@ -1,4 +1,4 @@
-//! Stories that cannot come to their end, in simulated time: each says where it stopped, and stops there.
+//! Demos that cannot finish, in simulated time: each reports the step at which it stopped.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! A call's path: noted, struck by a fault or not, decided by the state, noted again.
+//! The path of a call: it is recorded, may hit a fault, is decided by the state, and its result is recorded.
 
 use std::future::pending;
 use std::time::Duration;

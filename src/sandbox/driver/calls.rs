@@ -1,4 +1,4 @@
-//! What was called when, and with what outcome; and whether two calls for one volume met. Pure: the time is given.
+//! The record of calls with times and outcomes, and of overlapping calls for one volume. Pure: the time is an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -1,8 +1,8 @@
-//! What goes wrong and when: scripts of faults as data, and faults by chance. Pure but for the
-//! source of chance that a test hands in.
+//! Faults of the driver: scripted faults as data, and random faults. Pure except for the random numbers that a test
+//! passes in.
 //!
-//! A call meets the rules in their order. The first that acts on it is the only one; those behind it neither see nor count
-//! the call, so that rules for one call each strike one call after the other. Chance strikes only where no rule does.
+//! A call is checked against the rules in order. Only the first matching rule applies; later rules do not see or count
+//! the call, so several one-time rules hit one call each. A random fault applies only if no rule does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! False and senseless answers. Pure: an answer goes in and comes out distorted.
+//! Wrong and invalid answers. Pure: changes a correct answer into a wrong one.
 
 use std::collections::BTreeMap;
 

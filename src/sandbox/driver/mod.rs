@@ -1,4 +1,4 @@
-//! A CSI driver to run the daemon against: strict about the specification, and able to misbehave on demand.
+//! A CSI driver for tests and the demo: strict about the specification, and able to fail on demand.
 //!
 //! ```text
 //!   Server ── connections ──> service ──> Driver::answer ──> faults: what goes wrong?    ──> calls: what happened?

@@ -1,4 +1,4 @@
-//! Where volumes go, and how much room there is. Pure.
+//! The segments of volumes, and their free capacity. Pure.
 //!
 //! A driver without pools has one, everywhere or in each of its segments alike. With pools, each is a place with a size of its
 //! own, and may be kept for volumes with certain parameters.

@@ -1,4 +1,4 @@
-//! What the demo driver claims to be and to be able to do. Pure data, changeable between two calls or two restarts.
+//! The demo driver's identity and capabilities. Pure data, which can change between two calls or two restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The driver's process: accepts connections, serves HTTP/2 on each, dies and comes back.
+//! The driver's process: accepts connections, serves HTTP/2 on each, crashes and restarts.
 //!
 //! Own accept loop instead of tonic's: connections are tasks of ours that a restart cuts at once, and nothing depends on the
 //! wall clock (no `date` header) or on a random `select!`.

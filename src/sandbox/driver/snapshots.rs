@@ -1,4 +1,4 @@
-//! Cutting, listing and deleting snapshots. Pure: the time is given.
+//! Creating, listing and deleting snapshots. Pure: the time is an argument.
 
 use std::collections::BTreeMap;
 

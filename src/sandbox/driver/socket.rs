@@ -1,5 +1,4 @@
-//! A unix socket that is ours as long as it listens: no stale one in the way, right mode from the first moment, gone at
-//! the end.
+//! A unix socket: removes a stale socket first, has the right mode from the start, and is removed at the end.
 
 use std::fs::{self, Permissions};
 use std::io;

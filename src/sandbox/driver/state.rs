@@ -1,4 +1,4 @@
-//! What the storage backend holds, and who a volume is published to. Pure: every decision of publish and unpublish.
+//! The state of the storage backend, and the nodes of published volumes. Pure: every decision of publish and unpublish.
 //!
 //! The other operations on volumes are in `volumes`, those on snapshots in `snapshots`.
 

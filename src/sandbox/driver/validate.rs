@@ -1,4 +1,4 @@
-//! What makes a request's fields valid, whatever the state: the specification's field rules. Pure.
+//! Validates a request's fields by the specification's rules, independent of the state. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Making, changing, listing and deleting volumes. Pure. Where they go is in `pools`.
+//! Creating, changing, listing and deleting volumes. Pure. `pools` selects their segment.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What a role works with, without the daemon around it: for the tests of what the whole daemon would hide, such as a step of
-//! an attempt, a loop alone, or a term that ends when its elector would not have let it.
+//! The resources of a role, without the daemon: for the tests of what the whole daemon would hide, such as a step of an
+//! attempt, a loop alone, or a term that ends when its elector would not have let it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the daemon asks of the API, request by request.
+//! The daemon's requests to the API, one by one.
 
 use std::time::Duration;
 

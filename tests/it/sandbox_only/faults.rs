@@ -1,4 +1,5 @@
-//! Every request of an attach and of a detach fails in every way, once: nothing is lost, nothing stays behind (attacher I12).
+//! Every request of an attach and of a detach fails once in every way: nothing is lost, and nothing stays behind
+//! (attacher I12).
 
 use std::time::Duration;
 

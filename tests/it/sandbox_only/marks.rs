@@ -1,4 +1,4 @@
-//! Our mark on a claim when the write that puts it there, or takes it off, goes wrong.
+//! The provisioning finalizer on a claim when the write that adds or removes it fails.
 
 use csi_control_plane::sandbox::api::faults::{Action, Fault};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;

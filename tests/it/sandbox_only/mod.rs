@@ -1,4 +1,4 @@
-//! Scenarios that need powers over the API which only the sandbox gives.
+//! Scenarios that need control over the API, which only the sandbox has.
 
 mod audit;
 mod faults;

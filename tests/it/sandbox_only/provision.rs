@@ -1,4 +1,4 @@
-//! Claims and volumes, as far as only a sandbox shows it: what is written, to the request.
+//! Claims and volumes: the exact requests, which only the sandbox shows.
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::api::faults;

@@ -1,4 +1,4 @@
-//! Rights that are missing are told, and work goes on when they are granted.
+//! Missing rights are reported, and the work continues when they are granted.
 
 use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::testbed::{Daemon, TestBed};

@@ -1,4 +1,4 @@
-//! A daemon whose view is old: its watch brings nothing, as after it has come to lead, or while it tries again.
+//! A daemon with an old cache: its watch delivers nothing, after it has become leader or between two attempts.
 
 use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::api::audit::Entry;

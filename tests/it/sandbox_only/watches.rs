@@ -1,4 +1,4 @@
-//! Watches that are held, cut and compacted in the middle of the work.
+//! Watches that are delayed, cut and compacted during the work.
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::api::faults::{FaultId, WatchEnd};

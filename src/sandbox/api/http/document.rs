@@ -1,4 +1,4 @@
-//! What is no object: discovery, the schema, the version, and the probes.
+//! Responses that are not objects: discovery, the schema, the version, and the probes.
 
 use axum::body::Body;
 use http::request::Parts;

@@ -1,8 +1,8 @@
 //! One request, from its head to its answer.
 //!
-//! The order is the real server's: who asks (401), may they (403), is there such a thing (404, 405), and then the work. So
-//! whoever may not ask does not learn what there is. Scripted faults come between permission and work, where a real
-//! cluster's trouble is.
+//! The order is the real server's: authentication (401), authorization (403), existence (404, 405), and then the work.
+//! So a client without the right does not learn what exists. Scripted faults come between authorization and work, as in
+//! a real cluster.
 
 mod accept;
 mod document;

@@ -1,4 +1,4 @@
-//! The verbs.
+//! Performs the verbs.
 
 use std::sync::Arc;
 

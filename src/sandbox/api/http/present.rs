@@ -1,4 +1,4 @@
-//! Objects as they are sent: whole, as metadata, as rows; alone or in a list.
+//! Formats objects: complete, as metadata, as table rows; single or in a list.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! A watch: what is there, then what happens, until its time is up.
+//! A watch: the current objects, then the events, until its timeout.
 //!
-//! A watch holds no queue: it remembers the last version that it told and reads on in the store's history. A slow client
-//! costs nothing, until the history is compacted under it and it is told `410 Gone`.
+//! A watch has no queue: it remembers the last sent version and reads on in the store's history. A slow client costs
+//! nothing; if the history is compacted in the meantime, it gets `410 Gone`.
 
 use std::collections::VecDeque;
 use std::io;

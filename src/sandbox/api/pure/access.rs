@@ -1,4 +1,4 @@
-//! Reading members of an object by path, in the two words that every file here needs.
+//! Reads members of an object by path.
 
 use serde_json::Value;
 

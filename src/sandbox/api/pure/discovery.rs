@@ -1,4 +1,4 @@
-//! What the server says about itself: versions, groups, resources.
+//! Discovery: versions, groups, resources.
 //!
 //! Old clients walk `/api`, `/apis`, `/apis/G` and a resource list per version; newer ones ask `/api` and `/apis` for an
 //! *aggregated* answer by a parameterised media type. Both are rendered from the kinds that are

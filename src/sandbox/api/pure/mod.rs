@@ -1,4 +1,4 @@
-//! What a Kubernetes API server *decides*, without what it does: no sockets, no store, no clock, no randomness.
+//! The decisions of a Kubernetes API server, without I/O: no sockets, no store, no clock, no randomness.
 //!
 //! ```text
 //!   request ─> resources (which kind?) ─> selector (which objects?) ─> patch (what would it become?)
@@ -7,9 +7,9 @@
 //!   Table  <── table                    discovery (what is there at all?)
 //! ```
 //!
-//! Objects are `serde_json::Value` throughout: the sandbox is generic over kinds, and a typed detour would lose fields that a
-//! client sent. Whoever stores objects hands in the old one and gets the new one or a [`rejection::Rejection`], whose words
-//! are those of the real server, because clients (and people) match on them.
+//! Objects are `serde_json::Value` throughout: the sandbox is generic over kinds, and a typed detour would lose fields
+//! that a client sent. The store passes the old object and gets the new one or a [`rejection::Rejection`] with the real
+//! server's text, because clients (and people) match on it.
 
 pub mod base64;
 pub mod discovery;

@@ -1,4 +1,4 @@
-//! `OpenAPI`, as far as kubectl asks for it before it sends anything.
+//! The parts of `OpenAPI` that kubectl requests before it sends anything.
 //!
 //! kubectl of today looks into `/openapi/v3` whether PATCH of a kind takes the parameter `fieldValidation`; if so it leaves
 //! validation to the server. It computes apply's patches from a published schema only where PATCH announces strategic merge

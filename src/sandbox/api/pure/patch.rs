@@ -1,4 +1,4 @@
-//! What an object becomes by a patch: the four kinds of patch that a Kubernetes API server takes.
+//! Applies patches: the four kinds of patch that a Kubernetes API server accepts.
 //!
 //! ```text
 //!   application/json-patch+json              json.rs       a list of operations, all or none (RFC 6902, as evanphx/json-patch)
@@ -7,7 +7,7 @@
 //!   application/apply-patch+yaml             apply.rs      what one manager wants; fields.rs says who owns what
 //! ```
 //!
-//! `schema.rs` knows which lists of our kinds have keys. Nothing here judges the result: that is [`super::validate`]'s part.
+//! `schema.rs` knows which lists of our kinds have keys. [`super::validate`] checks the result.
 
 mod apply;
 mod fields;

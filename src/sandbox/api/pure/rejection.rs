@@ -1,4 +1,4 @@
-//! Why a request is refused, in the words of the real API server.
+//! The reasons to refuse a request, with the texts of the real API server.
 //!
 //! Clients match on `reason` and `code`, people on `message`; both are copied from `k8s.io/apimachinery/pkg/api/errors` and
 //! `util/validation/field`. A [`Cause`] is one faulty field; an invalid object lists all of them.

@@ -1,4 +1,4 @@
-//! What the real server's admission plugins do to storage: `DefaultStorageClass`, `StorageObjectInUseProtection` and
+//! The real server's admission plugins for storage: `DefaultStorageClass`, `StorageObjectInUseProtection` and
 //! `PersistentVolumeClaimResize`; and `TaintNodesByCondition`.
 
 use serde_json::{Value, json};

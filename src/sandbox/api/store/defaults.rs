@@ -1,6 +1,5 @@
-//! What the real server fills in: the defaults of each kind's fields and the status that a new object has. Pure.
-//!
-//! Controllers and people read these; a PV without `volumeMode` would be a PV that no cluster has ever held.
+//! The real server's defaults: default values of each kind's fields, and the status of a new object. Pure. Controllers
+//! and people read these; no real cluster has, for example, a PV without `volumeMode`.
 
 use serde_json::{Map, Value, json};
 

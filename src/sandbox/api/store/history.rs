@@ -1,7 +1,7 @@
-//! What happened, newest last, as far back as it is kept.
+//! The history of events, newest last, with a limited length.
 //!
-//! Watches read from here, and an old version of a kind is rebuilt by undoing what came after it. Compaction forgets
-//! events from the old end; whoever asks for a forgotten version is told so.
+//! Watches read from here, and an old version of a kind is rebuilt by undoing what came after it. Compaction removes
+//! the oldest events; a request for a removed version gets an error.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

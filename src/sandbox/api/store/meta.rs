@@ -1,4 +1,5 @@
-//! What the server itself writes into `metadata`, and which half of an object a write may touch. Pure.
+//! The server's own changes of `metadata`, and the part of an object (status or the rest) that a write may change.
+//! Pure.
 //!
 //! The order of the real server is kept: the request's object is *prepared* (system fields carried over, status or spec
 //! put back), then validated. A client that sends a stale `creationTimestamp` is corrected, not refused.

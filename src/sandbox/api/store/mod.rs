@@ -1,4 +1,4 @@
-//! The versioned store: every kind's objects, one counter of versions for all of them, and what happened lately.
+//! The versioned store: the objects of all kinds, one version counter, and the recent events.
 //!
 //! ```text
 //!   create / update / patch / delete ─> write ─> commit ─┬─> objects   (get, list)

@@ -1,4 +1,4 @@
-//! The names and uids that the server makes up.
+//! The names and uids that the server generates.
 
 use serde_json::Value;
 

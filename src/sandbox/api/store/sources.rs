@@ -1,4 +1,4 @@
-//! What a claim is filled from, which it tells twice: `dataSource` for old clients, `dataSourceRef` for all. Pure.
+//! A claim's data source, which is in two fields: `dataSource` for old clients, `dataSourceRef` for all. Pure.
 //!
 //! `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` of Kubernetes 1.36, where the feature gate
 //! `CrossNamespaceVolumeDataSource` is off unless somebody has switched it on.

@@ -1,4 +1,4 @@
-//! Who owns which field: sets of field paths, and `FieldsV1`, their form in `metadata.managedFields`.
+//! Field ownership: sets of field paths, and `FieldsV1`, their form in `metadata.managedFields`.
 //!
 //! A path is a list of steps as `FieldsV1` writes them: `f:name` a member, `k:{"name":"x"}` an item by its keys, `v:"x"` a value
 //! of a set. A leaf is what is owned as one: a scalar, an atomic list or map, an empty one, and each item of a keyed list.

@@ -1,4 +1,5 @@
-//! Values as Go's `%v` and `%T` show what its JSON decoder made of them: messages of the server's library quote patches so.
+//! Formats decoded JSON values like Go's `%v` and `%T`, because messages of the server's library quote patches in this
+//! form.
 
 use serde_json::{Map, Value};
 

@@ -1,6 +1,6 @@
-//! Which lists and maps of our kinds are merged, and by what: the `x-kubernetes-*` marks of Kubernetes 1.36's `OpenAPI`.
-//!
-//! A field is known by its name and, where names clash, by where it stands. What is not listed is atomic: replaced whole.
+//! Which lists and maps of our kinds are merged, and by what: the `x-kubernetes-*` marks of Kubernetes 1.36's
+//! `OpenAPI`. A field is identified by its name and, if names clash, by its parent. A field that is not listed is
+//! atomic: it is replaced as a whole.
 
 /// How a list is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

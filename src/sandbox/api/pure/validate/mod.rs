@@ -1,4 +1,4 @@
-//! What may be stored: the rules of metadata and of the kinds that matter here, all faults of an object at once.
+//! Validates objects: the rules of metadata and of the kinds that are used here, with all errors of an object at once.
 //!
 //! ```text
 //!   types.rs     wrong JSON types: 400, as a decoder says it        (nothing else is looked at then)

@@ -1,4 +1,4 @@
-//! The grammars of names, in the words of `k8s.io/apimachinery/pkg/util/validation`.
+//! The grammars of names, with the texts of `k8s.io/apimachinery/pkg/util/validation`.
 
 use super::super::rejection::Cause;
 
