@@ -52,7 +52,7 @@ async fn a_step_that_is_never_seen_ends_the_sandbox_with_exit_code_1_and_says_wh
     std::fs::write(&overlay, "leaderElection: { namespace: elsewhere }").unwrap();
     let ended = run(&["sandbox", "--step-timeout", "300ms", "--config", overlay.to_str().unwrap()], &[]).await;
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
-    let says = "error: the demo did not come to its end: step 2 was not observed within 0.3s: \
+    let says = "error: the demo did not finish: step 2 was not observed within 0.3s: \
         lease external-attacher-leader-demo-csi-example-com is taken; last seen: there is none in kube-system; \
         the cluster has no claim, volume, pod or attachment\n";
     assert_eq!(ended.stderr, says);
@@ -96,7 +96,7 @@ async fn a_second_ctrl_c_ends_the_sandbox_at_once_although_a_call_is_in_flight()
     program.signal("INT").await;
     assert_eq!(program.exit().await, Some(1), "{}", program.stderr());
     assert!(theatre.driver().age().saturating_sub(asked) < AT_ONCE);
-    let says = "error: interrupted before the daemon had stopped and handed its leases back\n";
+    let says = "error: interrupted before the daemon had stopped and released its leases\n";
     assert_eq!(program.stderr(), says);
 }
 
