@@ -1,4 +1,4 @@
-//! Every RPC of the Identity and Controller services, and of the Node service the one that is not for a kubelet alone.
+//! Every RPC of the Identity and Controller services, and of the Node service those that are not for a kubelet alone.
 
 use std::collections::HashMap;
 
@@ -101,4 +101,7 @@ rpcs! {
         = controller_modify_volume(secret ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
     /// Asks which node the driver runs on, and where in its topology that is.
     Node NodeGetInfo = node_get_info(plain NodeGetInfoRequest) -> NodeGetInfoResponse;
+    /// Asks for the Node service's RPC groups.
+    Node NodeGetCapabilities
+        = node_get_capabilities(plain NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
 }

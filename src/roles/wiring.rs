@@ -70,6 +70,12 @@ impl<'a> Wiring<'a> {
         cache
     }
 
+    /// A way to watch single namespaces of a kind, while the role is served and somebody needs it. The role asks for the right to
+    /// do so by [`needs`](Self::needs).
+    pub fn namespaces(&self) -> Caches {
+        self.caches.clone()
+    }
+
     /// A right that the role needs beyond its caches'.
     pub fn needs(&mut self, rule: Rule) {
         self.wired.rules.push(rule);
