@@ -14,11 +14,6 @@ const NO_ROLE: &str = "no role does its work yet";
 /// The sidecars that stay. The controller of snapshots is no sidecar, though its repository is the sidecar's.
 pub const UNHOSTED: &[Unhosted] = &[
     Unhosted {
-        name: "csi-resizer",
-        signs: Signs { words: &["csi-resizer", "external-resizer"], flags: &["handle-volume-inuse-error"] },
-        why: NO_ROLE,
-    },
-    Unhosted {
         name: "csi-snapshotter",
         signs: Signs {
             words: &["csi-snapshotter", "external-snapshotter"],
