@@ -14,7 +14,7 @@
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
 //! | [`reload`] | another configuration while the daemon works |
-//! | [`resize`], [`modify`] | claims that grow, and claims that change their attributes class |
+//! | [`resize`], [`resize_around`], [`modify`] | claims that grow, and claims that change their attributes class |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
@@ -63,6 +63,7 @@ mod provision_topology;
 mod provision_twins;
 mod reload;
 mod resize;
+mod resize_around;
 mod resize_rows;
 mod resizing;
 mod rows;

@@ -10,7 +10,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::resizing::{CURRENT, MODIFY, STATE, at, conditions, expanding, modifying, resizer, slow};
-use crate::supplier::{figure, rights, says};
+use crate::supplier::{figure, says};
 use crate::world::World;
 
 #[tokio::test]
@@ -164,23 +164,6 @@ async fn z45_z46_the_secret_of_the_volume_and_the_names_of_the_claim_go_with_the
     assert_eq!(asked["csi.storage.k8s.io/pv/name"], volume);
     let class = world.all::<VolumeAttributesClass>().get(&class).await.unwrap();
     assert_eq!(class.parameters.unwrap().len(), 1, "the class itself is unchanged");
-}
-
-#[tokio::test]
-async fn z47_without_the_right_to_read_classes_volumes_still_grow() {
-    let world = World::supplied(|_| {}).await;
-    let config = resizer(json!({}));
-    let roles = rights(&world, &crate::objects::config_with(config.clone()), Some(("list", "volumeattributesclasses")));
-    world.ground().grant(&world.name("limited"), &roles).await;
-    let daemon = world.daemon_on("limited", config).await;
-    let (claim, _) = world.sizable_device("claim").await;
-    let class = world.attributes("gold", "100").await;
-    world.ask_for_class(&claim, &class).await;
-    world.ask_for(&claim, "2Gi").await;
-    world.sized(&claim, "2Gi").await;
-    let waits = |metrics: &str| figure(metrics, "csi_control_plane_claims_waiting", &["classMissing"]) == Some(1.0);
-    world.metrics_until(&daemon, "it waits for classes", waits).await;
-    assert_eq!(world.modifications().len(), 0);
 }
 
 #[tokio::test]

@@ -85,11 +85,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (20, "back-off after deadlines", Tests(&[BACKOFF])),
     (21, "a volume in use waits", Tests(&[IN_USE])),
     (22, "unless that is switched off", Tests(&[PODS])),
-    (
-        23,
-        "no pod is listed without need",
-        Tests(&[PODS, "i14_a_quiet_cluster_is_neither_written_to_nor_asked_about_pods"]),
-    ),
+    (23, "no pod is listed without need", Tests(&[PODS])),
     (24, "generic ephemeral volumes count", Tests(&[IN_USE])),
     (25, "an answer without a size", Tests(&[SIZES])),
     (26, "an answer that is too small", Tests(&[SIZES])),

@@ -25,7 +25,7 @@ pub struct ResizerSection {
     /// Whether a volume that the driver expands only while it is not used waits for its pods. Pods are watched only in the
     /// namespaces where a claim waits so.
     pub in_use_check: bool,
-    /// Whether a claim may change its VolumeAttributesClass.
+    /// Whether a claim may change its `VolumeAttributesClass`.
     pub modify: bool,
     /// Whether the driver is told the names of claim and volume with a modification.
     pub extra_modify_metadata: bool,

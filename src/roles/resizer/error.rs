@@ -3,7 +3,7 @@
 use thiserror::Error;
 use tonic::Code;
 
-use crate::cluster::quantity::{QuantityError, format_bytes};
+use crate::cluster::quantity::QuantityError;
 use crate::csi::volume::AccessModeError;
 use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
@@ -134,11 +134,6 @@ pub fn is_infeasible_expansion(code: Code) -> bool {
 /// Whether the driver says that it will never do this modification.
 pub fn is_infeasible_modification(code: Code) -> bool {
     code == Code::InvalidArgument
-}
-
-/// A size for people.
-pub fn shown(bytes: i64) -> String {
-    format_bytes(bytes)
 }
 
 #[cfg(test)]

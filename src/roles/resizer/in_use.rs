@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cluster::{BY_POD_CLAIM, Cache, Caches, Change, ObjectName, Pod, Subscription};
+use crate::cluster::{BY_POD_CLAIM, Cache, Caches, Change, ObjectName, Pod, SmolStr, Subscription};
 use crate::process::Tasks;
 
 use super::expand::decide::Pods;
@@ -106,14 +106,18 @@ impl InUse {
             move |change| {
                 let freed = freed(change);
                 let woken = chosen(&marked, |mark| freed.contains(mark.claim.name()));
-                woken.iter().for_each(|claim| wake(claim));
+                for claim in &woken {
+                    wake(claim);
+                }
             }
         });
         tasks.spawn(format_args!("pods.{namespace}"), {
             let (pods, marked) = (pods.clone(), Arc::clone(&marked));
             async move {
                 pods.synced().await;
-                chosen(&marked, |mark| mark.awaits_list).iter().for_each(|claim| wake(claim));
+                for claim in &chosen(&marked, |mark| mark.awaits_list) {
+                    wake(claim);
+                }
                 // Stays, as the watch beside it does.
                 std::future::pending::<()>().await;
             }
@@ -138,7 +142,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn freed(change: &Change<Pod>) -> BTreeSet<String> {
     let used = |pod: Option<&Arc<Pod>>| -> BTreeSet<String> {
         let pod = pod.filter(|pod| !pod.has_ended);
-        pod.into_iter().flat_map(|pod| pod.claims.iter().map(|claim| claim.to_string())).collect()
+        pod.into_iter().flat_map(|pod| pod.claims.iter().map(SmolStr::to_string)).collect()
     };
     used(change.old.as_ref()).difference(&used(change.new.as_ref())).cloned().collect()
 }

@@ -115,13 +115,17 @@ impl Context {
             )
         );
         let note = match (error, job) {
-            (AttemptError::Reason(InvalidChange::UnseenClass(_) | InvalidChange::Replaced(_)), _) => return None,
             (AttemptError::Op(_), _) if error.is_of(LOAD_SECRET) => worded(job, volume, driver, &secret_text(error)),
             (AttemptError::Op(_), Job::Expand) if error.is_of(RECORD_SIZE) && !is_transient(error) => format!(
                 "error updating pv \"{volume}\" by resizer: update capacity of PV {volume} failed: {}",
                 error.message()
             ),
-            (AttemptError::Op(_) | AttemptError::Endless(_), _) => return None,
+            (
+                AttemptError::Op(_)
+                | AttemptError::Endless(_)
+                | AttemptError::Reason(InvalidChange::UnseenClass(_) | InvalidChange::Replaced(_)),
+                _,
+            ) => return None,
             (AttemptError::Reason(_), _) if is_plain => error.message(),
             (AttemptError::Reason(_) | AttemptError::Driver(_), _) => worded(job, volume, driver, &error.message()),
         };

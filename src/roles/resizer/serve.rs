@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tonic::Code;
 use tracing::{debug, info, info_span};
 
-use crate::cluster::{Caches, ObjectName};
+use crate::cluster::{Cache, Caches, ObjectName};
 use crate::csi::Capabilities;
 use crate::diagnostics::Fact;
 use crate::election::Term;
@@ -216,7 +216,7 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
                 "off: roles.resizer.modify"
             } else if !cx.modify.modifies {
                 "not supported by the driver"
-            } else if classes.is_some_and(|classes| classes.is_absent()) {
+            } else if classes.is_some_and(Cache::is_absent) {
                 "idle: the cluster has no VolumeAttributesClasses, or does not let us read them"
             } else {
                 "on"

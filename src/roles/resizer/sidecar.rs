@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Gate, OtherDefault, Sidecar, Signs};
+use crate::config::sidecar::{Gate, LockedGate, OtherDefault, Sidecar, Signs};
 
 /// csi-resizer.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -20,6 +20,10 @@ pub const SIDECAR: Sidecar = Sidecar {
         Gate { name: "VolumeAttributesClass", key: "roles.resizer.modify" },
         Gate { name: "AnnotateFsResize", key: "roles.resizer.annotatePreResize" },
     ],
+    locked_gates: &[LockedGate {
+        name: "RecoverVolumeExpansionFailure",
+        why: "the algorithm without it is not hosted: Kubernetes has locked it on since 1.34",
+    }],
     timeout: Duration::from_secs(10),
     defaults: &[OtherDefault {
         key: "roles.resizer.workers",

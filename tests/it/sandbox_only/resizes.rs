@@ -15,6 +15,7 @@ use tonic::Code;
 use super::{api, by_daemon, user, writes};
 use crate::logs;
 use crate::resizing::{expanding, modifying, resizer, slow};
+use crate::supplier::figure;
 use crate::world::wait::asked;
 use crate::world::{World, bounded};
 
@@ -222,7 +223,8 @@ async fn z7_a_conflict_costs_one_read_and_one_write() {
 
 #[tokio::test]
 async fn z54_a_leader_that_was_cut_off_past_its_lease_writes_nothing_when_it_is_back() {
-    let world = World::supplied(|_| {}).await;
+    // Two leaders must not meet at the driver: that this one lets them shows that the first has no word any more.
+    let world = World::supplied(|profile| profile.abort_while_pending = false).await;
     let mut config = resizer(slow());
     crate::objects::merge(&mut config, crate::objects::short_lease());
     let _frozen = world.daemon(config.clone()).await;
@@ -259,4 +261,21 @@ async fn z1_a_claim_whose_volume_the_watch_shows_late_is_expanded_as_soon_as_it_
     api(&world).faults().remove(held);
     world.sized(&claim, "2Gi").await;
     assert_eq!(world.expansions().len(), 1);
+}
+
+#[tokio::test]
+async fn z47_without_the_right_to_read_classes_volumes_still_grow() {
+    let world = World::supplied(|_| {}).await;
+    let classes = by_daemon(&world).verb("list").resource("volumeattributesclasses");
+    let forbidden = Rejection::forbidden("storage.k8s.io", "volumeattributesclasses", "", "no");
+    api(&world).faults().add(Fault::on(classes, Action::Refuse(forbidden)));
+    let daemon = world.resizer(json!({})).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    let class = world.attributes("gold", "100").await;
+    world.ask_for_class(&claim, &class).await;
+    world.ask_for(&claim, "2Gi").await;
+    world.sized(&claim, "2Gi").await;
+    let waits = |metrics: &str| figure(metrics, "csi_control_plane_claims_waiting", &["classMissing"]) == Some(1.0);
+    world.metrics_until(&daemon, "it waits for classes", waits).await;
+    assert_eq!(world.modifications().len(), 0);
 }

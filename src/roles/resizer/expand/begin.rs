@@ -7,6 +7,7 @@ use crate::roles::resizer::names;
 
 /// What the mark changes. What is as it should be is not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one change of the mark")]
 pub struct Begin {
     /// What is asked for, in the words of who asked: it becomes A.
     pub allocated: Option<SmolStr>,
@@ -36,7 +37,7 @@ pub fn begin(claim: &PersistentVolumeClaim, sizes: &Sizes, size: i64) -> Option<
         allocated: is_fresh.then(|| words(claim, status, size)),
         sets_state: !keeps_state,
         drops_not_required: claim.metadata.annotation(names::ANNOTATION_EXPANSION_NOT_REQUIRED).is_some(),
-        adds_resizing: !status.condition(names::RESIZING).is_some_and(|resizing| resizing.status == "True"),
+        adds_resizing: status.condition(names::RESIZING).is_none_or(|resizing| resizing.status != "True"),
         removes: if is_fresh { of_before.into_iter().filter(told).collect() } else { Vec::new() },
         retries: !is_fresh && has_refusal(status),
         is_fresh,

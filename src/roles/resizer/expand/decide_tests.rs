@@ -126,11 +126,11 @@ fn z8_z9_an_expansion_is_prepared_in_order_and_says_how_the_volume_is_used() {
     assert_eq!(begin.allocated.as_deref(), Some("2Gi"));
     assert!(begin.sets_state && begin.adds_resizing && begin.is_fresh && !begin.retries);
 
-    let mut begun = Case::begun(json!({}));
-    begun.is_confirmed = false;
-    assert_eq!(begun.step(), Step::Confirm);
-    begun.is_confirmed = true;
-    let Step::Expand(expand) = begun.step() else { panic!("{:?}", begun.step()) };
+    let mut marked = Case::begun(json!({}));
+    marked.is_confirmed = false;
+    assert_eq!(marked.step(), Step::Confirm);
+    marked.is_confirmed = true;
+    let Step::Expand(expand) = marked.step() else { panic!("{:?}", marked.step()) };
     assert_eq!((expand.volume_id.as_str(), expand.size), ("handle-1", 2 * GIB));
     let Some(AccessType::Mount(mount)) = expand.capability.access_type else { panic!("not mounted") };
     assert_eq!(mount.fs_type, "ext4");

@@ -13,12 +13,12 @@ use crate::roles::resizer::error::{
     BEGIN_EXPANSION, CLEAN_UP, InvalidChange, RECORD_DONE, RECORD_NODE, RECORD_REFUSAL, RECORD_SIZE,
 };
 use crate::roles::resizer::memory::Job;
-use crate::roles::resizer::objects::{patch_claim, patch_volume};
+use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
 use super::begin::Begin;
 use super::decide::{Answer, Expand, Refused};
-use super::reconcile::{Done, Stop};
+use super::done::Done;
 use super::writes;
 
 /// Begins the expansion, durably. With another size than before, users are told.

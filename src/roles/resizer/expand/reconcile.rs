@@ -5,20 +5,19 @@ use std::sync::Arc;
 use crate::csi::RpcError;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::kit::freshness::Freshness;
-use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, Secret, TermScope};
+use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, TermScope};
 use crate::roles::resizer::claim::Sizes;
 use crate::roles::resizer::context::{Context, Objects};
 use crate::roles::resizer::error::{ChangeError, InvalidChange, is_infeasible_expansion};
 use crate::roles::resizer::memory::{Job, WorkKey};
-use crate::roles::resizer::objects;
+use crate::roles::resizer::objects::{self, Stop};
 use crate::roles::resizer::turn::Turn;
 use crate::roles::resizer::waiting::Reason;
 use k8s_openapi::jiff::Timestamp;
 
-use super::decide::{Answer, Pods, Progress, Refused, Step, View, Wait, next_step};
+use super::decide::{Answer, Pods, Progress, Step, View, Wait, next_step};
+use super::done::Done;
 use super::perform;
-
-pub(super) use crate::roles::resizer::objects::Stop;
 
 /// Works the expansions of claims.
 #[derive(Debug)]
@@ -33,29 +32,6 @@ pub struct State {
     turn: Option<Turn>,
     /// Something was done, and the time that it took is told.
     did_something: bool,
-}
-
-/// What a step has brought.
-#[derive(Debug)]
-pub enum Done {
-    /// Nothing that the attempt must know.
-    Nothing,
-    /// The secret.
-    Secret(Secret),
-    /// The volume is locked.
-    Turn(Turn),
-    /// The driver has expanded the volume.
-    Answered(Answer),
-    /// It has not.
-    Refused(Refused),
-    /// The claim says so.
-    RefusalRecorded,
-    /// All of the answer is recorded.
-    Recorded,
-    /// The answer no longer matters.
-    Dropped,
-    /// The claim is gone.
-    Gone,
 }
 
 /// How an attempt ends well, or with what the driver says.
@@ -228,6 +204,7 @@ impl Reconciler for Expansions {
         match ended {
             Ok(End::Settled) => {
                 cx.report_settled(&uid, Job::Expand);
+                cx.in_use.unmark(&key.claim, &uid);
                 Outcome::Settled
             }
             Ok(End::Waits(wait)) => self.conclude_wait(ticket, &now, wait),
@@ -243,7 +220,11 @@ impl Expansions {
         let waits = |reason, says: &str| cx.report_waiting(ticket, now, reason, says);
         match wait {
             // The watch wakes the key.
-            Wait::Volume | Wait::Driver | Wait::PodList => Outcome::Settled,
+            Wait::Volume | Wait::Driver => Outcome::Settled,
+            Wait::PodList => {
+                waits(Reason::InUse, "the pods that may use the volume are not listed yet");
+                Outcome::Settled
+            }
             Wait::Node => {
                 waits(Reason::Node, "the node has to expand the file system");
                 Outcome::Settled

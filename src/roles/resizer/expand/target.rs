@@ -36,13 +36,12 @@ pub fn target(sizes: &Sizes, is_real: bool) -> Target {
         match (state, allocated) {
             (NodePending | NodeInProgress | Unknown, _) => Target::Node,
             (NodeInfeasible, _) if is_real => Target::Size(begun),
-            // A node-only driver's size is a record that no storage has reached: a wish for less is taken.
-            (NodeInfeasible, _) => Target::Size(requested),
             (ControllerInProgress | ControllerInfeasible, _) => Target::Size(begun),
             // Less than what is asked for could never satisfy the claim.
             (Idle, Some(begun)) => Target::Size(begun.max(requested)),
             (Idle, None) if sizes.waits_for_file_system => Target::Node,
-            (Idle, None) => Target::Size(requested),
+            // A node-only driver's size is a record that no storage has reached: a wish for less is taken.
+            (NodeInfeasible, _) | (Idle, None) => Target::Size(requested),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What to do next for a claim that may name another VolumeAttributesClass. Pure, total, and asserted without a server.
+//! What to do next for a claim that may name another `VolumeAttributesClass`. Pure, total, and asserted without a server.
 //!
 //! ```text
 //! gates ─> class ─> checks ─> secret ─> turn ─> begin mark ─> ControllerModifyVolume ─┬─> volume ─> claim

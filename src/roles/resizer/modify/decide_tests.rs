@@ -14,6 +14,7 @@ use crate::roles::resizer::fixtures::{DRIVER, claim, volume};
 use crate::roles::resizer::names;
 
 /// What one decision is made from, and changed by a test.
+#[expect(clippy::struct_excessive_bools, reason = "the decision depends on so many")]
 struct Case {
     claim: Value,
     volume: Value,

@@ -17,7 +17,7 @@ use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
 use super::decide::{Modify, Refused};
-use super::reconcile::Done;
+use super::done::Done;
 use super::writes;
 
 /// Asks the API for a class that the cache lacks.

@@ -9,7 +9,7 @@ use crate::cluster::{ObjectName, VolumeAttributesClass};
 use crate::csi::RpcError;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::kit::freshness::Freshness;
-use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, Secret, TermScope};
+use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, TermScope};
 use crate::roles::resizer::claim::status;
 use crate::roles::resizer::context::{Context, Objects};
 use crate::roles::resizer::error::{ChangeError, InvalidChange, is_infeasible_modification, is_refusal};
@@ -18,7 +18,8 @@ use crate::roles::resizer::objects::{self, Stop};
 use crate::roles::resizer::turn::Turn;
 use crate::roles::resizer::waiting::Reason;
 
-use super::decide::{Class, Progress, Refused, Step, View, Wait, next_step};
+use super::decide::{Class, Progress, Step, View, Wait, next_step};
+use super::done::Done;
 use super::perform;
 
 /// Works the modifications of claims.
@@ -61,31 +62,6 @@ impl Known {
             Self::Unknown => Class::Unknown,
         }
     }
-}
-
-/// What a step has brought.
-#[derive(Debug)]
-pub enum Done {
-    /// Nothing that the attempt must know.
-    Nothing,
-    /// The API has no such class.
-    LookedUp,
-    /// The secret.
-    Secret(Secret),
-    /// The volume is locked.
-    Turn(Turn),
-    /// The driver has changed the volume to this class.
-    Answered(String),
-    /// It has not.
-    Refused(Refused),
-    /// The claim says so.
-    RefusalRecorded,
-    /// All of the answer is recorded.
-    Recorded,
-    /// The answer no longer matters.
-    Dropped,
-    /// The claim is gone.
-    Gone,
 }
 
 /// How an attempt ends well, or with what the driver says.
