@@ -94,7 +94,7 @@ release:
 
 # The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
 cluster *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
 
 # The sandbox as a user of `kubectl` meets it: the real one (needs Go).
 kubectl:

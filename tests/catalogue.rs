@@ -27,8 +27,9 @@ A series appears with the first event that it counts: a daemon without claims ha
 const NOT_HERE: &str = "
 ## Not here
 
-What csi-attacher v4.12 and csi-provisioner v6.3 expose besides. `just cluster parity` scrapes both after real work and
-compares: the list is complete, and what is said above to be theirs is theirs in type, labels and buckets.
+What csi-attacher v4.12, csi-provisioner v6.3 and csi-resizer v2.2 expose besides. `just cluster parity` scrapes the first two
+after real work and compares: of them the list is complete, and what is said above to be theirs is theirs in type, labels and
+buckets. csi-resizer is linked with the same libraries.
 
 | metric | Go sidecars | why not, or what instead |
 |---|---|---|

@@ -11,6 +11,8 @@ use csi_control_plane::roles::ROLES;
 
 #[path = "it/provision_rows.rs"]
 mod provision_rows;
+#[path = "it/resize_rows.rs"]
+mod resize_rows;
 #[path = "it/rows.rs"]
 mod rows;
 
@@ -31,10 +33,12 @@ const HOSTED: &[Hosted] = &[
     Hosted { role: "attacher", spec: "attacher", letter: 'R', proofs: rows::ROWS },
     Hosted { role: "provisioner", spec: "provisioner", letter: 'R', proofs: provision_rows::ROWS },
     Hosted { role: "reconciler", spec: "attacher", letter: 'R', proofs: rows::ROWS },
+    Hosted { role: "resizer", spec: "resizer", letter: 'Z', proofs: resize_rows::ROWS },
 ];
 
 /// Folders besides those of the roles whose citations need no name: the first file that has the letter is meant.
-const UNNAMED: &[(&str, &[&str])] = &[("tests/simulation/", &["attacher", "provisioner"])];
+const UNNAMED: &[(&str, &[&str])] =
+    &[("tests/simulation/changes.rs", &["resizer"]), ("tests/simulation/", &["attacher", "provisioner"])];
 
 /// What is searched for citations, and in which files of it.
 const SEARCHED: &[&str] = &["src", "tests", "benches", "docs", "charts", "config", "README.md", "CONTRIBUTING.md"];

@@ -238,6 +238,29 @@ impl Caches {
         (cache, ask)
     }
 
+    /// A cache of its own for the objects of one namespace, watched by a task of `tasks` for as long as those last. It is for what a
+    /// role needs seldom and of few namespaces: it is not shared, and neither metrics nor the status page show it. `None`: the
+    /// watches have not been started.
+    pub fn watch_namespace<K>(&self, namespace: &str, tasks: &Tasks) -> Option<Cache<K>>
+    where
+        K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
+    {
+        let start = self.state().start.clone()?;
+        let cache = Cache::<K>::new();
+        cache.set_up(&start.driver, &Meter::new(), start.clock);
+        let scope = WatchScope { namespace: Some(namespace.to_owned()), labels: None };
+        let wish = value::Sender::new(Some(Wish { scope, fields: Fields::NONE }));
+        let own = namespace.to_owned();
+        let api = move |_: Option<&str>| kube::Api::namespaced(start.client.clone(), &own);
+        let watched = watch::run(cache.clone(), api, wish.subscribe(), start.list_silence, start.clock, start.rng);
+        tasks.spawn(format_args!("watch.{}.{namespace}", K::Kind::plural(&())), async move {
+            // Its receiver waits for another wish, and none comes.
+            let _wish = wish;
+            watched.await;
+        });
+        Some(cache)
+    }
+
     fn handle<K: Cached>(&self, ask: u64) -> WatchHandle {
         WatchHandle { caches: Arc::downgrade(&self.0), kind: TypeId::of::<K>(), ask }
     }

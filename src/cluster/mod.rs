@@ -51,14 +51,15 @@ pub use fanout::{Change, Fanout, News, Origin};
 pub use meta::Meta;
 pub use names::ObjectName;
 pub use objects::{
-    BY_ATTRIBUTES_CLASS, BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached,
-    ClaimCondition, ClaimRef, ClaimResize, ClaimSpec, ClaimStatus, ContentStatus, CsiNode, CsiNodeDriver, CsiNodeSpec,
-    CsiSource, CsiStorageCapacity, DataSource, Fields, GrantFrom, GrantTo, GroupMember, GroupSource, GroupStatus,
-    InTree, IndexName, ModifyStatus, Node, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, Reach,
-    ReferenceGrant, SecretRef, SnapshotError, StorageClass, TopologyExpression, TopologySelectorTerm, V1Beta2,
-    VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass,
-    VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot,
-    VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, source_key,
+    BY_ATTRIBUTES_CLASS, BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE, BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME,
+    Cached, ClaimCondition, ClaimRef, ClaimResize, ClaimSpec, ClaimStatus, ContentStatus, CsiNode, CsiNodeDriver,
+    CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GrantFrom, GrantTo, GroupMember, GroupSource,
+    GroupStatus, InTree, IndexName, ModifyStatus, Node, Object, ObjectReference, PersistentVolume,
+    PersistentVolumeClaim, Pod, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass, TopologyExpression,
+    TopologySelectorTerm, V1Beta2, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+    VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
+    VolumeResize, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec,
+    source_key,
 };
 pub use packed_map::PackedMap;
 pub use patch::Patch;

@@ -20,6 +20,8 @@ pub struct Sidecar {
     pub flags: &'static [Flag],
     /// Its feature gates that keys replace. All others have no effect.
     pub gates: &'static [Gate],
+    /// Its feature gates that cannot be switched off here.
+    pub locked_gates: &'static [LockedGate],
     /// Its deadline of one RPC where `--timeout` is not given.
     pub timeout: Duration,
     /// Its flags whose default is another one here.
@@ -46,6 +48,15 @@ pub struct Gate {
     pub name: &'static str,
     /// The key, on where the gate is on.
     pub key: &'static str,
+}
+
+/// A feature gate that is always on here, though somebody may have switched it off there.
+#[derive(Debug)]
+pub struct LockedGate {
+    /// The gate.
+    pub name: &'static str,
+    /// Why what it switches off is not done here.
+    pub why: &'static str,
 }
 
 /// A flag whose default is another one here.
@@ -99,6 +110,11 @@ impl Sidecar {
     /// Its flag of that name, without dashes.
     pub fn flag(&self, name: &str) -> Option<&'static Flag> {
         self.flags.iter().chain(SHARED).find(|flag| flag.name == name)
+    }
+
+    /// Why a feature gate cannot be switched off here, if it cannot.
+    pub fn locked_gate(&self, name: &str) -> Option<&'static LockedGate> {
+        self.locked_gates.iter().find(|gate| gate.name == name)
     }
 
     /// The key that a feature gate is here.

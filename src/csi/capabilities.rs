@@ -89,6 +89,16 @@ impl Capabilities {
         self.has(ControllerRpc::GetCapacity)
     }
 
+    /// Whether the driver makes volumes larger by a call of the Controller service.
+    pub fn expand_volume(&self) -> bool {
+        self.has(ControllerRpc::ExpandVolume)
+    }
+
+    /// Whether the driver changes the attributes of a volume.
+    pub fn modify_volume(&self) -> bool {
+        self.has(ControllerRpc::ModifyVolume)
+    }
+
     /// Whether a volume may not be accessible from all nodes.
     pub fn volume_accessibility_constraints(&self) -> bool {
         self.has_service(PluginService::VolumeAccessibilityConstraints)
@@ -142,7 +152,7 @@ mod tests {
     #[test]
     fn each_question_looks_at_its_own_capability() {
         type Question = fn(&Capabilities) -> bool;
-        let questions: [(ControllerRpc, Question); 7] = [
+        let questions: [(ControllerRpc, Question); 9] = [
             (ControllerRpc::PublishUnpublishVolume, Capabilities::publish_unpublish),
             (ControllerRpc::PublishReadonly, Capabilities::publish_readonly),
             (ControllerRpc::ListVolumes, Capabilities::list_volumes),
@@ -150,6 +160,8 @@ mod tests {
             (ControllerRpc::SingleNodeMultiWriter, Capabilities::single_node_multi_writer),
             (ControllerRpc::CreateDeleteVolume, Capabilities::create_delete_volume),
             (ControllerRpc::GetCapacity, Capabilities::get_capacity),
+            (ControllerRpc::ExpandVolume, Capabilities::expand_volume),
+            (ControllerRpc::ModifyVolume, Capabilities::modify_volume),
         ];
         for (offered, _) in questions {
             let capabilities = Capabilities::from_responses(&plugin(&[1], &[]), Some(&controller(&[offered as i32])));

@@ -1,4 +1,4 @@
-//! Every RPC of the Identity and Controller services, and the one RPC of the Node service that is not only for kubelet.
+//! Every RPC of the Identity and Controller services, and the RPCs of the Node service that are not only for kubelet.
 
 use std::collections::HashMap;
 
@@ -102,4 +102,7 @@ rpcs! {
         = controller_modify_volume(secret ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
     /// Asks which node the driver runs on, and where in its topology that is.
     Node NodeGetInfo = node_get_info(plain NodeGetInfoRequest) -> NodeGetInfoResponse;
+    /// Asks for the Node service's RPC groups.
+    Node NodeGetCapabilities
+        = node_get_capabilities(plain NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
 }

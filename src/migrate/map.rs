@@ -155,6 +155,12 @@ impl Reader<'_> {
                 self.meant("", "", &one, Meaning::Wrong("Gate=true or Gate=false".to_owned()));
                 continue;
             };
+            if let (Some(locked), Meaning::Key(Value::Bool(false))) = (sidecar.locked_gate(name.trim()), switch(value))
+            {
+                self.fault(&one.written, &one.written, &format!("{}=true: {}", locked.name, locked.why), true);
+                self.line(&one.written, FlagFate::Undecided, locked.why);
+                continue;
+            }
             match sidecar.gate(name.trim()) {
                 Some(key) => self.meant(key, "", &one, switch(value)),
                 None => self.line(&one.written, FlagFate::Dropped, flag.note),

@@ -364,11 +364,25 @@ fn values_are_translated_where_the_key_is_written_otherwise() {
         ("csi-provisioner", "--volume-name-uuid-length=-1", "roles.provisioner.volumeNameUuidLength", json!(null)),
         ("csi-provisioner", "--feature-gates=Topology=false", "roles.provisioner.topology", json!(false)),
         ("csi-provisioner", "--enable-capacity", "roles.provisioner.capacity.enabled", json!(true)),
+        ("csi-resizer", "--handle-volume-inuse-error=false", "roles.resizer.inUseCheck", json!(false)),
+        ("csi-resizer", "--feature-gates=AnnotateFsResize=false", "roles.resizer.annotatePreResize", json!(false)),
     ] {
         let sidecar = hosted().into_iter().find(|known| known.name == sidecar).unwrap();
         let read = map::read("p", "c", sidecar, &[argument.to_owned()], &expand::Variables::default(), &|_| true);
         let settings: Vec<_> = read.settings.into_iter().map(|setting| (setting.key, setting.value)).collect();
         assert_eq!(settings, [(key.to_owned(), value)], "{argument}");
+    }
+}
+
+#[test]
+fn a_gate_that_cannot_be_switched_off_here_is_undecided_where_it_is_off() {
+    let resizer = hosted().into_iter().find(|sidecar| sidecar.name == "csi-resizer").unwrap();
+    for (value, faults) in [("false", 1), ("true", 0)] {
+        let argument = format!("--feature-gates=RecoverVolumeExpansionFailure={value}");
+        let read = map::read("p", "c", resizer, &[argument], &expand::Variables::default(), &|_| true);
+        assert_eq!((read.faults.len(), read.settings.len()), (faults, 0), "{value}");
+        let is_undecided = read.lines.iter().any(|line| line.fate == FlagFate::Undecided);
+        assert_eq!(is_undecided, faults > 0, "{value}");
     }
 }
 

@@ -14,6 +14,7 @@ pub mod kit;
 pub mod metrics;
 pub mod provisioner;
 pub mod reconciler;
+pub mod resizer;
 pub mod role;
 pub mod sidecars;
 pub mod wiring;
@@ -29,7 +30,8 @@ pub fn sections() -> Vec<RoleSection> {
 }
 
 /// Every role that this daemon can host.
-pub const ROLES: &[Registration] = &[attacher::REGISTRATION, provisioner::REGISTRATION, reconciler::REGISTRATION];
+pub const ROLES: &[Registration] =
+    &[attacher::REGISTRATION, provisioner::REGISTRATION, reconciler::REGISTRATION, resizer::REGISTRATION];
 
 #[cfg(test)]
 mod tests {

@@ -15,11 +15,6 @@ const NO_ROLE: &str = "no role does its work yet";
 /// repository.
 pub const UNHOSTED: &[Unhosted] = &[
     Unhosted {
-        name: "csi-resizer",
-        signs: Signs { words: &["csi-resizer", "external-resizer"], flags: &["handle-volume-inuse-error"] },
-        why: NO_ROLE,
-    },
-    Unhosted {
         name: "csi-snapshotter",
         signs: Signs {
             words: &["csi-snapshotter", "external-snapshotter"],

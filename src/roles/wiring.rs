@@ -70,6 +70,12 @@ impl<'a> Wiring<'a> {
         cache
     }
 
+    /// Watches single namespaces of a kind while the role is served. The role declares the right to do so with
+    /// [`needs`](Self::needs).
+    pub fn namespaces(&self) -> Caches {
+        self.caches.clone()
+    }
+
     /// Declares a right that the role needs in addition to its caches' rights.
     pub fn needs(&mut self, rule: Rule) {
         self.wired.rules.push(rule);

@@ -4,6 +4,7 @@
 #   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
 #   go/peers        csi-attacher, csi-sanity
 #   go/provisioner  csi-provisioner
+#   go/resizer      csi-resizer
 #   go/helm         helm
 #   go/helm3        helm3: the last major version, which many still install with
 #   go/promtool     promtool
@@ -17,7 +18,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | peers | provisioner | helm | helm3 | promtool | prometheus | dockerfile]...     all, if none is named
+#   build.sh [kubernetes | peers | provisioner | resizer | helm | helm3 | promtool | prometheus | dockerfile]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -34,6 +35,7 @@ folder() {
         kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
+        resizer) echo "$cache/resizer-$(version resizer github.com/kubernetes-csi/external-resizer/v2)-$sums" ;;
         helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
         helm3) echo "$cache/helm3-$(version helm3 helm.sh/helm/v3)-$sums" ;;
         promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
@@ -83,6 +85,10 @@ build() {
             program provisioner csi-provisioner github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner \
                 "-X main.version=$release"
             ;;
+        resizer)
+            release="$(version resizer github.com/kubernetes-csi/external-resizer/v2)"
+            program resizer csi-resizer github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer "-X main.version=$release"
+            ;;
         helm)
             release="$(version helm helm.sh/helm/v4)"
             program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
@@ -103,7 +109,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes peers provisioner helm helm3 promtool prometheus dockerfile)
+((${#parts[@]})) || parts=(kubernetes peers provisioner resizer helm helm3 promtool prometheus dockerfile)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -18,6 +18,7 @@
 //! zones           a StatefulSet across three zones, of which one has no room
 //! sidecar         the Go sidecars as our daemons' neighbours
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
+//! resizers        beside csi-resizer: each takes over from the other in the middle
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
@@ -49,6 +50,7 @@ mod peers;
 mod programs;
 mod provisioners;
 mod replicas;
+mod resizers;
 mod rights;
 mod room;
 mod sidecar;
@@ -68,6 +70,7 @@ mod scenarios {
     pub(crate) mod errors;
     pub(crate) mod failures;
     pub(crate) mod leading;
+    pub(crate) mod modify;
     pub(crate) mod nodes;
     pub(crate) mod provision_across;
     pub(crate) mod provision_claims;
@@ -86,6 +89,8 @@ mod scenarios {
     pub(crate) mod provision_topology;
     pub(crate) mod provision_twins;
     pub(crate) mod reload;
+    pub(crate) mod resize;
+    pub(crate) mod resize_around;
     pub(crate) mod secrets;
     pub(crate) mod supplies;
     pub(crate) mod volumes;
@@ -108,6 +113,8 @@ mod objects;
 #[path = "../process/program.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests of the process alone")]
 mod program;
+#[path = "../it/resizing.rs"]
+mod resizing;
 #[path = "../it/supplier.rs"]
 mod supplier;
 #[path = "../it/supply.rs"]

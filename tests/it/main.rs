@@ -14,13 +14,14 @@
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
 //! | [`reload`] | another configuration while the daemon works |
+//! | [`resize`], [`resize_around`], [`modify`] | claims that grow, and claims that change their attributes class |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
-//! | [`rows`], [`provision_rows`], [`provision_seen`] | the regression lists, row by row, and where each row is proven |
+//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`] | the regression lists, row by row, and where each row is proven |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`supply`] and [`supplier`]; [`ground`] is where it comes from. Times are configured
+//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
 //! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
 
@@ -39,6 +40,7 @@ mod ground;
 mod http;
 mod leading;
 mod logs;
+mod modify;
 mod nodes;
 mod objects;
 mod provision_across;
@@ -60,6 +62,10 @@ mod provision_sources_unseen;
 mod provision_topology;
 mod provision_twins;
 mod reload;
+mod resize;
+mod resize_around;
+mod resize_rows;
+mod resizing;
 mod rows;
 mod sandbox_only;
 mod secrets;

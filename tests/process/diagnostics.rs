@@ -43,7 +43,7 @@ const OF_GO: [(&str, &str, &[&str]); 18] = [
 ];
 
 /// A daemon that attached, failed, recovered, detached, listed, found drift and lost a watch; and that provisioned, deleted,
-/// failed at both, and found a claim that another had begun and nobody wants any more.
+/// failed at both, and found a claim that another had begun and nobody wants any more; and that expanded a volume at the second try.
 async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"},
         "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}));
@@ -54,9 +54,11 @@ async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
         config["roles"]["reconciler"]["interval"] = "100ms".into();
         config["roles"]["provisioner"] =
             json!({"retry": {"initial": "100ms", "max": "1s"}, "capacity": {"enabled": true, "ownerLevel": -1}});
+        config["roles"]["resizer"] = json!({"retry": {"initial": "100ms", "max": "1s"}});
     });
     daemon.is("serving").await;
     provisioned_and_deleted(theatre).await;
+    grown(theatre).await;
     let publish = Method::ControllerPublishVolume;
     theatre.driver().inject(Fault::on(publish, Action::fail(Code::Internal, "no luck")).volume("failing").times(2));
     for volume in ["failing", "drifting", "leaving"] {
@@ -96,6 +98,36 @@ async fn provisioned_and_deleted(theatre: &Theatre) {
     let released = PatchBody::Merge(json!({"status": {"phase": "Released"}}));
     api.patch_status::<PersistentVolume>("", &name, released).unwrap();
     eventually("the volume is deleted", async || api.get::<PersistentVolume>("", &name).is_err().then_some(())).await;
+}
+
+/// A claim on a raw device grows, at the second try.
+async fn grown(theatre: &Theatre) {
+    let api = &theatre.testbed.api;
+    theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
+        "provisioner": DRIVER, "allowVolumeExpansion": true}));
+    theatre.driver().seed(["grown"]);
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "grown", "namespace": "default"},
+        "spec": {"storageClassName": "grows", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "volumeName": "grown",
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = api.create_value(claim).unwrap();
+    theatre.put(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "grown"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+            "storageClassName": "grows", "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": "default", "name": "grown", "uid": claim["metadata"]["uid"]},
+            "csi": {"driver": DRIVER, "volumeHandle": "grown"}}}));
+    let expand = Method::ControllerExpandVolume;
+    theatre.driver().inject(Fault::on(expand, Action::fail(Code::Internal, "no luck")).times(1));
+    let bound = PatchBody::Merge(json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}));
+    api.patch_status::<PersistentVolumeClaim>("default", "grown", bound).unwrap();
+    let wish = PatchBody::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
+    api.patch::<PersistentVolumeClaim>("default", "grown", wish).unwrap();
+    eventually("the claim has grown", async || {
+        let claim: PersistentVolumeClaim = api.get("default", "grown").unwrap();
+        let capacity = claim.status?.capacity?;
+        (capacity["storage"].0 == "2Gi").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

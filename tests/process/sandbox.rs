@@ -16,19 +16,22 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "driver demo.csi.example.com discovered",
         "lease external-attacher-leader-demo-csi-example-com won by",
         "lease demo-csi-example-com won by",
+        "lease external-resizer-demo-csi-example-com won by",
         "the capacity for the scheduler is published: 200Gi in zone-a, 120Gi in zone-b",
         "claim orders provisioned for its pod on node-a: pvc-",
         "orders attached to node-a",
         "invoices attached to node-b",
         "orders detached from node-a outside Kubernetes",
         "is attached again",
+        "claim orders asked for 2Gi, and has it: pvc-",
+        "claim orders asked for the class faster, and pvc-",
         "claim archive provisioned at once: pvc-",
         "attaching archive failed, and its status says why: rpc error: code = ResourceExhausted",
         "event VolumeAttachRecovered on claim archive",
         "archive detached from node-",
         "the claims are deleted, and so are their volumes at the driver",
         "the daemon stopped cleanly and released its leases",
-        "22 steps observed in",
+        "25 steps observed in",
     ] {
         assert!(ended.stdout.contains(step), "{step:?} in\n{}", ended.stdout);
     }
@@ -107,7 +110,7 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint, "--node-id", "my-node"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     assert!(ended.stdout.contains("attaching archive failed, and its status says why: CSINode"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("21 steps observed, 1 skipped in"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("23 steps observed, 2 skipped in"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }
 

@@ -10,6 +10,8 @@
 //!                 faults end   ─> ending  (I11 I12 I13, R37), inventory (P8 P9 P10)          ┘
 //! ```
 //!
+//! `changes` is a smaller world beside it, of claims that grow and change their class.
+//!
 //! `invariants` says what each of these is. `mutants` are daemons that are broken on purpose, at least one for each invariant: each
 //! must be found out.
 //!
@@ -24,6 +26,7 @@
 
 mod acts;
 mod calls;
+mod changes;
 mod commits;
 mod deliveries;
 mod ending;

@@ -122,6 +122,17 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.reconciler.interval", json!("2m"), "reconciler"),
         ("roles.reconciler.pageSize", json!(10), "reconciler"),
         ("roles.reconciler.pageTimeout", json!("2m"), "reconciler"),
+        ("roles.resizer.workers", json!(5), "resizer"),
+        ("roles.resizer.retry.initial", json!("2s"), "resizer"),
+        ("roles.resizer.retry.max", json!("6m"), "resizer"),
+        ("roles.resizer.retry.infeasible", json!("6m"), "resizer"),
+        ("roles.resizer.resync", json!("0s"), "resizer"),
+        ("roles.resizer.inUseCheck", json!(false), "resizer"),
+        ("roles.resizer.modify", json!(false), "resizer"),
+        ("roles.resizer.extraModifyMetadata", json!(true), "resizer"),
+        ("roles.resizer.annotatePreResize", json!(false), "resizer"),
+        ("roles.resizer.events", json!("all"), "resizer"),
+        ("roles.resizer.pairCalls", json!("never"), "resizer"),
     ]
 }
 
@@ -162,7 +173,8 @@ fn other_words_for_the_same_are_no_change() {
         verdict(&[], &[("csi.timeout", json!("15000ms")), ("roles.attacher.retry.max", json!("300s"))]),
         Verdict::Same
     );
-    let (all, short) = (reference(), json!({"roles": {"attacher": {}, "provisioner": null, "reconciler": {}}}));
+    let roles = json!({"attacher": {}, "provisioner": null, "reconciler": {}, "resizer": {}});
+    let (all, short) = (reference(), json!({ "roles": roles }));
     assert_eq!(decide(&loaded(&all), &loaded(&short), &depends_on()), Verdict::Same);
 }
 

@@ -15,6 +15,7 @@ mod fields;
 mod grant;
 mod group;
 mod node;
+mod pod;
 mod resize;
 mod secret_ref;
 mod snapshot;
@@ -46,6 +47,7 @@ pub use fields::Fields;
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
 pub use group::{GroupMember, GroupSource, GroupStatus, V1Beta2, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
+pub use pod::Pod;
 pub use resize::{ClaimCondition, ClaimResize, ModifyStatus, VolumeResize};
 pub use secret_ref::SecretRef;
 pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotStatus};
@@ -69,6 +71,8 @@ pub const BY_SOURCE: IndexName = IndexName("by-source");
 pub const BY_CLASS: IndexName = IndexName("by-class");
 /// Claims with a volume by the attributes classes that they ask for and are being changed to; with [`Fields::RESIZE`] only.
 pub const BY_ATTRIBUTES_CLASS: IndexName = IndexName("by-attributes-class");
+/// Pods that have not ended by the names of the claims that they use.
+pub const BY_POD_CLAIM: IndexName = IndexName("by-pod-claim");
 /// Claims without a volume by the node that the scheduler chose.
 pub const BY_SELECTED_NODE: IndexName = IndexName("by-selected-node");
 
@@ -169,6 +173,7 @@ object!(CsiNode, storage::CSINode);
 object!(CsiStorageCapacity, storage::CSIStorageCapacity);
 // The server is asked for the metadata alone, because no role reads more.
 object!(Node, PartialObjectMeta<core::Node>);
+object!(Pod, core::Pod);
 object!(VolumeSnapshot, kinds::VolumeSnapshot);
 object!(VolumeSnapshotContent, kinds::VolumeSnapshotContent);
 object!(VolumeSnapshotClass, kinds::VolumeSnapshotClass);

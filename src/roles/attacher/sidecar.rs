@@ -15,6 +15,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     roles: &[super::NAME, "reconciler"],
     flags: FLAGS,
     gates: &[Gate { name: "MutableCSINodeAllocatableCount", key: "roles.attacher.errorCodes" }],
+    locked_gates: &[],
     timeout: Duration::from_secs(15),
     defaults: &[OtherDefault {
         key: "roles.attacher.workers",

@@ -13,6 +13,8 @@ pub enum Call {
     Publish,
     /// `CreateVolume`.
     Create,
+    /// `ControllerExpandVolume` or `ControllerModifyVolume` (resizer spec 3.6).
+    Change,
 }
 
 /// Whether an error of this call is the driver's final answer. An error that does not come from the driver (no
@@ -40,7 +42,7 @@ pub fn is_final(call: Call, code: Code) -> bool {
 mod tests {
     use super::*;
 
-    /// Every code by number, and whether it is final for a publish and for a create.
+    /// Every code by number, and whether it is final for a publish, and a change, and for a create.
     const TABLE: [(i32, bool, bool); 17] = [
         (0, false, false),
         (1, false, false),
@@ -67,6 +69,7 @@ mod tests {
             let code = Code::from_i32(number);
             assert_eq!(code as i32, number);
             assert_eq!(is_final(Call::Publish, code), publish, "{code:?}");
+            assert_eq!(is_final(Call::Change, code), publish, "{code:?}");
             assert_eq!(is_final(Call::Create, code), create, "{code:?}");
         }
     }

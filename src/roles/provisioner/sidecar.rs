@@ -24,6 +24,7 @@ pub const SIDECAR: Sidecar = Sidecar {
         Gate { name: "Topology", key: "roles.provisioner.topology" },
         Gate { name: "CrossNamespaceVolumeDataSource", key: "roles.provisioner.crossNamespaceSources" },
     ],
+    locked_gates: &[],
     timeout: Duration::from_secs(10),
     defaults: &[],
     per_node: Some("roles.provisioner.nodeDeployment.enabled"),

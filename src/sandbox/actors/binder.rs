@@ -10,6 +10,7 @@ use super::{CLAIMS, CLASSES, Cluster, VOLUMES, annotation, class_of, text, uid};
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONERS: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
@@ -139,8 +140,12 @@ fn bind(cluster: &Cluster, claim: &Value, volume: &Value) {
     }
     if text(claim, "/status/phase") != "Bound" {
         let member = |pointer: &str| volume.pointer(pointer).cloned().unwrap_or_default();
-        let mut status = json!({"phase": "Bound", "accessModes": member("/spec/accessModes"),
-            "capacity": member("/spec/capacity")});
+        // A node still owes the rest of its size.
+        let capacity = match annotation(volume, PRE_RESIZE_CAPACITY) {
+            Some(before) => json!({ "storage": before }),
+            None => member("/spec/capacity"),
+        };
+        let mut status = json!({"phase": "Bound", "accessModes": member("/spec/accessModes"), "capacity": capacity});
         let class = text(claim, "/spec/volumeAttributesClassName");
         if !class.is_empty() {
             status["currentVolumeAttributesClassName"] = class.into();

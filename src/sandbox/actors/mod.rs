@@ -5,16 +5,18 @@
 //! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, sets their phases |
 //! | `protection` | PVC and PV protection | removes the finalizer of deleted claims that no pod uses, and of deleted volumes that are not bound |
 //! | `scheduler`, `room` | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
+//! | `kubelets` | the kubelets' part of an expansion | once a pod with the volume has its node, tells its claim that the file system has its size |
 //! | `attachments` | the attach/detach controller | asks for the volumes of scheduled pods to be attached, those for one node to one at a time, and detached after them |
 //!
 //! Each looks at everything that is there and makes the next change; none remembers what it could look up. They run one after
 //! the other in one task, after each change of the store, until none has anything to do: the same changes lead to the same
 //! end. They make their changes past HTTP, so that faults of the API and the audit log are the daemon's alone.
 //!
-//! Left out: static binding by size, resizing, Events, kubelets (a deleted pod goes at once).
+//! Left out: static binding by size, Events, and all else that a kubelet does (a deleted pod goes at once).
 
 mod attachments;
 mod binder;
+mod kubelets;
 mod node_labels;
 mod protection;
 mod room;
@@ -64,6 +66,7 @@ impl Actors {
             binder::pass(&self.cluster);
             self.scheduler.pass(&self.cluster);
             self.attachments.pass(&self.cluster);
+            kubelets::pass(&self.cluster);
             protection::pass(&self.cluster);
             if self.cluster.0.version() == before {
                 return true;

@@ -144,6 +144,14 @@ impl Backend {
         has_capability && self.has_topology()
     }
 
+    /// Whether the driver makes volumes larger.
+    pub fn expands(&self) -> bool {
+        match self {
+            Self::Demo(_) => true,
+            Self::Own(own) => own.driver.capabilities.expand_volume(),
+        }
+    }
+
     /// Whether a driver can be asked where its volumes are published.
     pub fn lists(&self) -> bool {
         match self {

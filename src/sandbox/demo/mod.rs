@@ -11,7 +11,7 @@ mod sights;
 mod tests;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
 use tonic::Code;
@@ -123,6 +123,8 @@ impl<'a> Demo<'a> {
         let orders = self.run("orders", None).await?;
         let invoices = self.run("invoices", Some(&last)).await?;
         self.repair_drift(&orders).await?;
+        self.grow(&orders.volume).await?;
+        self.modify(&orders.volume).await?;
         let archive = self.fail_and_recover().await?;
         self.end([orders, invoices, archive]).await
     }
@@ -170,7 +172,7 @@ impl<'a> Demo<'a> {
     /// A node whose kubelet is up: only then does the taint go that every new node has.
     fn add_node(&self, name: &str, place: &Place) -> Result<(), StoryError> {
         self.api.create_value(objects::node(name, &place.segments))?;
-        let ready = PatchBody::Merge(serde_json::json!({ "spec": { "taints": null } }));
+        let ready = PatchBody::Merge(json!({ "spec": { "taints": null } }));
         self.api.patch::<k8s_openapi::api::core::v1::Node>("", name, ready)?;
         Ok(())
     }
@@ -205,6 +207,37 @@ impl<'a> Demo<'a> {
         self.see_published(attached).await?;
         self.see_attached(attached).await?;
         self.narrator.step(WHAT);
+        Ok(())
+    }
+
+    /// Its user asks for a larger volume while a pod uses it.
+    async fn grow(&mut self, volume: &Volume) -> Result<(), StoryError> {
+        const SIZE: &str = "2Gi";
+        let claim = &volume.claim;
+        if !self.backend.expands() {
+            self.narrator.skip("a claim grows", "the driver cannot expand volumes");
+            return Ok(());
+        }
+        let wish = PatchBody::Merge(json!({ "spec": { "resources": { "requests": { "storage": SIZE } } } }));
+        self.api.patch::<PersistentVolumeClaim>("default", claim, wish)?;
+        self.see_size(claim, SIZE).await?;
+        self.narrator.step(format_args!("claim {claim} asked for {SIZE}, and has it: {} has grown", volume.name));
+        Ok(())
+    }
+
+    /// Its user asks for other attributes.
+    async fn modify(&mut self, volume: &Volume) -> Result<(), StoryError> {
+        let (claim, driver) = (&volume.claim, self.backend.name());
+        if let Backend::Own(_) = self.backend {
+            self.narrator.skip("a claim changes its attributes class", "nobody knows which attributes the driver has");
+            return Ok(());
+        }
+        self.api.create_value(objects::attributes(objects::FASTER, &driver))?;
+        let wish = PatchBody::Merge(json!({ "spec": { "volumeAttributesClassName": objects::FASTER } }));
+        self.api.patch::<PersistentVolumeClaim>("default", claim, wish)?;
+        self.see_attributes(claim, objects::FASTER).await?;
+        let name = &volume.name;
+        self.narrator.step(format_args!("claim {claim} asked for the class {}, and {name} has it", objects::FASTER));
         Ok(())
     }
 

@@ -12,6 +12,8 @@ pub const ON_FIRST_USE: &str = "on-first-use";
 pub const AT_ONCE: &str = "at-once";
 /// The class that cannot be served: the secret that it names does not exist.
 pub const WITHOUT_SECRET: &str = "without-its-secret";
+/// The class of attributes that a volume is changed to.
+pub const FASTER: &str = "faster";
 /// The label by which a pod says where it wants to go.
 const HOST_NAME: &str = "kubernetes.io/hostname";
 
@@ -58,8 +60,20 @@ pub fn class(name: &str, driver: &str) -> Value {
         "kind": "StorageClass",
         "metadata": { "name": name },
         "provisioner": driver,
+        "allowVolumeExpansion": true,
         "parameters": parameters,
         "volumeBindingMode": if name == ON_FIRST_USE { "WaitForFirstConsumer" } else { "Immediate" },
+    })
+}
+
+/// A class of attributes that the demo driver's volumes may have.
+pub fn attributes(name: &str, driver: &str) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttributesClass",
+        "metadata": { "name": name },
+        "driverName": driver,
+        "parameters": { "iops": "4000" },
     })
 }
 

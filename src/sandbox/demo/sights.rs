@@ -96,6 +96,40 @@ impl Demo<'_> {
         .await
     }
 
+    /// Sees that a claim has a size, and nothing is left to be done for it.
+    pub(super) async fn see_size(&mut self, claim: &str, size: &str) -> Result<(), NotObserved> {
+        let api = self.api.clone();
+        self.observe(&format!("claim {claim} has {size}"), async || {
+            let status = match api.get::<PersistentVolumeClaim>("default", claim) {
+                Ok(found) => found.status.unwrap_or_default(),
+                Err(error) => return Seen::NotYet(error.to_string()),
+            };
+            let has = status.capacity.and_then(|capacity| capacity.get("storage").map(|has| has.0.clone()));
+            match (has, status.allocated_resource_statuses) {
+                (Some(has), None) if has == size => Seen::Yes(()),
+                (has, state) => Seen::NotYet(format!("it has {}, {:?}", has.unwrap_or_default(), state)),
+            }
+        })
+        .await
+    }
+
+    /// Sees that a claim's volume has the attributes of a class.
+    pub(super) async fn see_attributes(&mut self, claim: &str, class: &str) -> Result<(), NotObserved> {
+        let api = self.api.clone();
+        self.observe(&format!("claim {claim} has the class {class}"), async || {
+            let status = match api.get::<PersistentVolumeClaim>("default", claim) {
+                Ok(found) => found.status.unwrap_or_default(),
+                Err(error) => return Seen::NotYet(error.to_string()),
+            };
+            match (status.current_volume_attributes_class_name, status.modify_volume_status) {
+                (Some(has), None) if has == class => Seen::Yes(()),
+                (_, Some(modify)) => Seen::NotYet(modify.status),
+                (has, None) => Seen::NotYet(format!("its class is {has:?}")),
+            }
+        })
+        .await
+    }
+
     /// Sees where a pod was put.
     pub(super) async fn see_scheduled(&mut self, pod: &str) -> Result<String, NotObserved> {
         let api = self.api.clone();

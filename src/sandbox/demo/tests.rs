@@ -49,7 +49,7 @@ fn says(text: &str, parts: &[&str]) {
 async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
     let said = end_of_demo_with("roles: { provisioner: { topology: false } }").await;
     let parts = [
-        "step 9 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "step 10 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
         "in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
         "pod invoices is on node-b; pod orders is on node-a; pvc-",
         "on node-a is attached; pvc-",
@@ -63,7 +63,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
 async fn a_story_whose_attacher_waits_for_an_hour_ends_in_time_and_says_where() {
     let said = end_of_demo_with("roles: { attacher: { retry: { initial: 1h, max: 1h } } }").await;
     let parts = [
-        "step 16 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
+        "step 19 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
         "in the cluster: claim archive is Bound; claim invoices is Bound",
         "event VolumeAttachFailed on claim archive",
     ];

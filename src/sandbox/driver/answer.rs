@@ -52,6 +52,8 @@ impl Driver {
                 connection: request.extensions().get::<Connection>().map_or(0, |connection| connection.0),
                 publish: body.publish(),
                 create: body.create(),
+                expand: body.expand(),
+                modify: body.modify(),
                 capacity: body.capacity(),
                 fault: action.clone(),
                 started,

@@ -7,7 +7,10 @@ use std::time::Duration;
 use super::faults::Action;
 use super::method::Method;
 use super::refusal::{Refusal, code_name};
-use crate::proto::{ControllerPublishVolumeRequest, CreateVolumeRequest, GetCapacityRequest};
+use crate::proto::{
+    ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest, CreateVolumeRequest,
+    GetCapacityRequest,
+};
 
 /// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
 const MEMORY: usize = 200_000;
@@ -35,6 +38,10 @@ pub struct Call {
     pub publish: Option<Box<ControllerPublishVolumeRequest>>,
     /// The whole request of a creation, its secrets taken out.
     pub create: Option<Box<CreateVolumeRequest>>,
+    /// The whole request of an expansion, its secrets taken out.
+    pub expand: Option<Box<ControllerExpandVolumeRequest>>,
+    /// The whole request of a modification, its secrets taken out.
+    pub modify: Option<Box<ControllerModifyVolumeRequest>>,
     /// The whole request of a question for capacity.
     pub capacity: Option<Box<GetCapacityRequest>>,
     /// What went wrong with it, by script or by chance.
@@ -216,6 +223,8 @@ mod tests {
             connection: 1,
             publish: None,
             create: None,
+            expand: None,
+            modify: None,
             capacity: None,
             fault: None,
             started: Duration::from_secs(started),

@@ -30,9 +30,16 @@ impl Answer for CreateSnapshotResponse {}
 impl Answer for DeleteSnapshotResponse {}
 impl Answer for ListSnapshotsResponse {}
 impl Answer for GetSnapshotResponse {}
-impl Answer for ControllerExpandVolumeResponse {}
 impl Answer for ControllerGetVolumeResponse {}
 impl Answer for ControllerModifyVolumeResponse {}
+
+impl Answer for ControllerExpandVolumeResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if let Lie::Size(bytes) = lie {
+            self.capacity_bytes = *bytes;
+        }
+    }
+}
 
 impl Answer for CreateVolumeResponse {
     fn distort(&mut self, lie: &Lie) {

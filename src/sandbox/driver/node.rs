@@ -43,7 +43,7 @@ impl Profile {
     fn node_capabilities(&self) -> NodeGetCapabilitiesResponse {
         let pairs = [
             (NodeCapability::StageUnstageVolume, true),
-            (NodeCapability::ExpandVolume, self.has(ControllerCapability::ExpandVolume)),
+            (NodeCapability::ExpandVolume, self.has(ControllerCapability::ExpandVolume) || self.node_only_expansion),
             (NodeCapability::SingleNodeMultiWriter, self.has(ControllerCapability::SingleNodeMultiWriter)),
         ];
         let capability = |r#type: NodeCapability| NodeServiceCapability {

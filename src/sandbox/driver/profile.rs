@@ -27,6 +27,8 @@ pub struct Profile {
     pub services: BTreeSet<i32>,
     /// Whether the socket has a node service. Many drivers have it on another socket, in another process.
     pub node_service: bool,
+    /// Whether its nodes make volumes larger though its controller does not.
+    pub node_only_expansion: bool,
     /// Whether volumes can grow while they are in use (ONLINE) or only when they are not (OFFLINE).
     pub expansion: Option<i32>,
     /// The controller's capabilities, as numbers.
@@ -109,6 +111,7 @@ impl Default for Profile {
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
             services: BTreeSet::from([service::Type::ControllerService as i32]),
             node_service: true,
+            node_only_expansion: false,
             expansion: Some(volume_expansion::Type::Online as i32),
             controller: (Rpc::CreateDeleteVolume as i32..=Rpc::GetSnapshot as i32).collect(),
             nodes: BTreeMap::new(),

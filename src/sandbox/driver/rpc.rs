@@ -67,6 +67,16 @@ pub(super) trait Rpc: Send + Sync + 'static {
         None
     }
 
+    /// The request of an expansion without its secrets, for the record.
+    fn expand(&self) -> Option<Box<ControllerExpandVolumeRequest>> {
+        None
+    }
+
+    /// The request of a modification without its secrets, for the record.
+    fn modify(&self) -> Option<Box<ControllerModifyVolumeRequest>> {
+        None
+    }
+
     /// The question for capacity, for the record.
     fn capacity(&self) -> Option<Box<GetCapacityRequest>> {
         None
@@ -93,7 +103,7 @@ macro_rules! rpc {
 pub(super) use rpc;
 
 macro_rules! about_volume {
-    (changes $method:ident: $request:ty => $answer:ty = $serve:ident $(, $node:item)?) => {
+    (changes $method:ident: $request:ty => $answer:ty = $serve:ident $(, $own:item)?) => {
         rpc! { $method: $request => $answer = |this, state, profile, _now| state.$serve(profile, this);
             fn volume(&self) -> Option<&str> {
                 Some(&self.volume_id)
@@ -104,7 +114,7 @@ macro_rules! about_volume {
             fn subject(&self) -> Option<String> {
                 Some(self.volume_id.clone())
             }
-            $($node)?
+            $($own)?
         }
     };
 }
@@ -182,9 +192,21 @@ about_volume! { changes ControllerUnpublishVolume: ControllerUnpublishVolumeRequ
 }
 about_volume! { changes DeleteVolume: DeleteVolumeRequest => DeleteVolumeResponse = delete_volume }
 about_volume! { changes ControllerExpandVolume: ControllerExpandVolumeRequest =>
-ControllerExpandVolumeResponse = expand_volume }
+    ControllerExpandVolumeResponse = expand_volume,
+    fn expand(&self) -> Option<Box<ControllerExpandVolumeRequest>> {
+        let mut request = self.clone();
+        request.secrets.clear();
+        Some(Box::new(request))
+    }
+}
 about_volume! { changes ControllerModifyVolume: ControllerModifyVolumeRequest =>
-ControllerModifyVolumeResponse = modify_volume }
+    ControllerModifyVolumeResponse = modify_volume,
+    fn modify(&self) -> Option<Box<ControllerModifyVolumeRequest>> {
+        let mut request = self.clone();
+        request.secrets.clear();
+        Some(Box::new(request))
+    }
+}
 
 rpc! { ValidateVolumeCapabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse =
 |this, state, profile, _now| state.validate_volume_capabilities(profile, this);

@@ -4,6 +4,7 @@ mod audit;
 mod faults;
 mod marks;
 mod provision;
+mod resizes;
 mod rights;
 mod sources;
 mod terms;

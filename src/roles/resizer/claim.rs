@@ -1,0 +1,222 @@
+//! A claim and its volume, as the decisions of both jobs see them. Pure.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::quantity::bytes;
+use crate::cluster::{ClaimResize, PersistentVolume, PersistentVolumeClaim, SmolStr};
+
+use super::error::InvalidChange;
+use super::names;
+
+/// Whose the volume of a claim is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Ownership<'a> {
+    /// There is none, or it is another driver's or another claim's: it is left alone.
+    None,
+    /// The claim names a volume that the cache does not have yet.
+    Unseen,
+    /// Our driver's, and bound to this claim.
+    Ours(&'a PersistentVolume),
+    /// An in-tree volume whose claim says that our driver resizes it.
+    InTree(&'a PersistentVolume),
+}
+
+/// Whose the volume of `claim` is (resizer spec 3.1).
+pub fn ownership<'a>(
+    claim: &PersistentVolumeClaim,
+    volume: Option<&'a PersistentVolume>,
+    driver: &str,
+) -> Ownership<'a> {
+    if claim.spec.volume_name.is_none() {
+        return Ownership::None;
+    }
+    let Some(volume) = volume else { return Ownership::Unseen };
+    let is_bound_here = volume.spec.claim_ref.as_deref().is_some_and(|bound| {
+        Some(bound.namespace.as_str()) == claim.metadata.namespace.as_deref()
+            && bound.uid.is_some()
+            && bound.uid.as_deref() == Some(&*claim.metadata.uid)
+    });
+    if !is_bound_here {
+        return Ownership::None;
+    }
+    let is_successor = volume.spec.in_tree.is_some_and(|source| source.successor() == driver);
+    match &volume.spec.csi {
+        Some(csi) if csi.driver == driver => Ownership::Ours(volume),
+        None if is_successor && claim.metadata.annotation(names::ANNOTATION_STORAGE_RESIZER) == Some(driver) => {
+            Ownership::InTree(volume)
+        }
+        _ => Ownership::None,
+    }
+}
+
+/// Whether the claim is bound. Only then may it ask for a change.
+pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.phase.as_deref() == Some("Bound")
+}
+
+/// The status of the claim, as far as a resizer reads it. Empty for a claim that has no volume.
+pub fn status(claim: &PersistentVolumeClaim) -> &ClaimResize {
+    static EMPTY: LazyLock<ClaimResize> = LazyLock::new(ClaimResize::default);
+    claim.status.resize.as_deref().unwrap_or(&EMPTY)
+}
+
+/// How far an expansion is: `status.allocatedResourceStatuses.storage`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResizeState {
+    /// Nothing is under way.
+    None,
+    /// The driver was asked, or is about to be.
+    ControllerInProgress,
+    /// The driver has refused the size for good.
+    ControllerInfeasible,
+    /// The node has to act.
+    NodePending,
+    /// The node is at work.
+    NodeInProgress,
+    /// The node cannot do it.
+    NodeInfeasible,
+    /// A later version's, which is left alone.
+    Unknown,
+}
+
+impl ResizeState {
+    fn of(text: Option<&str>) -> Self {
+        match text {
+            None => Self::None,
+            Some(names::CONTROLLER_RESIZE_IN_PROGRESS) => Self::ControllerInProgress,
+            Some(names::CONTROLLER_RESIZE_INFEASIBLE) => Self::ControllerInfeasible,
+            Some(names::NODE_RESIZE_PENDING) => Self::NodePending,
+            Some(names::NODE_RESIZE_IN_PROGRESS) => Self::NodeInProgress,
+            Some(names::NODE_RESIZE_INFEASIBLE) => Self::NodeInfeasible,
+            Some(_) => Self::Unknown,
+        }
+    }
+
+    /// Whether it is the node's turn, or was.
+    pub fn is_of_node(self) -> bool {
+        matches!(self, Self::NodePending | Self::NodeInProgress | Self::NodeInfeasible)
+    }
+}
+
+/// The sizes of a claim and its volume, in bytes, and how far an expansion is: the letters of resizer spec 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// R: what is asked for.
+    pub requested: i64,
+    /// C: what the user has.
+    pub capacity: i64,
+    /// A: what was last begun.
+    pub allocated: Option<i64>,
+    /// P: what the volume's object says.
+    pub volume: i64,
+    /// St.
+    pub state: ResizeState,
+    /// F: the last call has ended in a final error, and none was begun since.
+    pub has_failed: bool,
+    /// The claim says that its node has to act, in the words of a server without St.
+    pub waits_for_file_system: bool,
+}
+
+impl Sizes {
+    /// Reads them.
+    pub fn of(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<Self, InvalidChange> {
+        let status = status(claim);
+        let size = |text: Option<&SmolStr>| text.map_or(Ok(0), |text| bytes(text));
+        let pv = volume.spec.resize.as_ref().and_then(|resize| resize.capacity.as_ref());
+        let state = ResizeState::of(status.allocated_status.as_deref());
+        let error = status.condition(names::CONTROLLER_RESIZE_ERROR);
+        let has_failed = state == ResizeState::ControllerInProgress
+            && error.is_some_and(|error| !error.reason.is_empty() && error.reason != names::RETRYING);
+        Ok(Self {
+            requested: size(claim.spec.storage.as_ref())?,
+            capacity: size(status.capacity.as_ref())?,
+            allocated: status.allocated.as_deref().map(bytes).transpose()?,
+            volume: size(pv)?,
+            state,
+            has_failed,
+            waits_for_file_system: status
+                .condition(names::FILE_SYSTEM_RESIZE_PENDING)
+                .is_some_and(|pending| pending.status == "True"),
+        })
+    }
+}
+
+/// What is left of a pause that began at `since`. A clock that is ahead of ours makes it no longer than it is.
+pub fn pause_left(since: Option<&Time>, pause: Duration, now: Timestamp) -> Option<Duration> {
+    let elapsed = now.duration_since(since?.0);
+    let left = pause.saturating_sub(Duration::try_from(elapsed).unwrap_or_default());
+    (!left.is_zero()).then_some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::fixtures::{DRIVER, claim, volume};
+    use super::*;
+
+    #[test]
+    fn z3_z36_only_our_volumes_that_are_bound_to_this_claim_are_touched() {
+        let ours = volume(json!({}));
+        let owner = |claim_patch: Value, volume: Option<&PersistentVolume>| match ownership(
+            &claim(claim_patch),
+            volume,
+            DRIVER,
+        ) {
+            Ownership::None => "none",
+            Ownership::Unseen => "unseen",
+            Ownership::Ours(_) => "ours",
+            Ownership::InTree(_) => "in-tree",
+        };
+        assert_eq!(owner(json!({}), Some(&ours)), "ours");
+        assert_eq!(owner(json!({ "spec": { "volumeName": null } }), Some(&ours)), "none", "no volume (Z2)");
+        assert_eq!(owner(json!({}), None), "unseen");
+        for bound in [json!(null), json!({ "uid": "other" }), json!({ "namespace": "other" }), json!({ "uid": null })] {
+            let other = volume(json!({ "spec": { "claimRef": bound } }));
+            assert_eq!(owner(json!({}), Some(&other)), "none", "{bound}");
+        }
+        let foreign = volume(json!({ "spec": { "csi": { "driver": "other.csi" } } }));
+        assert_eq!(owner(json!({}), Some(&foreign)), "none");
+        let in_tree = volume(json!({ "spec": { "csi": null, "awsElasticBlockStore": { "volumeID": "v" } } }));
+        assert_eq!(owner(json!({}), Some(&in_tree)), "none");
+        let resizer = |driver: &str| {
+            claim(json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_RESIZER: driver } } }))
+        };
+        let aws = "ebs.csi.aws.com";
+        assert!(matches!(ownership(&resizer(aws), Some(&in_tree), aws), Ownership::InTree(_)));
+        assert_eq!(ownership(&resizer(DRIVER), Some(&in_tree), DRIVER), Ownership::None);
+    }
+
+    #[test]
+    fn a_pause_is_counted_from_what_the_claim_says_and_never_longer_than_it_is() {
+        let at = |text: &str| Time(text.parse().unwrap());
+        let now = at("2026-01-01T00:01:00Z").0;
+        let pause = Duration::from_secs(100);
+        assert_eq!(pause_left(Some(&at("2026-01-01T00:00:30Z")), pause, now), Some(Duration::from_secs(70)));
+        assert_eq!(pause_left(Some(&at("2026-01-01T00:30:00Z")), pause, now), Some(pause), "a clock that is ahead");
+        assert_eq!(pause_left(Some(&at("2025-12-31T23:59:20Z")), pause, now), None);
+        assert_eq!(pause_left(None, pause, now), None);
+    }
+
+    #[test]
+    fn z14_a_final_error_is_known_by_the_reason_that_it_has_left() {
+        let failed = |state: &str, reason: &str| {
+            let claim = claim(json!({ "status": {
+                "allocatedResourceStatuses": { "storage": state },
+                "conditions": [{ "type": "ControllerResizeError", "status": "True", "reason": reason }] } }));
+            Sizes::of(&claim, &volume(json!({}))).unwrap().has_failed
+        };
+        for (state, reason, expected) in [
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", true),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, names::RETRYING, false),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "", false),
+            (names::NODE_RESIZE_INFEASIBLE, "Internal", false),
+        ] {
+            assert_eq!(failed(state, reason), expected, "{state} {reason}");
+        }
+    }
+}

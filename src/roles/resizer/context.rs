@@ -1,0 +1,176 @@
+//! What every attempt of a term shares, and the view of one claim as read from the caches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cluster::{Cache, ObjectName, PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass};
+use crate::queue::Backoff;
+use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{TermScope, UidSet};
+
+use super::config::ResizerSection;
+use super::expand::decide::{Answer, Expansion, Rules as ExpandRules};
+use super::in_use::InUse;
+use super::memory::{ByUid, Job, Told};
+use super::modify::decide::Rules as ModifyRules;
+use super::turn::Turns;
+use super::waiting::Waiting;
+
+/// The caches that the resizer reads.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    /// Every claim, with what a resizer reads of those that have a volume.
+    pub claims: Cache<PersistentVolumeClaim>,
+    /// Every `PersistentVolume`.
+    pub volumes: Cache<PersistentVolume>,
+    /// Every `VolumeAttributesClass`, where volumes are modified.
+    pub classes: Option<Cache<VolumeAttributesClass>>,
+}
+
+/// What every attempt of a term shares.
+#[derive(Debug)]
+pub struct Context {
+    /// The term, the fenced clients, the volume locks.
+    pub scope: TermScope,
+    /// The role's configuration.
+    pub section: ResizerSection,
+    /// What the cluster looks like.
+    pub stores: Stores,
+    /// The rules of expansions.
+    pub expand: ExpandRules,
+    /// The rules of modifications.
+    pub modify: ModifyRules,
+    /// How the driver expands volumes.
+    pub expansion: HowVolumesGrow,
+    /// Whose turn it is to change a volume.
+    pub turns: Turns,
+    /// Volumes that the driver expands only while no pod uses them.
+    pub in_use: InUse,
+    /// What the driver has expanded, and is not recorded.
+    pub expanded: ByUid<Answer>,
+    /// The classes that the driver has changed volumes to, and are not recorded.
+    pub modified: ByUid<String>,
+    /// The uids of the claims whose last modification was refused for good. Of all others that are being modified, the outcome of the
+    /// last call is unknown.
+    pub refused: UidSet,
+    /// How often a node was told once more to try what it could not do.
+    pub node_retries: ByUid<NodeRetries>,
+    /// The uids of the claims that the API itself has shown during the term. A standby's cache is warm, but it may be late.
+    pub confirmed: UidSet,
+    /// Which warnings users have read.
+    pub told: Told,
+    /// Claims that are not as they are wanted.
+    pub waiting: Waiting,
+    /// Which failures are worth a line in the log.
+    pub failures: FailureLog,
+}
+
+/// How the driver expands volumes. It may be known late: a node-only driver is asked for it.
+#[derive(Debug)]
+pub struct HowVolumesGrow(AtomicU8);
+
+impl HowVolumesGrow {
+    const ALL: [Expansion; 4] = [Expansion::Controller, Expansion::Node, Expansion::None, Expansion::Unknown];
+
+    /// As far as it is known.
+    pub fn new(expansion: Expansion) -> Self {
+        let this = Self(AtomicU8::new(0));
+        this.set(expansion);
+        this
+    }
+
+    /// It is known now.
+    pub fn set(&self, expansion: Expansion) {
+        let at = Self::ALL.iter().position(|it| *it == expansion).unwrap_or_default();
+        self.0.store(u8::try_from(at).unwrap_or_default(), Ordering::Release);
+    }
+
+    /// As far as it is known.
+    pub fn get(&self) -> Expansion {
+        Self::ALL.get(usize::from(self.0.load(Ordering::Acquire))).copied().unwrap_or(Expansion::Unknown)
+    }
+}
+
+/// How often a node was told once more to reach a size, and when it was last.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeRetries {
+    requested: i64,
+    capacity: i64,
+    count: u32,
+    last: Instant,
+}
+
+/// Shared handles to the objects that one decision was made from.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    /// The claim.
+    pub claim: Arc<PersistentVolumeClaim>,
+    /// The volume that it names.
+    pub volume: Option<Arc<PersistentVolume>>,
+}
+
+impl Objects {
+    /// The claim's uid.
+    pub fn uid(&self) -> &str {
+        &self.claim.metadata.uid
+    }
+
+    /// The claim's name.
+    pub fn name(&self) -> ObjectName {
+        ObjectName::of(self.claim.as_ref())
+    }
+
+    /// The volume's name.
+    pub fn volume_name(&self) -> &str {
+        self.claim.spec.volume_name.as_deref().unwrap_or_default()
+    }
+}
+
+impl Context {
+    /// Reads what the caches hold for a claim.
+    pub fn find(&self, name: &ObjectName) -> Option<Objects> {
+        Some(self.about(self.stores.claims.get(name)?))
+    }
+
+    /// What the caches hold besides about a claim.
+    pub fn about(&self, claim: Arc<PersistentVolumeClaim>) -> Objects {
+        let volume = claim.spec.volume_name.as_ref();
+        let volume = volume.and_then(|name| self.stores.volumes.get(&ObjectName::cluster(name)));
+        Objects { claim, volume }
+    }
+
+    /// The claim is gone: nothing of it is remembered, so that a namesake inherits nothing.
+    pub fn forget(&self, claim: &ObjectName, uid: &str) {
+        for job in Job::ALL {
+            self.told.forget(uid, job);
+            self.waiting.forget(uid, job);
+        }
+        self.expanded.forget(uid);
+        self.modified.forget(uid);
+        self.refused.forget(uid);
+        self.node_retries.forget(uid);
+        self.confirmed.forget(uid);
+        self.in_use.unmark(claim, uid);
+    }
+
+    /// A node is told once more to try what it could not do.
+    pub fn note_node_retry(&self, uid: &str, requested: i64, capacity: i64) {
+        let held = self.node_retries.get(uid).filter(|held| (held.requested, held.capacity) == (requested, capacity));
+        let count = held.map_or(0, |held| held.count) + 1;
+        self.node_retries.set(uid, NodeRetries { requested, capacity, count, last: self.scope.clock.now() });
+    }
+
+    /// What is left of the wait before a node may be told again, which grows as any back-off.
+    pub fn node_pause(&self, uid: &str, requested: i64, capacity: i64, backoff: &Backoff) -> Option<Duration> {
+        let held = self.node_retries.get(uid)?;
+        if (held.requested, held.capacity) != (requested, capacity) {
+            return None;
+        }
+        let elapsed = self.scope.clock.now().saturating_duration_since(held.last);
+        let left = backoff.delay(held.count, None, 0.0).saturating_sub(elapsed);
+        (!left.is_zero()).then_some(left)
+    }
+}

@@ -1,0 +1,171 @@
+//! Why an attempt failed, before or after it reached the driver.
+
+use thiserror::Error;
+use tonic::Code;
+
+use crate::cluster::quantity::QuantityError;
+use crate::csi::volume::AccessModeError;
+use crate::roles::kit::finality::{Call, is_final};
+use crate::roles::kit::{AttemptError, Op, Reason};
+
+/// Why the volume of a claim cannot be changed as things stand.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InvalidChange {
+    /// The driver has no way to expand volumes.
+    #[error("CSI driver {0} does not support volume expansion")]
+    NoExpansion(String),
+    /// The driver has no way to modify volumes.
+    #[error("CSI driver {0} does not support volume modification")]
+    NoModification(String),
+    /// The size is no number that the driver can be asked for.
+    #[error(transparent)]
+    Size(#[from] QuantityError),
+    /// An in-tree volume: CSI migration is needed.
+    #[error("volume {0} is not migrated to CSI")]
+    NotMigrated(String),
+    /// The volume's object names nothing.
+    #[error("empty volume handle")]
+    NoHandle,
+    /// No access mode of the CSI specification fits.
+    #[error("failed to get capabilities of volume {volume} with {source}")]
+    AccessModes {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: AccessModeError,
+    },
+    /// The driver says that it has done it, and names less than what was asked for.
+    #[error(
+        "the driver answered with {} bytes, which is less than the {} that it was asked for", .answered, .asked
+    )]
+    TooSmall {
+        /// What was asked for.
+        asked: i64,
+        /// What it answers.
+        answered: i64,
+    },
+    /// The API server has dropped what was written.
+    #[error(
+        "the API server does not store {0}: its feature gate {1} is off, and without it nothing is asked of the driver"
+    )]
+    NotStored(&'static str, &'static str),
+    /// There is no class of that name.
+    #[error("VAC \"{0}\" does not exist.")]
+    NoClass(String),
+    /// The class is another driver's.
+    #[error("VAC \"{class}\" is for driver \"{driver}\", not \"{ours}\".")]
+    ForeignClass {
+        /// The class.
+        class: String,
+        /// The driver that it is for.
+        driver: String,
+        /// Ours.
+        ours: String,
+    },
+    /// The API has the class, and the cache has not.
+    #[error("the watch has not shown VAC \"{0}\" yet")]
+    UnseenClass(String),
+    /// The cache shows another claim than the API does.
+    #[error("the API has another claim under the name \"{0}\" than the watch has shown so far")]
+    Replaced(String),
+}
+
+/// Why an attempt at a claim failed.
+pub type ChangeError = AttemptError<InvalidChange>;
+
+/// The secret for the call is read.
+pub const LOAD_SECRET: Op = Op("error getting secret");
+/// The expansion is marked as begun.
+pub const BEGIN_EXPANSION: Op = Op("cannot mark the expansion of the claim as begun");
+/// The modification is marked as begun.
+pub const BEGIN_MODIFICATION: Op = Op("cannot mark the modification of the claim as begun");
+/// The claim is read before the driver is asked: the cache alone is not trusted with that.
+pub const CONFIRM: Op = Op("cannot read the claim to confirm it before the driver is asked");
+/// The claim or its volume is read again after a conflict.
+pub const REFRESH: Op = Op("cannot read the object again after a conflict");
+/// The new size goes on the volume's object.
+pub const RECORD_SIZE: Op = Op("the volume is expanded, but its persistentvolume could not be updated");
+/// The claim is told that its node has to act.
+pub const RECORD_NODE: Op = Op("the volume is expanded, but the claim could not be marked for its node");
+/// The claim is told its new size.
+pub const RECORD_DONE: Op = Op("the volume is expanded, but the claim could not be updated");
+/// Why the driver has refused goes into the claim's status.
+pub const RECORD_REFUSAL: Op = Op("the driver has refused, but that could not be written to the claim");
+/// The note of the former size leaves the volume's object.
+pub const CLEAN_UP: Op = Op("cannot remove the size before the expansion from the persistentvolume");
+/// The class is read, which no cache has shown.
+pub const LOOK_UP: Op = Op("cannot read the VolumeAttributesClass");
+/// The claim is told that its class is missing.
+pub const RECORD_PENDING: Op = Op("cannot mark the claim as waiting for its VolumeAttributesClass");
+/// The new class goes on the volume's object.
+pub const RECORD_CLASS: Op = Op("the volume is modified, but its persistentvolume could not be updated");
+/// The claim is told its new class.
+pub const RECORD_MODIFIED: Op = Op("the volume is modified, but the claim could not be updated");
+/// What was begun leaves the claim of which nothing is wanted any more.
+pub const CANCEL: Op = Op("cannot remove the condition of the cancelled modification from the claim");
+
+impl Reason for InvalidChange {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::NoExpansion(_) | Self::NoModification(_) => "Unsupported",
+            Self::Size(_) => "Size",
+            Self::NotMigrated(_) => "InTree",
+            Self::NoHandle => "NoHandle",
+            Self::AccessModes { .. } => "AccessModes",
+            Self::TooSmall { .. } => "OutOfRange",
+            Self::NotStored(..) => "NotStored",
+            Self::NoClass(_) | Self::UnseenClass(_) => "ClassNotFound",
+            Self::ForeignClass { .. } => "ForeignClass",
+            Self::Replaced(_) => "Replaced",
+        }
+    }
+}
+
+/// Whether the driver has refused for good (resizer spec 3.6): nothing goes on any more that may yet have its effect.
+pub fn is_refusal(code: Code) -> bool {
+    is_final(Call::Change, code)
+}
+
+/// Whether the driver says that it will never do an expansion to this size.
+pub fn is_infeasible_expansion(code: Code) -> bool {
+    matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
+}
+
+/// Whether the driver says that it will never do this modification.
+pub fn is_infeasible_modification(code: Code) -> bool {
+    code == Code::InvalidArgument
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every code by number: final, infeasible as an expansion, infeasible as a modification (resizer spec 3.6).
+    const TABLE: [(i32, bool, bool, bool); 16] = [
+        (1, false, false, false),
+        (2, true, false, false),
+        (3, true, true, true),
+        (4, false, false, false),
+        (5, true, true, false),
+        (6, true, false, false),
+        (7, true, false, false),
+        (8, false, false, false),
+        (9, true, false, false),
+        (10, false, false, false),
+        (11, true, true, false),
+        (12, true, false, false),
+        (13, true, false, false),
+        (14, false, false, false),
+        (15, true, false, false),
+        (16, true, false, false),
+    ];
+
+    #[test]
+    fn every_code_has_its_class_for_each_job() {
+        for (number, refuses, expansion, modification) in TABLE {
+            let code = Code::from_i32(number);
+            let found = (is_refusal(code), is_infeasible_expansion(code), is_infeasible_modification(code));
+            assert_eq!(found, (refuses, expansion, modification), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What marks an expansion as begun, before the driver is asked (resizer spec 3.3). Pure.
+
+use crate::cluster::quantity::{bytes, format_bytes};
+use crate::cluster::{ClaimResize, PersistentVolumeClaim, SmolStr};
+use crate::roles::resizer::claim::{ResizeState, Sizes, status};
+use crate::roles::resizer::names;
+
+/// What the mark changes. What is as it should be is not in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one change of the mark")]
+pub struct Begin {
+    /// What is asked for, in the words of who asked: it becomes A.
+    pub allocated: Option<SmolStr>,
+    /// St becomes `ControllerResizeInProgress`.
+    pub sets_state: bool,
+    /// A node may have to act again.
+    pub drops_not_required: bool,
+    /// The condition `Resizing` appears.
+    pub adds_resizing: bool,
+    /// Conditions that tell of an expansion before this one.
+    pub removes: Vec<&'static str>,
+    /// The last refusal no longer says how the last call has ended.
+    pub retries: bool,
+    /// Another size than before.
+    pub is_fresh: bool,
+}
+
+/// What is to be written before the driver is asked for `size`. `None`: all of it is there.
+pub fn begin(claim: &PersistentVolumeClaim, sizes: &Sizes, size: i64) -> Option<Begin> {
+    let status = status(claim);
+    let is_fresh = sizes.allocated != Some(size);
+    // A node's state is left to the node, unless another size begins.
+    let keeps_state = sizes.state == ResizeState::ControllerInProgress || (!is_fresh && sizes.state.is_of_node());
+    let told = |type_: &&str| status.condition(type_).is_some();
+    let of_before = [names::FILE_SYSTEM_RESIZE_PENDING, names::CONTROLLER_RESIZE_ERROR, names::NODE_RESIZE_ERROR];
+    let mark = Begin {
+        allocated: is_fresh.then(|| words(claim, status, size)),
+        sets_state: !keeps_state,
+        drops_not_required: claim.metadata.annotation(names::ANNOTATION_EXPANSION_NOT_REQUIRED).is_some(),
+        adds_resizing: status.condition(names::RESIZING).is_none_or(|resizing| resizing.status != "True"),
+        removes: if is_fresh { of_before.into_iter().filter(told).collect() } else { Vec::new() },
+        retries: !is_fresh && has_refusal(status),
+        is_fresh,
+    };
+    (mark != Begin::default()).then_some(mark)
+}
+
+/// Whether the claim says how the last call has ended.
+fn has_refusal(status: &ClaimResize) -> bool {
+    status
+        .condition(names::CONTROLLER_RESIZE_ERROR)
+        .is_some_and(|error| !error.reason.is_empty() && error.reason != names::RETRYING)
+}
+
+/// The size as the user wrote it, or as it was begun before.
+fn words(claim: &PersistentVolumeClaim, status: &ClaimResize, size: i64) -> SmolStr {
+    let said = [claim.spec.storage.as_ref(), status.allocated.as_ref()];
+    let same = said.into_iter().flatten().find(|text| bytes(text) == Ok(size));
+    same.cloned().unwrap_or_else(|| format_bytes(size).into())
+}

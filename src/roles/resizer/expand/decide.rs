@@ -1,0 +1,339 @@
+//! What to do next for a claim that may want to be larger. Pure, total, and asserted without a server.
+//!
+//! ```text
+//! gates ─> target ─> checks ─> secret ─> turn ─> pods ─> begin mark ─> ControllerExpandVolume ─┬─> volume ─> claim
+//!                                                                                              └─> refusal ─> claim
+//! ```
+//!
+//! Three rules carry the safety. What cannot be asked for is never marked as begun: the mark counts against the namespace's quota.
+//! The driver is asked for a size only once the claim durably says so (I2). The volume's object has its size before the claim
+//! says that a node must reach it (I6).
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::{PersistentVolume, PersistentVolumeClaim, SecretRef};
+use crate::csi::RpcError;
+use crate::csi::volume;
+use crate::proto::VolumeCapability;
+use crate::roles::kit::Secret;
+use crate::roles::resizer::claim::{Ownership, ResizeState, Sizes, is_bound, ownership, pause_left, status};
+use crate::roles::resizer::error::{InvalidChange, is_infeasible_expansion, is_refusal};
+use crate::roles::resizer::names;
+
+use super::begin::{Begin, begin};
+use super::target::{Target, target};
+
+/// How volumes grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expansion {
+    /// By a call of the Controller service, and perhaps one of the node's.
+    Controller,
+    /// By a call of the Node service alone.
+    Node,
+    /// Not at all.
+    None,
+    /// The driver could not be asked yet.
+    Unknown,
+}
+
+/// What is the same for every claim of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Our driver.
+    pub driver: String,
+    /// The driver tells single-node from single-writer.
+    pub multi_writer: bool,
+    /// The size before an expansion is noted on the volume while a node has to act.
+    pub annotates: bool,
+    /// The pause after the driver has said that a size is not feasible.
+    pub infeasible_pause: Duration,
+}
+
+/// What is known of the pods that use the claim's volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pods {
+    /// The driver has not said that it matters, or none uses it.
+    None,
+    /// The driver has refused a volume that is in use, and a pod uses it still.
+    Some,
+    /// It matters, and they are not listed yet.
+    Unknown,
+}
+
+/// Everything that a decision depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The claim.
+    pub claim: &'a PersistentVolumeClaim,
+    /// Its volume, if the cache holds it.
+    pub volume: Option<&'a PersistentVolume>,
+    /// How volumes grow.
+    pub expansion: Expansion,
+    /// The pods that use it.
+    pub pods: Pods,
+    /// What is left of the wait before a node is told once more to try what it could not do.
+    pub node_pause: Option<Duration>,
+    /// The API has shown the claim during the term.
+    pub is_confirmed: bool,
+    /// When the attempt began.
+    pub now: Timestamp,
+    /// The term's rules.
+    pub rules: &'a Rules,
+    /// What this attempt has done so far.
+    pub progress: &'a Progress,
+}
+
+/// What one attempt knows beside the caches.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The claim is gone.
+    pub gone: bool,
+    /// The volume is locked for this attempt.
+    pub has_turn: bool,
+    /// The secret, once read.
+    pub secret: Option<Secret>,
+    /// The driver has expanded the volume, and not all of that is recorded.
+    pub answer: Option<Answer>,
+    /// The driver has not.
+    pub refused: Option<Refused>,
+}
+
+/// What the driver has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// What it was asked for.
+    pub asked: i64,
+    /// The size that the volume has now.
+    pub size: i64,
+    /// Whether a node has to act.
+    pub needs_node: bool,
+}
+
+/// Why the driver has not done it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// What it says.
+    pub error: RpcError,
+    /// The claim says so, too.
+    pub is_recorded: bool,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing: the claim has what it asks for, or it is not ours.
+    Settled,
+    /// Nothing until something else has happened.
+    Wait(Wait),
+    /// The size before a finished expansion leaves the volume's object.
+    RemoveNote,
+    /// Read the secret.
+    ReadSecret(SecretRef),
+    /// Lock the volume with this handle.
+    TakeTurn(String),
+    /// Mark the expansion as begun.
+    Begin(Begin),
+    /// Read the claim, of which only the cache is known.
+    Confirm,
+    /// `ControllerExpandVolume`.
+    Expand(Box<Expand>),
+    /// Nothing is asked of a node-only driver: its answer is known.
+    LeaveToNode(i64),
+    /// Write the size on the volume's object.
+    RecordSize {
+        /// The size.
+        size: i64,
+        /// The size that the claim had before, where that is to be noted.
+        before: Option<i64>,
+    },
+    /// Tell the claim that its node has to act. For a node-only driver that also says what was begun.
+    RecordNode {
+        /// What was begun, where no mark says so.
+        begun: Option<i64>,
+    },
+    /// Tell the claim its new size.
+    RecordDone(i64),
+    /// Somebody else has begun something else meanwhile: what the driver has answered no longer matters.
+    DropAnswer,
+    /// Tell the claim why the driver has refused.
+    RecordRefusal,
+    /// The driver has refused, and all of that is recorded which is to be.
+    Refused(RpcError),
+    /// Give up this attempt.
+    Refuse(InvalidChange),
+}
+
+/// What a claim waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Its node has to act.
+    Node,
+    /// Its volume is in use.
+    Pods,
+    /// The pods of its namespace are still to be listed.
+    PodList,
+    /// The driver has said that the size is not feasible.
+    Infeasible(Duration),
+    /// A node has failed at this size before.
+    NodeRetry(Duration),
+    /// The cache lacks its volume.
+    Volume,
+    /// It is not known yet how the driver expands volumes.
+    Driver,
+}
+
+/// An expansion, ready but for the secret's text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expand {
+    /// The volume's handle.
+    pub volume_id: String,
+    /// How large it is to be.
+    pub size: i64,
+    /// How it is used.
+    pub capability: VolumeCapability,
+}
+
+/// What to do next for the claim of `view`.
+pub fn next_step(view: &View<'_>) -> Step {
+    if view.progress.gone {
+        return Step::Settled;
+    }
+    step(view).unwrap_or_else(Step::Refuse)
+}
+
+fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
+    let claim = view.claim;
+    let (volume, is_in_tree) = match ownership(claim, view.volume, &view.rules.driver) {
+        Ownership::None => return Ok(Step::Settled),
+        Ownership::Unseen => return Ok(Step::Wait(Wait::Volume)),
+        Ownership::Ours(volume) => (volume, false),
+        Ownership::InTree(volume) => (volume, true),
+    };
+    let sizes = Sizes::of(claim, volume)?;
+    if let Some(refused) = &view.progress.refused {
+        let is_open = is_refusal(refused.error.code) && !refused.is_recorded;
+        return Ok(if is_open { Step::RecordRefusal } else { Step::Refused(refused.error.clone()) });
+    }
+    if let Some(answer) = view.progress.answer {
+        return Ok(record(view, volume, &sizes, answer));
+    }
+    if !is_in_tree && note(volume).is_some() && sizes.capacity >= sizes.volume {
+        return Ok(Step::RemoveNote);
+    }
+    if !is_bound(claim) {
+        return Ok(Step::Settled);
+    }
+    let size = match target(&sizes, view.expansion == Expansion::Controller) {
+        Target::Done => return Ok(Step::Settled),
+        Target::Node => return Ok(Step::Wait(Wait::Node)),
+        Target::Size(size) => size,
+    };
+    let has_begun = !matches!(sizes.state, ResizeState::None | ResizeState::ControllerInfeasible);
+    if volume.metadata.deletion_timestamp.is_some() && !has_begun {
+        return Ok(Step::Settled);
+    }
+    if is_in_tree {
+        return Err(InvalidChange::NotMigrated(name(volume)));
+    }
+    match view.expansion {
+        Expansion::Unknown => return Ok(Step::Wait(Wait::Driver)),
+        Expansion::None => return Err(InvalidChange::NoExpansion(view.rules.driver.clone())),
+        Expansion::Controller | Expansion::Node => {}
+    }
+    if let Some(wait) = pause(view, &sizes, size) {
+        return Ok(Step::Wait(wait));
+    }
+    ask(view, volume, &sizes, size)
+}
+
+/// The pauses that only another wish, or time, ends.
+fn pause(view: &View<'_>, sizes: &Sizes, size: i64) -> Option<Wait> {
+    if sizes.state == ResizeState::ControllerInfeasible && sizes.allocated == Some(size) {
+        let error = status(view.claim).condition(names::CONTROLLER_RESIZE_ERROR)?;
+        let since = error.last_transition_time.as_ref();
+        return pause_left(since, view.rules.infeasible_pause, view.now).map(Wait::Infeasible);
+    }
+    if sizes.state == ResizeState::NodeInfeasible {
+        return view.node_pause.map(Wait::NodeRetry);
+    }
+    None
+}
+
+/// All that comes before the call, and the call.
+fn ask(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, size: i64) -> Result<Step, InvalidChange> {
+    let progress = view.progress;
+    let csi = volume.spec.csi.as_deref().filter(|csi| !csi.volume_handle.is_empty()).ok_or(InvalidChange::NoHandle)?;
+    if view.expansion == Expansion::Node {
+        return Ok(if progress.has_turn { Step::LeaveToNode(size) } else { Step::TakeTurn(csi.volume_handle.clone()) });
+    }
+    let capability = volume::capability(
+        &volume.spec.access_modes,
+        volume.spec.is_block(),
+        csi.fs_type.as_deref().unwrap_or_default(),
+        &volume.spec.mount_options,
+        view.rules.multi_writer,
+    )
+    .map_err(|source| InvalidChange::AccessModes { volume: name(volume), source })?;
+    let reference = volume.spec.resize.as_ref().and_then(|resize| resize.expand_secret.as_ref());
+    if let (Some(reference), None) = (reference, &progress.secret) {
+        return Ok(Step::ReadSecret(reference.clone()));
+    }
+    if !progress.has_turn {
+        return Ok(Step::TakeTurn(csi.volume_handle.clone()));
+    }
+    match view.pods {
+        Pods::None => {}
+        Pods::Some => return Ok(Step::Wait(Wait::Pods)),
+        Pods::Unknown => return Ok(Step::Wait(Wait::PodList)),
+    }
+    if let Some(begin) = begin(view.claim, sizes, size) {
+        return Ok(Step::Begin(begin));
+    }
+    if !view.is_confirmed {
+        return Ok(Step::Confirm);
+    }
+    Ok(Step::Expand(Box::new(Expand { volume_id: csi.volume_handle.clone(), size, capability })))
+}
+
+/// What is still to be written of what the driver has done. The volume's object comes first: a node that is told to act must find
+/// the size there that it has to reach.
+fn record(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, answer: Answer) -> Step {
+    if !view.progress.has_turn {
+        return match &volume.spec.csi {
+            Some(csi) => Step::TakeTurn(csi.volume_handle.clone()),
+            None => Step::DropAnswer,
+        };
+    }
+    let is_real = view.expansion == Expansion::Controller;
+    if is_real && sizes.allocated != Some(answer.asked) {
+        return Step::DropAnswer;
+    }
+    // A volume does not shrink; of a node-only driver's the size is no more than a record.
+    let size = if is_real { answer.size.max(sizes.volume) } else { answer.size };
+    let is_due = view.rules.annotates && answer.needs_node && note(volume).is_none();
+    let before = (is_due && sizes.capacity > 0 && sizes.capacity < size).then_some(sizes.capacity);
+    if size != sizes.volume || before.is_some() {
+        return Step::RecordSize { size, before };
+    }
+    if answer.needs_node {
+        Step::RecordNode { begun: (!is_real).then_some(answer.asked) }
+    } else {
+        Step::RecordDone(answer.size)
+    }
+}
+
+/// The size before an expansion that a node has to finish, as the volume's object notes it.
+pub fn note(volume: &PersistentVolume) -> Option<&str> {
+    volume.metadata.annotation(names::ANNOTATION_PRE_RESIZE_CAPACITY)
+}
+
+/// Whether the driver says that it will never do it.
+pub fn is_infeasible(refused: &Refused) -> bool {
+    is_infeasible_expansion(refused.error.code)
+}
+
+fn name(volume: &PersistentVolume) -> String {
+    volume.metadata.name.to_string()
+}

@@ -1,0 +1,269 @@
+//! Tables of the decision on expansions.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::decide::{Answer, Expansion, Pods, Progress, Refused, Rules, Step, View, Wait, next_step};
+use crate::cluster::{PersistentVolume, PersistentVolumeClaim};
+use crate::csi::RpcError;
+use crate::proto::volume_capability::AccessType;
+use crate::roles::kit::Secret;
+use crate::roles::resizer::error::InvalidChange;
+use crate::roles::resizer::fixtures::{DRIVER, claim, volume};
+use crate::roles::resizer::names;
+
+const GIB: i64 = 1 << 30;
+
+/// What one decision is made from, and changed by a test.
+struct Case {
+    claim: PersistentVolumeClaim,
+    volume: Option<PersistentVolume>,
+    expansion: Expansion,
+    pods: Pods,
+    node_pause: Option<Duration>,
+    is_confirmed: bool,
+    rules: Rules,
+    progress: Progress,
+}
+
+impl Case {
+    /// A claim of 1Gi that wants 2Gi, with the volume's turn.
+    fn new(claim_patch: Value, volume_patch: Value) -> Self {
+        let wants = json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } });
+        let patch = crate::roles::kit::fixtures::merged(wants, claim_patch);
+        Self {
+            claim: claim(patch),
+            volume: Some(volume(volume_patch)),
+            expansion: Expansion::Controller,
+            pods: Pods::None,
+            node_pause: None,
+            is_confirmed: true,
+            rules: Rules {
+                driver: DRIVER.to_owned(),
+                multi_writer: false,
+                annotates: true,
+                infeasible_pause: Duration::from_secs(300),
+            },
+            progress: Progress { has_turn: true, ..Progress::default() },
+        }
+    }
+
+    /// The same after its begin mark.
+    fn begun(claim_patch: Value) -> Self {
+        let begun = json!({ "status": {
+            "allocatedResources": { "storage": "2Gi" },
+            "allocatedResourceStatuses": { "storage": names::CONTROLLER_RESIZE_IN_PROGRESS },
+            "conditions": [{ "type": "Resizing", "status": "True" }] } });
+        Self::new(crate::roles::kit::fixtures::merged(begun, claim_patch), json!({}))
+    }
+
+    fn step(&self) -> Step {
+        next_step(&View {
+            claim: &self.claim,
+            volume: self.volume.as_ref(),
+            expansion: self.expansion,
+            pods: self.pods,
+            node_pause: self.node_pause,
+            is_confirmed: self.is_confirmed,
+            now: "2026-01-01T00:10:00Z".parse().unwrap(),
+            rules: &self.rules,
+            progress: &self.progress,
+        })
+    }
+}
+
+#[test]
+fn what_is_not_ours_or_not_bound_or_large_enough_is_settled() {
+    let same = json!({ "spec": { "resources": { "requests": { "storage": "1073741824" } } } });
+    assert_eq!(Case::new(same, json!({})).step(), Step::Settled, "sizes are numbers, not texts");
+    let pending = json!({ "status": { "phase": "Pending" } });
+    assert_eq!(Case::new(pending, json!({})).step(), Step::Settled);
+    let foreign = json!({ "spec": { "csi": { "driver": "other.csi" } } });
+    assert_eq!(Case::new(json!({}), foreign).step(), Step::Settled);
+    let deleting = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    assert_eq!(Case::new(json!({}), deleting).step(), Step::Settled, "nothing begins for a volume that goes");
+    let gone = Case { progress: Progress { gone: true, ..Progress::default() }, ..Case::new(json!({}), json!({})) };
+    assert_eq!(gone.step(), Step::Settled);
+    let unseen = Case { volume: None, ..Case::new(json!({}), json!({})) };
+    assert_eq!(unseen.step(), Step::Wait(Wait::Volume), "Z1");
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_told_before_anything_is_marked_as_begun() {
+    let refusal = |case: &Case| match case.step() {
+        Step::Refuse(reason) => reason,
+        step => panic!("{step:?}"),
+    };
+    let no_handle = Case::new(json!({}), json!({ "spec": { "csi": { "volumeHandle": "" } } }));
+    assert_eq!(refusal(&no_handle), InvalidChange::NoHandle);
+    let modes = Case::new(json!({}), json!({ "spec": { "accessModes": ["ReadWriteOncePod", "ReadWriteMany"] } }));
+    assert!(matches!(refusal(&modes), InvalidChange::AccessModes { .. }));
+    let huge = json!({ "spec": { "resources": { "requests": { "storage": "9Ei" } } } });
+    assert!(matches!(refusal(&Case::new(huge, json!({}))), InvalidChange::Size(_)));
+    let none = Case { expansion: Expansion::None, ..Case::new(json!({}), json!({})) };
+    assert_eq!(refusal(&none).to_string(), format!("CSI driver {DRIVER} does not support volume expansion"));
+    let unknown = Case { expansion: Expansion::Unknown, ..Case::new(json!({}), json!({})) };
+    assert_eq!(unknown.step(), Step::Wait(Wait::Driver));
+}
+
+#[test]
+fn z8_z9_an_expansion_is_prepared_in_order_and_says_how_the_volume_is_used() {
+    let secret = json!({ "spec": { "csi": { "controllerExpandSecretRef": { "name": "s", "namespace": "kube" } } } });
+    let mut case = Case::new(json!({}), secret);
+    case.progress.has_turn = false;
+    assert!(matches!(case.step(), Step::ReadSecret(place) if (&*place.name, &*place.namespace) == ("s", "kube")));
+    case.progress.secret = Some(Secret::default());
+    assert_eq!(case.step(), Step::TakeTurn("handle-1".to_owned()));
+    case.progress.has_turn = true;
+    case.pods = Pods::Some;
+    assert_eq!(case.step(), Step::Wait(Wait::Pods), "Z21");
+    case.pods = Pods::Unknown;
+    assert_eq!(case.step(), Step::Wait(Wait::PodList));
+    case.pods = Pods::None;
+    let Step::Begin(begin) = case.step() else { panic!("{:?}", case.step()) };
+    assert_eq!(begin.allocated.as_deref(), Some("2Gi"));
+    assert!(begin.sets_state && begin.adds_resizing && begin.is_fresh && !begin.retries);
+
+    let mut marked = Case::begun(json!({}));
+    marked.is_confirmed = false;
+    assert_eq!(marked.step(), Step::Confirm);
+    marked.is_confirmed = true;
+    let Step::Expand(expand) = marked.step() else { panic!("{:?}", marked.step()) };
+    assert_eq!((expand.volume_id.as_str(), expand.size), ("handle-1", 2 * GIB));
+    let Some(AccessType::Mount(mount)) = expand.capability.access_type else { panic!("not mounted") };
+    assert_eq!(mount.fs_type, "ext4");
+}
+
+#[test]
+fn a_begin_mark_that_changes_nothing_is_none_and_a_retry_takes_the_last_refusals_word_back() {
+    let failed = |state: &str, reason: &str| {
+        Case::begun(json!({ "status": {
+            "allocatedResourceStatuses": { "storage": state },
+            "conditions": [
+                { "type": "Resizing", "status": "True" },
+                { "type": "ControllerResizeError", "status": "True", "reason": reason, "message": "no" } ] } }))
+    };
+    for (state, reason, expected) in [
+        (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", Some((false, true))),
+        (names::CONTROLLER_RESIZE_IN_PROGRESS, names::RETRYING, None),
+        (names::CONTROLLER_RESIZE_IN_PROGRESS, "", None),
+        (names::CONTROLLER_RESIZE_INFEASIBLE, "OutOfRange", Some((true, true))),
+        (names::CONTROLLER_RESIZE_INFEASIBLE, "", Some((true, false))),
+    ] {
+        let found = match failed(state, reason).step() {
+            Step::Begin(begin) => {
+                assert!(!begin.is_fresh && begin.removes.is_empty() && begin.allocated.is_none());
+                Some((begin.sets_state, begin.retries))
+            }
+            Step::Expand(_) => None,
+            step => panic!("{step:?}"),
+        };
+        assert_eq!(found, expected, "{state} {reason}");
+    }
+    let not_required = json!({ "metadata": { "annotations": { names::ANNOTATION_EXPANSION_NOT_REQUIRED: "true" } } });
+    assert!(matches!(Case::begun(not_required).step(), Step::Begin(begin) if begin.drops_not_required), "Z11");
+}
+
+#[test]
+fn z18_an_infeasible_size_waits_out_its_pause_and_another_size_does_not() {
+    let infeasible = |allocated: &str| {
+        Case::new(
+            json!({ "status": {
+                "allocatedResources": { "storage": allocated },
+                "allocatedResourceStatuses": { "storage": names::CONTROLLER_RESIZE_INFEASIBLE },
+                "conditions": [{ "type": "ControllerResizeError", "status": "True", "reason": "OutOfRange",
+                    "lastTransitionTime": "2026-01-01T00:08:00Z" }] } }),
+            json!({}),
+        )
+    };
+    assert_eq!(infeasible("2Gi").step(), Step::Wait(Wait::Infeasible(Duration::from_secs(180))));
+    let Step::Begin(begin) = infeasible("10Ti").step() else { panic!("Z12: lowered, and asked for at once") };
+    assert_eq!((begin.allocated.as_deref(), begin.removes), (Some("2Gi"), vec![names::CONTROLLER_RESIZE_ERROR]));
+    let mut over = infeasible("2Gi");
+    over.rules.infeasible_pause = Duration::from_secs(120);
+    assert!(matches!(over.step(), Step::Begin(_)));
+}
+
+#[test]
+fn an_answer_is_recorded_on_the_volume_first_and_then_on_the_claim() {
+    for (needs_node, expected) in [(true, Step::RecordNode { begun: None }), (false, Step::RecordDone(3 * GIB))] {
+        let mut case = Case::begun(json!({}));
+        case.progress.answer = Some(Answer { asked: 2 * GIB, size: 3 * GIB, needs_node });
+        let before = needs_node.then_some(GIB);
+        assert_eq!(case.step(), Step::RecordSize { size: 3 * GIB, before });
+        let noted = if needs_node { json!({ names::ANNOTATION_PRE_RESIZE_CAPACITY: "1Gi" }) } else { json!({}) };
+        let written = json!({ "spec": { "capacity": { "storage": "3Gi" } }, "metadata": { "annotations": noted } });
+        case.volume = Some(volume(written));
+        assert_eq!(case.step(), expected);
+        case.progress.has_turn = false;
+        assert_eq!(case.step(), Step::TakeTurn("handle-1".to_owned()), "an answer of an earlier attempt");
+        case.progress.has_turn = true;
+        case.progress.answer = Some(Answer { asked: 4 * GIB, size: 4 * GIB, needs_node });
+        assert_eq!(case.step(), Step::DropAnswer, "something else has begun meanwhile");
+    }
+    let mut larger = Case::begun(json!({}));
+    larger.volume = Some(volume(json!({ "spec": { "capacity": { "storage": "8Gi" } } })));
+    larger.progress.answer = Some(Answer { asked: 2 * GIB, size: 2 * GIB, needs_node: false });
+    assert_eq!(larger.step(), Step::RecordDone(2 * GIB), "I5: the volume's size does not sink");
+}
+
+#[test]
+fn z31_the_size_before_is_noted_once_and_removed_when_the_claim_has_caught_up() {
+    let noted = |capacity: &str| {
+        json!({ "metadata": { "annotations": { names::ANNOTATION_PRE_RESIZE_CAPACITY: "512Mi" } },
+            "spec": { "capacity": { "storage": capacity } } })
+    };
+    let mut again = Case::begun(json!({}));
+    again.volume = Some(volume(noted("3Gi")));
+    again.progress.answer = Some(Answer { asked: 2 * GIB, size: 4 * GIB, needs_node: true });
+    assert_eq!(again.step(), Step::RecordSize { size: 4 * GIB, before: None }, "its first value stays");
+    assert_eq!(Case::new(json!({}), noted("1Gi")).step(), Step::RemoveNote);
+    assert!(matches!(Case::new(json!({}), noted("2Gi")).step(), Step::Begin(_)));
+    let mut off = Case::begun(json!({}));
+    off.rules.annotates = false;
+    off.progress.answer = Some(Answer { asked: 2 * GIB, size: 2 * GIB, needs_node: true });
+    assert_eq!(off.step(), Step::RecordSize { size: 2 * GIB, before: None });
+}
+
+#[test]
+fn z10_z17_a_node_only_driver_is_asked_nothing_and_its_record_may_sink() {
+    let mut case = Case { expansion: Expansion::Node, ..Case::new(json!({}), json!({})) };
+    assert_eq!(case.step(), Step::LeaveToNode(2 * GIB));
+    case.progress.answer = Some(Answer { asked: 2 * GIB, size: 2 * GIB, needs_node: true });
+    assert_eq!(case.step(), Step::RecordSize { size: 2 * GIB, before: Some(GIB) });
+    case.volume = Some(volume(json!({ "spec": { "capacity": { "storage": "8Gi" } } })));
+    case.rules.annotates = false;
+    assert_eq!(case.step(), Step::RecordSize { size: 2 * GIB, before: None }, "the record sinks");
+    case.volume = Some(volume(json!({ "spec": { "capacity": { "storage": "2Gi" } } })));
+    assert_eq!(case.step(), Step::RecordNode { begun: Some(2 * GIB) });
+}
+
+#[test]
+fn a_refusal_for_good_is_recorded_and_one_that_leaves_all_open_is_not() {
+    for number in 1..17 {
+        let code = Code::from_i32(number);
+        let error = RpcError { method: "/csi.v1.Controller/ControllerExpandVolume", code, message: "no".to_owned() };
+        let mut case = Case::begun(json!({}));
+        case.progress.refused = Some(Refused { error: error.clone(), is_recorded: false });
+        let is_open = [1, 4, 8, 10, 14].contains(&number);
+        let expected = if is_open { Step::Refused(error.clone()) } else { Step::RecordRefusal };
+        assert_eq!(case.step(), expected, "{code:?}");
+        case.progress.refused = Some(Refused { error: error.clone(), is_recorded: true });
+        assert_eq!(case.step(), Step::Refused(error), "{code:?}");
+    }
+}
+
+#[test]
+fn a_node_that_fails_again_and_again_is_told_ever_more_rarely() {
+    let failed = json!({ "status": {
+        "allocatedResources": { "storage": "2Gi" },
+        "allocatedResourceStatuses": { "storage": names::NODE_RESIZE_INFEASIBLE } } });
+    let mut case = Case::new(failed, json!({ "spec": { "capacity": { "storage": "2Gi" } } }));
+    case.node_pause = Some(Duration::from_secs(4));
+    assert_eq!(case.step(), Step::Wait(Wait::NodeRetry(Duration::from_secs(4))));
+    case.node_pause = None;
+    let Step::Begin(begin) = case.step() else { panic!("{:?}", case.step()) };
+    assert!(!begin.sets_state, "I8: the node's state is left until the size is verified");
+}

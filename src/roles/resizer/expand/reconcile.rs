@@ -1,0 +1,263 @@
+//! Works the expansion of a claim: the attempt loop's hooks.
+
+use std::sync::Arc;
+
+use crate::csi::RpcError;
+use crate::queue::{Outcome, Ticket};
+use crate::roles::kit::freshness::Freshness;
+use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, TermScope};
+use crate::roles::resizer::claim::Sizes;
+use crate::roles::resizer::context::{Context, Objects};
+use crate::roles::resizer::error::{ChangeError, InvalidChange, is_infeasible_expansion};
+use crate::roles::resizer::memory::{Job, WorkKey};
+use crate::roles::resizer::objects::{self, Stop};
+use crate::roles::resizer::turn::Turn;
+use crate::roles::resizer::waiting::Reason;
+use k8s_openapi::jiff::Timestamp;
+
+use super::decide::{Answer, Pods, Progress, Step, View, Wait, next_step};
+use super::done::Done;
+use super::perform;
+
+/// Works the expansions of claims.
+#[derive(Debug)]
+pub struct Expansions(pub Arc<Context>);
+
+/// What one attempt knows.
+#[derive(Debug)]
+pub struct State {
+    uid: String,
+    began: Timestamp,
+    progress: Progress,
+    turn: Option<Turn>,
+    /// Something was done, and the time that it took is told.
+    did_something: bool,
+}
+
+/// How an attempt ends well, or with what the driver says.
+#[derive(Debug)]
+pub enum End {
+    /// The claim has what it asks for.
+    Settled,
+    /// It waits.
+    Waits(Wait),
+    /// The driver has refused.
+    Refused(RpcError),
+}
+
+impl Expansions {
+    fn view<'a>(&'a self, now: &'a Objects, state: &'a State) -> View<'a> {
+        let cx = &*self.0;
+        let sizes = now.volume.as_ref().and_then(|volume| Sizes::of(&now.claim, volume).ok());
+        let backoff = cx.section.retry.backoff();
+        let pause = |sizes: Sizes| cx.node_pause(now.uid(), sizes.requested, sizes.capacity, &backoff);
+        View {
+            claim: &now.claim,
+            volume: now.volume.as_deref(),
+            expansion: cx.expansion.get(),
+            pods: if cx.section.in_use_check { cx.in_use.pods(&now.name(), now.uid()) } else { Pods::None },
+            node_pause: sizes.and_then(pause),
+            is_confirmed: cx.confirmed.has(now.uid()),
+            now: state.began,
+            rules: &cx.expand,
+            progress: &state.progress,
+        }
+    }
+}
+
+impl Reconciler for Expansions {
+    type Key = WorkKey;
+    type State = State;
+    type View = Option<Objects>;
+    type Step = Step;
+    type Event = Done;
+    type End = End;
+    type Reason = InvalidChange;
+
+    fn scope(&self) -> &TermScope {
+        &self.0.scope
+    }
+
+    fn begin(&self, ticket: &Ticket<WorkKey>) -> Option<State> {
+        let uid = self.0.find(&ticket.key().claim)?.uid().to_owned();
+        // What the driver has done before is not asked of it again.
+        let progress = Progress { answer: self.0.expanded.get(&uid), ..Progress::default() };
+        Some(State { uid, began: self.0.scope.clock.wall(), progress, turn: None, did_something: false })
+    }
+
+    fn observe(&self, key: &WorkKey, _: &State) -> Option<Objects> {
+        self.0.find(&key.claim)
+    }
+
+    fn next_step(&self, now: &Option<Objects>, state: &State) -> Next<Step, End> {
+        let Some(now) = now.as_ref().filter(|now| now.uid() == state.uid) else { return Next::Done(End::Settled) };
+        match next_step(&self.view(now, state)) {
+            Step::Settled => Next::Done(End::Settled),
+            Step::Wait(wait) => Next::Done(End::Waits(wait)),
+            Step::Refused(error) => Next::Done(End::Refused(error)),
+            step => Next::Do(step),
+        }
+    }
+
+    fn has_answer(&self, state: &State) -> bool {
+        state.progress.answer.is_some() || state.progress.refused.is_some()
+    }
+
+    async fn perform(
+        &self,
+        step: Step,
+        now: &Option<Objects>,
+        state: &State,
+        attempt: &mut Attempt<'_, WorkKey>,
+    ) -> Result<Done, Stop> {
+        let cx = &*self.0;
+        let Some(now) = now else { return Ok(Done::Nothing) };
+        // What needs no turn comes first.
+        match &step {
+            // `next_step` has ended the attempt.
+            Step::Settled | Step::Wait(_) | Step::Refused(_) => return Ok(Done::Nothing),
+            Step::Refuse(reason) => return Err(reason.clone().into()),
+            Step::RemoveNote => return perform::remove_note(cx, now).await,
+            Step::ReadSecret(place) => return objects::read_secret(cx, place).await.map(Done::Secret),
+            Step::TakeTurn(handle) => {
+                let turn = cx.turns.join(now.uid(), handle);
+                attempt.park(&cx.scope.term, turn.begin(&cx.scope.volume_locks, handle)).await?;
+                return Ok(Done::Turn(turn));
+            }
+            Step::DropAnswer => {
+                cx.expanded.forget(now.uid());
+                return Ok(Done::Dropped);
+            }
+            _ => {}
+        }
+        let Some(turn) = &state.turn else { return Ok(Done::Nothing) };
+        match step {
+            Step::Begin(begin) => perform::begin(cx, now, &begin, turn, state.began).await,
+            Step::Confirm => Ok(if objects::confirm(cx, now).await? { Done::Nothing } else { Done::Gone }),
+            Step::Expand(expand) => perform::expand(cx, now, *expand, state.progress.secret.as_ref()).await,
+            Step::LeaveToNode(size) => {
+                perform::tell_of_size(cx, now, size);
+                Ok(Done::Answered(Answer { asked: size, size, needs_node: true }))
+            }
+            Step::RecordSize { size, before } => perform::record_size(cx, now, size, before, turn).await,
+            Step::RecordNode { begun } => perform::record_node(cx, now, begun, turn, cx.scope.clock.wall()).await,
+            Step::RecordDone(size) => perform::record_done(cx, now, size, turn).await,
+            Step::RecordRefusal => match &state.progress.refused {
+                Some(refused) => perform::record_refusal(cx, now, refused, turn, cx.scope.clock.wall()).await,
+                None => Ok(Done::Nothing),
+            },
+            _ => Ok(Done::Nothing),
+        }
+    }
+
+    fn apply(&self, state: &mut State, done: Done) {
+        let progress = &mut state.progress;
+        match done {
+            Done::Nothing => {}
+            Done::Secret(secret) => progress.secret = Some(secret),
+            Done::Turn(turn) => {
+                progress.has_turn = true;
+                state.turn = Some(turn);
+            }
+            Done::Answered(answer) => progress.answer = Some(answer),
+            Done::Refused(refused) => progress.refused = Some(refused),
+            Done::RefusalRecorded => {
+                if let Some(refused) = &mut progress.refused {
+                    refused.is_recorded = true;
+                }
+            }
+            Done::Recorded => {
+                progress.answer = None;
+                // The next size is asked for with the secret as it is then.
+                progress.secret = None;
+                state.did_something = true;
+            }
+            Done::Dropped => progress.answer = None,
+            Done::Gone => progress.gone = true,
+        }
+    }
+
+    async fn refresh(&self, now: &Option<Objects>, error: &ChangeError) -> Result<Option<Done>, Stop> {
+        let Some(now) = now else { return Ok(None) };
+        Ok(match objects::refresh(&self.0, now, error).await? {
+            Freshness::Newer => Some(Done::Nothing),
+            Freshness::Same => None,
+            Freshness::Gone => Some(Done::Gone),
+        })
+    }
+
+    async fn conclude(&self, ticket: &Ticket<WorkKey>, state: State, ended: Result<End, ChangeError>) -> Outcome {
+        let cx = &*self.0;
+        let State { uid, progress, did_something, turn, .. } = state;
+        drop(turn);
+        let key = ticket.key();
+        // Another claim has the name by now, or none.
+        let Some(now) = cx.find(&key.claim).filter(|now| now.uid() == uid) else { return Outcome::Forget };
+        if did_something {
+            cx.report_time(ticket, Job::Expand);
+        }
+        // What the driver says is told, whether the claim could be told or not.
+        let ended = match (ended, progress.refused) {
+            (Err(_), Some(refused)) => Ok(End::Refused(refused.error)),
+            (ended, _) => ended,
+        };
+        match ended {
+            Ok(End::Settled) => {
+                cx.report_settled(&uid, Job::Expand);
+                cx.in_use.unmark(&key.claim, &uid);
+                Outcome::Settled
+            }
+            Ok(End::Waits(wait)) => self.conclude_wait(ticket, &now, wait),
+            Ok(End::Refused(error)) => self.conclude_refusal(ticket, &now, error),
+            Err(error) => cx.report_failure(ticket, &now, &error, ""),
+        }
+    }
+}
+
+impl Expansions {
+    fn conclude_wait(&self, ticket: &Ticket<WorkKey>, now: &Objects, wait: Wait) -> Outcome {
+        let cx = &*self.0;
+        let waits = |reason, says: &str| cx.report_waiting(ticket, now, reason, says);
+        match wait {
+            // The watch wakes the key.
+            Wait::Volume | Wait::Driver => Outcome::Settled,
+            Wait::PodList => {
+                waits(Reason::InUse, "the pods that may use the volume are not listed yet");
+                Outcome::Settled
+            }
+            Wait::Node => {
+                waits(Reason::Node, "the node has to expand the file system");
+                Outcome::Settled
+            }
+            Wait::Pods => {
+                let driver = &cx.scope.driver_name;
+                let says = format!(
+                    "Unable to expand {} because CSI driver {driver} only supports offline expansion and volume is \
+                     currently in-use",
+                    now.name()
+                );
+                waits(Reason::InUse, &says);
+                cx.warn(now, Job::Expand, "VolumeResizeFailed", &says, &says);
+                Outcome::Settled
+            }
+            Wait::Infeasible(left) => {
+                waits(Reason::Infeasible, "the driver has refused the size for good");
+                Outcome::RetryAfter(left)
+            }
+            Wait::NodeRetry(left) => {
+                waits(Reason::Backoff, "the node could not expand the file system");
+                Outcome::RetryAfter(left)
+            }
+        }
+    }
+
+    fn conclude_refusal(&self, ticket: &Ticket<WorkKey>, now: &Objects, error: RpcError) -> Outcome {
+        let (cx, code) = (&*self.0, error.code);
+        let failed = cx.report_failure(ticket, now, &AttemptError::Driver(error), "");
+        if is_infeasible_expansion(code) {
+            cx.report_waiting(ticket, now, Reason::Infeasible, "the driver has refused the size for good");
+            return Outcome::RetryAfter(cx.section.retry.infeasible);
+        }
+        failed
+    }
+}

@@ -1,0 +1,117 @@
+//! What an expansion writes: one patch each (resizer spec 6). Pure.
+//!
+//! Each patch names what it changes and nothing else, so that conditions, resources and annotations of others stay, those that the
+//! cache has not seen among them.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::patch::{Condition, Guard, MESSAGE_LIMIT, StrategicPatch, truncate_message};
+use crate::cluster::quantity::format_bytes;
+use crate::cluster::{Patch, PersistentVolume, PersistentVolumeClaim, SmolStr};
+use crate::roles::resizer::claim::status;
+use crate::roles::resizer::names;
+
+use super::begin::Begin;
+use super::decide::{Refused, is_infeasible};
+
+const STATE: [&str; 3] = ["status", "allocatedResourceStatuses", "storage"];
+const ALLOCATED: [&str; 3] = ["status", "allocatedResources", "storage"];
+const NOT_REQUIRED: [&str; 3] = ["metadata", "annotations", names::ANNOTATION_EXPANSION_NOT_REQUIRED];
+const NOTE: [&str; 3] = ["metadata", "annotations", names::ANNOTATION_PRE_RESIZE_CAPACITY];
+/// What users of csi-resizer know.
+const WAITS_FOR_NODE: &str = "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
+/// The conditions of an expansion, all of which go when it is done.
+const CONDITIONS: [&str; 4] =
+    [names::CONTROLLER_RESIZE_ERROR, names::NODE_RESIZE_ERROR, names::RESIZING, names::FILE_SYSTEM_RESIZE_PENDING];
+
+/// The mark that the driver is about to be asked.
+pub(super) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp) -> Option<Patch> {
+    let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version);
+    if begin.drops_not_required {
+        patch = patch.remove(&NOT_REQUIRED);
+    }
+    if let Some(size) = &begin.allocated {
+        patch = patch.set(&ALLOCATED, size.as_str());
+    }
+    if begin.sets_state {
+        patch = patch.set(&STATE, names::CONTROLLER_RESIZE_IN_PROGRESS);
+    }
+    if begin.adds_resizing {
+        patch = patch.set_condition(&condition(names::RESIZING, "", "", now));
+    }
+    if begin.retries
+        && let Some(held) = status(claim).condition(names::CONTROLLER_RESIZE_ERROR)
+    {
+        let error = condition(names::CONTROLLER_RESIZE_ERROR, names::RETRYING, &held.message, now);
+        patch = patch.set_condition(&error);
+    }
+    begin.removes.iter().fold(patch, |patch, type_| patch.remove_condition(type_)).into_patch()
+}
+
+/// The size of the volume's object, and what the claim had `before`.
+pub(super) fn size(volume: &PersistentVolume, size: i64, before: Option<i64>) -> Option<Patch> {
+    let patch = StrategicPatch::of(&volume.metadata, Guard::Version);
+    let patch = patch.set(&["spec", "capacity", "storage"], format_bytes(size));
+    match before {
+        Some(before) => patch.set(&NOTE, format_bytes(before)),
+        None => patch,
+    }
+    .into_patch()
+}
+
+/// The note of the former size goes.
+pub(super) fn note_removed(volume: &PersistentVolume) -> Option<Patch> {
+    StrategicPatch::of(&volume.metadata, Guard::Uid).remove(&NOTE).into_patch()
+}
+
+/// A node has to act. `begun`: what a node-only driver is to reach, which no mark says.
+pub(super) fn left_to_node(claim: &PersistentVolumeClaim, begun: Option<i64>, now: Timestamp) -> Option<Patch> {
+    let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version).set(&STATE, names::NODE_RESIZE_PENDING);
+    if let Some(begun) = begun {
+        patch = patch.set(&ALLOCATED, words(claim, begun));
+        for type_ in [names::CONTROLLER_RESIZE_ERROR, names::NODE_RESIZE_ERROR] {
+            if status(claim).condition(type_).is_some() {
+                patch = patch.remove_condition(type_);
+            }
+        }
+        if status(claim).condition(names::RESIZING).is_none() {
+            patch = patch.set_condition(&condition(names::RESIZING, "", "", now));
+        }
+    }
+    if claim.metadata.annotation(names::ANNOTATION_EXPANSION_NOT_REQUIRED).is_some() {
+        patch = patch.remove(&NOT_REQUIRED);
+    }
+    patch.set_condition(&condition(names::FILE_SYSTEM_RESIZE_PENDING, "", WAITS_FOR_NODE, now)).into_patch()
+}
+
+/// The claim has its size, and nobody has to act any more.
+pub(super) fn done(claim: &PersistentVolumeClaim, size: i64) -> Option<Patch> {
+    let patch = StrategicPatch::of(&claim.metadata, Guard::Version)
+        .set(&["status", "capacity", "storage"], format_bytes(size))
+        .remove(&STATE)
+        .set(&NOT_REQUIRED, "true");
+    CONDITIONS.into_iter().fold(patch, StrategicPatch::remove_condition).into_patch()
+}
+
+/// Why the driver has refused. Written to this claim whatever else has changed of it; never to a namesake.
+pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
+    let mut patch = StrategicPatch::of(&claim.metadata, Guard::Uid);
+    if is_infeasible(refused) {
+        patch = patch.set(&STATE, names::CONTROLLER_RESIZE_INFEASIBLE);
+    }
+    let message = format!("failed to expand pvc with {}", refused.error);
+    let message = truncate_message(&message, MESSAGE_LIMIT);
+    let reason = refused.error.label();
+    patch.set_condition(&condition(names::CONTROLLER_RESIZE_ERROR, reason, &message, now)).into_patch()
+}
+
+fn condition<'a>(type_: &'a str, reason: &'a str, message: &'a str, now: Timestamp) -> Condition<'a> {
+    Condition { type_, status: "True", reason, message, probed: None, changed: Some(now) }
+}
+
+/// The size as the user wrote it.
+fn words(claim: &PersistentVolumeClaim, size: i64) -> String {
+    let said = claim.spec.storage.as_ref();
+    let same = said.filter(|text| crate::cluster::quantity::bytes(text) == Ok(size));
+    same.map_or_else(|| format_bytes(size), SmolStr::to_string)
+}

@@ -1,0 +1,74 @@
+//! Makes volumes larger and changes their attributes: what external-resizer does, and what it should have done.
+//!
+//! ```text
+//! cluster caches ──> predicates (P) ──> queue of (claim, job) ──┬─> expand: decide (P) ──> perform
+//!          triggers ────┘                                       └─> modify: decide (P) ──> perform
+//! pods of a namespace ──> in_use ──> the same queue: only where the driver refuses volumes that are in use
+//! ```
+//!
+//! - Both jobs of a claim have a key of their own, and so failures and pauses of their own. The volume's turn keeps them apart, or
+//!   together where the driver needs that (`turn.rs`).
+//! - All that must survive a crash stands in the claim's status. What a term remembers besides (`memory.rs`) saves calls, and can be
+//!   lost.
+//! - Names, conditions, annotations, Events and the Lease are those of external-resizer v2.2, so that either can take over from the
+//!   other at any moment.
+
+pub mod claim;
+mod config;
+pub mod context;
+pub mod error;
+pub mod expand;
+#[cfg(test)]
+mod fixtures;
+pub mod in_use;
+pub mod memory;
+pub mod metrics;
+pub mod modify;
+pub mod names;
+mod objects;
+pub mod predicates;
+mod report;
+mod rules;
+mod serve;
+pub mod sidecar;
+mod triggers;
+pub mod turn;
+pub mod waiting;
+
+use serde_json::{Value, json};
+
+use crate::cluster::Fields;
+use crate::config::RoleSection;
+
+pub use self::config::{EventsMode, PairCalls, ResizerRetry, ResizerSection};
+use super::role::{LeasePolicy, Registration, Role};
+use super::wiring::Wiring;
+
+/// The role's line in [`super::ROLES`].
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    section: RoleSection::of::<ResizerSection>(NAME),
+    sidecar: Some(&sidecar::SIDECAR),
+    restart_keys: &[],
+    metrics: metrics::ALL,
+    foreign_metrics: metrics::FOREIGN,
+    lease: |_| LeasePolicy::Sidecar(names::lease),
+    event_source: names::event_source,
+    sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" } }),
+    load,
+};
+
+const NAME: &str = "resizer";
+
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    let section: ResizerSection = RoleSection::read(section)?;
+    let stores = context::Stores {
+        claims: wiring.cache_with(Fields::RESIZE),
+        volumes: wiring.cache_with(Fields::RESIZE),
+        classes: section.modify.then(|| wiring.cache()),
+    };
+    for rule in rules::rules(&section) {
+        wiring.needs(rule);
+    }
+    Ok(Box::new(serve::Resizer { section, stores, caches: wiring.namespaces() }))
+}

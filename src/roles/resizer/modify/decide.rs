@@ -1,0 +1,322 @@
+//! What to do next for a claim that may name another `VolumeAttributesClass`. Pure, total, and asserted without a server.
+//!
+//! ```text
+//! gates ─> class ─> checks ─> secret ─> turn ─> begin mark ─> ControllerModifyVolume ─┬─> volume ─> claim
+//!                    └─> pending, until there is such a class                         └─> refusal ─> claim
+//! ```
+//!
+//! Two rules carry the safety. The driver is asked for a class only once the claim durably says so (I3). While the outcome of a
+//! call is unknown, its class is asked for again, whatever the user wishes by now.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::{PersistentVolume, PersistentVolumeClaim, SecretRef, VolumeAttributesClass};
+use crate::csi::RpcError;
+use crate::roles::kit::Secret;
+use crate::roles::resizer::claim::{Ownership, is_bound, ownership, pause_left, status};
+use crate::roles::resizer::error::InvalidChange;
+use crate::roles::resizer::names;
+
+/// What is the same for every claim of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Our driver.
+    pub driver: String,
+    /// The driver can modify volumes.
+    pub modifies: bool,
+    /// The driver is told the names of claim and volume.
+    pub tells_names: bool,
+    /// The pause after the driver has said that a class is not feasible.
+    pub infeasible_pause: Duration,
+}
+
+/// A class that a claim names.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Class<'a> {
+    /// The cache has it.
+    Known(&'a VolumeAttributesClass),
+    /// The cache has none of that name.
+    Missing,
+    /// The cluster has no such kind, or does not show it to us, or has not yet.
+    Unknown,
+}
+
+/// Everything that a decision depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The claim.
+    pub claim: &'a PersistentVolumeClaim,
+    /// Its volume, if the cache holds it.
+    pub volume: Option<&'a PersistentVolume>,
+    /// The class that the claim asks for, S.
+    pub wanted: Class<'a>,
+    /// The class that it is being changed to, T.
+    pub begun: Class<'a>,
+    /// The last call may still be running.
+    pub is_uncertain: bool,
+    /// The class that was begun has been missing for so long that nobody will bring it back.
+    pub gives_up_begun: bool,
+    /// The API has shown the claim during the term.
+    pub is_confirmed: bool,
+    /// When the attempt began.
+    pub now: Timestamp,
+    /// The term's rules.
+    pub rules: &'a Rules,
+    /// What this attempt has done so far.
+    pub progress: &'a Progress,
+}
+
+/// What one attempt knows beside the caches.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The claim is gone.
+    pub gone: bool,
+    /// The volume is locked for this attempt.
+    pub has_turn: bool,
+    /// The secret, once read.
+    pub secret: Option<Secret>,
+    /// The API has no class of this name either.
+    pub is_looked_up: bool,
+    /// The driver has changed the volume to this class, and not all of that is recorded.
+    pub answer: Option<String>,
+    /// The driver has not.
+    pub refused: Option<Refused>,
+}
+
+/// Why the driver has not done it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The class that it was asked for.
+    pub class: String,
+    /// What it says.
+    pub error: RpcError,
+    /// The claim says so, too.
+    pub is_recorded: bool,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing: the volume is as the claim asks, or it is not ours.
+    Settled,
+    /// Nothing until something else has happened.
+    Wait(Wait),
+    /// The user has taken the wish for the first class back: nothing is being modified any more.
+    Cancel,
+    /// Ask the API for a class that the cache lacks.
+    LookUp(String),
+    /// Tell the claim that its class is missing.
+    RecordPending(InvalidChange),
+    /// Read the secret.
+    ReadSecret(SecretRef),
+    /// Lock the volume with this handle.
+    TakeTurn(String),
+    /// Mark the modification to this class as begun.
+    Begin(String),
+    /// Read the claim, of which only the cache is known.
+    Confirm,
+    /// `ControllerModifyVolume`.
+    Modify(Box<Modify>),
+    /// Write the class on the volume's object.
+    RecordClass(String),
+    /// Tell the claim its new class.
+    RecordModified(String),
+    /// Somebody else has begun something else meanwhile: what the driver has answered no longer matters.
+    DropAnswer,
+    /// Tell the claim why the driver has refused.
+    RecordRefusal,
+    /// The driver has refused this class, and the claim says so.
+    Refused(String, RpcError),
+    /// Give up this attempt.
+    Refuse(InvalidChange),
+}
+
+/// What a claim waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// A class that can be used; why there is none.
+    Class(InvalidChange),
+    /// Classes can be read.
+    Classes,
+    /// The driver has said that the class is not feasible.
+    Infeasible(Duration),
+    /// The cache lacks its volume.
+    Volume,
+}
+
+/// A modification, ready but for the secret's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Modify {
+    /// The class.
+    pub class: String,
+    /// The volume's handle.
+    pub volume_id: String,
+    /// What is to be changed.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// What to do next for the claim of `view`.
+pub fn next_step(view: &View<'_>) -> Step {
+    if view.progress.gone {
+        return Step::Settled;
+    }
+    step(view).unwrap_or_else(Step::Refuse)
+}
+
+fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
+    let (claim, progress) = (view.claim, view.progress);
+    let volume = match ownership(claim, view.volume, &view.rules.driver) {
+        Ownership::None | Ownership::InTree(_) => return Ok(Step::Settled),
+        Ownership::Unseen => return Ok(Step::Wait(Wait::Volume)),
+        Ownership::Ours(volume) => volume,
+    };
+    if !is_bound(claim) {
+        return Ok(Step::Settled);
+    }
+    if let Some(refused) = &progress.refused {
+        let Refused { class, error, is_recorded } = refused;
+        return Ok(if *is_recorded { Step::Refused(class.clone(), error.clone()) } else { Step::RecordRefusal });
+    }
+    if let Some(class) = &progress.answer {
+        return Ok(record(view, volume, class));
+    }
+    let status = status(claim);
+    let wanted = claim.spec.volume_attributes_class_name.as_deref();
+    let (state, begun) = match &status.modify {
+        Some(modify) => (Some(modify.status.as_str()), modify.target.as_deref()),
+        None => (None, None),
+    };
+    if state == Some(names::INFEASIBLE) && wanted.is_some() && begun == wanted {
+        let error = status.condition(names::MODIFY_VOLUME_ERROR);
+        let since = error.and_then(|error| error.last_probe_time.as_ref().or(error.last_transition_time.as_ref()));
+        if let Some(left) = pause_left(since, view.rules.infeasible_pause, view.now) {
+            return Ok(Step::Wait(Wait::Infeasible(left)));
+        }
+    }
+    if state.is_none() && wanted == status.current_attributes_class.as_deref() {
+        return Ok(Step::Settled);
+    }
+    let is_in_progress = state == Some(names::IN_PROGRESS);
+    if wanted.is_none() && !is_in_progress {
+        let is_told = status.condition(names::MODIFYING_VOLUME).is_some();
+        return Ok(if is_told { in_turn(view, volume, Step::Cancel) } else { Step::Settled });
+    }
+    if volume.metadata.deletion_timestamp.is_some() && !is_in_progress {
+        return Ok(Step::Settled);
+    }
+    if !view.rules.modifies {
+        return Err(InvalidChange::NoModification(view.rules.driver.clone()));
+    }
+    let needed = if is_in_progress && (view.is_uncertain || wanted.is_none()) { view.begun } else { view.wanted };
+    if needed == Class::Unknown {
+        return Ok(Step::Wait(Wait::Classes));
+    }
+    // What was begun comes first: its call may still be running, or there is no other wish.
+    if let (true, Some(begun)) = (is_in_progress && (view.is_uncertain || wanted.is_none()), begun) {
+        match known(view, begun, view.begun) {
+            Ok(class) => return ask(view, volume, class, begun),
+            Err(_) if view.gives_up_begun && wanted.is_some() => {}
+            Err(InvalidChange::NoClass(class)) if !progress.is_looked_up => return Ok(Step::LookUp(class)),
+            Err(reason) => return Err(reason),
+        }
+    }
+    let Some(wanted) = wanted else { return Ok(Step::Settled) };
+    match known(view, wanted, view.wanted) {
+        Ok(class) => ask(view, volume, class, wanted),
+        Err(InvalidChange::NoClass(class)) if !progress.is_looked_up => Ok(Step::LookUp(class)),
+        Err(reason) if state == Some(names::PENDING) => Ok(Step::Wait(Wait::Class(reason))),
+        Err(reason) => Ok(in_turn(view, volume, Step::RecordPending(reason))),
+    }
+}
+
+/// The step, once it is this attempt's turn.
+fn in_turn(view: &View<'_>, volume: &PersistentVolume, step: Step) -> Step {
+    match &volume.spec.csi {
+        Some(csi) if !view.progress.has_turn => Step::TakeTurn(csi.volume_handle.clone()),
+        _ => step,
+    }
+}
+
+/// The class, if our driver understands it.
+fn known<'a>(view: &View<'_>, name: &str, class: Class<'a>) -> Result<&'a VolumeAttributesClass, InvalidChange> {
+    match class {
+        Class::Known(class) if class.driver_name == view.rules.driver => Ok(class),
+        Class::Known(class) => Err(InvalidChange::ForeignClass {
+            class: name.to_owned(),
+            driver: class.driver_name.clone(),
+            ours: view.rules.driver.clone(),
+        }),
+        Class::Missing | Class::Unknown => Err(InvalidChange::NoClass(name.to_owned())),
+    }
+}
+
+/// All that comes before the call, and the call.
+fn ask(
+    view: &View<'_>,
+    volume: &PersistentVolume,
+    class: &VolumeAttributesClass,
+    name: &str,
+) -> Result<Step, InvalidChange> {
+    let progress = view.progress;
+    let csi = volume.spec.csi.as_deref().filter(|csi| !csi.volume_handle.is_empty()).ok_or(InvalidChange::NoHandle)?;
+    if let (Some(reference), None) = (secret(volume), &progress.secret) {
+        return Ok(Step::ReadSecret(reference));
+    }
+    if !progress.has_turn {
+        return Ok(Step::TakeTurn(csi.volume_handle.clone()));
+    }
+    let status = status(view.claim);
+    let is_begun = status
+        .modify
+        .as_ref()
+        .is_some_and(|modify| modify.status == names::IN_PROGRESS && modify.target.as_deref() == Some(name))
+        && status.condition(names::MODIFYING_VOLUME).is_some();
+    if !is_begun {
+        return Ok(Step::Begin(name.to_owned()));
+    }
+    if !view.is_confirmed {
+        return Ok(Step::Confirm);
+    }
+    let mut parameters = class.parameters.clone();
+    if view.rules.tells_names {
+        let meta = &view.claim.metadata;
+        for (key, value) in [
+            ("csi.storage.k8s.io/pvc/name", Some(&*meta.name)),
+            ("csi.storage.k8s.io/pvc/namespace", meta.namespace.as_deref()),
+            ("csi.storage.k8s.io/pv/name", Some(&*volume.metadata.name)),
+        ] {
+            parameters.insert(key.to_owned(), value.unwrap_or_default().to_owned());
+        }
+    }
+    let volume_id = csi.volume_handle.clone();
+    Ok(Step::Modify(Box::new(Modify { class: name.to_owned(), volume_id, parameters })))
+}
+
+/// The secret for a modification: the volume's own, else that for its expansion.
+fn secret(volume: &PersistentVolume) -> Option<SecretRef> {
+    let annotation = |key| volume.metadata.annotation(key).filter(|text| !text.is_empty()).map(str::to_owned);
+    match (annotation(names::ANNOTATION_MODIFY_SECRET_NAME), annotation(names::ANNOTATION_MODIFY_SECRET_NAMESPACE)) {
+        (Some(name), Some(namespace)) => Some(SecretRef { name, namespace }),
+        _ => volume.spec.resize.as_ref()?.expand_secret.clone(),
+    }
+}
+
+/// What is still to be written of what the driver has done. The volume's object comes first, so that a class in use is always named
+/// by some object.
+fn record(view: &View<'_>, volume: &PersistentVolume, class: &str) -> Step {
+    if !view.progress.has_turn {
+        return match &volume.spec.csi {
+            Some(csi) => Step::TakeTurn(csi.volume_handle.clone()),
+            None => Step::DropAnswer,
+        };
+    }
+    let modify = status(view.claim).modify.as_ref();
+    if modify.is_none_or(|modify| modify.target.as_deref() != Some(class)) {
+        return Step::DropAnswer;
+    }
+    let held = volume.spec.resize.as_ref().and_then(|resize| resize.attributes_class.as_deref());
+    if held == Some(class) { Step::RecordModified(class.to_owned()) } else { Step::RecordClass(class.to_owned()) }
+}

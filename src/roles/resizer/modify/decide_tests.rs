@@ -1,0 +1,235 @@
+//! Tables of the decision on modifications.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::decide::{Class, Progress, Refused, Rules, Step, View, Wait, next_step};
+use crate::cluster::VolumeAttributesClass;
+use crate::csi::RpcError;
+use crate::roles::kit::fixtures::merged;
+use crate::roles::resizer::error::InvalidChange;
+use crate::roles::resizer::fixtures::{DRIVER, claim, volume};
+use crate::roles::resizer::names;
+
+/// What one decision is made from, and changed by a test.
+#[expect(clippy::struct_excessive_bools, reason = "the decision depends on so many")]
+struct Case {
+    claim: Value,
+    volume: Value,
+    classes: Vec<VolumeAttributesClass>,
+    is_hidden: bool,
+    is_uncertain: bool,
+    gives_up_begun: bool,
+    is_confirmed: bool,
+    rules: Rules,
+    progress: Progress,
+}
+
+fn class(name: &str, driver: &str) -> VolumeAttributesClass {
+    serde_json::from_value(
+        json!({ "metadata": { "name": name }, "driverName": driver, "parameters": { "iops": name } }),
+    )
+    .unwrap()
+}
+
+/// A claim whose volume has class `a`: S, M and T.
+fn case(wanted: Option<&str>, state: Option<&str>, target: Option<&str>) -> Case {
+    let modify = state.map(|state| json!({ "status": state, "targetVolumeAttributesClassName": target }));
+    Case {
+        claim: json!({ "spec": { "volumeAttributesClassName": wanted },
+            "status": { "currentVolumeAttributesClassName": "a", "modifyVolumeStatus": modify } }),
+        volume: json!({}),
+        classes: ["a", "b", "c"].map(|name| class(name, DRIVER)).into(),
+        is_hidden: false,
+        is_uncertain: true,
+        gives_up_begun: false,
+        is_confirmed: true,
+        rules: Rules {
+            driver: DRIVER.to_owned(),
+            modifies: true,
+            tells_names: false,
+            infeasible_pause: Duration::from_secs(300),
+        },
+        progress: Progress { has_turn: true, ..Progress::default() },
+    }
+}
+
+impl Case {
+    fn with(mut self, patch: Value) -> Self {
+        self.claim = merged(self.claim, patch);
+        self
+    }
+
+    fn step(&self) -> Step {
+        let (claim, volume) = (claim(self.claim.clone()), volume(self.volume.clone()));
+        let find = |name: Option<&str>| match self.classes.iter().find(|it| Some(&*it.metadata.name) == name) {
+            _ if self.is_hidden => Class::Unknown,
+            Some(class) => Class::Known(class),
+            None => Class::Missing,
+        };
+        let resize = claim.status.resize.as_ref().unwrap();
+        next_step(&View {
+            claim: &claim,
+            volume: Some(&volume),
+            wanted: find(claim.spec.volume_attributes_class_name.as_deref()),
+            begun: find(resize.modify.as_ref().and_then(|modify| modify.target.as_deref())),
+            is_uncertain: self.is_uncertain,
+            gives_up_begun: self.gives_up_begun,
+            is_confirmed: self.is_confirmed,
+            now: "2026-01-01T00:10:00Z".parse().unwrap(),
+            rules: &self.rules,
+            progress: &self.progress,
+        })
+    }
+}
+
+const MODIFYING: &str = "ModifyingVolume";
+
+fn told() -> Value {
+    json!({ "status": { "conditions": [{ "type": MODIFYING, "status": "True" }] } })
+}
+
+#[test]
+fn every_row_of_the_table() {
+    let begin = |class: &str| Step::Begin(class.to_owned());
+    let in_progress = Some(names::IN_PROGRESS);
+    for (row, case, expected) in [
+        ("2", case(Some("a"), None, None), Step::Settled),
+        ("3", case(None, Some(names::PENDING), None), Step::Settled),
+        ("3 (Z42)", case(None, Some(names::INFEASIBLE), Some("b")).with(told()), Step::Cancel),
+        ("4 uncertain (Z43, Z44)", case(Some("c"), in_progress, Some("b")), begin("b")),
+        ("4 rolled back", Case { is_uncertain: false, ..case(None, in_progress, Some("b")) }, begin("b")),
+        ("6", case(Some("b"), None, None), begin("b")),
+        ("6 after Pending", case(Some("b"), Some(names::PENDING), None), begin("b")),
+        ("6 back again (Z41)", case(Some("a"), Some(names::INFEASIBLE), Some("b")), begin("a")),
+        ("6 another (Z40)", case(Some("c"), Some(names::INFEASIBLE), Some("b")), begin("c")),
+        ("6 after a refusal", Case { is_uncertain: false, ..case(Some("c"), in_progress, Some("b")) }, begin("c")),
+    ] {
+        assert_eq!(case.step(), expected, "row {row}");
+    }
+    let first = case(Some("b"), None, None).with(json!({ "status": { "currentVolumeAttributesClassName": null } }));
+    assert_eq!(first.step(), begin("b"), "Z35");
+}
+
+#[test]
+fn z38_a_class_that_is_missing_is_looked_up_once_and_then_waited_for() {
+    let mut missing = case(Some("gold"), None, None);
+    assert_eq!(missing.step(), Step::LookUp("gold".to_owned()));
+    missing.progress.is_looked_up = true;
+    let reason = InvalidChange::NoClass("gold".to_owned());
+    assert_eq!(missing.step(), Step::RecordPending(reason.clone()));
+    missing.progress.has_turn = false;
+    assert_eq!(missing.step(), Step::TakeTurn("handle-1".to_owned()));
+    let mut pending = case(Some("gold"), Some(names::PENDING), None);
+    pending.progress.is_looked_up = true;
+    assert_eq!(pending.step(), Step::Wait(Wait::Class(reason)), "no second write");
+    let hidden = Case { is_hidden: true, ..case(Some("b"), None, None) };
+    assert_eq!(hidden.step(), Step::Wait(Wait::Classes), "Z47");
+}
+
+#[test]
+fn z48_the_class_of_another_driver_is_never_sent_to_ours() {
+    let mut foreign = case(Some("b"), None, None);
+    foreign.classes = vec![class("b", "other.csi")];
+    let Step::RecordPending(reason) = foreign.step() else { panic!("{:?}", foreign.step()) };
+    assert_eq!(reason.to_string(), format!("VAC \"b\" is for driver \"other.csi\", not \"{DRIVER}\"."));
+}
+
+#[test]
+fn a_class_that_was_begun_and_is_gone_is_given_up_only_after_long() {
+    let mut gone = case(Some("c"), Some(names::IN_PROGRESS), Some("x"));
+    assert_eq!(gone.step(), Step::LookUp("x".to_owned()));
+    gone.progress.is_looked_up = true;
+    assert_eq!(gone.step(), Step::Refuse(InvalidChange::NoClass("x".to_owned())));
+    gone.gives_up_begun = true;
+    assert_eq!(gone.step(), Step::Begin("c".to_owned()));
+    let mut unwanted = case(None, Some(names::IN_PROGRESS), Some("x"));
+    unwanted.progress.is_looked_up = true;
+    unwanted.gives_up_begun = true;
+    assert_eq!(unwanted.step(), Step::Refuse(InvalidChange::NoClass("x".to_owned())), "there is no other wish");
+}
+
+#[test]
+fn z40_an_infeasible_class_waits_out_its_pause() {
+    let error = json!({ "status": { "conditions": [{ "type": "ModifyVolumeError", "status": "True",
+        "lastProbeTime": "2026-01-01T00:09:00Z", "lastTransitionTime": "2025-12-31T00:00:00Z" }] } });
+    let infeasible = case(Some("b"), Some(names::INFEASIBLE), Some("b"));
+    assert_eq!(infeasible.step(), Step::Begin("b".to_owned()), "nothing says since when");
+    let waits = case(Some("b"), Some(names::INFEASIBLE), Some("b")).with(error);
+    assert_eq!(waits.step(), Step::Wait(Wait::Infeasible(Duration::from_secs(240))));
+}
+
+#[test]
+fn z45_z46_a_modification_is_prepared_in_order() {
+    let secrets = |name: &str, namespace: &str| {
+        json!({
+            "metadata": { "annotations": { names::ANNOTATION_MODIFY_SECRET_NAME: name, names::ANNOTATION_MODIFY_SECRET_NAMESPACE: namespace } },
+            "spec": { "csi": { "controllerExpandSecretRef": { "name": "expand", "namespace": "kube" } } },
+        })
+    };
+    let begun = || case(Some("b"), Some(names::IN_PROGRESS), Some("b")).with(told());
+    for (name, namespace, expected) in [("own", "shop", "own"), ("own", "", "expand"), ("", "shop", "expand")] {
+        let case = Case { volume: secrets(name, namespace), ..begun() };
+        assert!(matches!(case.step(), Step::ReadSecret(place) if place.name == expected), "{name} {namespace}");
+    }
+    let unconfirmed = Case { is_confirmed: false, ..begun() };
+    assert_eq!(unconfirmed.step(), Step::Confirm);
+    let mut ready = begun();
+    let parameters = |case: &Case| match case.step() {
+        Step::Modify(modify) => modify.parameters.into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
+        step => vec![format!("{step:?}")],
+    };
+    assert_eq!(parameters(&ready), ["iops=b"]);
+    ready.rules.tells_names = true;
+    assert_eq!(
+        parameters(&ready),
+        [
+            "csi.storage.k8s.io/pv/name=pv-1",
+            "csi.storage.k8s.io/pvc/name=data",
+            "csi.storage.k8s.io/pvc/namespace=default",
+            "iops=b"
+        ]
+    );
+    let cannot = Case { rules: Rules { modifies: false, ..begun().rules }, ..begun() };
+    assert_eq!(cannot.step(), Step::Refuse(InvalidChange::NoModification(DRIVER.to_owned())));
+}
+
+#[test]
+fn i7_an_answer_is_recorded_on_the_volume_first_and_then_on_the_claim() {
+    let answered = || {
+        let mut case = case(Some("c"), Some(names::IN_PROGRESS), Some("b")).with(told());
+        case.progress.answer = Some("b".to_owned());
+        case
+    };
+    assert_eq!(answered().step(), Step::RecordClass("b".to_owned()));
+    let written = Case { volume: json!({ "spec": { "volumeAttributesClassName": "b" } }), ..answered() };
+    assert_eq!(written.step(), Step::RecordModified("b".to_owned()));
+    let other =
+        answered().with(json!({ "status": { "modifyVolumeStatus": { "targetVolumeAttributesClassName": "c" } } }));
+    assert_eq!(other.step(), Step::DropAnswer);
+}
+
+#[test]
+fn every_refusal_is_recorded_before_it_is_told() {
+    for number in 1..17 {
+        let error = RpcError { method: "/x/Y", code: Code::from_i32(number), message: "no".to_owned() };
+        let mut case = case(Some("b"), Some(names::IN_PROGRESS), Some("b")).with(told());
+        let refused = Refused { class: "b".to_owned(), error: error.clone(), is_recorded: false };
+        case.progress.refused = Some(refused.clone());
+        assert_eq!(case.step(), Step::RecordRefusal, "{number}");
+        case.progress.refused = Some(Refused { is_recorded: true, ..refused });
+        assert_eq!(case.step(), Step::Refused("b".to_owned(), error), "{number}");
+    }
+}
+
+#[test]
+fn z36_what_is_not_ours_is_left_alone() {
+    let mut foreign = case(Some("b"), None, None);
+    foreign.volume = json!({ "spec": { "csi": { "driver": "other.csi" } } });
+    assert_eq!(foreign.step(), Step::Settled);
+    let mut in_tree = case(Some("b"), None, None);
+    in_tree.volume = json!({ "spec": { "csi": null, "hostPath": { "path": "/" } } });
+    assert_eq!(in_tree.step(), Step::Settled);
+}

@@ -1,0 +1,135 @@
+//! Changes the world for a modification, one step at a time. No decisions: what to do comes from [`super::decide`].
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::{EventKind, ObjectName, VolumeAttributesClass};
+use crate::csi::RpcError;
+use crate::proto::ControllerModifyVolumeRequest;
+use crate::roles::kit::Secret;
+use crate::roles::resizer::claim::status;
+use crate::roles::resizer::context::{Context, Objects};
+use crate::roles::resizer::error::{
+    BEGIN_MODIFICATION, CANCEL, InvalidChange, LOOK_UP, RECORD_CLASS, RECORD_MODIFIED, RECORD_PENDING, RECORD_REFUSAL,
+    is_refusal,
+};
+use crate::roles::resizer::memory::Job;
+use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
+use crate::roles::resizer::turn::Turn;
+
+use super::decide::{Modify, Refused};
+use super::done::Done;
+use super::writes;
+
+/// Asks the API for a class that the cache lacks.
+pub(super) async fn look_up(cx: &Context, class: &str) -> Result<Done, Stop> {
+    let api = cx.scope.api.use_now()?;
+    let name = ObjectName::cluster(class);
+    let found = api.get_opt::<VolumeAttributesClass>(&name).await.map_err(|error| LOOK_UP.failed(error))?;
+    match found {
+        None => Ok(Done::LookedUp),
+        Some(_) => Err(Stop::Behind(InvalidChange::UnseenClass(class.to_owned()).into())),
+    }
+}
+
+/// Begins the modification, durably. With another class than before, users are told.
+pub(super) async fn begin(cx: &Context, now: &Objects, class: &str, turn: &Turn, at: Timestamp) -> Result<Done, Stop> {
+    let is_new = status(&now.claim).modify.as_ref().is_none_or(|modify| modify.target.as_deref() != Some(class));
+    let Some(patch) = writes::begun(&now.claim, class, at) else { return Ok(Done::Nothing) };
+    let Some(written) = patch_claim(cx, now, turn, &patch, BEGIN_MODIFICATION).await? else { return Ok(Done::Nothing) };
+    // A server whose gate is off takes the write and keeps none of it.
+    if status(&written).modify.is_none() {
+        return Err(InvalidChange::NotStored("status.modifyVolumeStatus of claims", "VolumeAttributesClass").into());
+    }
+    cx.confirmed.note(now.uid());
+    let name = now.name();
+    let note = format!("external resizer is modifying volume {} with vac {class}", name.name());
+    if is_new {
+        cx.event(now, EventKind::Normal, "VolumeModify", &note);
+    } else {
+        cx.tell_of_attempt(now, "VolumeModify", &note);
+    }
+    Ok(Done::Nothing)
+}
+
+/// Asks the driver.
+pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: Option<&Secret>) -> Result<Done, Stop> {
+    let request = ControllerModifyVolumeRequest {
+        volume_id: modify.volume_id,
+        secrets: secret.map(Secret::texts).unwrap_or_default(),
+        mutable_parameters: modify.parameters.into_iter().collect(),
+    };
+    let client = cx.scope.driver.use_now()?;
+    // From here on nobody knows what the driver does, until it answers.
+    cx.refused.forget(now.uid());
+    let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_modify_volume(request)).await?;
+    match answer {
+        Ok(_) => {
+            cx.modified.set(now.uid(), modify.class.clone());
+            Ok(Done::Answered(modify.class))
+        }
+        Err(error) => {
+            if is_refusal(error.code) {
+                cx.refused.note(now.uid());
+            }
+            Ok(Done::Refused(Refused { class: modify.class, error, is_recorded: false }))
+        }
+    }
+}
+
+/// Writes the class on the volume's object.
+pub(super) async fn record_class(cx: &Context, now: &Objects, class: &str, turn: &Turn) -> Result<Done, Stop> {
+    let Some(volume) = &now.volume else { return Ok(Done::Nothing) };
+    let Some(patch) = writes::class(volume, class) else { return Ok(Done::Nothing) };
+    patch_volume(cx, volume, Some(turn), &patch, RECORD_CLASS).await.map(|()| Done::Nothing)
+}
+
+/// Tells the claim its new class.
+pub(super) async fn record_modified(cx: &Context, now: &Objects, class: &str, turn: &Turn) -> Result<Done, Stop> {
+    let Some(patch) = writes::done(&now.claim, class) else { return Ok(Done::Nothing) };
+    if patch_claim(cx, now, turn, &patch, RECORD_MODIFIED).await?.is_none() {
+        return Ok(Done::Nothing);
+    }
+    tracing::info!(class, "modified");
+    cx.modified.forget(now.uid());
+    cx.told.forget(now.uid(), Job::Modify);
+    let name = now.name();
+    let note = format!("external resizer modified volume {} with vac {class} successfully", name.name());
+    cx.event(now, EventKind::Normal, "VolumeModifySuccessful", &note);
+    Ok(Done::Recorded)
+}
+
+/// Tells the claim why the driver has refused.
+pub(super) async fn record_refusal(
+    cx: &Context,
+    now: &Objects,
+    refused: &Refused,
+    turn: &Turn,
+    at: Timestamp,
+) -> Result<Done, Stop> {
+    if let Some(patch) = writes::refused(&now.claim, refused, at)
+        && patch_claim(cx, now, turn, &patch, RECORD_REFUSAL).await?.is_none()
+    {
+        return Ok(Done::Nothing);
+    }
+    Ok(Done::RefusalRecorded)
+}
+
+/// Tells the claim that there is no class as it asks for it.
+pub(super) async fn record_pending(cx: &Context, now: &Objects, turn: &Turn) -> Result<Done, Stop> {
+    let Some(patch) = writes::pending(&now.claim) else { return Ok(Done::Nothing) };
+    if let Some(written) = patch_claim(cx, now, turn, &patch, RECORD_PENDING).await?
+        && status(&written).modify.is_none()
+    {
+        return Err(InvalidChange::NotStored("status.modifyVolumeStatus of claims", "VolumeAttributesClass").into());
+    }
+    Ok(Done::Nothing)
+}
+
+/// The claim asks for no class any more, and none was ever given to its volume.
+pub(super) async fn cancel(cx: &Context, now: &Objects, turn: &Turn) -> Result<Done, Stop> {
+    let Some(patch) = writes::cancelled(&now.claim) else { return Ok(Done::Nothing) };
+    if patch_claim(cx, now, turn, &patch, CANCEL).await?.is_some() {
+        cx.event(now, EventKind::Normal, "VolumeModifyCanceled", "Cancelled modify.");
+    }
+    Ok(Done::Nothing)
+}

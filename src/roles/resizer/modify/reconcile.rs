@@ -1,0 +1,288 @@
+//! Works the modification of a claim's volume: the attempt loop's hooks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::{ObjectName, VolumeAttributesClass};
+use crate::csi::RpcError;
+use crate::queue::{Outcome, Ticket};
+use crate::roles::kit::freshness::Freshness;
+use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, TermScope};
+use crate::roles::resizer::claim::status;
+use crate::roles::resizer::context::{Context, Objects};
+use crate::roles::resizer::error::{ChangeError, InvalidChange, is_infeasible_modification, is_refusal};
+use crate::roles::resizer::memory::{Job, WorkKey};
+use crate::roles::resizer::objects::{self, Stop};
+use crate::roles::resizer::turn::Turn;
+use crate::roles::resizer::waiting::Reason;
+
+use super::decide::{Class, Progress, Step, View, Wait, next_step};
+use super::done::Done;
+use super::perform;
+
+/// Works the modifications of claims.
+#[derive(Debug)]
+pub struct Modifications(pub Arc<Context>);
+
+/// What one attempt knows.
+#[derive(Debug)]
+pub struct State {
+    uid: String,
+    began: Timestamp,
+    /// Since the change was first wanted.
+    age: Duration,
+    progress: Progress,
+    turn: Option<Turn>,
+    did_something: bool,
+}
+
+/// What a decision is made from.
+#[derive(Debug)]
+pub struct Seen {
+    now: Objects,
+    wanted: Known,
+    begun: Known,
+}
+
+/// A class as the cache has it.
+#[derive(Debug, Clone)]
+enum Known {
+    Class(Arc<VolumeAttributesClass>),
+    Missing,
+    Unknown,
+}
+
+impl Known {
+    fn class(&self) -> Class<'_> {
+        match self {
+            Self::Class(class) => Class::Known(class),
+            Self::Missing => Class::Missing,
+            Self::Unknown => Class::Unknown,
+        }
+    }
+}
+
+/// How an attempt ends well, or with what the driver says.
+#[derive(Debug)]
+pub enum End {
+    /// The volume is as the claim asks.
+    Settled,
+    /// It waits.
+    Waits(Wait),
+    /// The driver has refused this class.
+    Refused(String, RpcError),
+}
+
+impl Modifications {
+    fn known(&self, class: Option<&str>) -> Known {
+        let Some(class) = class else { return Known::Missing };
+        let Some(classes) = self.0.stores.classes.as_ref() else { return Known::Unknown };
+        if !classes.is_synced() || classes.is_absent() {
+            return Known::Unknown;
+        }
+        classes.get(&ObjectName::cluster(class)).map_or(Known::Missing, Known::Class)
+    }
+
+    fn view<'a>(&'a self, seen: &'a Seen, state: &'a State) -> View<'a> {
+        let (cx, uid) = (&*self.0, seen.now.uid());
+        View {
+            claim: &seen.now.claim,
+            volume: seen.now.volume.as_deref(),
+            wanted: seen.wanted.class(),
+            begun: seen.begun.class(),
+            is_uncertain: !cx.refused.has(uid),
+            gives_up_begun: state.age >= cx.section.retry.max,
+            is_confirmed: cx.confirmed.has(uid),
+            now: state.began,
+            rules: &cx.modify,
+            progress: &state.progress,
+        }
+    }
+}
+
+impl Reconciler for Modifications {
+    type Key = WorkKey;
+    type State = State;
+    type View = Option<Seen>;
+    type Step = Step;
+    type Event = Done;
+    type End = End;
+    type Reason = InvalidChange;
+
+    fn scope(&self) -> &TermScope {
+        &self.0.scope
+    }
+
+    fn begin(&self, ticket: &Ticket<WorkKey>) -> Option<State> {
+        let uid = self.0.find(&ticket.key().claim)?.uid().to_owned();
+        // What the driver has done before is not asked of it again.
+        let progress = Progress { answer: self.0.modified.get(&uid), ..Progress::default() };
+        let began = self.0.scope.clock.wall();
+        Some(State { uid, began, age: ticket.age(), progress, turn: None, did_something: false })
+    }
+
+    fn observe(&self, key: &WorkKey, _: &State) -> Option<Seen> {
+        let now = self.0.find(&key.claim)?;
+        let wanted = self.known(now.claim.spec.volume_attributes_class_name.as_deref());
+        let begun = self.known(status(&now.claim).modify.as_ref().and_then(|modify| modify.target.as_deref()));
+        Some(Seen { now, wanted, begun })
+    }
+
+    fn next_step(&self, seen: &Option<Seen>, state: &State) -> Next<Step, End> {
+        let Some(seen) = seen.as_ref().filter(|seen| seen.now.uid() == state.uid) else {
+            return Next::Done(End::Settled);
+        };
+        match next_step(&self.view(seen, state)) {
+            Step::Settled => Next::Done(End::Settled),
+            Step::Wait(wait) => Next::Done(End::Waits(wait)),
+            Step::Refused(class, error) => Next::Done(End::Refused(class, error)),
+            step => Next::Do(step),
+        }
+    }
+
+    fn has_answer(&self, state: &State) -> bool {
+        state.progress.answer.is_some() || state.progress.refused.is_some()
+    }
+
+    async fn perform(
+        &self,
+        step: Step,
+        seen: &Option<Seen>,
+        state: &State,
+        attempt: &mut Attempt<'_, WorkKey>,
+    ) -> Result<Done, Stop> {
+        let cx = &*self.0;
+        let Some(Seen { now, .. }) = seen else { return Ok(Done::Nothing) };
+        // What needs no turn comes first.
+        match &step {
+            // `next_step` has ended the attempt.
+            Step::Settled | Step::Wait(_) | Step::Refused(..) => return Ok(Done::Nothing),
+            Step::Refuse(reason) => return Err(reason.clone().into()),
+            Step::LookUp(class) => return perform::look_up(cx, class).await,
+            Step::ReadSecret(place) => return objects::read_secret(cx, place).await.map(Done::Secret),
+            Step::TakeTurn(handle) => {
+                let turn = cx.turns.join(now.uid(), handle);
+                attempt.park(&cx.scope.term, turn.begin(&cx.scope.volume_locks, handle)).await?;
+                return Ok(Done::Turn(turn));
+            }
+            Step::DropAnswer => {
+                cx.modified.forget(now.uid());
+                return Ok(Done::Dropped);
+            }
+            _ => {}
+        }
+        let Some(turn) = &state.turn else { return Ok(Done::Nothing) };
+        match step {
+            Step::Cancel => perform::cancel(cx, now, turn).await,
+            Step::RecordPending(_) => perform::record_pending(cx, now, turn).await,
+            Step::Begin(class) => perform::begin(cx, now, &class, turn, state.began).await,
+            Step::Confirm => Ok(if objects::confirm(cx, now).await? { Done::Nothing } else { Done::Gone }),
+            Step::Modify(modify) => perform::modify(cx, now, *modify, state.progress.secret.as_ref()).await,
+            Step::RecordClass(class) => perform::record_class(cx, now, &class, turn).await,
+            Step::RecordModified(class) => perform::record_modified(cx, now, &class, turn).await,
+            Step::RecordRefusal => match &state.progress.refused {
+                Some(refused) => perform::record_refusal(cx, now, refused, turn, cx.scope.clock.wall()).await,
+                None => Ok(Done::Nothing),
+            },
+            _ => Ok(Done::Nothing),
+        }
+    }
+
+    fn apply(&self, state: &mut State, done: Done) {
+        let progress = &mut state.progress;
+        match done {
+            Done::Nothing => {}
+            Done::LookedUp => progress.is_looked_up = true,
+            Done::Secret(secret) => progress.secret = Some(secret),
+            Done::Turn(turn) => {
+                progress.has_turn = true;
+                state.turn = Some(turn);
+            }
+            Done::Answered(class) => progress.answer = Some(class),
+            Done::Refused(refused) => progress.refused = Some(refused),
+            Done::RefusalRecorded => {
+                if let Some(refused) = &mut progress.refused {
+                    refused.is_recorded = true;
+                }
+            }
+            Done::Recorded => {
+                progress.answer = None;
+                progress.secret = None;
+                progress.is_looked_up = false;
+                state.did_something = true;
+            }
+            Done::Dropped => progress.answer = None,
+            Done::Gone => progress.gone = true,
+        }
+    }
+
+    async fn refresh(&self, seen: &Option<Seen>, error: &ChangeError) -> Result<Option<Done>, Stop> {
+        let Some(Seen { now, .. }) = seen else { return Ok(None) };
+        Ok(match objects::refresh(&self.0, now, error).await? {
+            Freshness::Newer => Some(Done::Nothing),
+            Freshness::Same => None,
+            Freshness::Gone => Some(Done::Gone),
+        })
+    }
+
+    async fn conclude(&self, ticket: &Ticket<WorkKey>, state: State, ended: Result<End, ChangeError>) -> Outcome {
+        let cx = &*self.0;
+        let State { uid, progress, did_something, turn, .. } = state;
+        drop(turn);
+        // Another claim has the name by now, or none.
+        let Some(now) = cx.find(&ticket.key().claim).filter(|now| now.uid() == uid) else { return Outcome::Forget };
+        if did_something {
+            cx.report_time(ticket, Job::Modify);
+        }
+        // What the driver says is told, whether the claim could be told or not.
+        let ended = match (ended, progress.refused) {
+            (Err(_), Some(refused)) => Ok(End::Refused(refused.class, refused.error)),
+            (ended, _) => ended,
+        };
+        match ended {
+            Ok(End::Settled) => {
+                cx.report_settled(&uid, Job::Modify);
+                Outcome::Settled
+            }
+            Ok(End::Waits(wait)) => self.conclude_wait(ticket, &now, &wait),
+            Ok(End::Refused(class, error)) => {
+                let is_infeasible = is_infeasible_modification(error.code);
+                let goes_on = format!(". Still modifying to VAC {class}");
+                let suffix = if is_refusal(error.code) { "" } else { &goes_on };
+                let failed = cx.report_failure(ticket, &now, &AttemptError::Driver(error), suffix);
+                if !is_infeasible {
+                    return failed;
+                }
+                cx.report_waiting(ticket, &now, Reason::Infeasible, "the driver has refused the class for good");
+                Outcome::RetryAfter(cx.section.retry.infeasible)
+            }
+            Err(error) => cx.report_failure(ticket, &now, &error, ""),
+        }
+    }
+}
+
+impl Modifications {
+    fn conclude_wait(&self, ticket: &Ticket<WorkKey>, now: &Objects, wait: &Wait) -> Outcome {
+        let cx = &*self.0;
+        match wait {
+            // The watch wakes the key.
+            Wait::Volume => Outcome::Settled,
+            Wait::Classes => {
+                cx.report_waiting(ticket, now, Reason::ClassMissing, "VolumeAttributesClasses cannot be read");
+                Outcome::Settled
+            }
+            Wait::Class(reason) => {
+                let says = reason.to_string();
+                cx.report_waiting(ticket, now, Reason::ClassMissing, &says);
+                cx.warn(now, Job::Modify, "VolumeModifyFailed", &says, &says);
+                Outcome::Settled
+            }
+            Wait::Infeasible(left) => {
+                cx.report_waiting(ticket, now, Reason::Infeasible, "the driver has refused the class for good");
+                Outcome::RetryAfter(*left)
+            }
+        }
+    }
+}

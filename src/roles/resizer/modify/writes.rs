@@ -1,0 +1,95 @@
+//! What a modification writes: one patch each (resizer spec 6). Pure.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cluster::patch::{Condition, Guard, MESSAGE_LIMIT, StrategicPatch, truncate_message};
+use crate::cluster::{ClaimCondition, Patch, PersistentVolume, PersistentVolumeClaim};
+use crate::roles::resizer::claim::status;
+use crate::roles::resizer::error::{is_infeasible_modification, is_refusal};
+use crate::roles::resizer::names;
+
+use super::decide::Refused;
+
+const MODIFY: [&str; 2] = ["status", "modifyVolumeStatus"];
+
+/// The mark that the driver is about to be asked for `class`.
+pub(super) fn begun(claim: &PersistentVolumeClaim, class: &str, now: Timestamp) -> Option<Patch> {
+    let is_other = status(claim).modify.as_ref().is_none_or(|modify| modify.target.as_deref() != Some(class));
+    let message = format!("Modifying volume to \"{class}\" is in progress.");
+    let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version)
+        .set(&MODIFY, state(names::IN_PROGRESS, class))
+        .set_condition(&condition(claim, names::MODIFYING_VOLUME, "", &message, now));
+    // It tells of another class.
+    if is_other && status(claim).condition(names::MODIFY_VOLUME_ERROR).is_some() {
+        patch = patch.remove_condition(names::MODIFY_VOLUME_ERROR);
+    }
+    patch.into_patch()
+}
+
+/// There is no class as the claim asks for it. What was begun before stays.
+pub(super) fn pending(claim: &PersistentVolumeClaim) -> Option<Patch> {
+    let state = [MODIFY[0], MODIFY[1], "status"];
+    StrategicPatch::of(&claim.metadata, Guard::Version).set(&state, names::PENDING).into_patch()
+}
+
+/// Why the driver has refused. `None`: the claim says so already.
+pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
+    let code = refused.error.code;
+    let to = if is_infeasible_modification(code) { names::INFEASIBLE } else { names::IN_PROGRESS };
+    let ended = if is_refusal(code) { "failed. Waiting for retry." } else { "is still in progress." };
+    let modifying = format!("Modifying volume to \"{}\" {ended}", refused.class);
+    let error = truncate_message(&refused.error.message, MESSAGE_LIMIT);
+    let held = status(claim);
+    let says = |type_: &str, reason: &str, message: &str| {
+        held.condition(type_).is_some_and(|it| it.status == "True" && it.reason == reason && *it.message == *message)
+    };
+    let is_told = held.modify.as_ref().is_some_and(|modify| modify.status == to)
+        && says(names::MODIFYING_VOLUME, "", &modifying)
+        && says(names::MODIFY_VOLUME_ERROR, refused.error.label(), &error);
+    if is_told {
+        return None;
+    }
+    StrategicPatch::of(&claim.metadata, Guard::Version)
+        .set(&MODIFY, state(to, &refused.class))
+        .set_condition(&condition(claim, names::MODIFYING_VOLUME, "", &modifying, now))
+        .set_condition(&condition(claim, names::MODIFY_VOLUME_ERROR, refused.error.label(), &error, now))
+        .into_patch()
+}
+
+/// The class of the volume's object.
+pub(super) fn class(volume: &PersistentVolume, class: &str) -> Option<Patch> {
+    StrategicPatch::of(&volume.metadata, Guard::Uid).set(&["spec", "volumeAttributesClassName"], class).into_patch()
+}
+
+/// The claim has its class.
+pub(super) fn done(claim: &PersistentVolumeClaim, class: &str) -> Option<Patch> {
+    StrategicPatch::of(&claim.metadata, Guard::Version)
+        .remove(&MODIFY)
+        .set(&["status", "currentVolumeAttributesClassName"], class)
+        .remove_condition(names::MODIFYING_VOLUME)
+        .remove_condition(names::MODIFY_VOLUME_ERROR)
+        .into_patch()
+}
+
+/// Nothing is being modified any more.
+pub(super) fn cancelled(claim: &PersistentVolumeClaim) -> Option<Patch> {
+    StrategicPatch::of(&claim.metadata, Guard::Uid).remove_condition(names::MODIFYING_VOLUME).into_patch()
+}
+
+fn state(status: &str, target: &str) -> Value {
+    json!({ "status": status, "targetVolumeAttributesClassName": target })
+}
+
+/// The time of the last transition is written only where the status or the reason is another one.
+fn condition<'a>(
+    claim: &PersistentVolumeClaim,
+    type_: &'a str,
+    reason: &'a str,
+    message: &'a str,
+    now: Timestamp,
+) -> Condition<'a> {
+    let is_same = |held: &ClaimCondition| held.status == "True" && held.reason == reason;
+    let changed = (!status(claim).condition(type_).is_some_and(is_same)).then_some(now);
+    Condition { type_, status: "True", reason, message, probed: Some(now), changed }
+}

@@ -1,0 +1,236 @@
+//! One term of the resizer: its queue, what feeds it, and its tasks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tonic::Code;
+use tracing::{debug, info, info_span};
+
+use crate::cluster::{Cache, Caches, ObjectName};
+use crate::csi::Capabilities;
+use crate::diagnostics::Fact;
+use crate::election::Term;
+use crate::process::ErrorChain;
+use crate::proto::node_service_capability::{self, rpc::Type as NodeRpc};
+use crate::proto::{NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse};
+use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{Controllers, TermScope, UidSet, queues, reconcile};
+use crate::roles::role::{Role, RoleContext, RoleError};
+
+use super::NAME;
+use super::config::{PairCalls, ResizerSection};
+use super::context::{Context, HowVolumesGrow, Stores};
+use super::expand::decide::{Expansion, Rules as ExpandRules};
+use super::expand::reconcile::Expansions;
+use super::in_use::{InUse, Wake};
+use super::memory::{ByUid, Job, Told, WorkKey};
+use super::modify::decide::Rules as ModifyRules;
+use super::modify::reconcile::Modifications;
+use super::names;
+use super::predicates;
+use super::triggers::Queue;
+use super::turn::Turns;
+use super::waiting::Waiting;
+
+/// Between two tries to learn what the Node service can do.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct Resizer {
+    pub(super) section: ResizerSection,
+    pub(super) stores: Stores,
+    /// Where pods are watched, if they have to be.
+    pub(super) caches: Caches,
+}
+
+impl Role for Resizer {
+    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(role, term).boxed()
+    }
+}
+
+impl Resizer {
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        // Classes are not waited for: a cluster may lack them, and volumes grow without them.
+        let synced = async { (self.stores.claims.synced().await, self.stores.volumes.synced().await) };
+        if term.unless_over(synced).await.is_err() {
+            return Ok(());
+        }
+        let span = |key: &WorkKey| {
+            let (claim, operation) = (&key.claim, key.job.label());
+            info_span!(parent: None, "claim", role = NAME, persistent_volume_claim = %claim, operation)
+        };
+        let (name, lanes) = (names::queue(&role.driver.name), [("change", self.section.workers)]);
+        let queue = queues::make(role, &name, &lanes, self.section.retry.backoff(), span);
+        let cx = Arc::new(self.context(role, &term, &queue));
+        info!(expansion = ?cx.expansion.get(), modifies = cx.modify.modifies, "serving claims");
+
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let (expansions, modifications) =
+            (Arc::new(Expansions(Arc::clone(&cx))), Arc::new(Modifications(Arc::clone(&cx))));
+        let subject = {
+            let cx = Arc::clone(&cx);
+            move |key: &WorkKey| cx.find(&key.claim).map(|now| now.volume_name().to_owned())
+        };
+        controllers.handle(&queue, "Claims to expand and modify", subject, move |ticket| match ticket.key().job {
+            Job::Expand => {
+                let expansions = Arc::clone(&expansions);
+                async move { reconcile(expansions.as_ref(), ticket).await }.boxed()
+            }
+            Job::Modify => {
+                let modifications = Arc::clone(&modifications);
+                async move { reconcile(modifications.as_ref(), ticket).await }.boxed()
+            }
+        });
+        let queue = Queue(queue);
+        queue.follow(&cx, &mut controllers);
+        controllers.resync(self.section.resync, {
+            let (queue, cx) = (queue.clone(), Arc::clone(&cx));
+            move || queue.look_at_all(&cx, Cause::Resync)
+        });
+        if cx.expansion.get() == Expansion::Unknown {
+            controllers.task("node-service", ask_node_service(Arc::clone(&cx), queue.clone()));
+        }
+        if let Some(classes) = cx.stores.classes.clone() {
+            let (queue, cx) = (queue.clone(), Arc::clone(&cx));
+            controllers.task("classes", async move {
+                classes.synced().await;
+                queue.look_at_all(&cx, Cause::Changed);
+                // Stays, so that its end is not taken for a failure.
+                std::future::pending::<()>().await;
+            });
+        }
+        show(role, &cx, &mut controllers);
+        let served = controllers.serve().await;
+        cx.waiting.retire();
+        served
+    }
+
+    fn context(&self, role: &RoleContext, term: &Term, queue: &WorkQueue<WorkKey>) -> Context {
+        let (section, driver) = (&self.section, &role.driver.name);
+        let capabilities = &role.driver.capabilities;
+        let modifies = section.modify && capabilities.controller_service() && capabilities.modify_volume();
+        let is_known_to_pair = names::PAIRED_DRIVERS.contains(&driver.as_str());
+        let pairs = match section.pair_calls {
+            PairCalls::Auto => is_known_to_pair,
+            PairCalls::Always => true,
+            PairCalls::Never => false,
+        };
+        Context {
+            scope: TermScope::new(NAME, role, term),
+            section: section.clone(),
+            stores: self.stores.clone(),
+            expand: ExpandRules {
+                driver: driver.clone(),
+                multi_writer: capabilities.single_node_multi_writer(),
+                annotates: section.annotate_pre_resize,
+                infeasible_pause: section.retry.infeasible,
+            },
+            modify: ModifyRules {
+                driver: driver.clone(),
+                modifies,
+                tells_names: section.extra_modify_metadata,
+                infeasible_pause: section.retry.infeasible,
+            },
+            expansion: HowVolumesGrow::new(expansion(capabilities)),
+            turns: Turns::new(pairs),
+            in_use: InUse::new(self.caches.clone(), self.wake(queue)),
+            expanded: ByUid::default(),
+            modified: ByUid::default(),
+            refused: UidSet::default(),
+            node_retries: ByUid::default(),
+            confirmed: UidSet::default(),
+            told: Told::default(),
+            waiting: Waiting::new(role.meter.clone(), driver.clone(), role.clock),
+            failures: FailureLog::default(),
+        }
+    }
+
+    /// Wakes the expansion of a claim whose volume nobody uses any more.
+    fn wake(&self, queue: &WorkQueue<WorkKey>) -> Wake {
+        let (queue, claims) = (queue.clone(), self.stores.claims.clone());
+        Arc::new(move |name: &ObjectName| {
+            let Some(claim) = claims.get(name) else { return };
+            let epoch = predicates::epoch(&claim, Job::Expand);
+            let key = WorkKey { claim: name.clone(), job: Job::Expand };
+            queue.add(key, Activation { cause: Cause::Changed, lane: 0, epoch });
+        })
+    }
+}
+
+/// How the driver expands volumes, as far as its controller says.
+fn expansion(capabilities: &Capabilities) -> Expansion {
+    match (capabilities.controller_service(), capabilities.expand_volume()) {
+        (false, _) => Expansion::None,
+        (true, true) => Expansion::Controller,
+        (true, false) => Expansion::Unknown,
+    }
+}
+
+/// Asks the Node service whether it expands volumes by itself: many controllers have none at their socket, which is an answer.
+async fn ask_node_service(cx: Arc<Context>, queue: Queue) {
+    while let Ok(client) = cx.scope.driver.use_now() {
+        let found = match client.node_get_capabilities(NodeGetCapabilitiesRequest {}).await {
+            Ok(answer) if expands(&answer) => Expansion::Node,
+            Ok(_) => Expansion::None,
+            Err(error) if error.code == Code::Unimplemented => Expansion::None,
+            Err(error) => {
+                debug!(error = %ErrorChain(&error), "cannot tell yet whether nodes expand volumes");
+                tokio::time::sleep(ASK_AGAIN).await;
+                continue;
+            }
+        };
+        info!(expansion = ?found, "the driver's node service was asked");
+        cx.expansion.set(found);
+        queue.look_at_all(&cx, Cause::Changed);
+        break;
+    }
+    // Stays, so that its end is not taken for a failure.
+    std::future::pending::<()>().await;
+}
+
+fn expands(answer: &NodeGetCapabilitiesResponse) -> bool {
+    answer.capabilities.iter().any(|capability| match capability.r#type {
+        Some(node_service_capability::Type::Rpc(rpc)) => rpc.r#type == NodeRpc::ExpandVolume as i32,
+        None => false,
+    })
+}
+
+/// What the status page tells of the role.
+fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
+    let facts = {
+        let cx = Arc::clone(cx);
+        move || {
+            let expansion = match cx.expansion.get() {
+                Expansion::Controller => "by the controller",
+                Expansion::Node => "by nodes alone",
+                Expansion::None => "not supported by the driver",
+                Expansion::Unknown => "not known yet: the driver's node service has not answered",
+            };
+            let classes = cx.stores.classes.as_ref();
+            let modification = if !cx.section.modify {
+                "off: roles.resizer.modify"
+            } else if !cx.modify.modifies {
+                "not supported by the driver"
+            } else if classes.is_some_and(Cache::is_absent) {
+                "idle: the cluster has no VolumeAttributesClasses, or does not let us read them"
+            } else {
+                "on"
+            };
+            let paired = if cx.turns.pairs() { "sent together" } else { "one after the other" };
+            let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
+            vec![fact("expansion", expansion), fact("modification", modification), fact("calls of one claim", paired)]
+        }
+    };
+    controllers.show(role.board.facts(NAME, facts));
+    let rows = {
+        let cx = Arc::clone(cx);
+        move || cx.waiting.rows()
+    };
+    let columns = &["Claim", "Change", "Waits for", "Since", "!Why"];
+    controllers.show(role.board.table(NAME, "Claims that wait", columns, rows));
+}

@@ -1,0 +1,155 @@
+//! Which claims are not as they are wanted, and what they wait for: a gauge, and a table on the status page.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cluster::ObjectName;
+use crate::process::{Clock, duration};
+use crate::telemetry::Meter;
+
+use super::memory::Job;
+use super::metrics;
+
+/// What a claim waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The driver has said that it will not do it; another wish, or the end of the pause.
+    Infeasible,
+    /// The end of the pods that use its volume.
+    InUse,
+    /// Its node.
+    Node,
+    /// A class that can be used.
+    ClassMissing,
+    /// The next attempt after a failed one.
+    Backoff,
+}
+
+impl Reason {
+    const ALL: [Self; 5] = [Self::Infeasible, Self::InUse, Self::Node, Self::ClassMissing, Self::Backoff];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Infeasible => "infeasible",
+            Self::InUse => "inUse",
+            Self::Node => "node",
+            Self::ClassMissing => "classMissing",
+            Self::Backoff => "backoff",
+        }
+    }
+
+    /// Whether somebody should look at it.
+    fn is_trouble(self) -> bool {
+        self != Self::Node
+    }
+}
+
+/// The claims that wait.
+#[derive(Debug)]
+pub struct Waiting {
+    meter: Meter,
+    driver: String,
+    clock: Clock,
+    claims: Mutex<BTreeMap<(String, Job), Entry>>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    claim: ObjectName,
+    reason: Reason,
+    since: Instant,
+    says: String,
+}
+
+impl Waiting {
+    /// None.
+    pub fn new(meter: Meter, driver: String, clock: Clock) -> Self {
+        let waiting = Self { meter, driver, clock, claims: Mutex::default() };
+        waiting.show(&waiting.lock());
+        waiting
+    }
+
+    /// A claim waits for this, and `says` why. The time counts from when it first did.
+    pub fn note(&self, claim: &ObjectName, uid: &str, job: Job, reason: Reason, says: &str) {
+        let mut claims = self.lock();
+        let key = (uid.to_owned(), job);
+        let same = claims.get(&key).filter(|held| held.reason == reason);
+        let since = same.map_or_else(|| self.clock.now(), |held| held.since);
+        claims.insert(key, Entry { claim: claim.clone(), reason, since, says: says.to_owned() });
+        self.show(&claims);
+    }
+
+    /// It waits no more.
+    pub fn forget(&self, uid: &str, job: Job) {
+        let mut claims = self.lock();
+        if claims.remove(&(uid.to_owned(), job)).is_some() {
+            self.show(&claims);
+        }
+    }
+
+    /// The term is over: what waits now is told by whoever leads.
+    pub fn retire(&self) {
+        let mut claims = self.lock();
+        claims.clear();
+        self.show(&claims);
+    }
+
+    /// The rows of the status page, those that have waited longest first.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let now = self.clock.now();
+        let claims = self.lock();
+        let mut entries: Vec<(&Entry, Job)> = claims.iter().map(|((_, job), entry)| (entry, *job)).collect();
+        entries.sort_by_key(|(entry, _)| entry.since);
+        let row = |(entry, job): (&Entry, Job)| {
+            let waited = now.saturating_duration_since(entry.since).as_secs();
+            let trouble = if entry.reason.is_trouble() { entry.says.clone() } else { String::new() };
+            vec![
+                entry.claim.to_string(),
+                job.label().to_owned(),
+                entry.reason.label().to_owned(),
+                duration::format(Duration::from_secs(waited)),
+                trouble,
+            ]
+        };
+        entries.into_iter().map(row).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, Job), Entry>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 claims")]
+    fn show(&self, claims: &BTreeMap<(String, Job), Entry>) {
+        for reason in Reason::ALL {
+            let count = claims.values().filter(|entry| entry.reason == reason).count();
+            let labels = [("driver_name", self.driver.as_str()), ("reason", reason.label())];
+            self.meter.gauge(&metrics::CLAIMS_WAITING, &labels).set(count as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_waits_for_something_else_begins_to_wait_anew() {
+        let waiting = Waiting::new(Meter::new(), "demo".to_owned(), Clock::system());
+        let claim = ObjectName::namespaced("shop", "data");
+        let rows = || waiting.rows().into_iter().map(|row| row[2..].join(" ")).collect::<Vec<_>>();
+        waiting.note(&claim, "u1", Job::Expand, Reason::Backoff, "no room");
+        tokio::time::advance(Duration::from_secs(70)).await;
+        waiting.note(&claim, "u1", Job::Expand, Reason::Backoff, "still no room");
+        assert_eq!(rows(), ["backoff 1m10s still no room"]);
+        waiting.note(&claim, "u1", Job::Expand, Reason::Node, "its node has to act");
+        waiting.note(&claim, "u1", Job::Modify, Reason::ClassMissing, "no class");
+        assert_eq!(rows(), ["node 0s ", "classMissing 0s no class"]);
+        waiting.forget("u1", Job::Expand);
+        assert_eq!(rows(), ["classMissing 0s no class"]);
+        waiting.retire();
+        assert_eq!(rows(), Vec::<String>::new());
+    }
+}

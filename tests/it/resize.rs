@@ -1,0 +1,290 @@
+//! Claims that grow: what the driver is asked, what is recorded, and what is asked again.
+
+use std::time::Duration;
+
+use csi_control_plane::proto::volume_capability::AccessType;
+use csi_control_plane::proto::volume_capability::access_mode::Mode;
+use csi_control_plane::sandbox::driver::{Action, Lie};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt as _;
+use serde_json::json;
+use tonic::Code;
+
+use crate::resizing::{ALLOCATED, CAPACITY, GIB, NOT_REQUIRED, STATE, at, conditions, expanding, resizer, slow};
+use crate::supplier::{figure, says};
+use crate::world::World;
+
+#[tokio::test]
+async fn z7_z11_z27_a_device_grows_and_what_its_driver_made_of_it_is_recorded() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.resizer(slow()).await;
+    let (claim, volume) = world.sizable_device("claim").await;
+    world.driver().inject(expanding(Action::Hold).once());
+    world.ask_for(&claim, "2Gi").await;
+    world.expanded_times(1).await;
+    let begun = world.claim_now(&claim).await;
+    assert_eq!((at(&begun, STATE), at(&begun, ALLOCATED)), (json!("ControllerResizeInProgress"), json!("2Gi")));
+    assert_eq!(conditions(&begun), ["Resizing"]);
+    // Somebody else writes to the claim meanwhile.
+    world.patch_claim(&claim, json!({"metadata": {"labels": {"colour": "blue"}}})).await;
+    world.driver().release();
+    let grown = world.sized(&claim, "2Gi").await;
+    assert_eq!((at(&grown, NOT_REQUIRED), at(&grown, ALLOCATED)), (json!("true"), json!("2Gi")));
+    assert_eq!(world.recorded_size(&volume).await, "2Gi");
+    world.claim_told(&claim, "VolumeResizeSuccessful", "Resize volume succeeded").await;
+    assert_eq!(world.sizes_asked(), [2.0]);
+    assert_eq!(world.reasons(&claim).await, ["Resizing", "VolumeResizeSuccessful"]);
+
+    // The driver makes it larger than it was asked to, and what lies below needs no call.
+    let larger = Action::Lie(Lie::Size(5 * GIB));
+    world.driver().inject(expanding(larger).once());
+    world.ask_for(&claim, "3Gi").await;
+    world.sized(&claim, "5Gi").await;
+    assert_eq!(world.recorded_size(&volume).await, "5Gi");
+    world.ask_for(&claim, "4Gi").await;
+    world.ask_for(&claim, "6Gi").await;
+    world.sized(&claim, "6Gi").await;
+    assert_eq!(world.sizes_asked(), [2.0, 3.0, 6.0]);
+    let metrics = world.metrics(&daemon).await;
+    let done = "csi_control_plane_claim_change_duration_seconds_count";
+    assert_eq!(figure(&metrics, done, &["expand"]), Some(3.0), "{metrics}");
+    world.assert_no_overlap();
+}
+
+#[tokio::test]
+async fn z4_z15_z16_a_node_finishes_before_the_next_size_begins() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.resizer(slow()).await;
+    let (claim, volume) = world.sizable("claim", json!({})).await;
+    world.ask_for(&claim, "2Gi").await;
+    let pending = world.in_state(&claim, "NodeResizePending").await;
+    assert_eq!((at(&pending, CAPACITY), world.recorded_size(&volume).await), (json!("1Gi"), json!("2Gi")));
+    assert!(conditions(&pending).contains(&"FileSystemResizePending".to_owned()));
+    assert_eq!(at(&pending, NOT_REQUIRED), json!(null));
+    world.claim_told(&claim, "FileSystemResizeRequired", "Require file system resize of volume on node").await;
+    // Whatever comes meanwhile, also another wish, waits.
+    world.patch_claim(&claim, json!({"metadata": {"labels": {"colour": "blue"}}})).await;
+    world.ask_for(&claim, "3Gi").await;
+    world.write_status(&claim, json!({"allocatedResourceStatuses": {"storage": "NodeResizeInProgress"}})).await;
+    let waits = |metrics: &str| figure(metrics, "csi_control_plane_claims_waiting", &["\"node\""]) == Some(1.0);
+    world.metrics_until(&daemon, "it waits for its node", waits).await;
+    assert_eq!(world.sizes_asked(), [2.0]);
+    world.kubelet_expands(&claim, &volume).await;
+    world.expanded_times(2).await;
+    world.in_state(&claim, "NodeResizePending").await;
+    world.kubelet_expands(&claim, &volume).await;
+    let grown = world.sized(&claim, "3Gi").await;
+    assert_eq!(at(&grown, NOT_REQUIRED), json!(null), "the node was required");
+    assert_eq!(world.sizes_asked(), [2.0, 3.0]);
+    let none = |metrics: &str| figure(metrics, "csi_control_plane_claims_waiting", &["\"node\""]) == Some(0.0);
+    world.metrics_until(&daemon, "nothing waits", none).await;
+}
+
+#[tokio::test]
+async fn z12_z18_an_infeasible_size_is_asked_for_once_a_pause_and_another_one_at_once() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.resizer(json!({"retry": {"initial": "10ms", "max": "20ms", "infeasible": "2s"}})).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    world.driver().inject(expanding(Action::fail(Code::OutOfRange, "too large")).times(2));
+    world.ask_for(&claim, "9Gi").await;
+    let refused = world.in_state(&claim, "ControllerResizeInfeasible").await;
+    let error = refused.status.unwrap().conditions.unwrap().into_iter().find(|it| it.type_ == "ControllerResizeError");
+    let error = error.unwrap();
+    assert_eq!(error.reason.as_deref(), Some("OutOfRange"));
+    let expected = "failed to expand pvc with rpc error: code = OutOfRange desc = too large";
+    assert_eq!(error.message.as_deref(), Some(expected));
+    world.expanded_times(2).await;
+    let calls = world.expansions();
+    let gap = calls[1].started.saturating_sub(calls[0].ended.unwrap());
+    assert!(gap >= Duration::from_secs(1), "the claim says in whole seconds since when: {gap:?}");
+    world.in_state(&claim, "ControllerResizeInfeasible").await;
+    let waits = |metrics: &str| figure(metrics, "csi_control_plane_claims_waiting", &["infeasible"]) == Some(1.0);
+    world.metrics_until(&daemon, "it pauses", waits).await;
+    world.ask_for(&claim, "2Gi").await;
+    world.sized(&claim, "2Gi").await;
+    assert_eq!(world.sizes_asked(), [9.0, 9.0, 2.0]);
+    let warnings = world.reasons(&claim).await.into_iter().filter(|it| it == "VolumeResizeFailed").count();
+    assert_eq!(warnings, 1, "each text once");
+}
+
+#[tokio::test]
+async fn z13_what_may_still_be_running_is_asked_for_again_whatever_is_wished_by_now() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.resizer(json!({})).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    world.driver().inject(expanding(Action::fail(Code::DeadlineExceeded, "slow")));
+    world.ask_for(&claim, "9Gi").await;
+    world.expanded_times(1).await;
+    world.ask_for(&claim, "2Gi").await;
+    world.expanded_times(4).await;
+    let begun = world.claim_now(&claim).await;
+    assert_eq!((at(&begun, STATE), at(&begun, ALLOCATED)), (json!("ControllerResizeInProgress"), json!("9Gi")));
+    world.driver().clear_faults();
+    world.sized(&claim, "9Gi").await;
+    assert!(world.sizes_asked().iter().all(|size| *size > 8.9), "{:?}", world.sizes_asked());
+}
+
+#[tokio::test]
+async fn z14_a_final_error_lets_a_smaller_wish_through_also_after_a_restart() {
+    for restarts in [false, true] {
+        let world = World::supplied(|_| {}).await;
+        let mut daemon = Some(world.resizer(slow()).await);
+        let (claim, _) = world.sizable_device("claim").await;
+        world.driver().inject(expanding(Action::fail(Code::Internal, "broken")).once());
+        world.ask_for(&claim, "9Gi").await;
+        let failed = |it: &PersistentVolumeClaim| conditions(it).contains(&"ControllerResizeError".to_owned());
+        world.claim_until(&claim, "told why", failed).await;
+        if restarts {
+            daemon.take().unwrap().stop().await.unwrap();
+        }
+        world.ask_for(&claim, "2Gi").await;
+        if restarts {
+            daemon = Some(world.daemon_on("successor", resizer(slow())).await);
+        }
+        world.sized(&claim, "2Gi").await;
+        assert_eq!(world.sizes_asked(), [9.0, 2.0], "restarts: {restarts}");
+        assert!(!daemon.unwrap().has_ended());
+    }
+}
+
+#[tokio::test]
+async fn z19_z20_z56_the_gaps_between_failures_grow_whatever_the_code_and_a_success_ends_the_story() {
+    for code in [Code::Internal, Code::DeadlineExceeded] {
+        let world = World::supplied(|_| {}).await;
+        let times = json!({"retry": {"initial": "100ms", "max": "60s", "infeasible": "60s"}});
+        let _daemon = world.resizer(times).await;
+        let (claim, _) = world.sizable_device("claim").await;
+        world.driver().inject(expanding(Action::fail(code, "not now")).times(4));
+        world.ask_for(&claim, "2Gi").await;
+        world.sized(&claim, "2Gi").await;
+        let calls = world.expansions();
+        assert_eq!(calls.len(), 5);
+        for (number, pair) in calls.windows(2).enumerate() {
+            let gap = pair[1].started.saturating_sub(pair[0].ended.unwrap());
+            let least = Duration::from_millis(100) * 2_u32.pow(u32::try_from(number).unwrap());
+            assert!(gap >= least, "{code:?}: gap {number} is {gap:?}");
+        }
+        world.claim_told(&claim, "VolumeResizeSuccessful", "succeeded").await;
+        assert_eq!(world.reasons(&claim).await, ["Resizing", "VolumeResizeFailed", "VolumeResizeSuccessful"]);
+        let events = world.claim_told(&claim, "VolumeResizeFailed", "not now").await;
+        let (pv, driver) = (world.claim_now(&claim).await.spec.unwrap().volume_name.unwrap(), world.driver_name());
+        let text = format!("resize volume \"{pv}\" by resizer \"{driver}\" failed: rpc error: code = ");
+        assert!(events.iter().any(|it| says(it, "VolumeResizeFailed", &text)), "{events:#?}");
+    }
+}
+
+#[tokio::test]
+async fn z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_not() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.resizer(json!({})).await;
+    let (claim, volume) = world.sizable_device("claim").await;
+    world.driver().inject(expanding(Action::Lie(Lie::Size(0))).once());
+    world.ask_for(&claim, "2Gi").await;
+    world.sized(&claim, "2Gi").await;
+    world.driver().inject(expanding(Action::Lie(Lie::Size(2 * GIB + 1))).times(3));
+    world.ask_for(&claim, "3Gi").await;
+    world.claim_told(&claim, "VolumeResizeFailed", "less than").await;
+    assert_eq!(world.recorded_size(&volume).await, "2Gi");
+    world.sized(&claim, "3Gi").await;
+    let calls = world.expansions();
+    assert_eq!(calls.len(), 5);
+    let gap = calls[2].started.saturating_sub(calls[1].ended.unwrap());
+    assert!(gap >= Duration::from_millis(50), "no hot loop: {gap:?}");
+}
+
+#[tokio::test]
+async fn z1_z2_z3_z36_what_is_not_ours_or_not_bound_here_is_never_touched() {
+    let world = World::supplied(|_| {}).await;
+    let class = world.class("class", json!({"allowVolumeExpansion": true})).await;
+    let foreign = json!({"storageClassName": class, "csi": {"driver": "another.example.com"}, "volumeMode": "Block"});
+    let volume = world.volume_with("foreign-pv", foreign).await;
+    let mode = json!({"spec": {"volumeName": volume, "volumeMode": "Block"}});
+    let foreign = world.claim("foreign", &class, mode).await;
+    world.bound(&foreign).await;
+    world.ask_for(&foreign, "2Gi").await;
+    // A claim without a volume.
+    let unbound = world.claim("unbound", &world.name("no-such-class"), json!({})).await;
+    // A claim that names the volume of another.
+    let (owner, taken) = world.sizable_device("owner").await;
+    let thief = world.claim("thief", &class, json!({"spec": {"volumeName": taken, "volumeMode": "Block"}})).await;
+    let before: Vec<_> =
+        [world.claim_now(&foreign).await, world.claim_now(&unbound).await].map(|it| it.metadata).into();
+    // The daemon finds all of them when it begins, and the claim that it serves comes after.
+    let _daemon = world.resizer(json!({})).await;
+    world.ask_for(&owner, "2Gi").await;
+    world.sized(&owner, "2Gi").await;
+    assert_eq!(world.sizes_asked(), [2.0]);
+    for (claim, before) in [&foreign, &unbound].into_iter().zip(before) {
+        let now = world.claim_now(claim).await;
+        assert_eq!(now.resource_version(), before.resource_version, "{claim}");
+        assert_eq!(world.reasons(claim).await, Vec::<String>::new());
+    }
+    assert_eq!(world.reasons(&thief).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn z5_many_failing_claims_do_not_disturb_each_other() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.resizer(json!({"workers": 3})).await;
+    let mut claims = Vec::new();
+    for number in 0..12 {
+        claims.push(world.sizable_device(&format!("claim-{number}")).await);
+    }
+    let stuck: Vec<String> = claims[..11].iter().map(|(_, volume)| world.handle(volume)).collect();
+    for handle in &stuck {
+        world.driver().inject(expanding(Action::fail(Code::Internal, "broken")).volume(handle));
+    }
+    for (claim, _) in &claims {
+        world.ask_for(claim, "2Gi").await;
+    }
+    world.sized(&claims[11].0, "2Gi").await;
+    world.driver().clear_faults();
+    for (claim, _) in &claims {
+        world.sized(claim, "2Gi").await;
+    }
+    world.assert_no_overlap();
+}
+
+#[tokio::test]
+async fn z8_z9_the_call_says_how_the_volume_is_used_and_brings_its_secret() {
+    let world = World::supplied(|profile| profile.node_service = true).await;
+    let secret = world.name("secret");
+    let spec = json!({"mountOptions": ["noatime"], "csi": {"fsType": "xfs",
+        "controllerExpandSecretRef": {"name": secret, "namespace": "default"}}});
+    let (claim, _) = world.sizable("claim", spec).await;
+    let _daemon = world.resizer(json!({})).await;
+    world.ask_for(&claim, "2Gi").await;
+    let text = format!("error getting secret {secret} in namespace default: ");
+    world.claim_told(&claim, "VolumeResizeFailed", &text).await;
+    let marked = world.claim_now(&claim).await;
+    assert_eq!((at(&marked, STATE), at(&marked, ALLOCATED)), (json!(null), json!(null)), "nothing has begun");
+    world.secret(&secret, &[("password", b"hunter2")]).await;
+    world.in_state(&claim, "NodeResizePending").await;
+    let call = world.expansions().remove(0);
+    assert!(call.secrets);
+    let capability = call.expand.unwrap().volume_capability.unwrap();
+    assert_eq!(capability.access_mode.unwrap().mode, Mode::SingleNodeMultiWriter as i32);
+    let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("not mounted") };
+    assert_eq!((mount.fs_type.as_str(), mount.mount_flags), ("xfs", vec!["noatime".to_owned()]));
+}
+
+#[tokio::test]
+async fn z28_what_others_have_written_into_the_status_survives() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.resizer(json!({})).await;
+    let (claim, _) = world.sizable("claim", json!({})).await;
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let theirs = json!({"conditions": [condition("Theirs")], "allocatedResources": {"example.com/x": "1"},
+        "allocatedResourceStatuses": {"example.com/x": "NodeResizePending"}});
+    world.write_status(&claim, theirs).await;
+    world.driver().inject(expanding(Action::Hold).once());
+    world.ask_for(&claim, "2Gi").await;
+    world.expanded_times(1).await;
+    world.write_status(&claim, json!({"conditions": [condition("Later")]})).await;
+    world.driver().release();
+    let pending = world.in_state(&claim, "NodeResizePending").await;
+    let found = conditions(&pending);
+    assert!(["Theirs", "Later"].iter().all(|it| found.iter().any(|found| found == it)), "{found:?}");
+    assert_eq!(at(&pending, "/status/allocatedResources/example.com~1x"), "1");
+    assert_eq!(at(&pending, "/status/allocatedResourceStatuses/example.com~1x"), "NodeResizePending");
+}

@@ -1,0 +1,154 @@
+//! The resizer's regression list, row by row: what must hold, and which tests prove it.
+//!
+//! The rows are those of resizer spec 12. As in [`crate::rows`], a row is proven by scenarios where a user could notice it, by unit
+//! tests where only the code could.
+
+use crate::rows::Proof::{self, Tests};
+use crate::rows::assert_proven;
+
+const FOREIGN: &str = "z1_z2_z3_z36_what_is_not_ours_or_not_bound_here_is_never_touched";
+const NODE_ONLY: &str =
+    "z10_z17_a_node_only_driver_is_asked_nothing_and_a_smaller_wish_is_taken_after_its_node_has_failed";
+const DEVICE: &str = "z7_z11_z27_a_device_grows_and_what_its_driver_made_of_it_is_recorded";
+const INFEASIBLE: &str = "z12_z18_an_infeasible_size_is_asked_for_once_a_pause_and_another_one_at_once";
+const BACKOFF: &str = "z19_z20_z56_the_gaps_between_failures_grow_whatever_the_code_and_a_success_ends_the_story";
+const IN_USE: &str = "z21_z24_a_volume_in_use_waits_for_its_pods_and_is_expanded_when_the_last_one_ends";
+const PODS: &str = "z22_z23_pods_are_looked_at_only_where_a_driver_has_refused_a_volume_in_use";
+const SIZES: &str = "z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_not";
+const REBOUND: &str = "z30_z31_a_volume_that_is_bound_anew_before_its_node_has_acted_is_finished_for_the_new_claim";
+const UNABLE: &str = "z33_z34_a_driver_that_can_do_nothing_of_it_is_told_once_and_ends_nothing";
+const CLASSES: &str = "z35_z37_a_claim_gets_its_first_class_and_another_one";
+const LATE: &str = "z38_z39_a_class_that_comes_after_the_wish_is_used_at_once";
+const REFUSED: &str = "z40_z41_an_infeasible_class_is_asked_for_once_a_pause_and_the_way_back_at_once";
+const UNCERTAIN: &str = "z43_z44_what_may_still_be_running_is_asked_for_again_also_after_a_restart";
+const SECRETS: &str = "z45_z46_the_secret_of_the_volume_and_the_names_of_the_claim_go_with_the_call";
+const BOTH: &str = "z49_z50_both_wishes_at_once_are_served_one_after_the_other_or_together_where_the_driver_needs_that";
+const CALL: &str = "z8_z9_the_call_says_how_the_volume_is_used_and_brings_its_secret";
+const NODE: &str = "z4_z15_z16_a_node_finishes_before_the_next_size_begins";
+
+/// Number, what must hold, proof.
+pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
+    (
+        1,
+        "a volume that the cache lacks is waited for",
+        Tests(&[FOREIGN, "z1_a_claim_whose_volume_the_watch_shows_late_is_expanded_as_soon_as_it_does"]),
+    ),
+    (2, "a claim without a volume is left alone", Tests(&[FOREIGN])),
+    (
+        3,
+        "a volume that is bound elsewhere is left alone",
+        Tests(&[FOREIGN, "z3_z36_only_our_volumes_that_are_bound_to_this_claim_are_touched"]),
+    ),
+    (4, "no further call while the node has to act", Tests(&[NODE])),
+    (5, "failing claims do not disturb each other", Tests(&["z5_many_failing_claims_do_not_disturb_each_other"])),
+    (6, "no call without its mark", Tests(&["z6_a_mark_that_cannot_be_written_is_no_call_and_no_event"])),
+    (7, "an edit during the call costs no second one", Tests(&[DEVICE, "z7_a_conflict_costs_one_read_and_one_write"])),
+    (8, "the secret is the volume's", Tests(&[CALL])),
+    (
+        9,
+        "the call says how the volume is used",
+        Tests(&[CALL, "z8_z9_an_expansion_is_prepared_in_order_and_says_how_the_volume_is_used"]),
+    ),
+    (
+        10,
+        "a node-only driver is asked nothing",
+        Tests(&[NODE_ONLY, "z10_z17_a_node_only_driver_is_asked_nothing_and_its_record_may_sink"]),
+    ),
+    (11, "the annotation that no node is needed", Tests(&[DEVICE])),
+    (12, "an infeasible size can be lowered", Tests(&[INFEASIBLE])),
+    (
+        13,
+        "an unknown outcome pins the size",
+        Tests(&["z13_what_may_still_be_running_is_asked_for_again_whatever_is_wished_by_now"]),
+    ),
+    (
+        14,
+        "a final error does not",
+        Tests(&[
+            "z14_a_final_error_lets_a_smaller_wish_through_also_after_a_restart",
+            "z14_a_final_error_is_known_by_the_reason_that_it_has_left",
+        ]),
+    ),
+    (15, "the node finishes first", Tests(&[NODE])),
+    (16, "the next size begins by itself", Tests(&[NODE])),
+    (
+        17,
+        "a node that cannot",
+        Tests(&[NODE_ONLY, "z17_a_real_driver_verifies_the_size_that_its_node_could_not_reach"]),
+    ),
+    (
+        18,
+        "one infeasible call a pause",
+        Tests(&[INFEASIBLE, "z18_an_infeasible_size_waits_out_its_pause_and_another_size_does_not"]),
+    ),
+    (19, "back-off after errors", Tests(&[BACKOFF])),
+    (20, "back-off after deadlines", Tests(&[BACKOFF])),
+    (21, "a volume in use waits", Tests(&[IN_USE])),
+    (22, "unless that is switched off", Tests(&[PODS])),
+    (23, "no pod is listed without need", Tests(&[PODS])),
+    (24, "generic ephemeral volumes count", Tests(&[IN_USE])),
+    (25, "an answer without a size", Tests(&[SIZES])),
+    (26, "an answer that is too small", Tests(&[SIZES])),
+    (27, "an answer that is larger", Tests(&[DEVICE])),
+    (28, "what others wrote survives", Tests(&["z28_what_others_have_written_into_the_status_survives"])),
+    (
+        29,
+        "a crash anywhere",
+        Tests(&[
+            "z29_whenever_the_daemon_dies_its_successor_comes_to_the_same_end",
+            "z29_z55_a_failure_to_write_the_end_is_got_over",
+        ]),
+    ),
+    (30, "a volume that is bound anew", Tests(&[REBOUND])),
+    (
+        31,
+        "the note of the former size",
+        Tests(&[REBOUND, "z31_the_size_before_is_noted_once_and_removed_when_the_claim_has_caught_up"]),
+    ),
+    (32, "a driver that dies", Tests(&["z32_a_driver_that_dies_while_it_expands_is_asked_again"])),
+    (33, "no Node service", Tests(&[UNABLE, "z33_a_driver_without_expansion_still_modifies"])),
+    (34, "a driver with neither", Tests(&[UNABLE])),
+    (35, "a first class", Tests(&[CLASSES])),
+    (36, "foreign volumes", Tests(&[FOREIGN, "z36_what_is_not_ours_is_left_alone"])),
+    (37, "nothing is left after a success", Tests(&[CLASSES])),
+    (
+        38,
+        "a class that comes later",
+        Tests(&[LATE, "z38_a_class_that_is_missing_is_looked_up_once_and_then_waited_for"]),
+    ),
+    (39, "the order of class and claim does not matter", Tests(&[LATE])),
+    (40, "an infeasible class", Tests(&[REFUSED, "z40_an_infeasible_class_waits_out_its_pause"])),
+    (41, "the way back", Tests(&[REFUSED])),
+    (42, "a first class that is taken back", Tests(&["z42_a_first_class_that_was_refused_can_be_taken_back"])),
+    (43, "an unknown outcome pins the class", Tests(&[UNCERTAIN])),
+    (44, "also after a restart", Tests(&[UNCERTAIN])),
+    (45, "the secret of a modification", Tests(&[SECRETS, "z45_z46_a_modification_is_prepared_in_order"])),
+    (46, "the names of claim and volume", Tests(&[SECRETS])),
+    (47, "no right to read classes", Tests(&["z47_without_the_right_to_read_classes_volumes_still_grow"])),
+    (48, "the class of another driver", Tests(&["z48_the_parameters_of_another_driver_never_reach_ours"])),
+    (49, "no conflicts between our own jobs", Tests(&[BOTH])),
+    (50, "paired calls", Tests(&[BOTH, "z50_both_jobs_of_a_claim_share_a_turn_only_where_calls_are_paired"])),
+    (51, "one call per volume at a time", Tests(&["z51_two_volumes_with_one_handle_are_never_changed_at_once"])),
+    (52, "no job holds up the other", Tests(&["z52_one_job_that_pauses_does_not_hold_up_the_other"])),
+    (53, "a namesake inherits nothing", Tests(&["z53_a_namesake_inherits_no_error_no_pause_and_no_back_off"])),
+    (
+        54,
+        "a leader that was frozen",
+        Tests(&["z54_a_leader_that_was_cut_off_past_its_lease_writes_nothing_when_it_is_back"]),
+    ),
+    (
+        55,
+        "failures of each write",
+        Tests(&[
+            "z49_z55_a_failure_to_write_the_mark_is_got_over",
+            "z55_a_failure_to_write_the_volume_is_got_over",
+            "z29_z55_a_failure_to_write_the_end_is_got_over",
+        ]),
+    ),
+    (56, "a success after a timeout", Tests(&[BACKOFF])),
+];
+
+#[test]
+fn every_row_of_the_resizers_list_is_proven_by_tests_that_cite_it() {
+    assert_proven(ROWS, 56, |name, row| name.split('_').any(|word| word == format!("z{row}")));
+}
