@@ -162,8 +162,10 @@ async fn nothing_is_remembered_of_objects_whose_namesakes_the_watch_shows_in_the
     serving.create_volume();
     serving.create_attachment();
     api.compact();
-    kinds.into_iter().for_each(|kind| faults.drop_watches(kind, WatchEnd::Cut));
-    held.into_iter().for_each(|held| faults.remove(held));
+    for (kind, held) in kinds.into_iter().zip(held) {
+        faults.drop_watches(kind, WatchEnd::Cut);
+        faults.remove(held);
+    }
     let is_new = |serving: &Serving| {
         serving.cx.stores.volumes.all().iter().all(|it| it.metadata.uid.as_deref() != Some(&old[1]))
     };
