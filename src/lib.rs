@@ -28,7 +28,7 @@
 //! | [`roles`] | the sidecars' work, one folder each; `ROLES` is the only list, and nothing else names a role | the services, `config` |
 //! | [`app`] | start and stop of all services, and the roles of each Lease | everything above |
 //! | [`migrate`] | a workload with Go sidecars to one with this daemon: configuration, rights, patched manifest | `process`, `config`, `roles`, `app` |
-//! | [`cli`] | arguments to a command | `config` |
+//! | [`cli`] | arguments to a command | `process`, `config` |
 //! | `sandbox` | an API and a driver inside the process, the demo, the test bed of the tests (feature `sandbox`) | `app` and below |
 //!
 //! `tests/layering.rs` checks the table. It also checks that a file which calls itself pure in its first lines does no

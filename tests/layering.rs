@@ -36,7 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry::TelemetrySection",
         ],
     ),
-    ("cli", &["config", "process"]),
+    ("cli", &["config", "process::duration"]),
     // `role.rs`, `wiring.rs` and the list itself.
     ("roles", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "proto"]),
     ("app", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "roles"]),

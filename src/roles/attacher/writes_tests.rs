@@ -241,11 +241,10 @@ async fn a_volume_that_the_api_has_and_the_watch_does_not_bring_is_asked_for_eve
     volume(&world, &[]);
     let warnings = Warnings::begin();
     attach(&world);
-    let soon = Duration::from_secs(4);
-    tokio::time::sleep(soon).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     let error = |world: &Served| attachment(world).and_then(|it| it.status?.attach_error?.message);
     assert_eq!((error(&world), warnings.count()), (None, 0), "a watch may be a moment late");
-    tokio::time::sleep(Duration::from_secs(60) - soon).await;
+    tokio::time::sleep(Duration::from_secs(56)).await;
     let asked = reads(&world, volumes());
     assert!((10..45).contains(&asked), "{asked}: often while the watch may be a moment late, and rarely from then on");
     assert_eq!(error(&world), Some(format!("persistentvolume \"{VOLUME}\" not found")));

@@ -58,7 +58,7 @@ impl Served {
 
     /// Whether a term is being served.
     pub(crate) fn is_serving(&self) -> bool {
-        self.tasks.running().iter().any(|task| task.ends_with(".role"))
+        self.tasks.running().iter().any(|task| task == "harness.role")
     }
 
     /// What is in the role's queues.
