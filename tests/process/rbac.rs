@@ -6,12 +6,12 @@ use csi_control_plane::roles::ROLES;
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
-use csi_control_plane::sandbox::api::{Grant, Identity};
+use csi_control_plane::sandbox::api::{Grant, Identity, PatchBody};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::sandbox::testbed::TestBed;
 use futures::future::LocalBoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -61,6 +61,13 @@ fn part(role: &str) -> Part {
             open: || rbac_claims::open().boxed_local(),
             begin: rbac_claims::begin,
             done: |theatre| rbac_claims::done(theatre).boxed_local(),
+        },
+        "resizer" => Part {
+            name: "resizer",
+            section: || json!({"retry": {"initial": "300ms", "max": "1s", "infeasible": "1s"}}),
+            open: || Theatre::open().boxed_local(),
+            begin: begin_resizer,
+            done: |theatre| resizer_done(theatre).boxed_local(),
         },
         other => panic!("nobody has said what {other} needs its rights for"),
     }
@@ -135,6 +142,60 @@ async fn attacher_done(theatre: &Theatre) {
         theatre.testbed.api.get::<PersistentVolume>("", "volume").is_err().then_some(())
     })
     .await;
+}
+
+/// A claim that wants to grow, with a secret, a volume in use and a conflict, and a class that is not there yet.
+fn begin_resizer(theatre: &Theatre) {
+    let api = &theatre.testbed.api;
+    theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
+        "provisioner": DRIVER, "allowVolumeExpansion": true}));
+    theatre.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "default"},
+        "stringData": {"user": "me"}}));
+    theatre.driver().seed(["grown"]);
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "grown", "namespace": "default"},
+        "spec": {"storageClassName": "grows", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "volumeName": "grown",
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = api.create_value(claim).unwrap();
+    theatre.put(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "grown"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+            "storageClassName": "grows", "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": "default", "name": "grown", "uid": claim["metadata"]["uid"]},
+            "csi": {"driver": DRIVER, "volumeHandle": "grown",
+                "controllerExpandSecretRef": {"name": "keys", "namespace": "default"}}}}));
+    theatre.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "grown"}}]}}));
+    let fails = Fault::on(Method::ControllerExpandVolume, Action::fail(Code::FailedPrecondition, "in use"));
+    theatre.driver().inject(fails.once());
+    conflict(theatre, "", "persistentvolumes");
+    let bound = PatchBody::Merge(json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}));
+    api.patch_status::<PersistentVolumeClaim>("default", "grown", bound).unwrap();
+    let wish = json!({"resources": {"requests": {"storage": "2Gi"}}, "volumeAttributesClassName": "fast"});
+    api.patch::<PersistentVolumeClaim>("default", "grown", PatchBody::Merge(json!({ "spec": wish }))).unwrap();
+}
+
+async fn resizer_done(theatre: &Theatre) {
+    let api = &theatre.testbed.api;
+    let status = || api.get::<PersistentVolumeClaim>("default", "grown").unwrap().status.unwrap_or_default();
+    eventually("the class is waited for", async || {
+        status().modify_volume_status.filter(|it| it.status == "Pending").map(drop)
+    })
+    .await;
+    theatre
+        .put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": "fast"},
+        "driverName": DRIVER, "parameters": {"iops": "1"}}));
+    eventually("the volume is modified", async || {
+        (status().current_volume_attributes_class_name.as_deref() == Some("fast")).then_some(())
+    })
+    .await;
+    theatre.committed("an event", |commit| commit.plural == "events" && commit.user == USER).await;
+    eventually("it was refused", async || {
+        (!theatre.driver().calls_of(Method::ControllerExpandVolume).is_empty()).then_some(())
+    })
+    .await;
+    api.delete::<Pod>("default", "user").unwrap();
+    eventually("the claim has grown", async || (status().capacity?.get("storage")?.0 == "2Gi").then_some(())).await;
 }
 
 async fn reconciler_done(theatre: &Theatre) {

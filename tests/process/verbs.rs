@@ -19,6 +19,7 @@ async fn check_prints_every_role_lease_watch_and_right() {
         &["role", "attacher", "lease", lease],
         &["role", "provisioner", "lease", "demo-csi-example-com"],
         &["role", "reconciler", "lease", lease],
+        &["role", "resizer", "lease", "external-resizer-demo-csi-example-com"],
         &["watch", "VolumeAttachment"],
         &["watch", "PersistentVolume"],
         &["watch", "PersistentVolumeClaim"],
@@ -36,9 +37,9 @@ async fn check_prints_every_role_lease_watch_and_right() {
         assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
     }
     assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
-    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 14);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 16);
     let named = format!(
-        "    resourceNames: [\"demo-csi-example-com\", \"{lease}\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
+        "    resourceNames: [\"demo-csi-example-com\", \"{lease}\", \"external-resizer-demo-csi-example-com\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
     );
     assert!(ended.stdout.contains(&named), "{}", ended.stdout);
     let of_any = run(&["check", "--config", MINIMAL], &[]).await.stdout;
@@ -51,8 +52,8 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
-    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 7);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 13);
+    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 8);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 15);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }

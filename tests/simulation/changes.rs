@@ -16,7 +16,7 @@ use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile, Violation};
 use csi_control_plane::sandbox::network::Network;
 use csi_control_plane::sandbox::testbed::{Daemon, TestBed, Transport};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -314,6 +314,14 @@ impl Play {
         self.testbed.server.restart(Duration::from_millis(100)).await;
         self.testbed.server.up().await;
         self.start_all().await;
+        // A volume that the driver has refused because it is in use waits for its pod to end, and for a node to finish it, another.
+        for index in 0..CLAIMS {
+            self.testbed.api.delete::<Pod>("default", &format!("pod-{index}")).unwrap();
+        }
+        sleep(Duration::from_secs(30)).await;
+        for index in 0..CLAIMS {
+            self.testbed.api.create_value(pod(index)).unwrap();
+        }
         let mut waited = Duration::ZERO;
         while !self.missing().is_empty() && waited < PATIENCE {
             sleep(Duration::from_secs(1)).await;
@@ -343,8 +351,8 @@ fn history(changes: &[(&str, Value)]) -> Vec<String> {
     let mut checks = Checks::default();
     let mut objects = BTreeMap::from([("persistentvolumes", volume(0)), ("persistentvolumeclaims", claim(0))]);
     objects.get_mut("persistentvolumeclaims").unwrap()["status"] = json!({ "capacity": { "storage": "1Gi" } });
-    for (plural, object) in &objects {
-        checks.committed(plural, object);
+    for plural in ["persistentvolumes", "persistentvolumeclaims"] {
+        checks.committed(plural, &objects[plural]);
     }
     for (plural, patch) in changes {
         let object = objects.get_mut(plural).unwrap();

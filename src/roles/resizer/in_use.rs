@@ -96,6 +96,11 @@ impl InUse {
         if watched.pods.find(BY_POD_CLAIM, claim.name()).is_empty() { Pods::None } else { Pods::Some }
     }
 
+    /// Why the pods of the claim's namespace cannot be read, if they cannot.
+    pub fn trouble(&self, claim: &ObjectName) -> Option<String> {
+        self.lock().get(claim.namespace()?)?.pods.status().last_error
+    }
+
     fn watch(&self, namespace: &str) -> Option<Namespace> {
         let wake = Arc::clone(&self.wake);
         let (tasks, _) = Tasks::new("resizer");

@@ -1,6 +1,7 @@
 //! Works the expansion of a claim: the attempt loop's hooks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::csi::RpcError;
 use crate::queue::{Outcome, Ticket};
@@ -18,6 +19,10 @@ use k8s_openapi::jiff::Timestamp;
 use super::decide::{Answer, Pods, Progress, Step, View, Wait, next_step};
 use super::done::Done;
 use super::perform;
+
+/// How often a claim whose volume is in use is looked at, though nothing has happened: what keeps the daemon from seeing its pods
+/// has to be told.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Works the expansions of claims.
 #[derive(Debug)]
@@ -222,8 +227,9 @@ impl Expansions {
             // The watch wakes the key.
             Wait::Volume | Wait::Driver => Outcome::Settled,
             Wait::PodList => {
-                waits(Reason::InUse, "the pods that may use the volume are not listed yet");
-                Outcome::Settled
+                let trouble = cx.in_use.trouble(&now.name()).unwrap_or_default();
+                waits(Reason::InUse, &format!("the pods that may use the volume are not listed yet {trouble}"));
+                Outcome::RetryAfter(cx.section.retry.initial)
             }
             Wait::Node => {
                 waits(Reason::Node, "the node has to expand the file system");
@@ -236,9 +242,11 @@ impl Expansions {
                      currently in-use",
                     now.name()
                 );
-                waits(Reason::InUse, &says);
+                // The end of the last pod wakes the key, unless that cannot be seen: this is told then.
+                let trouble = cx.in_use.trouble(&now.name()).map(|trouble| format!("; {trouble}")).unwrap_or_default();
+                waits(Reason::InUse, &(says.clone() + &trouble));
                 cx.warn(now, Job::Expand, "VolumeResizeFailed", &says, &says);
-                Outcome::Settled
+                Outcome::RetryAfter(LOOK_AGAIN.min(cx.section.retry.max))
             }
             Wait::Infeasible(left) => {
                 waits(Reason::Infeasible, "the driver has refused the size for good");
