@@ -2,16 +2,18 @@
 //!
 //! k8s-openapi's `ObjectMeta` has all fields, and a map with one annotation in it costs half a kilobyte. Here the texts
 //! have no spare capacity, annotations are packed ([`PackedMap`]), and an object shares its name with its cache and its
-//! indexes. Unused fields are skipped while parsing: above all the managed fields, which are half of the size of a
-//! small object.
+//! indexes. Unused fields are skipped while parsing. Of the managed fields, which are half of the size of a small
+//! object, a few bits are held ([`Managers`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::{Deserialize, Deserializer};
 use smol_str::SmolStr;
 
+use super::managers::Managers;
+use super::moment::Moment;
 use super::names;
 use super::packed_map::PackedMap;
 
@@ -41,9 +43,9 @@ pub struct Meta {
     /// Which version of it this is.
     pub resource_version: Option<SmolStr>,
     /// When it was made.
-    pub creation_timestamp: Option<Time>,
+    pub creation_timestamp: Option<Moment>,
     /// When its deletion was requested.
-    pub deletion_timestamp: Option<Time>,
+    pub deletion_timestamp: Option<Moment>,
     /// Its finalizers.
     #[serde(default, deserialize_with = "finalizers")]
     pub finalizers: Option<Box<[SmolStr]>>,
@@ -53,6 +55,9 @@ pub struct Meta {
     pub labels: Option<BTreeMap<String, String>>,
     /// Its owners.
     pub owner_references: Option<Box<[OwnerReference]>>,
+    /// What of it `kube-controller-manager` manages.
+    #[serde(default, rename = "managedFields")]
+    pub managers: Managers,
 }
 
 /// A text that is shared with others.
@@ -101,7 +106,7 @@ impl Meta {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
     use serde_json::json;
 
     use super::*;
@@ -119,8 +124,9 @@ mod tests {
         let read: Meta = serde_json::from_value(full).unwrap();
         assert_eq!((&*read.name, read.namespace.as_deref()), ("n", Some("s")));
         assert_eq!((&*read.uid, read.resource_version.as_deref()), ("u", Some("7")));
-        assert_eq!(read.creation_timestamp, expected.creation_timestamp);
-        assert_eq!(read.deletion_timestamp, expected.deletion_timestamp);
+        let time = |moment: Option<Moment>| moment.map(|moment| Time(moment.timestamp()));
+        assert_eq!(time(read.creation_timestamp), expected.creation_timestamp);
+        assert_eq!(time(read.deletion_timestamp), expected.deletion_timestamp);
         assert_eq!(read.labels, expected.labels);
         assert_eq!(read.owner_references.as_deref(), expected.owner_references.as_deref());
         assert_eq!(read.annotation("a"), Some("1"));

@@ -24,7 +24,9 @@ mod error;
 mod event_book;
 mod events;
 mod fanout;
+mod managers;
 mod meta;
+mod moment;
 pub mod names;
 mod objects;
 mod packed_map;
@@ -48,17 +50,21 @@ pub use error::{ApiError, ApiErrorKind, Verb};
 pub use event_book::{EventKind, EventTarget};
 pub use events::{EventRecorder, EventSource};
 pub use fanout::{Change, Fanout, News, Origin};
+pub use managers::Managers;
 pub use meta::Meta;
+pub use moment::Moment;
 pub use names::ObjectName;
 pub use objects::{
-    BY_ATTRIBUTES_CLASS, BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE, BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME,
-    Cached, ClaimCondition, ClaimRef, ClaimResize, ClaimSpec, ClaimStatus, ContentStatus, CsiNode, CsiNodeDriver,
-    CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GrantFrom, GrantTo, GroupMember, GroupSource,
-    GroupStatus, InTree, IndexName, ModifyStatus, Node, Object, ObjectReference, PersistentVolume,
-    PersistentVolumeClaim, Pod, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass, TopologyExpression,
-    TopologySelectorTerm, V1Beta2, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
-    VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
-    VolumeResize, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec,
+    AttachedVolume, AwsDisk, AzureDisk, AzureFile, BY_ATTRIBUTES_CLASS, BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE,
+    BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, CinderVolume, ClaimCondition, ClaimHealth, ClaimRef,
+    ClaimResize, ClaimSpec, ClaimStatus, ContentStatus, CsiDriver, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource,
+    CsiStorageCapacity, DataSource, Fields, GceDisk, GrantFrom, GrantTo, GroupMember, GroupSource, GroupStatus,
+    HealthCondition, InTree, InTreeSource, InTreeVolume, IndexName, ModifyStatus, Node, NodeReady, NodeRequirement,
+    NodeState, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod, PortworxVolume, Reach,
+    ReferenceGrant, SecretRef, SnapshotError, StorageClass, ToldEvent, TopologyExpression, TopologySelectorTerm,
+    V1Beta2, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
+    VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize,
+    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume,
     source_key,
 };
 pub use packed_map::PackedMap;

@@ -18,6 +18,26 @@ pub const ANNOTATION_PUBLISH_SECRET: &str = "csi-control-plane.io/publish-secret
 /// On a PersistentVolume with an in-tree source: the CSI driver that owns it now.
 pub const ANNOTATION_MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 
+/// On a PersistentVolume of `azureFile`: the resource group of its storage account.
+pub const ANNOTATION_AZURE_FILE_GROUP: &str = "kubernetes.io/azure-file-resource-group";
+/// On a PersistentVolume of `portworxVolume`: the Secret of all its calls.
+pub const ANNOTATION_PORTWORX_SECRET_NAME: &str = "openstorage.io/auth-secret-name";
+/// On a PersistentVolume of `portworxVolume`: the namespace of that Secret.
+pub const ANNOTATION_PORTWORX_SECRET_NAMESPACE: &str = "openstorage.io/auth-secret-namespace";
+/// On a node and on a PersistentVolume: its zone.
+pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
+/// On a node and on a PersistentVolume: its region.
+pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
+/// The zone, before Kubernetes 1.17.
+pub const LABEL_BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+/// The region, before Kubernetes 1.17.
+pub const LABEL_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
+
+/// On a Node: an attach/detach controller manages its volumes. Any value counts.
+pub const ANNOTATION_CONTROLLER_MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+/// On a Node: it is out of service, and its volumes may be detached by force. Any value and any effect count.
+pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
 /// On a PersistentVolume: the driver that created it.
 pub const ANNOTATION_PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// On a PersistentVolume: the Secret for DeleteVolume.
@@ -57,6 +77,10 @@ pub const ANNOTATION_SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes
 pub const ANNOTATION_SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
 /// On a `VolumeSnapshotContent`: the namespace of that Secret.
 pub const ANNOTATION_SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
+/// On a `VolumeSnapshotContent`: a volume of another mode may be made from it, if it says `true`.
+pub const ANNOTATION_ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
+/// On a `VolumeSnapshotContent`, a label: the node whose snapshotter serves it.
+pub const LABEL_MANAGED_BY: &str = "snapshot.storage.kubernetes.io/managed-by";
 /// On a `VolumeSnapshotContent`: our request to the driver, until its final answer is saved.
 pub const ANNOTATION_SNAPSHOTTING: &str = "csi-control-plane.io/snapshotting";
 /// On a `VolumeSnapshotContent`: the driver's id of the group that it was taken in.
@@ -104,6 +128,11 @@ pub const RESIZED_CLAIM_ANNOTATIONS: &[&str] = &[ANNOTATION_STORAGE_RESIZER, ANN
 /// The annotations that a resizer reads on a PersistentVolume besides.
 pub const RESIZED_VOLUME_ANNOTATIONS: &[&str] =
     &[ANNOTATION_PRE_RESIZE_CAPACITY, ANNOTATION_MODIFY_SECRET_NAME, ANNOTATION_MODIFY_SECRET_NAMESPACE];
+/// The annotations that a translation reads on a PersistentVolume besides.
+pub const MIGRATED_VOLUME_ANNOTATIONS: &[&str] =
+    &[ANNOTATION_AZURE_FILE_GROUP, ANNOTATION_PORTWORX_SECRET_NAME, ANNOTATION_PORTWORX_SECRET_NAMESPACE];
+/// The labels that a translation reads on a PersistentVolume.
+pub const MIGRATED_VOLUME_LABELS: &[&str] = &[LABEL_ZONE, LABEL_REGION, LABEL_BETA_ZONE, LABEL_BETA_REGION];
 /// The annotations that a snapshotter reads on a `VolumeSnapshotContent`.
 pub const CONTENT_ANNOTATIONS: &[&str] = &[
     ANNOTATION_SNAPSHOT_BEING_CREATED,
@@ -112,6 +141,7 @@ pub const CONTENT_ANNOTATIONS: &[&str] = &[
     ANNOTATION_SNAPSHOT_SECRET_NAMESPACE,
     ANNOTATION_SNAPSHOTTING,
     ANNOTATION_GROUP_HANDLE,
+    ANNOTATION_ALLOW_MODE_CHANGE,
 ];
 
 /// The annotations that a snapshotter reads on a `VolumeGroupSnapshotContent`.

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use super::{BY_NODE, BY_VOLUME, Cached, Fields, IndexName, VolumeSpec, or_default, trim_meta};
+use crate::cluster::managers::Managers;
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::packed_map::PackedMap;
@@ -14,7 +15,8 @@ use smol_str::SmolStr;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachment {
-    /// Name, uid, version, finalizers, deletion, and the node id annotation.
+    /// Name, uid, version, finalizers, deletion, and the annotations of [`names::VOLUME_ATTACHMENT_ANNOTATIONS`]; with
+    /// [`Fields::ATTACH_DETACH`] also whether `kube-controller-manager` has made it.
     pub metadata: Meta,
     /// What is wished.
     pub spec: VolumeAttachmentSpec,
@@ -83,13 +85,20 @@ pub struct VolumeError {
 impl Cached for VolumeAttachment {
     const KIND: &'static str = "VolumeAttachment";
 
-    fn trim(&mut self, driver: &str, _fields: Fields) {
+    fn trim(&mut self, driver: &str, fields: Fields) {
+        let is_ours = self.spec.attacher == driver;
+        // Its specification never changes, so who manages that has made it (attach-detach spec 1).
+        let made_by = self.metadata.managers.intersection(Managers::SPEC);
         trim_meta(&mut self.metadata, names::VOLUME_ATTACHMENT_ANNOTATIONS);
-        if let Some(volume) = &mut self.spec.source.inline_volume_spec {
-            // No claim, so nothing to resize.
-            volume.resize = None;
+        if is_ours && fields.contains(Fields::ATTACH_DETACH) {
+            self.metadata.managers = made_by;
         }
-        if self.spec.attacher != driver {
+        if let Some(volume) = &mut self.spec.source.inline_volume_spec {
+            // No claim, so nothing to resize. And it arrives translated (migration spec 6).
+            volume.resize = None;
+            volume.migration = None;
+        }
+        if !is_ours {
             self.metadata.annotations = None;
             self.metadata.finalizers = None;
             self.metadata.creation_timestamp = None;

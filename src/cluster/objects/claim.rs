@@ -2,11 +2,13 @@
 //!
 //! Ours are those that name our driver as their provisioner (or as what took their in-tree provisioner over), and those
 //! that carry our intent. Of another's claim stays what a clone of it must know: size, mode, volume, phase.
-//! Of any claim with a volume stays what a resizer reads, if one is hosted.
+//! Of any claim with a volume stays what a resizer and a health monitor read, if they are hosted; of any claim its controller, if an
+//! attach/detach controller is.
 //! Annotations are all kept while a volume is to be made for the claim: a class may ask for any of them.
 
 use serde::Deserialize;
 
+use super::health::ClaimHealth;
 use super::resize::{ClaimResize, WireClaimStatus, WireSize};
 use super::{
     BY_ATTRIBUTES_CLASS, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, Fields, IndexName, or_default, trim_meta,
@@ -19,7 +21,8 @@ use smol_str::SmolStr;
 /// The wish to have a volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct PersistentVolumeClaim {
-    /// Name, uid, version, finalizers, deletion; the annotations as the file's head says.
+    /// Name, uid, version, finalizers, deletion; the annotations as the file's head says. With [`Fields::ATTACH_DETACH`] also the
+    /// owner that controls it.
     pub metadata: Meta,
     /// What is wished.
     #[serde(default, deserialize_with = "or_default")]
@@ -79,11 +82,13 @@ pub struct ClaimStatus {
     pub phase: Option<SmolStr>,
     /// Sizes and attributes; with [`Fields::RESIZE`] alone, and only of a claim that has a volume.
     pub resize: Option<Box<ClaimResize>>,
+    /// What was told of the volume's health, if anything; with [`Fields::HEALTH`] alone, and only of a claim that has a volume.
+    pub health: Option<Box<ClaimHealth>>,
 }
 
 impl From<WireClaimStatus> for ClaimStatus {
     fn from(mut wire: WireClaimStatus) -> Self {
-        Self { phase: wire.phase.take(), resize: Some(Box::new(wire.resize())) }
+        Self { phase: wire.phase.take(), health: wire.health_status.take(), resize: Some(Box::new(wire.resize())) }
     }
 }
 
@@ -164,12 +169,12 @@ impl PersistentVolumeClaim {
     fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotation(key)
     }
-}
 
-impl Cached for PersistentVolumeClaim {
-    const KIND: &'static str = "PersistentVolumeClaim";
-
-    fn trim(&mut self, driver: &str, fields: Fields) {
+    /// Drops what no role reads but for the owners.
+    fn trim_fields(&mut self, driver: &str, fields: Fields) {
+        if !fields.contains(Fields::HEALTH) || self.spec.volume_name.is_none() {
+            self.status.health = None;
+        }
         let is_resized = fields.contains(Fields::RESIZE) && self.spec.volume_name.is_some();
         if !is_resized {
             self.status.resize = None;
@@ -198,6 +203,18 @@ impl Cached for PersistentVolumeClaim {
                 self.spec.volume_attributes_class_name = None;
             }
         }
+    }
+}
+
+impl Cached for PersistentVolumeClaim {
+    const KIND: &'static str = "PersistentVolumeClaim";
+
+    fn trim(&mut self, driver: &str, fields: Fields) {
+        // A pod's ephemeral volume is made for a claim that the pod controls (attach-detach spec 3).
+        let owners = self.metadata.owner_references.take().filter(|_| fields.contains(Fields::ATTACH_DETACH));
+        self.trim_fields(driver, fields);
+        let controller = owners.into_iter().flatten().find(|owner| owner.controller == Some(true));
+        self.metadata.owner_references = controller.map(|owner| Box::from([owner]));
     }
 
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {

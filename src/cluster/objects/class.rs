@@ -1,5 +1,5 @@
-//! Classes: of volumes, and of their changeable attributes. A foreign `StorageClass` keeps its metadata and whose it is.
-//! Pure.
+//! Classes: of volumes, and of their changeable attributes. A foreign `StorageClass` keeps its metadata and whose it is. With
+//! [`Fields::MIGRATION`], that of the in-tree plugin that our driver has taken over is kept whole, and untranslated. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, Fields, IndexName, or_default, trim_meta};
+use super::{Cached, Fields, InTree, IndexName, or_default, trim_meta};
 
 /// How volumes of a kind are made.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -63,10 +63,13 @@ impl StorageClass {
 impl Cached for StorageClass {
     const KIND: &'static str = "StorageClass";
 
-    fn trim(&mut self, driver: &str, _fields: Fields) {
+    fn trim(&mut self, driver: &str, fields: Fields) {
         trim_meta(&mut self.metadata, &[]);
         self.metadata.annotations = None;
-        if self.provisioner != driver {
+        // A class of the plugin that the driver has taken over is the driver's as well (migration spec 11).
+        let is_migrated = || InTree::of_plugin(&self.provisioner).is_some_and(|source| source.successor() == driver);
+        let is_ours = self.provisioner == driver || fields.contains(Fields::MIGRATION) && is_migrated();
+        if !is_ours {
             let (metadata, provisioner) = (std::mem::take(&mut self.metadata), std::mem::take(&mut self.provisioner));
             *self = Self { metadata, provisioner, ..Self::default() };
         }

@@ -13,7 +13,8 @@ use smol_str::SmolStr;
 /// A snapshot, as the driver sees it. A foreign driver's keeps its metadata and whose it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeSnapshotContent {
-    /// The object's metadata; from a cache with the annotations of [`names::CONTENT_ANNOTATIONS`] alone.
+    /// The object's metadata; from a cache with the annotations of [`names::CONTENT_ANNOTATIONS`] and the label
+    /// [`names::LABEL_MANAGED_BY`] alone.
     pub metadata: Meta,
     /// The driver that holds it.
     pub driver: String,
@@ -122,8 +123,12 @@ impl Cached for VolumeSnapshotContent {
     const OPTIONAL: bool = true;
 
     fn trim(&mut self, driver: &str, _fields: Fields) {
+        let labels = self.metadata.labels.take();
         trim_meta(&mut self.metadata, names::CONTENT_ANNOTATIONS);
-        if self.driver != driver {
+        if self.driver == driver {
+            let managed_by = labels.and_then(|mut labels| labels.remove_entry(names::LABEL_MANAGED_BY));
+            self.metadata.labels = managed_by.map(|label| BTreeMap::from([label]));
+        } else {
             let (mut metadata, driver) = (std::mem::take(&mut self.metadata), std::mem::take(&mut self.driver));
             metadata.annotations = None;
             metadata.finalizers = None;

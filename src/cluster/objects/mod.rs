@@ -11,10 +11,15 @@ mod capacity;
 mod claim;
 mod class;
 mod content;
+mod driver;
+mod event;
 mod fields;
 mod grant;
 mod group;
+mod health;
+mod in_tree;
 mod node;
+mod node_state;
 mod pod;
 mod resize;
 mod secret_ref;
@@ -32,6 +37,7 @@ use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
+use super::managers::Managers;
 use super::meta::Meta;
 use super::names::ObjectName;
 use smol_str::SmolStr;
@@ -43,15 +49,23 @@ pub use capacity::CsiStorageCapacity;
 pub use claim::{ClaimSpec, ClaimStatus, DataSource, PersistentVolumeClaim, source_key};
 pub use class::{StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttributesClass};
 pub use content::{ContentStatus, SnapshotError, VolumeSnapshotClass, VolumeSnapshotContent};
+pub use driver::CsiDriver;
+pub use event::ToldEvent;
 pub use fields::Fields;
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
 pub use group::{GroupMember, GroupSource, GroupStatus, V1Beta2, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
+pub use health::{ClaimHealth, HealthCondition};
+pub use in_tree::{
+    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,
+    PortworxVolume, VsphereVolume,
+};
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
+pub use node_state::{AttachedVolume, NodeReady, NodeState};
 pub use pod::Pod;
 pub use resize::{ClaimCondition, ClaimResize, ModifyStatus, VolumeResize};
 pub use secret_ref::SecretRef;
 pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotStatus};
-pub use volume::{ClaimRef, CsiSource, InTree, PersistentVolume, Reach, VolumeSpec};
+pub use volume::{ClaimRef, CsiSource, PersistentVolume, Reach, VolumeSpec};
 
 /// A look-up of objects by something that they carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +123,7 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
     fn index(&self, add: &mut dyn FnMut(IndexName, &str));
 }
 
-/// Drops what no role reads of any kind. Labels and owners that a role does read are put back by the kind.
+/// Drops what no role reads of any kind. Labels, owners and managers that a role does read are put back by the kind.
 fn trim_meta(meta: &mut Meta, annotations: &[&str]) {
     trim_unread(meta);
     if let Some(held) = &mut meta.annotations {
@@ -120,6 +134,7 @@ fn trim_meta(meta: &mut Meta, annotations: &[&str]) {
 fn trim_unread(meta: &mut Meta) {
     meta.labels = None;
     meta.owner_references = None;
+    meta.managers = Managers::default();
 }
 
 /// A member that may be missing or null. Go writes an empty list that has no `omitempty` as null: the `CSINode` of a node
@@ -171,9 +186,12 @@ object!(StorageClass, storage::StorageClass);
 object!(VolumeAttributesClass, storage::VolumeAttributesClass);
 object!(CsiNode, storage::CSINode);
 object!(CsiStorageCapacity, storage::CSIStorageCapacity);
-// The server is asked for the metadata alone, because no role reads more.
+object!(CsiDriver, storage::CSIDriver);
+// The server is asked for the metadata alone, because who reads more has `NodeState`.
 object!(Node, PartialObjectMeta<core::Node>);
 object!(Pod, core::Pod);
+object!(NodeState, core::Node);
+object!(ToldEvent, core::Event);
 object!(VolumeSnapshot, kinds::VolumeSnapshot);
 object!(VolumeSnapshotContent, kinds::VolumeSnapshotContent);
 object!(VolumeSnapshotClass, kinds::VolumeSnapshotClass);

@@ -6,6 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
+use super::health::ClaimHealth;
 use super::secret_ref::SecretRef;
 use super::{or_default, quantity, unless_empty};
 use smol_str::SmolStr;
@@ -110,6 +111,7 @@ pub(super) struct WireClaimStatus {
     modify_volume_status: Option<ModifyStatus>,
     #[serde(default, deserialize_with = "or_default")]
     conditions: Vec<ClaimCondition>,
+    pub(super) health_status: Option<Box<ClaimHealth>>,
 }
 
 impl WireClaimStatus {

@@ -1,9 +1,12 @@
 //! PersistentVolumes. A foreign driver's keeps its metadata and *whose* it is. `csi` is then `None`, so that a role that
 //! does not ask refuses it instead of publishing it without its attributes. Pure.
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
+use super::in_tree::{
+    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,
+    PortworxVolume, VsphereVolume,
+};
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
 use super::{BY_CLAIM, BY_HANDLE, Cached, Fields, IndexName, or_default, trim_meta, unless_empty};
@@ -59,6 +62,8 @@ pub struct VolumeSpec {
     pub foreign_driver: Option<SmolStr>,
     /// Size and attributes; with [`Fields::RESIZE`] alone.
     pub resize: Option<Box<VolumeResize>>,
+    /// What a translation of the in-tree volume reads; with [`Fields::MIGRATION`] alone, and only if our driver is its successor.
+    pub migration: Option<Box<InTreeVolume>>,
 }
 
 /// Nodes that a required term admits: labels, each with the values that it may have. Other operators than `In` are left out.
@@ -94,82 +99,7 @@ pub struct ClaimRef {
     pub uid: Option<String>,
 }
 
-/// The in-tree sources that CSI drivers have taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InTree {
-    /// `gcePersistentDisk`
-    GcePersistentDisk,
-    /// `awsElasticBlockStore`
-    AwsElasticBlockStore,
-    /// `azureDisk`
-    AzureDisk,
-    /// `azureFile`
-    AzureFile,
-    /// `cinder`
-    Cinder,
-    /// `vsphereVolume`
-    VsphereVolume,
-    /// `portworxVolume`
-    PortworxVolume,
-}
-
-impl InTree {
-    const ALL: [Self; 7] = [
-        Self::GcePersistentDisk,
-        Self::AwsElasticBlockStore,
-        Self::AzureDisk,
-        Self::AzureFile,
-        Self::Cinder,
-        Self::VsphereVolume,
-        Self::PortworxVolume,
-    ];
-
-    /// The source whose plugin has this name, as the provisioner of a class.
-    pub fn of_plugin(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|source| source.plugin() == name)
-    }
-
-    /// The plugin's name, as the provisioner of a class.
-    pub fn plugin(self) -> &'static str {
-        match self {
-            Self::GcePersistentDisk => "kubernetes.io/gce-pd",
-            Self::AwsElasticBlockStore => "kubernetes.io/aws-ebs",
-            Self::AzureDisk => "kubernetes.io/azure-disk",
-            Self::AzureFile => "kubernetes.io/azure-file",
-            Self::Cinder => "kubernetes.io/cinder",
-            Self::VsphereVolume => "kubernetes.io/vsphere-volume",
-            Self::PortworxVolume => "kubernetes.io/portworx-volume",
-        }
-    }
-
-    /// The source's field in a volume's specification.
-    pub fn field(self) -> &'static str {
-        match self {
-            Self::GcePersistentDisk => "gcePersistentDisk",
-            Self::AwsElasticBlockStore => "awsElasticBlockStore",
-            Self::AzureDisk => "azureDisk",
-            Self::AzureFile => "azureFile",
-            Self::Cinder => "cinder",
-            Self::VsphereVolume => "vsphereVolume",
-            Self::PortworxVolume => "portworxVolume",
-        }
-    }
-
-    /// The driver that took the source over.
-    pub fn successor(self) -> &'static str {
-        match self {
-            Self::GcePersistentDisk => "pd.csi.storage.gke.io",
-            Self::AwsElasticBlockStore => "ebs.csi.aws.com",
-            Self::AzureDisk => "disk.csi.azure.com",
-            Self::AzureFile => "file.csi.azure.com",
-            Self::Cinder => "cinder.csi.openstack.org",
-            Self::VsphereVolume => "csi.vsphere.vmware.com",
-            Self::PortworxVolume => "pxd.portworx.com",
-        }
-    }
-}
-
-/// The specification as it is sent. Of an in-tree source only its presence matters.
+/// The specification as it is sent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireVolumeSpec {
@@ -188,13 +118,13 @@ struct WireVolumeSpec {
     reclaim_policy: Option<SmolStr>,
     storage_class_name: Option<SmolStr>,
     node_affinity: Option<WireAffinity>,
-    gce_persistent_disk: Option<IgnoredAny>,
-    aws_elastic_block_store: Option<IgnoredAny>,
-    azure_disk: Option<IgnoredAny>,
-    azure_file: Option<IgnoredAny>,
-    cinder: Option<IgnoredAny>,
-    vsphere_volume: Option<IgnoredAny>,
-    portworx_volume: Option<IgnoredAny>,
+    gce_persistent_disk: Option<GceDisk>,
+    aws_elastic_block_store: Option<AwsDisk>,
+    azure_disk: Option<AzureDisk>,
+    azure_file: Option<AzureFile>,
+    cinder: Option<CinderVolume>,
+    vsphere_volume: Option<VsphereVolume>,
+    portworx_volume: Option<PortworxVolume>,
 }
 
 #[derive(Deserialize)]
@@ -225,12 +155,13 @@ impl WireCsi {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct WireAffinity {
-    required: Option<WireSelector>,
+    #[serde(default, deserialize_with = "or_default")]
+    required: WireSelector,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireSelector {
     #[serde(default, deserialize_with = "or_default")]
@@ -241,38 +172,39 @@ struct WireSelector {
 #[serde(rename_all = "camelCase")]
 struct WireTerm {
     #[serde(default, deserialize_with = "or_default")]
-    match_expressions: Vec<WireExpression>,
-}
-
-#[derive(Deserialize)]
-struct WireExpression {
-    key: SmolStr,
-    operator: SmolStr,
-    #[serde(default, deserialize_with = "or_default")]
-    values: Box<[SmolStr]>,
+    match_expressions: Box<[NodeRequirement]>,
 }
 
 impl WireAffinity {
-    fn terms(self) -> Box<[Reach]> {
-        let of = |term: WireTerm| -> Reach {
-            let inside = term.match_expressions.into_iter().filter(|expression| expression.operator == "In");
-            inside.map(|expression| (expression.key, expression.values)).collect()
+    /// What of it says where the volume can be reached.
+    fn reach(&self) -> Box<[Reach]> {
+        let of = |term: &WireTerm| -> Reach {
+            let inside = term.match_expressions.iter().filter(|expression| expression.operator == "In");
+            inside.map(|expression| (expression.key.clone(), expression.values.clone())).collect()
         };
-        self.required.map(|selector| selector.node_selector_terms.into_iter().map(of).collect()).unwrap_or_default()
+        self.required.node_selector_terms.iter().map(of).collect()
+    }
+
+    /// All of it.
+    fn terms(self) -> Box<[Box<[NodeRequirement]>]> {
+        self.required.node_selector_terms.into_iter().map(|term| term.match_expressions).collect()
     }
 }
 
 impl From<WireVolumeSpec> for VolumeSpec {
     fn from(wire: WireVolumeSpec) -> Self {
-        let in_tree = [
-            (wire.gce_persistent_disk, InTree::GcePersistentDisk),
-            (wire.aws_elastic_block_store, InTree::AwsElasticBlockStore),
-            (wire.azure_disk, InTree::AzureDisk),
-            (wire.azure_file, InTree::AzureFile),
-            (wire.cinder, InTree::Cinder),
-            (wire.vsphere_volume, InTree::VsphereVolume),
-            (wire.portworx_volume, InTree::PortworxVolume),
-        ];
+        let in_tree = wire
+            .gce_persistent_disk
+            .map(InTreeSource::GcePersistentDisk)
+            .or_else(|| wire.aws_elastic_block_store.map(InTreeSource::AwsElasticBlockStore))
+            .or_else(|| wire.azure_disk.map(InTreeSource::AzureDisk))
+            .or_else(|| wire.azure_file.map(InTreeSource::AzureFile))
+            .or_else(|| wire.cinder.map(InTreeSource::Cinder))
+            .or_else(|| wire.vsphere_volume.map(InTreeSource::VsphereVolume))
+            .or_else(|| wire.portworx_volume.map(InTreeSource::PortworxVolume));
+        let affinity = wire.node_affinity.unwrap_or_default();
+        let reach = affinity.reach();
+        let migration = in_tree.map(|source| Box::new(InTreeVolume { source, node_affinity: affinity.terms() }));
         let (csi, expand_secret) = wire.csi.map(WireCsi::parts).unzip();
         let resize = VolumeResize {
             capacity: wire.capacity.storage,
@@ -287,10 +219,11 @@ impl From<WireVolumeSpec> for VolumeSpec {
             claim_ref: wire.claim_ref,
             reclaim_policy: wire.reclaim_policy,
             storage_class_name: wire.storage_class_name,
-            node_affinity: wire.node_affinity.map(WireAffinity::terms).unwrap_or_default(),
-            in_tree: in_tree.into_iter().find_map(|(source, kind)| source.map(|_| kind)),
+            node_affinity: reach,
+            in_tree: migration.as_ref().map(|volume| volume.source.kind()),
             foreign_driver: None,
             resize: Some(Box::new(resize)),
+            migration,
         }
     }
 }
@@ -314,11 +247,23 @@ impl Cached for PersistentVolume {
 
     fn trim(&mut self, driver: &str, fields: Fields) {
         let is_resized = fields.contains(Fields::RESIZE);
-        let more = if is_resized { names::RESIZED_VOLUME_ANNOTATIONS } else { &[] };
-        let wanted: Vec<&str> = names::PERSISTENT_VOLUME_ANNOTATIONS.iter().chain(more).copied().collect();
+        let is_migrated =
+            fields.contains(Fields::MIGRATION) && self.spec.in_tree.is_some_and(|source| source.successor() == driver);
+        let more = |wanted: bool, names: &'static [&'static str]| if wanted { names } else { &[] };
+        let resized = more(is_resized, names::RESIZED_VOLUME_ANNOTATIONS);
+        let migrated = more(is_migrated, names::MIGRATED_VOLUME_ANNOTATIONS);
+        let wanted = [names::PERSISTENT_VOLUME_ANNOTATIONS, resized, migrated].concat();
+        let labels = self.metadata.labels.take().filter(|_| is_migrated);
         trim_meta(&mut self.metadata, &wanted);
+        if let Some(mut labels) = labels {
+            labels.retain(|label, _| names::MIGRATED_VOLUME_LABELS.contains(&label.as_str()));
+            self.metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
+        }
         if !is_resized {
             self.spec.resize = None;
+        }
+        if !is_migrated {
+            self.spec.migration = None;
         }
         let foreign = self.spec.csi.as_ref().filter(|csi| csi.driver != driver).map(|csi| csi.driver.clone());
         if let Some(foreign) = foreign {

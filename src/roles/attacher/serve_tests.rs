@@ -166,9 +166,7 @@ async fn nothing_is_remembered_of_objects_whose_namesakes_the_watch_shows_in_the
         faults.drop_watches(kind, WatchEnd::Cut);
         faults.remove(held);
     }
-    let is_new = |serving: &Serving| {
-        serving.cx.stores.volumes.all().iter().all(|it| *it.metadata.uid != *old[1])
-    };
+    let is_new = |serving: &Serving| serving.cx.stores.volumes.all().iter().all(|it| *it.metadata.uid != *old[1]);
     serving.until("the new volume is seen", is_new).await;
     let knows_old = |serving: &Serving| old.iter().any(|uid| serving.cx.confirmed.has(uid) || serving.cx.lost.has(uid));
     serving.until("the old ones are forgotten", |serving| !knows_old(serving)).await;

@@ -44,8 +44,8 @@ pub fn trace_link<'a>(
     attachment: &Attachment,
 ) -> Option<(TraceLink, &'a str)> {
     let text = volume.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACEPARENT)?;
-    let asked = object.metadata.deletion_timestamp.as_ref().or(object.metadata.creation_timestamp.as_ref())?;
-    let age = since(volume.metadata.creation_timestamp.as_ref()?.0, asked.0);
+    let asked = object.metadata.deletion_timestamp.or(object.metadata.creation_timestamp)?;
+    let age = since(volume.metadata.creation_timestamp?.timestamp(), asked.timestamp());
     let is_first = attachment.direction == Direction::Attach && !attachment.attached;
     match age {
         age if age <= FRESH && is_first => Some((TraceLink::Continues, text)),

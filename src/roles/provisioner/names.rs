@@ -2,18 +2,17 @@
 //! csi-provisioner's, so that swapping one for the other needs no clean-up.
 
 pub use crate::cluster::names::{
-    ANNOTATION_ALPHA_SELECTED_NODE, ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE,
-    ANNOTATION_MIGRATED_TO, ANNOTATION_MODIFY_SECRET_NAME, ANNOTATION_MODIFY_SECRET_NAMESPACE,
-    ANNOTATION_PROVISIONED_BY, ANNOTATION_SELECTED_NODE, ANNOTATION_STORAGE_PROVISIONER, ANNOTATION_TRACEPARENT,
-    FINALIZER_CLONING, FINALIZER_PROVISIONER, provisioning_finalizer,
+    ANNOTATION_ALLOW_MODE_CHANGE, ANNOTATION_ALPHA_SELECTED_NODE, ANNOTATION_DELETION_SECRET_NAME,
+    ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_MIGRATED_TO, ANNOTATION_MODIFY_SECRET_NAME,
+    ANNOTATION_MODIFY_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY, ANNOTATION_SELECTED_NODE,
+    ANNOTATION_STORAGE_PROVISIONER, ANNOTATION_TRACEPARENT, FINALIZER_CLONING, FINALIZER_PROVISIONER,
+    provisioning_finalizer,
 };
 
 use crate::cluster::names::object_name;
 
 /// On a claim: what we asked the driver for, while no final answer is written down.
 pub const ANNOTATION_PROVISIONING: &str = "csi-control-plane.io/provisioning";
-/// On a `VolumeSnapshotContent`: whether a volume of another mode may be made from it.
-pub const ANNOTATION_ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 
 /// On a `VolumeSnapshot`: a volume is being made from it.
 pub const FINALIZER_SNAPSHOT_SOURCE: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";

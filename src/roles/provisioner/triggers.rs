@@ -282,8 +282,9 @@ fn waits_since(cx: &Context, item: &WorkItem<ClaimKey>) -> Duration {
     let Some(claim) = claim.filter(|it| *it.metadata.uid == *key.uid) else { return item.age };
     let class = claim.class_name().and_then(|name| cx.stores.classes.get(&ObjectName::cluster(name)));
     let waits_for_us = claim.spec.volume_name.is_none() && !class.is_some_and(|class| waits_for_consumer(&class));
-    let created = claim.metadata.creation_timestamp.as_ref().filter(|_| waits_for_us);
-    let age = created.and_then(|created| Duration::try_from(cx.scope.clock.wall().duration_since(created.0)).ok());
+    let created = claim.metadata.creation_timestamp.filter(|_| waits_for_us);
+    let age =
+        created.and_then(|created| Duration::try_from(cx.scope.clock.wall().duration_since(created.timestamp())).ok());
     age.unwrap_or_default().max(item.age)
 }
 

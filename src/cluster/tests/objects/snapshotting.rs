@@ -20,7 +20,9 @@ fn content(driver: &str) -> Value {
         "metadata": { "name": "snapcontent-1", "uid": "u", "resourceVersion": "7", "finalizers": ["f"],
             "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {
                 "snapshot.storage.kubernetes.io/volumesnapshot-being-created": "yes",
-                "snapshot.storage.kubernetes.io/deletion-secret-name": "s", "other": "x" } },
+                "snapshot.storage.kubernetes.io/deletion-secret-name": "s",
+                "snapshot.storage.kubernetes.io/allow-volume-mode-change": "true", "other": "x" },
+            "labels": { "snapshot.storage.kubernetes.io/managed-by": "node-1", "other": "x" } },
         "spec": { "driver": driver, "deletionPolicy": "Delete", "volumeSnapshotClassName": "fast",
             "sourceVolumeMode": "Block", "source": { "volumeHandle": "vol-1" },
             "volumeSnapshotRef": { "namespace": "shop", "name": "snap", "uid": "vs", "kind": "VolumeSnapshot" } },
@@ -41,7 +43,9 @@ fn a_content_tells_what_was_asked_and_what_became_of_it() {
     assert_eq!((status.creation_time, status.ready_to_use), (Some(1_767_225_600_000_000_000), Some(false)));
     assert_eq!((status.restore_size, status.volume_group_snapshot_handle.as_deref()), (Some(1 << 30), Some("group-1")));
     assert_eq!(status.error.as_ref().unwrap().message.as_deref(), Some("busy"));
-    assert_eq!(own.metadata.annotations.as_ref().unwrap().len(), 2);
+    assert_eq!(own.metadata.annotations.as_ref().unwrap().len(), 3);
+    let labels: Vec<_> = own.metadata.labels.as_ref().unwrap().values().map(String::as_str).collect();
+    assert_eq!(labels, ["node-1"]);
     assert_eq!(keys(&own), [(BY_CLASS.0, "fast".into()), (BY_HANDLE.0, "snap-1".into())]);
 }
 

@@ -66,7 +66,7 @@ pub fn plan(
     // Objects with a topology that this daemon would write come first, then the oldest, so that each replica keeps the same one.
     standing.sort_by_key(|object| {
         let meta = &object.metadata;
-        (object.node_topology_odd, meta.creation_timestamp.clone(), meta.name.clone())
+        (object.node_topology_odd, meta.creation_timestamp, meta.name.clone())
     });
     let kept = standing.first().filter(|object| capacity.is_some() && !object.node_topology_odd).copied();
     let mut writes: Vec<Write> = match (capacity, kept) {

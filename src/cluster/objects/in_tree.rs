@@ -1,0 +1,251 @@
+//! In-tree volumes that CSI drivers have taken over. Of each its kind is held. What a translation reads of them is held only while
+//! a role is hosted that translates, and only for the driver's own: [`Fields::MIGRATION`](super::Fields::MIGRATION). Pure.
+//!
+//! The fields are those of migration spec 4 and 6. A text that a volume may lack is unset then, and empty if it is there and empty:
+//! that makes a difference to a translation.
+
+use serde::Deserialize;
+use smol_str::SmolStr;
+
+use super::or_default;
+
+/// What a translation reads of an in-tree volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InTreeVolume {
+    /// The volume, as its plugin knew it.
+    pub source: InTreeSource,
+    /// The nodes that may use it: the expressions of each required term, with all operators (migration spec 5.1).
+    pub node_affinity: Box<[Box<[NodeRequirement]>]>,
+}
+
+/// What a node's label must be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct NodeRequirement {
+    /// The label.
+    #[serde(default, deserialize_with = "or_default")]
+    pub key: SmolStr,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+    #[serde(default, deserialize_with = "or_default")]
+    pub operator: SmolStr,
+    /// The values that the operator is about, in their order.
+    #[serde(default, deserialize_with = "or_default")]
+    pub values: Box<[SmolStr]>,
+}
+
+/// A source that a CSI driver has taken over, as PersistentVolumes and pods name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InTreeSource {
+    /// `gcePersistentDisk`
+    GcePersistentDisk(GceDisk),
+    /// `awsElasticBlockStore`
+    AwsElasticBlockStore(AwsDisk),
+    /// `azureDisk`
+    AzureDisk(AzureDisk),
+    /// `azureFile`
+    AzureFile(AzureFile),
+    /// `cinder`
+    Cinder(CinderVolume),
+    /// `vsphereVolume`
+    VsphereVolume(VsphereVolume),
+    /// `portworxVolume`
+    PortworxVolume(PortworxVolume),
+}
+
+/// A disk of Google's cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GceDisk {
+    /// The disk's name: `pdName`.
+    #[serde(default, deserialize_with = "or_default")]
+    pub pd_name: Box<str>,
+    /// The file system; unset for the default one.
+    pub fs_type: Option<SmolStr>,
+    /// The partition that is mounted; 0 for the whole disk.
+    #[serde(default, deserialize_with = "or_default")]
+    pub partition: i32,
+    /// Whether it may only be read.
+    #[serde(default, deserialize_with = "or_default")]
+    pub read_only: bool,
+}
+
+/// A disk of Amazon's cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AwsDisk {
+    /// The disk's id, with or without `aws://` and its zone: `volumeID`.
+    #[serde(default, rename = "volumeID", deserialize_with = "or_default")]
+    pub volume_id: Box<str>,
+    /// The file system; unset for the default one.
+    pub fs_type: Option<SmolStr>,
+    /// The partition that is mounted; 0 for the whole disk.
+    #[serde(default, deserialize_with = "or_default")]
+    pub partition: i32,
+    /// Whether it may only be read.
+    #[serde(default, deserialize_with = "or_default")]
+    pub read_only: bool,
+}
+
+/// A disk of Microsoft's cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AzureDisk {
+    /// The disk's address: `diskURI`.
+    #[serde(default, rename = "diskURI", deserialize_with = "or_default")]
+    pub disk_uri: Box<str>,
+    /// `Shared`, `Dedicated` or `Managed`. Only the last can be translated.
+    pub kind: Option<SmolStr>,
+    /// How the host caches it.
+    pub caching_mode: Option<SmolStr>,
+    /// The file system.
+    pub fs_type: Option<SmolStr>,
+    /// Whether it may only be read.
+    pub read_only: Option<bool>,
+}
+
+/// A share of Microsoft's cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AzureFile {
+    /// The share's name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub share_name: Box<str>,
+    /// The name of the Secret with the storage account's key. The account's name is part of it.
+    #[serde(default, deserialize_with = "or_default")]
+    pub secret_name: Box<str>,
+    /// Its namespace. A pod's volume never has one.
+    pub secret_namespace: Option<Box<str>>,
+    /// Whether it may only be read.
+    #[serde(default, deserialize_with = "or_default")]
+    pub read_only: bool,
+}
+
+/// A volume of OpenStack.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CinderVolume {
+    /// The volume's id: `volumeID`.
+    #[serde(default, rename = "volumeID", deserialize_with = "or_default")]
+    pub volume_id: Box<str>,
+    /// The file system; unset for the default one.
+    pub fs_type: Option<SmolStr>,
+    /// Whether it may only be read.
+    #[serde(default, deserialize_with = "or_default")]
+    pub read_only: bool,
+}
+
+/// A disk of vSphere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VsphereVolume {
+    /// Where the disk is.
+    #[serde(default, deserialize_with = "or_default")]
+    pub volume_path: Box<str>,
+    /// The file system; unset for the default one.
+    pub fs_type: Option<SmolStr>,
+    /// The name of its storage policy.
+    pub storage_policy_name: Option<Box<str>>,
+}
+
+/// A volume of Portworx.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortworxVolume {
+    /// The volume's id: `volumeID`.
+    #[serde(default, rename = "volumeID", deserialize_with = "or_default")]
+    pub volume_id: Box<str>,
+    /// The file system; unset for the default one.
+    pub fs_type: Option<SmolStr>,
+    /// Whether it may only be read.
+    #[serde(default, deserialize_with = "or_default")]
+    pub read_only: bool,
+}
+
+impl InTreeSource {
+    /// Which one it is.
+    pub fn kind(&self) -> InTree {
+        match self {
+            Self::GcePersistentDisk(_) => InTree::GcePersistentDisk,
+            Self::AwsElasticBlockStore(_) => InTree::AwsElasticBlockStore,
+            Self::AzureDisk(_) => InTree::AzureDisk,
+            Self::AzureFile(_) => InTree::AzureFile,
+            Self::Cinder(_) => InTree::Cinder,
+            Self::VsphereVolume(_) => InTree::VsphereVolume,
+            Self::PortworxVolume(_) => InTree::PortworxVolume,
+        }
+    }
+}
+
+/// The in-tree sources that CSI drivers have taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InTree {
+    /// `gcePersistentDisk`
+    GcePersistentDisk,
+    /// `awsElasticBlockStore`
+    AwsElasticBlockStore,
+    /// `azureDisk`
+    AzureDisk,
+    /// `azureFile`
+    AzureFile,
+    /// `cinder`
+    Cinder,
+    /// `vsphereVolume`
+    VsphereVolume,
+    /// `portworxVolume`
+    PortworxVolume,
+}
+
+impl InTree {
+    const ALL: [Self; 7] = [
+        Self::GcePersistentDisk,
+        Self::AwsElasticBlockStore,
+        Self::AzureDisk,
+        Self::AzureFile,
+        Self::Cinder,
+        Self::VsphereVolume,
+        Self::PortworxVolume,
+    ];
+
+    /// The source whose plugin has this name, as the provisioner of a class.
+    pub fn of_plugin(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.plugin() == name)
+    }
+
+    /// The plugin's name, as the provisioner of a class.
+    pub fn plugin(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "kubernetes.io/gce-pd",
+            Self::AwsElasticBlockStore => "kubernetes.io/aws-ebs",
+            Self::AzureDisk => "kubernetes.io/azure-disk",
+            Self::AzureFile => "kubernetes.io/azure-file",
+            Self::Cinder => "kubernetes.io/cinder",
+            Self::VsphereVolume => "kubernetes.io/vsphere-volume",
+            Self::PortworxVolume => "kubernetes.io/portworx-volume",
+        }
+    }
+
+    /// The source's field in a volume's specification.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "gcePersistentDisk",
+            Self::AwsElasticBlockStore => "awsElasticBlockStore",
+            Self::AzureDisk => "azureDisk",
+            Self::AzureFile => "azureFile",
+            Self::Cinder => "cinder",
+            Self::VsphereVolume => "vsphereVolume",
+            Self::PortworxVolume => "portworxVolume",
+        }
+    }
+
+    /// The driver that took the source over.
+    pub fn successor(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "pd.csi.storage.gke.io",
+            Self::AwsElasticBlockStore => "ebs.csi.aws.com",
+            Self::AzureDisk => "disk.csi.azure.com",
+            Self::AzureFile => "file.csi.azure.com",
+            Self::Cinder => "cinder.csi.openstack.org",
+            Self::VsphereVolume => "csi.vsphere.vmware.com",
+            Self::PortworxVolume => "pxd.portworx.com",
+        }
+    }
+}

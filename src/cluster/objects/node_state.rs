@@ -1,0 +1,140 @@
+//! Nodes with what their kubelet and their controllers say of them. Pure.
+//!
+//! It is a kind of its own, because a watch of it is sent the whole object, several kilobytes with all images of the node, each time
+//! that the kubelet writes its status. Who reads labels alone watches [`Node`](super::Node).
+//!
+//! A health monitor reads whether the node is ready. The rest is an attach/detach controller's:
+//! [`Fields::ATTACH_DETACH`].
+
+use serde::{Deserialize, Deserializer, Serialize};
+use smol_str::SmolStr;
+
+use super::{Cached, Fields, IndexName, or_default, trim_meta};
+use crate::cluster::managers::Managers;
+use crate::cluster::meta::Meta;
+use crate::cluster::moment::Moment;
+use crate::cluster::names;
+
+/// A node's state (attach-detach spec 2).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeState {
+    /// Name, uid, version and deletion; with [`Fields::ATTACH_DETACH`] also when it was made, and whether
+    /// `kube-controller-manager` manages its list of attached volumes.
+    pub metadata: Meta,
+    /// The condition `Ready`; unset if the node has none.
+    pub ready: Option<NodeReady>,
+    /// Whether its kubelet leaves attaching to a controller: [`names::ANNOTATION_CONTROLLER_MANAGED`].
+    pub is_managed: bool,
+    /// Whether it has the taint [`names::TAINT_OUT_OF_SERVICE`].
+    pub is_out_of_service: bool,
+    /// The volumes that its kubelet uses, by their names in a Node's status; from a cache only our driver's.
+    pub volumes_in_use: Box<[Box<str>]>,
+    /// The volumes that a controller has reported to its kubelet, in the list's order; from a cache only our driver's.
+    pub volumes_attached: Box<[AttachedVolume]>,
+}
+
+/// Whether a node is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeReady {
+    /// `True`, `False` or `Unknown`.
+    pub status: SmolStr,
+    /// Since when.
+    pub since: Option<Moment>,
+}
+
+/// A volume that a controller has reported to the kubelet of its node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachedVolume {
+    /// The volume's name in a Node's status.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: Box<str>,
+    /// Where the node sees it; empty for a CSI volume.
+    #[serde(default, deserialize_with = "or_default")]
+    pub device_path: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Meta,
+    #[serde(default, deserialize_with = "or_default")]
+    spec: WireSpec,
+    #[serde(default, deserialize_with = "or_default")]
+    status: WireStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct WireSpec {
+    #[serde(default, deserialize_with = "or_default")]
+    taints: Vec<WireTaint>,
+}
+
+#[derive(Deserialize)]
+struct WireTaint {
+    #[serde(default, deserialize_with = "or_default")]
+    key: SmolStr,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireStatus {
+    #[serde(default, deserialize_with = "or_default")]
+    conditions: Vec<WireCondition>,
+    #[serde(default, deserialize_with = "or_default")]
+    volumes_in_use: Box<[Box<str>]>,
+    #[serde(default, deserialize_with = "or_default")]
+    volumes_attached: Box<[AttachedVolume]>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireCondition {
+    #[serde(rename = "type", default, deserialize_with = "or_default")]
+    type_: SmolStr,
+    #[serde(default, deserialize_with = "or_default")]
+    status: SmolStr,
+    last_transition_time: Option<Moment>,
+}
+
+impl<'de> Deserialize<'de> for NodeState {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Wire { metadata, spec, status } = Wire::deserialize(from)?;
+        let ready = status.conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        Ok(Self {
+            is_managed: metadata.annotation(names::ANNOTATION_CONTROLLER_MANAGED).is_some(),
+            is_out_of_service: spec.taints.iter().any(|taint| taint.key == names::TAINT_OUT_OF_SERVICE),
+            ready: ready.map(|condition| NodeReady { status: condition.status, since: condition.last_transition_time }),
+            volumes_in_use: status.volumes_in_use,
+            volumes_attached: status.volumes_attached,
+            metadata,
+        })
+    }
+}
+
+impl Cached for NodeState {
+    // The cache of nodes' metadata has the kind's own name.
+    const KIND: &'static str = "Node/status";
+
+    fn trim(&mut self, driver: &str, fields: Fields) {
+        let Meta { creation_timestamp, managers, .. } = self.metadata;
+        trim_meta(&mut self.metadata, &[]);
+        self.metadata.annotations = None;
+        self.metadata.finalizers = None;
+        if fields.contains(Fields::ATTACH_DETACH) {
+            let prefix = format!("kubernetes.io/csi/{driver}^");
+            let is_ours = |name: &str| name.starts_with(&prefix);
+            let held = std::mem::take(&mut self.volumes_in_use).into_iter();
+            self.volumes_in_use = held.filter(|name| is_ours(name)).collect();
+            let held = std::mem::take(&mut self.volumes_attached).into_iter();
+            self.volumes_attached = held.filter(|volume| is_ours(&volume.name)).collect();
+            self.metadata.creation_timestamp = creation_timestamp;
+            self.metadata.managers = managers.intersection(Managers::VOLUMES_ATTACHED);
+        } else {
+            let (metadata, ready) = (std::mem::take(&mut self.metadata), self.ready.take());
+            *self = Self { metadata, ready, ..Self::default() };
+            self.metadata.creation_timestamp = None;
+        }
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
+}
