@@ -24,6 +24,7 @@ impl Managers {
     }
 
     /// What is among these and among `other`.
+    #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }

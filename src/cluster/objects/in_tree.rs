@@ -119,7 +119,7 @@ pub struct AzureFile {
     pub read_only: bool,
 }
 
-/// A volume of OpenStack.
+/// A volume of `OpenStack`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CinderVolume {
