@@ -204,7 +204,7 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
 }
 
 /// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten.
-const WELL: [(&str, &str); 14] = [
+const WELL: [(&str, &str); 15] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -219,10 +219,11 @@ const WELL: [(&str, &str); 14] = [
     ("csi_control_plane_unsaved_volumes{driver_name=\"d\",POD0}", "0+0x180"),
     ("csi_control_plane_claims_oldest_pending_age_seconds{driver_name=\"d\",POD0}", "30+0x180"),
     ("csi_control_plane_task_failures_total{task=\"attacher.drift\",POD0}", "2+0x180"),
+    ("csi_control_plane_claims_waiting{driver_name=\"d\",reason=\"backoff\",POD0}", "0+0x180"),
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 18] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 19] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -256,6 +257,7 @@ const TROUBLE: [(&str, &[(&str, &str)]); 18] = [
     ),
     ("CsiControlPlaneVolumeLeakRisk", &[(WELL[11].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneClaimsPending", &[(WELL[12].0, "30+0x75 1000+60x105")]),
+    ("CsiControlPlaneChangesFailing", &[(WELL[14].0, "0+0x75 2+0x105")]),
     (
         "CsiControlPlaneRightMissing",
         &[(

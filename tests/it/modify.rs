@@ -5,7 +5,6 @@ use std::time::Duration;
 use csi_control_plane::sandbox::driver::{Action, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
-use kube::api::DeleteParams;
 use serde_json::json;
 use tonic::Code;
 
@@ -179,11 +178,10 @@ async fn z48_the_parameters_of_another_driver_never_reach_ours() {
     world.claim_told(&claim, "VolumeModifyFailed", &text).await;
     world.modify_state(&claim, "Pending").await;
     assert_eq!(world.modifications().len(), 0);
-    // One of ours under the same name is used at once.
-    world.all::<VolumeAttributesClass>().delete(&name, &DeleteParams::default()).await.unwrap();
-    world.gone::<VolumeAttributesClass>(&name).await;
-    world.attributes("foreign", "100").await;
-    world.classed(&claim, &name).await;
+    // One of ours is used at once.
+    let own = world.attributes("own", "100").await;
+    world.ask_for_class(&claim, &own).await;
+    world.classed(&claim, &own).await;
 }
 
 #[tokio::test]

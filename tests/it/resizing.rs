@@ -65,7 +65,7 @@ impl World {
     /// both.
     pub(crate) async fn sizable(&self, short: &str, spec: Value) -> (String, String) {
         let class = self.class(&format!("{short}-class"), json!({"allowVolumeExpansion": true})).await;
-        let mode = spec.get("volumeMode").cloned().unwrap_or(json!("Filesystem"));
+        let mode = spec.get("volumeMode").cloned().unwrap_or_else(|| json!("Filesystem"));
         let mut of_class = json!({"storageClassName": class});
         merge(&mut of_class, spec);
         let volume = self.volume_with(&format!("{short}-pv"), of_class).await;

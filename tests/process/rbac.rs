@@ -168,7 +168,10 @@ fn begin_resizer(theatre: &Theatre) {
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "grown"}}]}}));
     let fails = Fault::on(Method::ControllerExpandVolume, Action::fail(Code::FailedPrecondition, "in use"));
     theatre.driver().inject(fails.once());
-    conflict(theatre, "", "persistentvolumes");
+    // Again and again, so that what cannot be read after it is told for a while.
+    let status = Matching::any().verb("patch").resource("persistentvolumeclaims").subresource("status").user(USER);
+    let claims = resources::find("", "v1", "persistentvolumeclaims").unwrap();
+    api.faults().add(ApiFault::on(status, ApiAction::Refuse(Rejection::conflict(claims, "grown"))).times(3));
     let bound = PatchBody::Merge(json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}));
     api.patch_status::<PersistentVolumeClaim>("default", "grown", bound).unwrap();
     let wish = json!({"resources": {"requests": {"storage": "2Gi"}}, "volumeAttributesClassName": "fast"});
