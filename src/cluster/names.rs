@@ -40,7 +40,7 @@ pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// On a PersistentVolume: the driver that created it.
 pub const ANNOTATION_PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// On a PersistentVolume: the Secret for DeleteVolume.
+/// On a PersistentVolume: the Secret for `DeleteVolume`.
 pub const ANNOTATION_DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
 /// On a PersistentVolume: the namespace of that Secret.
 pub const ANNOTATION_DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
@@ -73,7 +73,7 @@ pub const ANNOTATION_PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre
 pub const ANNOTATION_SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
 /// On a `VolumeSnapshotContent`: its `VolumeSnapshot` is being deleted.
 pub const ANNOTATION_SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
-/// On a `VolumeSnapshotContent`: the Secret for DeleteSnapshot.
+/// On a `VolumeSnapshotContent`: the Secret for `DeleteSnapshot`.
 pub const ANNOTATION_SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
 /// On a `VolumeSnapshotContent`: the namespace of that Secret.
 pub const ANNOTATION_SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";

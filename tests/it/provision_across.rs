@@ -1,4 +1,4 @@
-//! Volumes from data sources in another namespace, which needs a ReferenceGrant.
+//! Volumes from data sources in another namespace, which needs a `ReferenceGrant`.
 
 use csi_control_plane::proto::volume_content_source::Type as Source;
 use csi_control_plane::roles::provisioner::names;

@@ -31,7 +31,7 @@ pub struct Rules {
     pub finalizer: String,
     /// The driver can publish read-only.
     pub publish_readonly: bool,
-    /// The driver has SINGLE_NODE_MULTI_WRITER (spec 2.6).
+    /// The driver has `SINGLE_NODE_MULTI_WRITER` (spec 2.6).
     pub multi_writer: bool,
     /// The file system type of mounted volumes whose spec has none.
     pub default_fs_type: String,
