@@ -144,38 +144,45 @@ async fn attacher_done(theatre: &Theatre) {
     .await;
 }
 
-/// A claim that wants to grow, with a secret, a volume in use and a conflict, and a class that is not there yet.
+/// Claims that want to grow, with a secret and conflicts; the volume of one is in use, and its class is not there yet.
 fn begin_resizer(theatre: &Theatre) {
     let api = &theatre.testbed.api;
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
         "provisioner": DRIVER, "allowVolumeExpansion": true}));
     theatre.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "default"},
         "stringData": {"user": "me"}}));
-    theatre.driver().seed(["grown"]);
-    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "grown", "namespace": "default"},
-        "spec": {"storageClassName": "grows", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "volumeName": "grown",
-            "resources": {"requests": {"storage": "1Gi"}}}});
-    let claim = api.create_value(claim).unwrap();
-    theatre.put(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "grown"},
-        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
-            "storageClassName": "grows", "persistentVolumeReclaimPolicy": "Retain",
-            "claimRef": {"namespace": "default", "name": "grown", "uid": claim["metadata"]["uid"]},
-            "csi": {"driver": DRIVER, "volumeHandle": "grown",
-                "controllerExpandSecretRef": {"name": "keys", "namespace": "default"}}}}));
+    theatre.driver().seed(["grown", "free"]);
+    for name in ["grown", "free"] {
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"storageClassName": "grows", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+                "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}});
+        let claim = api.create_value(claim).unwrap();
+        theatre.put(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+            "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+                "storageClassName": "grows", "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]},
+                "csi": {"driver": DRIVER, "volumeHandle": name,
+                    "controllerExpandSecretRef": {"name": "keys", "namespace": "default"}}}}));
+    }
     theatre.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "grown"}}]}}));
     let fails = Fault::on(Method::ControllerExpandVolume, Action::fail(Code::FailedPrecondition, "in use"));
-    theatre.driver().inject(fails.once());
+    theatre.driver().inject(fails.volume("grown").once());
     // Again and again, so that what cannot be read after it is told for a while.
     let status = Matching::any().verb("patch").resource("persistentvolumeclaims").subresource("status").user(USER);
     let claims = resources::find("", "v1", "persistentvolumeclaims").unwrap();
-    api.faults().add(ApiFault::on(status, ApiAction::Refuse(Rejection::conflict(claims, "grown"))).times(3));
-    let bound = PatchBody::Merge(json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}));
-    api.patch_status::<PersistentVolumeClaim>("default", "grown", bound).unwrap();
-    let wish = json!({"resources": {"requests": {"storage": "2Gi"}}, "volumeAttributesClassName": "fast"});
-    api.patch::<PersistentVolumeClaim>("default", "grown", PatchBody::Merge(json!({ "spec": wish }))).unwrap();
+    api.faults().add(ApiFault::on(status, ApiAction::Refuse(Rejection::conflict(claims, "grown"))).times(6));
+    let wishes = [
+        ("grown", json!({"resources": {"requests": {"storage": "2Gi"}}, "volumeAttributesClassName": "fast"})),
+        ("free", json!({"resources": {"requests": {"storage": "2Gi"}}})),
+    ];
+    for (name, wish) in wishes {
+        let bound = PatchBody::Merge(json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}));
+        api.patch_status::<PersistentVolumeClaim>("default", name, bound).unwrap();
+        api.patch::<PersistentVolumeClaim>("default", name, PatchBody::Merge(json!({ "spec": wish }))).unwrap();
+    }
 }
 
 async fn resizer_done(theatre: &Theatre) {

@@ -153,6 +153,8 @@ pub enum Step {
         /// What was begun, where no mark says so.
         begun: Option<i64>,
     },
+    /// The node has begun or ended meanwhile: the write that told the claim was done, though its answer was lost.
+    NodeHasBegun,
     /// Tell the claim its new size.
     RecordDone(i64),
     /// Somebody else has begun something else meanwhile: what the driver has answered no longer matters.
@@ -309,6 +311,14 @@ fn record(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, answer: Ans
     let is_real = view.expansion == Expansion::Controller;
     if is_real && sizes.allocated != Some(answer.asked) {
         return Step::DropAnswer;
+    }
+    if sizes.capacity > answer.size {
+        return Step::DropAnswer;
+    }
+    // Told once more, the node would wait for a kubelet that has nothing left to do.
+    let has_begun = sizes.state == ResizeState::NodeInProgress || sizes.capacity == answer.size;
+    if answer.needs_node && has_begun {
+        return Step::NodeHasBegun;
     }
     // A volume does not shrink; of a node-only driver's the size is no more than a record.
     let size = if is_real { answer.size.max(sizes.volume) } else { answer.size };

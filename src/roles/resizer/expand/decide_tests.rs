@@ -210,6 +210,27 @@ fn an_answer_is_recorded_on_the_volume_first_and_then_on_the_claim() {
 }
 
 #[test]
+fn z55_what_a_node_has_begun_or_ended_is_not_left_to_it_again() {
+    let written = json!({ "spec": { "capacity": { "storage": "2Gi" } } });
+    let step = |status: Value, needs_node| {
+        let mut case = Case::begun(json!({ "status": status }));
+        case.volume = Some(volume(written.clone()));
+        case.rules.annotates = false;
+        case.progress.answer = Some(Answer { asked: 2 * GIB, size: 2 * GIB, needs_node });
+        case.step()
+    };
+    let in_state = |state: &str| json!({ "allocatedResourceStatuses": { "storage": state } });
+    assert_eq!(step(in_state(names::NODE_RESIZE_PENDING), true), Step::RecordNode { begun: None }, "no harm");
+    assert_eq!(step(in_state(names::NODE_RESIZE_IN_PROGRESS), true), Step::NodeHasBegun);
+    let ended = |size: &str| json!({ "allocatedResourceStatuses": null, "capacity": { "storage": size } });
+    assert_eq!(step(ended("2Gi"), true), Step::NodeHasBegun);
+    assert_eq!(step(ended("2Gi"), false), Step::RecordDone(2 * GIB), "no harm");
+    for needs_node in [true, false] {
+        assert_eq!(step(ended("3Gi"), needs_node), Step::DropAnswer, "I5: what the user has does not sink");
+    }
+}
+
+#[test]
 fn z31_the_size_before_is_noted_once_and_removed_when_the_claim_has_caught_up() {
     let noted = |capacity: &str| {
         json!({ "metadata": { "annotations": { names::ANNOTATION_PRE_RESIZE_CAPACITY: "512Mi" } },

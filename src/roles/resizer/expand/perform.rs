@@ -125,9 +125,14 @@ pub(super) async fn record_node(
     if let Some(sizes) = sizes.filter(|sizes| sizes.state == ResizeState::NodeInfeasible) {
         cx.note_node_retry(now.uid(), sizes.requested, sizes.capacity);
     }
+    Ok(left_to_node(cx, now))
+}
+
+/// The claim says that its node has to act, or has acted.
+pub(super) fn left_to_node(cx: &Context, now: &Objects) -> Done {
     finished(cx, now);
     cx.event(now, EventKind::Normal, "FileSystemResizeRequired", "Require file system resize of volume on node");
-    Ok(Done::Recorded)
+    Done::Recorded
 }
 
 /// Tells the claim its new size.

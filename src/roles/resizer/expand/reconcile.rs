@@ -146,6 +146,7 @@ impl Reconciler for Expansions {
             }
             Step::RecordSize { size, before } => perform::record_size(cx, now, size, before, turn).await,
             Step::RecordNode { begun } => perform::record_node(cx, now, begun, turn, cx.scope.clock.wall()).await,
+            Step::NodeHasBegun => Ok(perform::left_to_node(cx, now)),
             Step::RecordDone(size) => perform::record_done(cx, now, size, turn).await,
             Step::RecordRefusal => match &state.progress.refused {
                 Some(refused) => perform::record_refusal(cx, now, refused, turn, cx.scope.clock.wall()).await,
