@@ -1,4 +1,4 @@
-//! Compares the metrics of csi-attacher and csi-provisioner, scraped after real work, with the catalogue: shared
+//! Compares the metrics of csi-attacher, csi-provisioner and csi-resizer, scraped after real work, with the catalogue: shared
 //! metrics have the same type, labels and buckets, and the catalogue lists all metrics that only the sidecars have.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::roles::metrics::{catalogue, not_here};
+use csi_control_plane::roles::resizer;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::telemetry::names::{Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition as ours};
@@ -18,7 +19,7 @@ use crate::control_plane::free_port;
 use crate::exposition::{Family, Sample, parse};
 use crate::world::World;
 use crate::world::wait::asked;
-use crate::{http, peers, provisioners};
+use crate::{http, peers, provisioners, resizers};
 
 /// Exposed only once a renewal of the Lease has met somebody else's write.
 const SLOW_PATH: &str = "leader_election_slowpath_total";
@@ -46,9 +47,9 @@ async fn scraped(world: &World, sidecar: &'static str, port: u16, lease: &str) -
     Scraped { sidecar, families: parse(&told.await) }
 }
 
-/// Both sidecars' metrics, after each of the things that they count: done, and failed once.
-async fn theirs(world: &World) -> [Scraped; 2] {
-    let (attachers, provisioners) = (free_port(), free_port());
+/// The sidecars' metrics, after each of the things that they count: done, and failed once.
+async fn theirs(world: &World) -> [Scraped; 3] {
+    let (attachers, provisioners, resizing) = (free_port(), free_port(), free_port());
     // Nobody waits for their Leases, and on a busy machine they must not lose them: whatever they have counted were gone.
     let patient = ["--leader-election-lease-duration=120s", "--leader-election-renew-deadline=100s"];
     let endpoint = |port: u16| format!("--http-endpoint=127.0.0.1:{port}");
@@ -57,6 +58,8 @@ async fn theirs(world: &World) -> [Scraped; 2] {
     let endpoint = endpoint(provisioners);
     let more = [&*endpoint, patient[0], patient[1], "--enable-capacity", "--capacity-ownerref-level=-1"];
     let provisioner = provisioners::csi_provisioner(world, &more);
+    let endpoint = format!("--http-endpoint=127.0.0.1:{resizing}");
+    let theirs = resizers::csi_resizer(world, &[&endpoint, patient[0], patient[1]]);
 
     let no_luck = || Action::fail(tonic::Code::Internal, "no luck");
     world.driver().inject(Fault::on(Method::CreateVolume, no_luck()).once());
@@ -69,14 +72,19 @@ async fn theirs(world: &World) -> [Scraped; 2] {
     world.detached(&attachment).await;
     world.delete_claim(&claim).await;
     world.gone::<PersistentVolume>(&volume).await;
+    let (small, _) = world.sizable_device("small").await;
+    world.ask_for(&small, "2Gi").await;
+    world.sized(&small, "2Gi").await;
 
     let driver = world.driver_name();
     let scraped = [
         scraped(world, "csi-attacher", attachers, &csi_attacher::lease(driver)).await,
         scraped(world, "csi-provisioner", provisioners, &driver.replace('.', "-")).await,
+        scraped(world, "csi-resizer", resizing, &resizer::names::lease(driver)).await,
     ];
     attacher.stop().await;
     provisioner.stop().await;
+    theirs.stop().await;
     scraped
 }
 

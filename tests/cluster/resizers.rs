@@ -10,10 +10,10 @@ use crate::resizing::{ALLOCATED, STATE, at, expanding, modifying};
 use crate::sidecar;
 use crate::world::World;
 
-/// Starts csi-resizer beside our daemons, with the Lease timing of the scenarios.
-fn csi_resizer(world: &World) -> Program {
+/// Starts csi-resizer beside our daemons, with the Lease timing of the scenarios, and `more` flags.
+pub(crate) fn csi_resizer(world: &World, more: &[&str]) -> Program {
     let its_own = ["--retry-interval-start=50ms", "--kube-api-qps=100", "--kube-api-burst=100"];
-    let its_own = its_own.iter().map(|&flag| flag.to_owned());
+    let its_own = its_own.iter().chain(more).map(|&flag| flag.to_owned());
     let flags: Vec<String> = sidecar::flags(world).into_iter().chain(its_own).collect();
     sidecar::start(world, "csi-resizer", &flags)
 }
@@ -40,7 +40,7 @@ async fn the_daemon_takes_over_from_csi_resizer_in_the_middle_of_both_jobs_and_h
     let aborted = || Action::fail(Code::Aborted, "busy");
 
     // It begins both, and comes to no end.
-    let theirs = csi_resizer(&world);
+    let theirs = csi_resizer(&world, &[]);
     led_by(&world, false).await;
     world.driver().inject(expanding(aborted()));
     world.driver().inject(modifying(aborted()));
@@ -75,7 +75,7 @@ async fn the_daemon_takes_over_from_csi_resizer_in_the_middle_of_both_jobs_and_h
     world.modify_state(&claim, "InProgress").await;
     daemon.stop().await.unwrap();
     world.driver().clear_faults();
-    let theirs = csi_resizer(&world);
+    let theirs = csi_resizer(&world, &[]);
     led_by(&world, false).await;
     world.sized(&claim, "4Gi").await;
     world.classed(&claim, &first).await;
@@ -88,7 +88,7 @@ async fn the_daemon_takes_over_from_csi_resizer_in_the_middle_of_both_jobs_and_h
 async fn what_a_node_still_owes_is_left_to_it_by_whoever_leads() {
     let world = World::supplied(|_| {}).await;
     let (claim, volume) = world.sizable("claim", json!({})).await;
-    let theirs = csi_resizer(&world);
+    let theirs = csi_resizer(&world, &[]);
     led_by(&world, false).await;
     world.ask_for(&claim, "2Gi").await;
     world.in_state(&claim, "NodeResizePending").await;
