@@ -58,7 +58,7 @@ async fn news_come_without_a_jump_and_leave_what_is_typed_and_selected() {
     assert_eq!(browser.tell(TOLD).await, told);
     assert_eq!(browser.events("Network.requestWillBeSent").len(), asked);
     browser.tell("getSelection().removeAllRanges()").await;
-    browser.until("news again", "document.body.innerText.includes('Nothing to do')").await;
+    browser.until("news again", "document.body.innerText.includes('No work')").await;
     assert_eq!(browser.complaints(&scene.url()), Vec::<String>::new());
 }
 
