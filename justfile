@@ -84,9 +84,9 @@ bench *args:
 # The micro-benches still build and run once, and so does the comparison (needs Go): few objects, nothing optimised.
 bench-check:
     cargo bench --locked --profile simulation -- --test
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
         --binary target/debug/csi-control-plane --results target/tmp/compare --rounds 1 --count 20 --segments 5 --bound 5s \
-        --workloads attach,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,bare
+        --workloads attach,resize,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,csi-resizer-tuned,bare
 
 # The daemon without the sandbox, for this machine. `just image` makes the image's.
 release:
@@ -154,7 +154,7 @@ _image-binary *platforms:
     done
     printf '%s\n' "${binaries[@]}" > target/image-binaries
 
-# The image's binary beside csi-attacher and csi-provisioner on a real control plane (needs Go, cargo-auditable): `just compare --help`.
+# The image's binary beside csi-attacher, csi-provisioner and csi-resizer on a real control plane (needs Go, cargo-auditable): `just compare --help`.
 # Writes `benches/compare/results` and the table of the README.
 compare *args: _image-binary
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}

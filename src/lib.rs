@@ -3,7 +3,7 @@
 //! # The flow
 //!
 //! ```text
-//! config file ──> app (wiring) ──> services: csi · cluster · election · queue · diagnostics · telemetry
+//! config file ──> app (wiring) ──> services: csi · cluster · election · journal · queue · diagnostics · telemetry
 //!                                       │
 //!      watch event ──> cluster cache (deletes included) ──> role's triggers ──> work queue
 //!                                       │
@@ -13,7 +13,9 @@
 //! ```
 //!
 //! The same loop for every role. Policy is a pure function of a view; I/O is a thin executor of steps.
+//!
 //! # The folders
+//!
 //! | folder | contents | may import of this crate |
 //! |---|---|---|
 //! | [`process`] | clock, random numbers, named tasks, byte streams, watched values, permits, the trait of configuration sections | nothing |
@@ -22,6 +24,7 @@
 //! | [`csi`] | the one connection to the driver: handshake, RPCs, what each gRPC code means, one operation per volume | `process`, `telemetry`, `proto` |
 //! | [`cluster`] | the Kubernetes API: clients, shared caches, patches with preconditions, events, RBAC | `process`, `telemetry` |
 //! | [`election`] | Leases, terms, and the right to write as a value | `process`, `telemetry`, `cluster` |
+//! | [`journal`] | what a role asks the driver for, durable before it asks: a write-ahead log in ConfigMaps | `process`, `telemetry`, `cluster`, `election` |
 //! | [`queue`] | per-key exclusivity, back-off, causes, lanes | `process`, `telemetry` |
 //! | [`diagnostics`] | status board, probes, metrics, status page | `process`, `telemetry` |
 //! | [`config`] | one file and the environment, all errors at once; composes the folders' sections | `process`, the sections |
@@ -54,6 +57,7 @@ pub mod config;
 pub mod csi;
 pub mod diagnostics;
 pub mod election;
+pub mod journal;
 pub mod migrate;
 pub mod process;
 pub mod proto;

@@ -27,9 +27,9 @@ A series appears with the first event that it counts: a daemon without claims ha
 const NOT_HERE: &str = "
 ## Not here
 
-What csi-attacher v4.12, csi-provisioner v6.3 and csi-resizer v2.2 expose besides. `just cluster parity` scrapes the first two
-after real work and compares: of them the list is complete, and what is said above to be theirs is theirs in type, labels and
-buckets. csi-resizer is linked with the same libraries.
+Metrics of csi-attacher v4.12, csi-provisioner v6.3 and csi-resizer v2.2 that the daemon does not have. `just cluster parity`
+scrapes all three after real work: it compares type, labels and buckets of the metrics that are theirs, and fails if this list
+lacks one.
 
 | metric | Go sidecars | why not, or what instead |
 |---|---|---|
@@ -76,7 +76,7 @@ fn page() -> String {
     for (Foreign { name, why }, sidecars) in not_here() {
         writeln!(text, "| `{name}` | {} | {why} |", sidecars.join(", ")).unwrap();
     }
-    text.push_str("\n## Buckets\n\nUpper bounds of the histograms, in seconds; each has `+Inf` besides.\n\n| histogram | buckets |\n|---|---|\n");
+    text.push_str("\n## Buckets\n\nUpper bounds of the histograms, in their units; each has `+Inf` besides.\n\n| histogram | buckets |\n|---|---|\n");
     for metric in catalogue() {
         if let Kind::Histogram(bounds) = metric.kind {
             let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
@@ -106,7 +106,8 @@ fn every_metric_of_the_page_says_what_it_means() {
         let is_total = metric.name.ends_with("_total");
         assert_eq!(is_total, matches!(metric.kind, Kind::Counter), "{}: counters, and they alone, end so", metric.name);
         if matches!(metric.kind, Kind::Histogram(_)) {
-            assert_eq!(metric.unit(), "seconds", "{}", metric.name);
+            let is_count = metric.name.ends_with("_entries");
+            assert_eq!(metric.unit(), if is_count { "entries" } else { "seconds" }, "{}", metric.name);
         }
         let is_ours = metric.name.starts_with("csi_control_plane_");
         assert_ne!(is_ours, metric.of_go_sidecars().is_some(), "{}: whose is it?", metric.name);

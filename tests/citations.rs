@@ -38,7 +38,7 @@ const HOSTED: &[Hosted] = &[
 
 /// Folders besides those of the roles whose citations need no name: the first file that has the letter is meant.
 const UNNAMED: &[(&str, &[&str])] =
-    &[("tests/simulation/changes.rs", &["resizer"]), ("tests/simulation/", &["attacher", "provisioner"])];
+    &[("tests/simulation/changes/", &["resizer"]), ("tests/simulation/", &["attacher", "provisioner"])];
 
 /// What is searched for citations, and in which files of it.
 const SEARCHED: &[&str] = &["src", "tests", "benches", "docs", "charts", "config", "README.md", "CONTRIBUTING.md"];

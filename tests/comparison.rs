@@ -131,6 +131,21 @@ fn our_own_request_that_failed_is_taken_from_those_that_failed() {
 }
 
 #[test]
+fn writes_are_told_from_reads_and_events_and_conflicts_from_other_failures() {
+    for (request, is_write, is_conflict) in [
+        ("PATCH persistentvolumeclaims/status", true, false),
+        ("PATCH persistentvolumeclaims/status → 409", true, true),
+        ("DELETE persistentvolumes → 404", true, false),
+        ("GET persistentvolumeclaims", false, false),
+        ("LIST persistentvolumeclaims", false, false),
+        ("POST events", false, false),
+        ("PATCH events", false, false),
+    ] {
+        assert_eq!((counted::is_write(request), counted::is_conflict(request)), (is_write, is_conflict), "{request}");
+    }
+}
+
+#[test]
 fn a_collection_and_its_subresource_have_the_metrics_names() {
     let collection = "/apis/storage.k8s.io/v1/namespaces/kube-system/csistoragecapacities";
     assert_eq!(counted::key("LIST", collection, ""), "LIST csistoragecapacities");
@@ -210,6 +225,38 @@ fn a_line_says_what_it_is_of() {
         "| fail-over, SIGKILL of the leader | 14.0 s | 14.5 s (12.0 s – 17.0 s) | 1.04× | ≤ 16.0 s, each | **missed** | 1 / 2 b |",
     );
     assert!(table.contains("**a**: 2026-01-01 10:00:00 UTC") && table.contains("`just compare --two`"), "{table}");
+}
+
+#[test]
+fn the_resizers_burst_and_what_it_adds_to_the_other_roles_have_their_lines() {
+    const OCCASION: &str = "2026-01-01 10:00:00";
+    let burst = |contender, rate, conflicts| {
+        let figures = [("expand.rate", rate), ("expand.writes_each", 3.0), ("expand.conflicts", conflicts)];
+        run("resize-burst-500-0ms", contender, 1, OCCASION, &figures)
+    };
+    let idle = |scenario, contender, rss, watches| {
+        run(scenario, contender, 1, OCCASION, &[("rss_bytes", rss), ("watches", watches)])
+    };
+    let runs = vec![
+        burst("csi-resizer", 1.6, 0.0),
+        burst("csi-resizer-tuned", 200.0, 24.0),
+        burst("csi-control-plane", 240.0, 0.0),
+        idle("resize-idle-1000", "csi-resizer-tuned", 60e6, 4.0),
+        idle("both-idle-1000", "csi-control-plane", 20e6, 6.0),
+        idle("both-idle-1000", "csi-control-plane-with-resizer", 21e6, 7.0),
+    ];
+    let document = Document { occasions: BTreeMap::from([(OCCASION.to_owned(), Occasion::default())]), runs };
+    let table = report::table::figures(&document, &lines(&document.runs));
+    for line in [
+        "| expand of 500, defaults | 1.6/s | 240/s | 150× | ≥ 40× | met | 1 a |",
+        "| expand of 500, tuned | 200/s | 240/s | 1.20× | ≥ 1× | met | 1 a |",
+        "| writes per expansion, Events aside, burst of 500, tuned | 3 | 3 | 1.00× | ≤ 3, each | met | 1 a |",
+        "| conflicts of a burst of expansions of 500, tuned | 24.0 | 0 | 0.00× | 0, each | met | 1 a |",
+        "| RSS of a further role, the resizer beside the three, idle with 1000 volumes | 60.0 MB | 1 MB | 0.02× | ≤ 2 MB | met | 1 a |",
+        "| watch streams of a further role, the resizer beside the three, idle with 1000 volumes | 4 | 1 | 0.25× | ≤ 1 | met | 1 a |",
+    ] {
+        assert!(table.lines().any(|one| one == line), "no {line:?} in\n{table}");
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cluster", &["process", "telemetry"]),
     ("diagnostics", &["process", "telemetry"]),
     ("election", &["process", "telemetry", "cluster"]),
+    ("journal", &["process", "telemetry", "cluster", "election"]),
     // Composition of the sections that the folders own, and nothing else of theirs.
     (
         "config",
@@ -38,7 +39,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("cli", &["config", "process::duration"]),
     // `role.rs`, `wiring.rs` and the list itself.
-    ("roles", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "proto"]),
+    (
+        "roles",
+        &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "journal", "config", "proto"],
+    ),
     ("app", &["process", "telemetry", "queue", "csi", "cluster", "diagnostics", "election", "config", "roles"]),
     ("migrate", &["process", "config", "roles::sections", "roles::sidecars", "app::Plan", "app::UNKNOWN_DRIVER"]),
     (

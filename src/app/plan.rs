@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cluster::rbac::{self, Namespaces, Rule, Rules};
 use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
-use crate::roles::{LeasePolicy, LoadError, ROLES, Wired, Wiring};
+use crate::roles::{LeasePolicy, LoadError, ROLES, RulesOf, Wired, Wiring};
 
 use super::lease_group::ActiveRole;
 
@@ -58,6 +58,8 @@ pub(super) struct LoadedRole {
     pub(super) lease: LeasePolicy,
     pub(super) active: ActiveRole,
     pub(super) rules: Vec<Rule>,
+    /// The rights that it needs on objects that are named after the driver.
+    pub(super) rules_of_driver: Vec<RulesOf>,
     /// Its name, as the names of its rights have it.
     pub(super) label: String,
 }
@@ -74,14 +76,14 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
     let role =
         (registration.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
-    let Wired { rules, watches, depends_on } = wiring.into_wired();
+    let Wired { rules, rules_of_driver, watches, depends_on } = wiring.into_wired();
     let lease = (registration.lease)(section);
     // A role that usually has a Lease but has none here works for its own node, and needs other rights.
     let usually = (registration.lease)(&Value::Null);
     let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
     let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
     let active = ActiveRole { name: registration.name, role, depends_on, _watches: watches };
-    Ok(Some(LoadedRole { lease, active, rules, label }))
+    Ok(Some(LoadedRole { lease, active, rules, rules_of_driver, label }))
 }
 
 impl Plan {
@@ -110,6 +112,7 @@ impl Plan {
         let mut all = Rules::default();
         all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespaces.own), node: None }));
         all.extend(roles.iter().flat_map(|role| role.rules.iter().cloned()));
+        all.extend(roles.iter().flat_map(|role| role.rules_of_driver.iter().flat_map(|rules| rules(known))));
         let planned: Vec<PlannedRole> = roles
             .iter()
             .map(|role| PlannedRole {
@@ -199,7 +202,7 @@ mod tests {
         assert_eq!(controller, ["csi-control-plane:demo:attacher:reconciler"; 2]);
         // Without a Lease there is nothing to be granted in the namespace.
         let on_nodes = names_for("{provisioner: {nodeDeployment: {enabled: true}}}");
-        assert_eq!(on_nodes, ["csi-control-plane:demo:provisioner.per-node"]);
+        assert_eq!(on_nodes, ["csi-control-plane:demo:provisioner.per-node"; 2]);
         assert_eq!(names_for("{provisioner: {}}"), ["csi-control-plane:demo:provisioner"; 2]);
     }
 

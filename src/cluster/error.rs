@@ -166,6 +166,13 @@ pub(super) enum Cause {
 }
 
 impl ApiError {
+    /// A failed patch of `object`, for tests of what depends on the class alone.
+    #[cfg(test)]
+    pub(crate) fn for_test(kind: ApiErrorKind, object: ObjectName) -> Self {
+        let cause = Arc::new(Cause::NoAnswer(Duration::ZERO));
+        Self { verb: Verb::Patch, resource: "tests".to_owned(), object, kind, retry_after: None, cause }
+    }
+
     /// The class of the failure.
     pub fn kind(&self) -> ApiErrorKind {
         self.kind

@@ -28,6 +28,8 @@ const BURST: u32 = 15;
 const REFILL: Duration = Duration::from_secs(300);
 /// Attempts to write one Event.
 const ATTEMPTS: u32 = 5;
+/// If more Events than this wait to be written, one of low priority is dropped.
+const FEW: usize = 24;
 
 /// The object of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +79,15 @@ impl EventKind {
     }
 }
 
+/// Which Events are written first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum EventPriority {
+    /// In the order in which they were noted.
+    Usual,
+    /// After all others, and dropped if more than a few dozen wait.
+    Low,
+}
+
 /// The key of an Event: occurrences with the same key are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -92,6 +103,7 @@ pub(super) struct Key {
 pub(super) struct Entry<P> {
     pub(super) target: EventTarget,
     pub(super) kind: EventKind,
+    pub(super) priority: EventPriority,
     pub(super) permit: P,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
@@ -158,7 +170,7 @@ impl<P: Clone> EventBook<P> {
         &mut self,
         key: Key,
         target: &EventTarget,
-        kind: EventKind,
+        (kind, priority): (EventKind, EventPriority),
         permit: P,
         now: Duration,
         wall: Timestamp,
@@ -171,13 +183,15 @@ impl<P: Clone> EventBook<P> {
             return Noted::Counted;
         }
         self.entries.remove(&key);
-        if !self.make_room() || !self.afford(&key.uid, now) {
+        let is_crowded = priority == EventPriority::Low && self.owed() >= FEW;
+        if is_crowded || !self.make_room() || !self.afford(&key.uid, now) {
             return Noted::Dropped;
         }
         self.order += 1;
         let entry = Entry {
             target: target.clone(),
             kind,
+            priority,
             permit,
             first: wall,
             last: wall,
@@ -192,10 +206,15 @@ impl<P: Clone> EventBook<P> {
         Noted::Owed
     }
 
-    /// The next due Event, in the order in which they were noted.
+    /// How many Events wait to be written.
+    fn owed(&self) -> usize {
+        self.entries.values().filter(|entry| entry.is_owed()).count()
+    }
+
+    /// The next due Event, by priority and then in the order in which they were noted.
     pub(super) fn next(&self, now: Duration) -> Next {
         let owed = self.entries.iter().filter(|(_, entry)| entry.is_owed());
-        match owed.min_by_key(|(_, entry)| (entry.due.max(now), entry.order)) {
+        match owed.min_by_key(|(_, entry)| (entry.due.max(now), entry.priority, entry.order)) {
             None => Next::Nothing,
             Some((key, entry)) if entry.due <= now => Next::Write(key.clone()),
             Some((_, entry)) => Next::WaitUntil(entry.due),
@@ -287,9 +306,13 @@ mod tests {
     }
 
     fn note(book: &mut EventBook<()>, uid: &str, text: &str, now: u64) -> Noted {
+        note_at(book, EventPriority::Usual, uid, text, now)
+    }
+
+    fn note_at(book: &mut EventBook<()>, priority: EventPriority, uid: &str, text: &str, now: u64) -> Noted {
         let key = Key { component: "c".into(), uid: uid.into(), reason: "FailedAttach".into(), note: text.into() };
         let wall = Timestamp::from_second(i64::try_from(now).unwrap()).unwrap();
-        book.note(key, &target(uid), EventKind::Warning, (), Duration::from_secs(now), wall)
+        book.note(key, &target(uid), (EventKind::Warning, priority), (), Duration::from_secs(now), wall)
     }
 
     fn next(book: &EventBook<()>, now: u64) -> Next {
@@ -324,6 +347,20 @@ mod tests {
         note(&mut book, "u1", "second", 0);
         assert_eq!(write(&mut book, 1).note, "first");
         assert_eq!(write(&mut book, 1).note, "second");
+    }
+
+    #[test]
+    fn an_event_of_low_priority_comes_last_and_not_at_all_in_a_crowd() {
+        let mut book = EventBook::new();
+        assert_eq!(note_at(&mut book, EventPriority::Low, "u1", "all is well", 0), Noted::Owed);
+        note(&mut book, "u2", "trouble", 0);
+        assert_eq!((write(&mut book, 1).note, write(&mut book, 1).note), ("trouble".into(), "all is well".into()));
+        for i in 0..FEW {
+            assert_eq!(note_at(&mut book, EventPriority::Low, &format!("v{i}"), "all is well", 2), Noted::Owed);
+        }
+        assert_eq!(note_at(&mut book, EventPriority::Low, "one more", "all is well", 2), Noted::Dropped);
+        assert_eq!(note(&mut book, "one more", "trouble", 2), Noted::Owed);
+        assert_eq!(write(&mut book, 3).note, "trouble");
     }
 
     #[test]

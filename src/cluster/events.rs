@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use super::api::Api;
 use super::error::{ApiError, ApiErrorKind};
-use super::event_book::{Entry, EventBook, EventKind, EventTarget, Key, Next, Noted};
+use super::event_book::{Entry, EventBook, EventKind, EventPriority, EventTarget, Key, Next, Noted};
 use super::names::ObjectName;
 use super::patch::{MESSAGE_LIMIT, Patch, truncate_message};
 use super::rbac::Rule;
@@ -75,6 +75,23 @@ impl EventRecorder {
 
     /// Notes an Event. Never waits.
     pub fn record(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
+        self.record_with((kind, EventPriority::Usual), target, reason, note, permit);
+    }
+
+    /// Notes an Event that only a person who watches one object misses. It is written after all others, or dropped if more than a
+    /// few dozen wait.
+    pub fn record_low(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
+        self.record_with((kind, EventPriority::Low), target, reason, note, permit);
+    }
+
+    fn record_with(
+        &self,
+        kind: (EventKind, EventPriority),
+        target: &EventTarget,
+        reason: &str,
+        note: &str,
+        permit: Permit,
+    ) {
         let note = truncate_message(note, MESSAGE_LIMIT).into_owned();
         let component = Arc::clone(&self.component);
         let key = Key { component, uid: target.uid.clone(), reason: reason.to_owned(), note };

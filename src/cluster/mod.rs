@@ -57,15 +57,15 @@ pub use names::ObjectName;
 pub use objects::{
     AttachedVolume, AwsDisk, AzureDisk, AzureFile, BY_ATTRIBUTES_CLASS, BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE,
     BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, CinderVolume, ClaimCondition, ClaimHealth, ClaimRef,
-    ClaimResize, ClaimSpec, ClaimStatus, ContentStatus, CsiDriver, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource,
-    CsiStorageCapacity, DataSource, Fields, GceDisk, GrantFrom, GrantTo, GroupMember, GroupSource, GroupStatus,
-    HealthCondition, InTree, InTreeSource, InTreeVolume, IndexName, ModifyStatus, Node, NodeReady, NodeRequirement,
-    NodeState, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod, PortworxVolume, Reach,
-    ReferenceGrant, SecretRef, SnapshotError, StorageClass, ToldEvent, TopologyExpression, TopologySelectorTerm,
-    V1Beta2, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
-    VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize,
-    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume,
-    source_key,
+    ClaimResize, ClaimSpec, ClaimStatus, ConfigMap, ConfigMapMeta, ContentStatus, CsiDriver, CsiNode, CsiNodeDriver,
+    CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GceDisk, GrantFrom, GrantTo, GroupMember,
+    GroupSource, GroupStatus, HealthCondition, InTree, InTreeSource, InTreeVolume, IndexName, ModifyStatus, Node,
+    NodeReady, NodeRequirement, NodeState, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
+    PortworxVolume, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass, ToldEvent, TopologyExpression,
+    TopologySelectorTerm, V1Beta2, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+    VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
+    VolumeResize, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec,
+    VsphereVolume, source_key,
 };
 pub use packed_map::PackedMap;
 pub use patch::Patch;

@@ -96,6 +96,13 @@ pub const ANNOTATION_GROUP_SECRET_NAME: &str = "groupsnapshot.storage.kubernetes
 /// On a `VolumeGroupSnapshotContent`: the namespace of that Secret.
 pub const ANNOTATION_GROUP_SECRET_NAMESPACE: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace";
 
+/// On a ConfigMap, a label: it is a segment of this driver's journal.
+pub const LABEL_JOURNAL: &str = "csi-control-plane.io/journal";
+/// On a segment of a journal: the version of its format.
+pub const ANNOTATION_JOURNAL_VERSION: &str = "csi-control-plane.io/journal-version";
+/// On a segment of a journal that belongs to one node: the node. No label, because a node's name can be too long for one.
+pub const ANNOTATION_JOURNAL_NODE: &str = "csi-control-plane.io/node";
+
 /// On a PersistentVolume: the provisioner still has to delete the driver's volume.
 pub const FINALIZER_PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// On a claim: it is being cloned.
@@ -166,11 +173,6 @@ pub fn sanitised(text: &str) -> String {
 /// them, an object's name may not.
 pub fn object_name(text: &str) -> String {
     sanitised(text).to_ascii_lowercase()
-}
-
-/// On a claim: `driver` may have been called for a volume, and its final answer is not saved yet.
-pub fn provisioning_finalizer(driver: &str) -> String {
-    format!("provisioning.csi-control-plane.io/{}", sanitised(driver))
 }
 
 /// The address of an object within its kind. Clones share the text, because a cache's indexes have many of them.

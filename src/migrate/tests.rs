@@ -272,10 +272,10 @@ fn rights_are_granted_where_they_are_used_also_with_the_leases_elsewhere() {
     let role = |namespace: &str, resources: &[&str]| {
         (namespace.to_owned(), resources.iter().map(|&resource| resource.to_owned()).collect::<BTreeSet<_>>())
     };
-    assert_eq!(granted(""), [role("n", &["csistoragecapacities", "leases", "pods"])]);
+    assert_eq!(granted(""), [role("n", &["configmaps", "csistoragecapacities", "leases", "pods"])]);
     assert_eq!(
         granted(", --leader-election-namespace=elsewhere"),
-        [role("n", &["csistoragecapacities", "pods"]), role("elsewhere", &["leases"])]
+        [role("n", &["configmaps", "csistoragecapacities", "pods"]), role("elsewhere", &["leases"])]
     );
 }
 

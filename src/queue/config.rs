@@ -49,3 +49,47 @@ impl RetrySection {
         }
     }
 }
+
+/// The same for a role whose driver may reject a request for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DriverRetrySection {
+    /// Delay after the first failure.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub initial: Duration,
+    /// The longest delay.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub max: Duration,
+    /// Delay after the driver rejected a request as invalid. A change of the claim ends the delay.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub infeasible: Duration,
+}
+
+impl Default for DriverRetrySection {
+    fn default() -> Self {
+        let RetrySection { initial, max } = RetrySection::default();
+        Self { initial, max, infeasible: Duration::from_secs(300) }
+    }
+}
+
+impl DriverRetrySection {
+    /// The queue's back-off.
+    pub fn backoff(&self) -> Backoff {
+        Backoff { initial: self.initial, max: self.max }
+    }
+
+    /// Reports invalid delays; `key` is the key of this block in the role's section.
+    pub fn check(&self, key: &str, faults: &mut Faults) {
+        RetrySection { initial: self.initial, max: self.max }.check(key, faults);
+        if self.infeasible < self.initial {
+            faults.add(
+                &format!("{key}.infeasible"),
+                duration::format(self.infeasible),
+                format_args!("at least {key}.initial, which is {}", duration::format(self.initial)),
+            );
+        }
+    }
+}

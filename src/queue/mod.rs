@@ -38,6 +38,6 @@ mod worker;
 
 pub use backoff::Backoff;
 pub use cause::{Activation, Cause, Causes, Outcome, epoch_of};
-pub use config::RetrySection;
+pub use config::{DriverRetrySection, RetrySection};
 pub use ticket::Ticket;
 pub use work_queue::{Key, LaneSettings, MakeSpan, QueueSettings, WorkItem, WorkQueue};

@@ -22,7 +22,7 @@ pub mod wiring;
 use crate::config::RoleSection;
 
 pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError, SandboxDriver};
-pub use wiring::{Wired, Wiring};
+pub use wiring::{RulesOf, Wired, Wiring};
 
 /// What each role's block in the configuration may hold.
 pub fn sections() -> Vec<RoleSection> {

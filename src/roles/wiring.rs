@@ -16,11 +16,16 @@ pub struct Wiring<'a> {
     wired: Wired,
 }
 
+/// Rights on objects that are named after the driver, if its name is known.
+pub type RulesOf = fn(driver: Option<&str>) -> Vec<Rule>;
+
 /// The declarations of a role.
 #[derive(Debug, Default)]
 pub struct Wired {
     /// The rights that it needs in addition to its caches' rights.
     pub rules: Vec<Rule>,
+    /// The same, on objects that are named after the driver.
+    pub rules_of_driver: Vec<RulesOf>,
     /// Its caches, kept alive by these handles.
     pub watches: Vec<WatchHandle>,
     /// The roles whose presence it checked. When one of them is added or removed, this role must be loaded again.
@@ -79,6 +84,11 @@ impl<'a> Wiring<'a> {
     /// Declares a right that the role needs in addition to its caches' rights.
     pub fn needs(&mut self, rule: Rule) {
         self.wired.rules.push(rule);
+    }
+
+    /// Declares rights on objects that are named after the driver.
+    pub fn needs_of(&mut self, rules: RulesOf) {
+        self.wired.rules_of_driver.push(rules);
     }
 
     /// What was asked for.

@@ -187,6 +187,13 @@ impl TestBed {
         self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), driver).await
     }
 
+    /// Starts a daemon in a pod of this namespace, as an administrator of the cluster.
+    pub async fn start_in(&self, name: &str, namespace: &str, yaml: &str) -> Result<Daemon, TestBedError> {
+        self.api.admit(Self::token(name).as_str(), Identity::admin(name));
+        let instance = Instance { namespace: Some(namespace.to_owned()), ..instance(name) };
+        self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), self.driver_dial(name)).await
+    }
+
     /// The same as [`TestBed::start_as`] with a way of its own to the API.
     pub async fn start_over(
         &self,

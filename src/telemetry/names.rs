@@ -23,6 +23,8 @@ impl Metric {
             "seconds"
         } else if self.name.ends_with("_bytes") {
             "bytes"
+        } else if self.name.ends_with("_entries") {
+            "entries"
         } else {
             ""
         }
@@ -95,7 +97,7 @@ pub enum Kind {
     Counter,
     /// A value that goes up and down.
     Gauge,
-    /// A distribution with these upper bounds, in seconds.
+    /// A distribution with these upper bounds, in the metric's unit.
     Histogram(&'static [f64]),
 }
 
@@ -105,6 +107,9 @@ pub const RPC_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.
 /// number; a bound is a label, so that the sum of theirs and ours needs the same.
 const QUEUE_BUCKETS: &[f64] =
     &[1e-8, 1e-7, 1e-6, 9.999_999_999_999_999e-6, 9.999_999_999_999_999e-5, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+
+/// Entries of one commit, up to a burst of several hundred claims.
+const COMMIT_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
 
 /// Metrics as constants, and `ALL` of them.
 macro_rules! metrics {
@@ -175,6 +180,24 @@ metrics! {
     /// Kubernetes Events.
     EVENTS = "csi_control_plane_events_total", Kind::Counter, ["reason", "result"],
         "Kubernetes Events by reason: written, counted (a repeated Event), dropped (over the rate limit, or the term ended), failed.";
+    /// Entries of a journal.
+    JOURNAL_ENTRIES = "csi_control_plane_journal_entries", Kind::Gauge, ["driver_name"],
+        "Entries of the journal: requests to the driver whose outcome is not final yet.";
+    /// Bytes of a journal.
+    JOURNAL_BYTES = "csi_control_plane_journal_bytes", Kind::Gauge, ["driver_name"],
+        "Bytes of the entries on the journal's objects, those that are about to be removed included.";
+    /// Age of the oldest entry.
+    JOURNAL_OLDEST = "csi_control_plane_journal_oldest_entry_age_seconds", Kind::Gauge, ["driver_name"],
+        "Seconds since the oldest entry of the journal was recorded.";
+    /// Writes to a journal.
+    JOURNAL_COMMITS = "csi_control_plane_journal_commits_total", Kind::Counter, ["driver_name", "result"],
+        "Writes to the journal by result: ok, conflict (another writer has changed the object), refused, lost (no answer).";
+    /// Entries per write.
+    JOURNAL_COMMIT_ENTRIES = "csi_control_plane_journal_commit_entries", Kind::Histogram(COMMIT_BUCKETS), ["driver_name"],
+        "Entries that one write to the journal made durable.";
+    /// Entries that another writer has deleted.
+    JOURNAL_REWRITTEN = "csi_control_plane_journal_entries_rewritten_total", Kind::Counter, ["driver_name"],
+        "Entries of the journal that were deleted or edited by another writer, and written again.";
     /// Changes of the configuration file.
     CONFIG_RELOADS = "csi_control_plane_config_reloads_total", Kind::Counter, ["result"],
         "Changes of the configuration file while running: applied, or refused (faults, needsRestart, noRole, unreadable).";

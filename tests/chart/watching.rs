@@ -114,6 +114,17 @@ fn alerts_and_what_they_say_are_made_of_what_a_scrape_has() {
 }
 
 #[test]
+fn entries_of_the_journal_are_watched_where_there_is_a_journal() {
+    let is_watched = |case: &str| {
+        let rendered = matrix::case(case).rendered();
+        alerts(rendered.one("PrometheusRule")).iter().any(|alert| alert["alert"] == "CsiControlPlaneVolumeMayLeak")
+    };
+    assert!(is_watched("provisioner"));
+    assert!(!is_watched("capacity"), "its durableIntent is off");
+    assert!(!is_watched("sidecar"), "it has no provisioner");
+}
+
+#[test]
 fn the_dashboard_shows_what_a_scrape_has() {
     let expressions = shown();
     assert!(expressions.len() > 25);
@@ -204,7 +215,7 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
 }
 
 /// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten.
-const WELL: [(&str, &str); 15] = [
+const WELL: [(&str, &str); 16] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -220,10 +231,11 @@ const WELL: [(&str, &str); 15] = [
     ("csi_control_plane_claims_oldest_pending_age_seconds{driver_name=\"d\",POD0}", "30+0x180"),
     ("csi_control_plane_task_failures_total{task=\"attacher.drift\",POD0}", "2+0x180"),
     ("csi_control_plane_claims_waiting{driver_name=\"d\",reason=\"backoff\",POD0}", "0+0x180"),
+    ("csi_control_plane_journal_oldest_entry_age_seconds{driver_name=\"d\",POD0}", "30+0x180"),
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 19] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 20] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -256,6 +268,7 @@ const TROUBLE: [(&str, &[(&str, &str)]); 19] = [
         ],
     ),
     ("CsiControlPlaneVolumeLeakRisk", &[(WELL[11].0, "0+0x75 1+0x105")]),
+    ("CsiControlPlaneVolumeMayLeak", &[(WELL[15].0, "30+0x75 60+60x105")]),
     ("CsiControlPlaneClaimsPending", &[(WELL[12].0, "30+0x75 1000+60x105")]),
     ("CsiControlPlaneChangesFailing", &[(WELL[14].0, "0+0x75 2+0x105")]),
     (

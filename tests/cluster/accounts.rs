@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// What the rights of daemons are about.
-const RESOURCES: [(&str, &str); 21] = [
+const RESOURCES: [(&str, &str); 22] = [
+    ("", "configmaps"),
     ("", "events"),
     ("", "nodes"),
     ("", "persistentvolumeclaims"),
@@ -192,6 +193,21 @@ pub(crate) async fn until_enforced(client: &kube::Client, namespace: &str, accou
             until_allowed(client, user, right, rules().any(has)).await;
         });
         futures::future::join_all(verbs).await;
+    }
+    // A role is heard of as a whole: what it does not say of the first of its objects, it says of none.
+    for rule in rules().filter(|rule| !rule["resourceNames"].is_null()) {
+        let (group, resource, name) = (&rule["apiGroups"][0], &rule["resources"][0], &rule["resourceNames"][0]);
+        for verb in VERBS {
+            let is_it = |it: &&Value| it["apiGroups"] == json!([group]) && it["resources"] == json!([resource]);
+            let has = |it: &Value| {
+                let names = it["resourceNames"].as_array();
+                names.is_none_or(|names| names.contains(name))
+                    && it["verbs"].as_array().unwrap().iter().any(|it| it == verb)
+            };
+            let right =
+                json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name});
+            until_allowed(client, &user, right, rules().filter(is_it).any(has)).await;
+        }
     }
 }
 

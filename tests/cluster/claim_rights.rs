@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 
 use csi_control_plane::roles::provisioner::names;
 use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, VolumeAttributesClass};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use crate::ground::{NAMESPACE, Transport};
 use crate::objects::merge;
 use crate::scenarios::claims::short_times;
+use crate::supplier::unanswered;
 use crate::supply::{ZONE, pool, zoned};
 use crate::world::World;
 use crate::world::wait::asked;
@@ -67,6 +69,7 @@ impl TestBed {
         world.class("bare", json!({})).await;
         let (stale, wrong) = (capacity(world, &world.name("gone")).await, capacity(world, &class).await);
         let mut work = Self { class, claims: Vec::new(), released: world.name("released"), stale, wrong };
+        work.begin(world).await;
         work.released_volume(world).await;
         source(world, "default", "source", &work.class).await;
         crate::accounts::namespace(&world.client(), OTHER).await;
@@ -78,11 +81,6 @@ impl TestBed {
         let snapshot = world.snapshot("snapshot", &world.name("source")).await;
         work.claim(world, "plain", json!({})).await;
         work.claim(world, "attributes", json!({ "spec": { "volumeAttributesClassName": world.name("gold") } })).await;
-        // What another has begun, as far as anybody can tell from it.
-        let mark = names::provisioning_finalizer(world.driver_name());
-        let begun =
-            json!({ "metadata": { "finalizers": [mark], "annotations": { names::ANNOTATION_PROVISIONING: "{}" } } });
-        work.claim(world, "begun", begun).await;
         let clone = json!({ "kind": "PersistentVolumeClaim", "name": world.name("source") });
         work.claim(world, "clone", json!({ "spec": { "dataSource": clone } })).await;
         let far = json!({ "kind": "PersistentVolumeClaim", "name": world.name("elsewhere"), "namespace": OTHER });
@@ -93,6 +91,22 @@ impl TestBed {
         let nowhere = json!({ "kind": "PersistentVolumeClaim", "name": "nowhere" });
         asked_for(world, "refused", &work.class, json!({ "spec": { "dataSource": nowhere } })).await;
         work
+    }
+
+    /// A daemon before asks for the volume of a claim, and ends without an answer. The driver answers once all is to be done.
+    async fn begin(&mut self, world: &World) {
+        world.driver().inject(unanswered());
+        self.claim(world, "begun", json!({})).await;
+        let roles = json!({ "attacher": null, "reconciler": null, "provisioner": short_times() });
+        let predecessor = world.daemon_on("predecessor", json!({ "roles": roles })).await;
+        world.asked(&self.claims[0], 1).await;
+        predecessor.stop().await.unwrap();
+        // The right to create a Lease is needed, too.
+        let leases = Api::<Lease>::namespaced(world.client(), NAMESPACE);
+        leases.delete(&names::lease(world.driver_name()), &DeleteParams::default()).await.unwrap();
+        world.driver().clear_faults();
+        // So that the claims after this one are recorded in another segment, which is to be created.
+        world.driver().inject(unanswered().volume(&world.volume_name(&self.claims[0]).await));
     }
 
     async fn claim(&mut self, world: &World, short: &str, change: Value) {
@@ -114,6 +128,7 @@ impl TestBed {
 
     /// Waits until all of the work is done.
     pub(crate) async fn done(&self, world: &World) {
+        world.driver().clear_faults();
         for claim in &self.claims {
             let claim = world.namespaced::<PersistentVolumeClaim>().get(claim).await.unwrap();
             world.until(&format!("pvc-{}", claim.uid().unwrap()), "there", |_: &PersistentVolume| true).await;

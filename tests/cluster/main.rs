@@ -76,6 +76,8 @@ mod scenarios {
     pub(crate) mod provision_claims;
     pub(crate) mod provision_deletion;
     pub(crate) mod provision_failures;
+    pub(crate) mod provision_journal;
+    pub(crate) mod provision_journal_faults;
     pub(crate) mod provision_leaks;
     pub(crate) mod provision_nodes;
     pub(crate) mod provision_nodes_gone;
@@ -106,6 +108,8 @@ mod cable;
 mod exposition;
 #[path = "../it/http.rs"]
 mod http;
+#[path = "../it/journal.rs"]
+mod journal;
 #[path = "../it/logs.rs"]
 mod logs;
 #[path = "../it/objects.rs"]

@@ -149,53 +149,24 @@ pub(crate) async fn a_claims_old_class_annotation_stays(server: &Server) {
     case.end("a_claims_old_class_annotation_stays");
 }
 
-pub(crate) async fn an_intent_is_one_patch_or_none(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CLAIMS}/a");
-    let made = case.post(CLAIMS, claim("a")).await;
-    let intent = |uid: &str| {
-        json!([
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "test", "path": "/spec/volumeName", "value": null},
-            {"op": "test", "path": "/metadata/finalizers", "value": null},
-            {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/intent"]},
-            {"op": "add", "path": "/metadata/annotations", "value": {"example.com/intent": "{}"}},
-        ])
-    };
-    assert_eq!(case.patch(PatchType::Json, &path, intent("another")).await.code, 422);
-    assert_eq!(case.patch(PatchType::Json, &path, intent(&made.uid())).await.code, 200);
-    // The finalizers are there now.
-    assert_eq!(case.patch(PatchType::Json, &path, intent(&made.uid())).await.code, 422);
-    let release = json!([
-        {"op": "test", "path": "/metadata/finalizers/0", "value": "example.com/intent"},
-        {"op": "remove", "path": "/metadata/finalizers/0"},
-        {"op": "remove", "path": "/metadata/annotations/example.com~1intent"},
-    ]);
-    assert_eq!(case.patch(PatchType::Json, &path, release.clone()).await.code, 200);
-    assert_eq!(case.patch(PatchType::Json, &path, release).await.code, 422);
-    case.patch(PatchType::Merge, &path, json!({"spec": {"volumeName": "pv-1"}})).await;
-    assert_eq!(case.patch(PatchType::Json, &path, intent(&made.uid())).await.code, 422);
-    case.end("an_intent_is_one_patch_or_none");
-}
-
-pub(crate) async fn a_deleted_claim_takes_no_intent(server: &Server) {
+pub(crate) async fn a_deleted_claim_takes_no_finalizer(server: &Server) {
     let mut case = Case::begin(server).await;
     let path = format!("{CLAIMS}/a");
     case.post(CLAIMS, with(claim("a"), "/metadata", "finalizers", json!(["example.com/held"]))).await;
     let deleted = case.delete(&path).await;
     assert!(!deleted.text("/metadata/deletionTimestamp").is_empty());
-    let intent = json!([
+    let more = json!([
         {"op": "test", "path": "/spec/volumeName", "value": null},
-        {"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/intent"},
-        {"op": "add", "path": "/metadata/annotations", "value": {"example.com/intent": "{}"}},
+        {"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/source"},
+        {"op": "add", "path": "/metadata/annotations", "value": {"example.com/source": "yes"}},
     ]);
-    assert_eq!(case.patch(PatchType::Json, &path, intent).await.code, 422);
+    assert_eq!(case.patch(PatchType::Json, &path, more).await.code, 422);
     // What is no finalizer may still change.
     let note = json!({"metadata": {"annotations": {"example.com/note": "late"}}});
     assert_eq!(case.patch(PatchType::Merge, &path, note).await.code, 200);
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"metadata": {"finalizers": null}})).await.code, 200);
     assert_eq!(case.get(&path).await.code, 404);
-    case.end("a_deleted_claim_takes_no_intent");
+    case.end("a_deleted_claim_takes_no_finalizer");
 }
 
 pub(crate) async fn a_claims_status_is_apart(server: &Server) {

@@ -74,8 +74,7 @@ macro_rules! conformance_on {
                 an_unbound_claim_changes_its_volume_once
                 a_bound_claim_may_grow
                 a_claims_old_class_annotation_stays
-                an_intent_is_one_patch_or_none
-                a_deleted_claim_takes_no_intent
+                a_deleted_claim_takes_no_finalizer
                 a_claims_status_is_apart
             }
             classes {
@@ -113,6 +112,7 @@ macro_rules! conformance_on {
                 a_json_patch_is_all_or_nothing
                 json_patch_pointers_escape_slashes
                 a_merge_patch_replaces_lists_and_null_removes
+                a_merge_patch_of_an_object_and_its_version_is_one_of_that_or_none
                 a_strategic_patch_merges_lists_by_key
                 a_patch_of_another_type_is_refused
                 apply_makes_owns_and_conflicts

@@ -64,6 +64,28 @@ pub(crate) async fn a_merge_patch_replaces_lists_and_null_removes(server: &Serve
     case.end("a_merge_patch_replaces_lists_and_null_removes");
 }
 
+pub(crate) async fn a_merge_patch_of_an_object_and_its_version_is_one_of_that_or_none(server: &Server) {
+    let mut case = Case::begin(server).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let made = case.post(CONFIG_MAPS, config_map("a")).await;
+    assert_eq!(case.post(CONFIG_MAPS, config_map("a")).await.code, 409);
+    let at = |uid: &str, version: &str, data: serde_json::Value| json!({"metadata": {"uid": uid, "resourceVersion": version}, "data": data});
+    let first = at(&made.uid(), &made.version(), json!({"one": "1", "two": "2", "key": null}));
+    let written = case.patch(PatchType::Merge, &path, first.clone()).await;
+    assert_eq!((written.code, &written.body["data"]), (200, &json!({"one": "1", "two": "2"})));
+    // What comes late is refused.
+    assert_eq!(case.patch(PatchType::Merge, &path, first).await.code, 409);
+    let namesake = at("another", &written.version(), json!({"three": "3"}));
+    assert_eq!(case.patch(PatchType::Merge, &path, namesake).await.code, 422);
+    let all = at(&made.uid(), &written.version(), json!({"one": null, "two": null}));
+    let emptied = case.patch(PatchType::Merge, &path, all).await;
+    assert_eq!(emptied.code, 200);
+    case.delete(&path).await;
+    let gone = at(&made.uid(), &emptied.version(), json!({"four": "4"}));
+    assert_eq!(case.patch(PatchType::Merge, &path, gone).await.code, 404);
+    case.end("a_merge_patch_of_an_object_and_its_version_is_one_of_that_or_none");
+}
+
 pub(crate) async fn a_strategic_patch_merges_lists_by_key(server: &Server) {
     let mut case = Case::begin(server).await;
     let path = format!("{VOLUMES}/CASE-a");

@@ -8,6 +8,10 @@
 //!
 //! The links are slow, so that each moment is an instant of simulated time at which nothing else happens. A daemon's
 //! memory is lost when it is killed, so two times between the same events of the other sides are one case.
+//!
+//! A write to the journal is an exchange like any other, whoever waits for it: it may carry the entries of several claims, and
+//! while it is under way, the calls for others may be, too. The moments around it are those of all of them. The reads of a new
+//! leader come at one instant, and have their moments in common.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +27,7 @@ const ASIDE: Duration = Duration::from_millis(3);
 /// One exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Boundary {
-    /// `CreateVolume`, or `patch persistentvolumeclaims`.
+    /// `CreateVolume`, or `patch configmaps`.
     pub(crate) what: String,
     /// When the request came.
     pub(crate) at: Duration,

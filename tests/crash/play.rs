@@ -117,11 +117,12 @@ impl Play {
         });
         testbed.driver.on_call({
             let (trace, world, activity) = (trace.clone(), world.clone(), activity.clone());
+            let is_durable = scenario.is_durable();
             move |call, state| {
                 if matches!(call.method, Method::CreateVolume | Method::DeleteVolume) {
                     activity.fetch_add(1, Ordering::Relaxed);
                 }
-                verdict::on_call(&trace, &world, call, state);
+                verdict::on_call(&trace, &world, is_durable, call, state);
             }
         });
         let (config, node, daemons) = (config(&scenario.section), scenario.node, Vec::new());

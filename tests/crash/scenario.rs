@@ -9,6 +9,11 @@ use tonic::Code;
 use crate::play::Death;
 use crate::world::{DATA, MARKER, SOURCE, World, ZONE};
 
+/// The setting that there is no journal.
+const NO_JOURNAL: &str = "durableIntent: false";
+/// Claims that come at once.
+const SEVERAL: [&str; 4] = ["one", "two", "three", "four"];
+
 /// How a claim ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -18,7 +23,7 @@ pub(crate) enum End {
     Gone,
     /// It is gone, and its volume, if it had one, was kept.
     Kept,
-    /// It has its volume, or waits for one without a trace of ours.
+    /// It has its volume, or waits for one.
     BoundOrWaiting,
 }
 
@@ -86,11 +91,16 @@ impl Scenario {
         self.and("deleted meanwhile", delete_data, &[(DATA, End::Gone)])
     }
 
-    /// The same without the mark on the claim, as the Go sidecar works.
+    /// The same without the journal, as the Go sidecar works.
     pub(crate) fn without_intent(&self) -> Self {
         let name = format!("{}; without durable intent", self.name);
-        let section = format!("\x20   durableIntent: false\n{}", self.section);
+        let section = format!("\x20   {NO_JOURNAL}\n{}", self.section);
         Self { name, section, ..self.clone() }
+    }
+
+    /// Whether the driver is asked only for what the journal holds.
+    pub(crate) fn is_durable(&self) -> bool {
+        !self.section.contains(NO_JOURNAL)
     }
 }
 
@@ -157,6 +167,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         immediate().and("bound to another meanwhile", World::bind_elsewhere, &[(DATA, End::Bound)]),
         deletion(),
     ];
+    all.extend(several());
     all.extend(retained());
     all.extend(first_consumer());
     all.extend(on_a_node());
@@ -164,6 +175,32 @@ pub(crate) fn all() -> Vec<Scenario> {
     all.extend(answers());
     all.extend(secrets());
     all
+}
+
+/// Claims whose entries share their writes; the driver takes its time with one of them.
+fn several() -> Vec<Scenario> {
+    let ends = |end: End| SEVERAL.map(|claim| (claim, end)).to_vec();
+    let mut all = Scenario::new("several", vec![|world| world.class(json!({}))], |world| {
+        for claim in SEVERAL {
+            world.claim(claim, json!({}));
+        }
+    });
+    all.faults =
+        || vec![create(Action::DoneButFail { code: Code::DeadlineExceeded, message: "slow".to_owned() }).once()];
+    all.undisturbed = ends(End::Bound);
+    all.ends = ends(End::Bound);
+    let mut half = ends(End::Bound);
+    half[0].1 = End::Gone;
+    half[3].1 = End::Gone;
+    let half = all.and(
+        "half of them deleted meanwhile",
+        |world| {
+            world.delete_claim(SEVERAL[0]);
+            world.delete_claim(SEVERAL[3]);
+        },
+        &half,
+    );
+    vec![half, all]
 }
 
 fn retained() -> Vec<Scenario> {

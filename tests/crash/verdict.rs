@@ -33,8 +33,9 @@ pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &
         (_, None) => "removes",
         _ => "changes",
     };
-    let marks = (finalizers(object), is_deleting(object), text(object, "/status/phase"));
-    trace.note(change.actor, format_args!("{verb} {plural} {} {marks:?}", name(object)));
+    let keys: Vec<&String> = object["data"].as_object().into_iter().flatten().map(|(key, _)| key).collect();
+    let shown = (finalizers(object), is_deleting(object), text(object, "/status/phase"), keys);
+    trace.note(change.actor, format_args!("{verb} {plural} {} {shown:?}", name(object)));
     let (None, Some(new), "persistentvolumes") = (change.old, change.new, plural) else { return };
     let handle = text(new, "/spec/csi/volumeHandle");
     // What a daemon sent before it was cut off may come after others have finished its work: that is settled in the end.
@@ -49,8 +50,8 @@ pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &
     }
 }
 
-/// A call came or ended: no volume twice, and none deleted that is in use.
-pub(crate) fn on_call(trace: &Trace, world: &World, call: &Call, state: &State) {
+/// A call came or ended: none without an entry in the journal, no volume twice, and none deleted that is in use.
+pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Call, state: &State) {
     let is_work = matches!(call.method, Method::CreateVolume | Method::DeleteVolume);
     if !is_work {
         return;
@@ -69,6 +70,11 @@ pub(crate) fn on_call(trace: &Trace, world: &World, call: &Call, state: &State) 
         trace.note("driver", format_args!("#{id} {method} {what} comes"));
         if method == Method::DeleteVolume {
             may_be_deleted(trace, world, what);
+        } else if is_durable && !world.entries().iter().any(|uid| what.ends_with(uid)) {
+            trace.violate(
+                Invariant::J1,
+                format_args!("the driver is asked for {what}, which the journal does not hold"),
+            );
         }
     }
 }
@@ -102,6 +108,7 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
     for object in claims.iter().chain(&world.snapshots()) {
         wrong.extend(left_on(object));
     }
+    wrong.extend(world.entries().iter().map(|it| format!("left: an entry of {it} in the journal")));
     for volume in &volumes {
         let phase = text(volume, "/status/phase");
         let is_kept = ends.iter().any(|(_, end)| *end == End::Kept) || name(volume) == "spare";
@@ -157,17 +164,20 @@ fn books_that_differ_are_noticed() {
                 "csi": { "driver": crate::world::DRIVER, "volumeHandle": handle } } }));
     }
     world.claim("data", json!({}));
-    let marked = json!({ "metadata": { "annotations": { "csi-control-plane.io/provisioning": "{}" },
+    let something = json!({ "metadata": { "annotations": { "csi-control-plane.io/something": "{}" },
         "finalizers": [SOURCE_FINALIZERS[0]] } });
-    let patch = csi_control_plane::sandbox::api::PatchBody::Merge(marked);
+    let patch = csi_control_plane::sandbox::api::PatchBody::Merge(something);
     world.api.patch::<k8s_openapi::api::core::v1::PersistentVolumeClaim>("default", "data", patch).unwrap();
+    world.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "1234": "{}" },
+        "metadata": { "name": "segment", "namespace": "kube-system", "labels": { crate::world::JOURNAL: crate::world::DRIVER } } }));
     let wrong = in_the_end(&world, &[("data", End::Bound)]);
     for expected in [
         "leak: nobody tells of orphan",
         "phantom: missing does not exist",
         "twice: two tell of shared",
         "left: provisioner.storage.kubernetes.io/cloning-protection on data",
-        "left: csi-control-plane.io/provisioning on data",
+        "left: csi-control-plane.io/something on data",
+        "left: an entry of 1234 in the journal",
         "left: one is Pending, deleting: false",
         "data is Pending and not Bound",
     ] {

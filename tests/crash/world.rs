@@ -15,6 +15,8 @@ pub(crate) const DRIVER: &str = "demo.csi.example.com";
 pub(crate) const MARKER: &str = "hunter2-do-not-tell";
 /// The label and topology key of zones.
 pub(crate) const ZONE: &str = "zone";
+/// The label of the journal's objects.
+pub(crate) const JOURNAL: &str = "csi-control-plane.io/journal";
 /// Where everything is that has a namespace.
 pub(crate) const NAMESPACE: &str = "default";
 
@@ -184,6 +186,13 @@ impl World {
 
     pub(crate) fn snapshots(&self) -> Vec<Value> {
         self.all(find("snapshot.storage.k8s.io", "v1", "volumesnapshots").unwrap())
+    }
+
+    /// The uids of the claims that have an entry in the journal.
+    pub(crate) fn entries(&self) -> Vec<String> {
+        let segments = self.all(find("", "v1", "configmaps").unwrap());
+        let ours = segments.iter().filter(|it| it["metadata"]["labels"][JOURNAL] == DRIVER);
+        ours.flat_map(|it| it["data"].as_object().into_iter().flatten().map(|(uid, _)| uid.clone())).collect()
     }
 
     fn all(&self, kind: &'static Resource) -> Vec<Value> {

@@ -40,7 +40,7 @@ impl Burst {
         burst
     }
 
-    /// Waits until each claim has its own volume, and nothing of ours on it any more.
+    /// Waits until each claim has its own volume, and nothing of ours on it.
     pub(crate) async fn provisioned(&self, world: &World) {
         for (claim, volume) in self.claims.iter().zip(&self.volumes) {
             assert_eq!(world.supplied_with(claim).await.name_any(), *volume);
@@ -126,19 +126,17 @@ impl World {
         }
     }
 
-    /// Asserts that every claim has exactly one volume and nothing of ours on it, that no volume is without a claim, and that the
-    /// driver comes to have just these volumes.
+    /// Asserts that every claim has exactly one volume and nothing of ours on it, that no volume is without a claim, that the
+    /// driver comes to have just these volumes, and that the journal comes to hold no entry.
     async fn assert_each_claim_has_one_volume(&self) {
         self.assert_nothing_leaked().await;
         let claims = self.claims().await;
-        let marked: Vec<String> =
-            claims.iter().filter(|it| self.is_marked(it)).map(kube::ResourceExt::name_any).collect();
-        assert!(marked.is_empty(), "our mark is left on {marked:?}");
         let mut wanted: Vec<Option<String>> = claims.iter().map(kube::ResourceExt::uid).collect();
         let owner = |volume: PersistentVolume| volume.spec?.claim_ref?.uid;
         let mut owners: Vec<Option<String>> = self.volumes().await.into_iter().map(owner).collect();
         wanted.sort();
         owners.sort();
         assert_eq!(owners, wanted, "the claims of the volumes, and the claims");
+        self.journal_is_empty().await;
     }
 }

@@ -33,15 +33,9 @@ impl World {
         self.daemon(json!({ "roles": all })).await
     }
 
-    /// Waits until a claim is bound and carries nothing of ours any more, and returns its volume.
+    /// Waits until a claim is bound, and returns its volume.
     pub(crate) async fn provisioned(&self, claim: &str) -> PersistentVolume {
-        let mark = names::provisioning_finalizer(self.driver_name());
-        let is_ours = |it: &PersistentVolumeClaim| {
-            it.finalizers().contains(&mark) || it.annotations().contains_key(names::ANNOTATION_PROVISIONING)
-        };
-        let volume = self.bound(claim).await;
-        self.claim_until(claim, "let go of by us", |it| !is_ours(it)).await;
-        volume
+        self.supplied_with(claim).await
     }
 
     /// What the driver was asked to make this volume from.

@@ -11,6 +11,8 @@
 //! | [`leading`] | leases: who may work, and when |
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_owed`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
+//! | [`provision_journal`] | the journal of what the driver was asked: its objects, and all that can happen to them |
+//! | [`provision_journal_faults`] | a journal that cannot be read or written |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
 //! | [`reload`] | another configuration while the daemon works |
@@ -21,7 +23,7 @@
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
 //! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`] | the regression lists, row by row, and where each row is proven |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
+//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
 //! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
 
@@ -38,6 +40,7 @@ mod errors;
 mod failures;
 mod ground;
 mod http;
+mod journal;
 mod leading;
 mod logs;
 mod modify;
@@ -47,6 +50,8 @@ mod provision_across;
 mod provision_claims;
 mod provision_deletion;
 mod provision_failures;
+mod provision_journal;
+mod provision_journal_faults;
 mod provision_leaks;
 mod provision_nodes;
 mod provision_nodes_gone;

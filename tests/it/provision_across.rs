@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::ground::Transport;
 use crate::supplier::{figure, says};
-use crate::supply::{handle_of, phase};
+use crate::supply::{handle_of, has_ours, phase};
 use crate::world::wait::asked;
 use crate::world::{World, until_some};
 
@@ -43,11 +43,12 @@ async fn claim_elsewhere(world: &World, short: &str, class: &str, more: Value) -
 
 /// Waits until a claim in the other namespace is bound and carries nothing of ours, and returns its volume.
 async fn supplied_elsewhere(world: &World, claim: &str) -> PersistentVolume {
-    let is_done = |it: &PersistentVolumeClaim| phase(it) == "Bound" && !world.is_marked(it);
-    let claim = until_some(elsewhere(world), claim, "bound, and let go", |it: Option<&PersistentVolumeClaim>| {
-        it.is_some_and(&is_done)
-    })
-    .await;
+    let is_done = |it: &PersistentVolumeClaim| phase(it) == "Bound" && !has_ours(it);
+    let claim =
+        until_some(elsewhere(world), claim, "bound, with nothing of ours", |it: Option<&PersistentVolumeClaim>| {
+            it.is_some_and(is_done)
+        })
+        .await;
     let volume = claim.unwrap().spec.unwrap().volume_name.unwrap();
     world.all::<PersistentVolume>().get(&volume).await.unwrap()
 }
@@ -71,7 +72,7 @@ async fn grant(world: &World, short: &str, namespace: &str, from: &str, to: Valu
 
 async fn assert_untouched(world: &World, claim: &str, source: &str) {
     let waiting = world.claim_now(claim).await;
-    assert_eq!((phase(&waiting), world.is_marked(&waiting)), ("Pending", false));
+    assert_eq!((phase(&waiting), world.is_recorded(claim).await), ("Pending", false));
     let name = world.volume_name(claim).await;
     assert_eq!(world.driver().creates_of(&name).len(), 0, "the driver was asked for {claim}");
     let source = elsewhere(world).get(source).await.unwrap();
@@ -195,7 +196,7 @@ async fn what_only_a_populator_knows_in_another_namespace_is_left_to_it_once_tha
     grant(&world, "grant", OTHER, "default", json!({ "group": "example.com", "kind": "Dump" })).await;
     world.claim_told(&claim, "Provisioning", "populator").await;
     let waiting = world.claim_now(&claim).await;
-    assert_eq!((phase(&waiting), world.is_marked(&waiting)), ("Pending", false));
+    assert_eq!((phase(&waiting), world.is_recorded(&claim).await), ("Pending", false));
     let name = world.volume_name(&claim).await;
     assert_eq!(world.driver().creates_of(&name).len(), 0, "whoever fills it makes it, too");
     world.delete_claim(&claim).await;

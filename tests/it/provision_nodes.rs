@@ -324,7 +324,7 @@ async fn what_is_in_background_is_counted_by_the_daemon_whose_it_is_alone() {
 }
 
 #[tokio::test]
-async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driver_was_asked() {
+async fn an_entry_of_another_node_stays_until_that_nodes_driver_was_asked() {
     let world = World::of_nodes().await;
     let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await);
     let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
@@ -350,14 +350,15 @@ async fn a_mark_that_another_node_has_put_on_a_claim_stays_until_that_nodes_driv
     first.driver_until("the clone is asked for", |it| !it.creates_of(&name).is_empty()).await;
     daemons.0.kill();
     world.delete_claim(&clone).await;
+    world.claim_gone(&clone).await;
     // The other daemon has seen that as well when it has made a volume for a claim that came later.
     let later = world.claim("later", &class, json!({})).await;
     world.select(&later, Some(&second.node)).await;
     world.on_node(&later, &second).await;
-    assert!(world.is_marked(&world.claim_now(&clone).await), "the first has asked, and has no answer yet");
+    assert!(world.is_recorded(&clone).await, "the first has asked, and has no answer yet");
     first.driver.clear_faults();
     let _back = first.daemon(&world, json!({})).await;
-    world.claim_gone(&clone).await;
+    world.forgotten(&clone).await;
     let is_gone = |it: &Driver| it.state().volumes().values().all(|volume| volume.name != name);
     first.driver_until("its volume is deleted", is_gone).await;
 }

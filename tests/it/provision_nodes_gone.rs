@@ -1,14 +1,14 @@
 //! Claims whose node is gone, with one daemon and one driver per node: another node's daemon removes the lost node from
 //! the claim, and the lost driver's request is not sent to another driver.
 
-use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::provision_nodes::Local;
+use crate::journal::entries;
 use crate::supplier::{create, figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase};
 use crate::world::World;
@@ -48,6 +48,7 @@ async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that
         let successor = other.daemon(&world, json!({})).await;
         if is_gone {
             world.on_node(&claim, &other).await;
+            world.segments_gone(&lost.node).await;
             continue;
         }
         // A daemon that is away comes back: the others look whether its node is there, and leave the claim to it.
@@ -90,7 +91,7 @@ async fn r22_a_claim_that_waits_for_a_pod_goes_back_to_the_scheduler_where_its_n
 }
 
 #[tokio::test]
-async fn a_claim_that_is_deleted_ends_although_the_node_that_began_it_is_gone() {
+async fn what_a_node_that_is_gone_had_begun_for_a_claim_that_was_deleted_goes_with_its_segments() {
     for (waits, competes) in [(true, true), (false, true), (false, false)] {
         let world = World::of_nodes().await;
         let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
@@ -101,9 +102,11 @@ async fn a_claim_that_is_deleted_ends_although_the_node_that_began_it_is_gone() 
         world.select(&claim, Some(&lost.node)).await;
         lost.begins_and_dies(&world, section.clone()).await;
         world.delete_claim(&claim).await;
+        world.claim_gone(&claim).await;
+        assert!(world.is_recorded(&claim).await);
         world.lose(&lost).await;
         let _other = other.daemon(&world, section).await;
-        world.claim_gone(&claim).await;
+        world.segments_gone(&lost.node).await;
         other.assert_left_alone();
     }
 }
@@ -119,15 +122,13 @@ async fn a_claim_of_a_node_that_is_gone_is_nobodys_where_immediate_binding_is_of
     lost.begins_and_dies(&world, section.clone()).await;
     world.lose(&lost).await;
     let _other = other.daemon(&world, section).await;
-    let free = world
-        .claim_until(&claim, "free of its node", |it| {
-            !it.annotations().contains_key(SELECTED_NODE) && !world.is_marked(it)
-        })
-        .await;
+    let has_no_node = |it: &PersistentVolumeClaim| !it.annotations().contains_key(SELECTED_NODE);
+    let free = world.claim_until(&claim, "free of its node", has_no_node).await;
     assert_eq!(phase(&free), "Pending");
     other.assert_left_alone();
     world.select(&claim, Some(&other.node)).await;
     world.on_node(&claim, &other).await;
+    world.segments_gone(&lost.node).await;
 }
 
 #[tokio::test]
@@ -139,12 +140,9 @@ async fn what_a_lost_nodes_driver_was_asked_is_asked_of_no_other() {
     let class = world.class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let daemon = lost.daemon(&world, json!({})).await;
-    let is_doubtful = |text: &String| text.contains("\"doubtful\":true");
-    world
-        .claim_until(&claim, "written down", |it| {
-            it.annotations().get(names::ANNOTATION_PROVISIONING).is_some_and(is_doubtful)
-        })
-        .await;
+    let uid = world.claim_uid(&claim).await;
+    let is_known = |entry: Option<&Value>| entry.is_some_and(|it| it["noErrorIsFinal"] == true);
+    world.journal_until("no error is final", |it| is_known(it.get(&uid))).await;
     daemon.kill();
     world.lose(&lost).await;
     let _successor = other.daemon(&world, json!({})).await;
@@ -176,13 +174,14 @@ async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a
         other.driver.inject(create(Action::Hold));
         let _successor = other.daemon(&world, json!({})).await;
         other.driver_until("the other is asked for it", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
-        let mark = world.claim_now(&claim).await.annotations()[names::ANNOTATION_PROVISIONING].clone();
+        let of_other = world.segments_of(&other.node).await;
+        assert_eq!(entries(&of_other).len(), 1);
         lost.driver.release();
         lost.driver_until("its own is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
-        let now = world.claim_now(&claim).await;
-        assert_eq!(now.annotations().get(names::ANNOTATION_PROVISIONING), Some(&mark), "the mark is the other's");
+        assert_eq!(world.segments_of(&other.node).await, of_other);
         other.driver.release();
         world.on_node(&claim, &other).await;
         assert_eq!((lost.driver.state().volumes().len(), other.driver.state().volumes().len()), (0, 1));
+        world.journal_is_empty().await;
     }
 }

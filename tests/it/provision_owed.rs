@@ -1,9 +1,9 @@
-//! Changes before the driver's final answer: the class is deleted and restored, the provisioning finalizer is removed,
-//! another volume gets the name, or the naming rule changes.
+//! Changes before the driver's final answer: the class is replaced, another volume gets the name, or the naming rule
+//! changes.
 
 use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::Method;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -28,64 +28,28 @@ fn of_kind(kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_class_that_comes_back_as_it_was_ends_what_was_begun_with_it() {
+async fn two_successors_ask_for_the_same_although_the_class_was_replaced() {
     let world = World::supplied(|_| {}).await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
     let (class, claim) = world.unanswered_claim(of_kind("fast")).await;
+    let recorded = world.recorded(&claim).await;
     first.stop().await.unwrap();
     world.replace_class(&class, "slow").await;
+    let before = world.asked(&claim, 1).await.len();
+    let second = world.daemon_on("second", supplier(json!({}))).await;
+    world.asked(&claim, before + 1).await;
+    assert_eq!(world.recorded(&claim).await, recorded);
+    second.stop().await.unwrap();
     world.driver().clear_faults();
-    let _second = world.daemon_on("second", supplier(json!({}))).await;
-    world.claim_told(&claim, "ProvisioningFailed", "AlreadyExists").await;
-    world.replace_class(&class, "fast").await;
+    let before = world.asked(&claim, 1).await.len();
+    let _third = world.daemon_on("third", supplier(json!({}))).await;
     let volume = world.supplied_with(&claim).await;
+    let asked: Vec<_> = world.asked(&claim, before + 1).await.into_iter().map(|call| call.create.unwrap()).collect();
+    assert!(asked.iter().all(|it| *it == asked[0]), "{asked:#?}");
+    assert_eq!(asked[0].parameters["kind"], "fast");
     let (_, handle) = handle_of(&volume).unwrap();
     assert_eq!(world.driver().state().volumes().keys().collect::<Vec<_>>(), [&handle]);
     world.assert_nothing_leaked().await;
-}
-
-#[tokio::test]
-async fn a_third_daemon_still_knows_what_was_asked_first() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
-    let (class, claim) = world.unanswered_claim(of_kind("fast")).await;
-    let written = world.claim_now(&claim).await.annotations()[names::ANNOTATION_PROVISIONING].clone();
-    let digest = |text: &str| serde_json::from_str::<Value>(text).unwrap()["digest"].clone();
-    first.stop().await.unwrap();
-    world.replace_class(&class, "slow").await;
-    world.driver().clear_faults();
-    let second = world.daemon_on("second", supplier(json!({}))).await;
-    let told = world
-        .claim_until(&claim, "doubted", |it| it.annotations()[names::ANNOTATION_PROVISIONING].contains("doubtful"))
-        .await;
-    assert_eq!(digest(&told.annotations()[names::ANNOTATION_PROVISIONING]), digest(&written));
-    second.stop().await.unwrap();
-    world.replace_class(&class, "fast").await;
-    let _third = world.daemon_on("third", supplier(json!({}))).await;
-    world.supplied_with(&claim).await;
-    world.assert_nothing_leaked().await;
-}
-
-#[tokio::test]
-async fn a_mark_that_somebody_takes_off_is_put_back_before_the_driver_is_asked_again() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
-    let (_, claim) = world.unanswered_claim(json!({})).await;
-    let mark = names::provisioning_finalizer(world.driver_name());
-    let unwritten = json!({ "finalizers": null, "annotations": { (names::ANNOTATION_PROVISIONING): null } });
-    for strip in [json!({ "finalizers": null }), unwritten] {
-        world.patch_claim(&claim, json!({ "metadata": strip })).await;
-        let is_back = |it: &PersistentVolumeClaim| {
-            it.finalizers().contains(&mark) && it.annotations().contains_key(names::ANNOTATION_PROVISIONING)
-        };
-        world.claim_until(&claim, "marked again", is_back).await;
-    }
-    // So that whoever comes next finds it.
-    daemon.kill();
-    world.delete_claim(&claim).await;
-    world.driver().clear_faults();
-    let _next = world.supplier(json!({})).await;
-    world.assert_all_gone(&[&claim]).await;
 }
 
 #[tokio::test]
@@ -108,6 +72,7 @@ async fn a_claim_whose_volume_has_gone_to_another_under_its_own_name_ends_when_i
     world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     world.claim_gone(&claim).await;
+    world.forgotten(&claim).await;
     assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 0);
     assert!(world.driver().state().volumes().contains_key(&handle), "it is in use");
     world.assert_nothing_leaked().await;
@@ -136,7 +101,7 @@ async fn a_volume_that_is_stored_under_a_name_of_another_configuration_is_not_ma
     let made = world.supplied_with(&next).await;
     assert!(made.name_any().starts_with("vol-"), "{}", made.name_any());
     assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 1, "for the next one");
-    assert!(!world.is_marked(&world.claim_now(&claim).await));
+    assert!(!world.is_recorded(&claim).await);
     // Once it is gone, the claim gets one of its own.
     world.drop_volume(&name).await;
     assert_eq!(world.supplied_with(&claim).await.name_any(), format!("vol-{uid}"));

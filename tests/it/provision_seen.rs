@@ -101,7 +101,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         Tests(&[
             "a_successor_resumes_what_the_daemon_before_it_had_begun",
             "r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_gone",
-            "s0_a_crash_with_a_volume_that_is_not_saved_leaves_a_claim_that_leads_to_it",
+            "s0_a_crash_with_a_volume_that_is_not_saved_leaves_an_entry_that_leads_to_it",
         ]),
     ),
     (

@@ -47,7 +47,7 @@ async fn r51_s0_a_second_node_after_a_full_first_one_gets_a_volume_in_its_own_zo
     let claim = world.claim("claim", &class, json!({})).await;
     world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
     world.select(&claim, Some(&first)).await;
-    world.claim_until(&claim, "given back", |it| has_no_node(it) && !world.is_marked(it)).await;
+    world.claim_until(&claim, "given back", has_no_node).await;
     world.select(&claim, Some(&second)).await;
     let volume = world.supplied_with(&claim).await;
     let asked = world.asked(&claim, 2).await;
@@ -70,7 +70,7 @@ async fn a_claim_that_is_given_back_is_told_of_why_and_the_room_is_asked_for_aga
     world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
     let before = asked(world.driver());
     world.select(&claim, Some(&first)).await;
-    world.claim_until(&claim, "given back", |it| has_no_node(it) && !world.is_marked(it)).await;
+    world.claim_until(&claim, "given back", has_no_node).await;
     world.claim_told(&claim, "ProvisioningFailed", "full").await;
     world.driver_until("asked for the room again", |driver| asked(driver) > before).await;
     let failed = "controller_persistentvolumeclaim_provision_failed_total";
@@ -141,7 +141,7 @@ async fn r8_r22_s0_a_claim_for_a_node_that_is_gone_is_given_back_to_the_schedule
         }
         let claim = world.claim(&format!("c-{short}"), &class, json!({})).await;
         world.select(&claim, Some(&node)).await;
-        world.claim_until(&claim, &format!("given back: {short}"), |it| has_no_node(it) && !world.is_marked(it)).await;
+        world.claim_until(&claim, &format!("given back: {short}"), has_no_node).await;
         world.select(&claim, Some(&there)).await;
         let volume = world.supplied_with(&claim).await;
         assert_eq!(zone_of(&volume), "z1");
@@ -203,33 +203,42 @@ async fn r53_r40_allowed_topologies_choose_the_place_with_and_without_a_node() {
 }
 
 #[tokio::test]
-async fn more_places_than_a_claim_has_room_for_are_cut_and_told_of_once_and_all_asked_for_without_a_durable_intent() {
-    const PLACES: usize = 5_000;
-    let said = "the claim's annotation has no room for all topology segments: requesting the most preferred";
+async fn as_many_places_as_an_entry_has_room_for_are_asked_for_and_asked_for_again_by_a_successor() {
+    let said = "an entry of the journal has no room for all topology segments: requesting the most preferred";
     let (counted, _guard) = crate::logs::count(said);
     let world = World::two_zones().await;
     // As long as the names of a cloud's nodes.
-    let places: Vec<String> = (0..PLACES).map(|at| format!("node-{at:035}")).collect();
-    let allowed = json!([{"matchLabelExpressions": [{"key": ZONE, "values": places}]}]);
-    let class = world.class("class", json!({"allowedTopologies": allowed})).await;
+    let places: Vec<String> = (0..5_000).map(|at| format!("node-{at:035}")).collect();
+    world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")));
+    let first = world.supplier(json!({})).await;
     let mut claims = Vec::new();
-    for (durable, expected) in [(true, 2_200..=2_700), (false, PLACES..=PLACES)] {
-        let daemon = world.supplier(json!({"durableIntent": durable})).await;
-        for short in ["first", "second"] {
-            let claim = world.claim(&format!("{short}-{durable}"), &class, json!({})).await;
-            let asked = world.asked(&claim, 1).await.remove(0).create.unwrap().accessibility_requirements.unwrap();
-            let (requisite, preferred) = (asked.requisite.len(), asked.preferred.len());
-            assert!(expected.contains(&requisite), "{durable}: {requisite}");
-            assert_eq!(preferred, requisite);
-            claims.push(claim);
-        }
-        assert_eq!(*counted.borrow(), 1, "for two claims, and for those alone that are written on");
-        daemon.stop().await.unwrap();
+    for (short, places, expected) in [("all", &places[..1_500], 1_500..=1_500), ("many", &places[..], 2_400..=2_600)] {
+        let allowed = json!([{"matchLabelExpressions": [{"key": ZONE, "values": places}]}]);
+        let class = world.class(&format!("class-{short}"), json!({"allowedTopologies": allowed})).await;
+        let claim = world.claim(short, &class, json!({})).await;
+        let asked = world.asked(&claim, 1).await.remove(0).create.unwrap().accessibility_requirements.unwrap();
+        assert!(expected.contains(&asked.requisite.len()), "{short}: {}", asked.requisite.len());
+        assert_eq!(asked.preferred.len(), asked.requisite.len());
+        claims.push(claim);
     }
+    assert_eq!(*counted.borrow(), 1);
+    first.stop().await.unwrap();
+    let mut before = Vec::new();
+    for claim in &claims {
+        before.push(world.asked(claim, 1).await);
+    }
+    let second = world.supplier(json!({})).await;
+    for (claim, before) in claims.iter().zip(&before) {
+        let again = world.asked(claim, before.len() + 1).await;
+        assert!(again.iter().all(|call| call.create == before[0].create));
+    }
+    second.stop().await.unwrap();
     for claim in &claims {
         world.delete_claim(claim).await;
     }
-    let _daemon = world.supplier(json!({})).await;
+    world.driver().clear_faults();
+    let _third = world.supplier(json!({})).await;
+    world.journal_is_empty().await;
     world.assert_all_gone(&claims.iter().map(String::as_str).collect::<Vec<_>>()).await;
 }
 

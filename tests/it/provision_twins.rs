@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Method};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -65,6 +65,7 @@ async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted()
     world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     assert_eq!(world.supplied_with(&claim).await.name_any(), rescue);
+    world.forgotten(&claim).await;
     world.assert_untouched(&handle);
     world.claim_told(&claim, "ProvisioningFailed", &rescue).await;
     world.assert_nothing_leaked().await;
@@ -86,6 +87,7 @@ async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_
     world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     world.claim_gone(&claim).await;
+    world.forgotten(&claim).await;
     world.assert_untouched(&handle);
     let told = |events: &[_]| events.iter().any(|it| says(it, "ProvisioningFailed", &rescue));
     world.events_until(&uid, "whose the volume is", told).await;
@@ -163,6 +165,7 @@ async fn a_claim_whose_name_for_the_driver_is_taken_by_another_does_not_take_its
     let handle = world.only_volume();
     world.delete_claim(&loser).await;
     world.claim_gone(&loser).await;
+    world.forgotten(&loser).await;
     world.assert_untouched(&handle);
     world.assert_nothing_leaked().await;
     world.delete_claim(&winner).await;
@@ -239,7 +242,7 @@ async fn a_volume_that_is_kept_after_its_claim_was_bound_elsewhere_is_no_other_c
         owner.is_some_and(|owner| owner.uid.is_none() && owner.name.as_deref() == Some(claim.as_str()))
     };
     world.until(&name, "waiting for its claim", waits).await;
-    world.claim_until(&claim, "let go", |it: &PersistentVolumeClaim| !world.is_marked(it)).await;
+    world.forgotten(&claim).await;
     world.assert_nothing_leaked().await;
 }
 
@@ -256,6 +259,7 @@ async fn nothing_is_kept_of_a_volume_that_its_claim_has_got_under_another_name()
     world.daemon_has_seen("later").await;
     world.driver().clear_faults();
     world.supplied_with(&claim).await;
+    world.forgotten(&claim).await;
     assert!(world.all::<PersistentVolume>().get_opt(&name).await.unwrap().is_none(), "two objects of one volume");
     world.assert_untouched(&handle);
     world.assert_nothing_leaked().await;
@@ -281,19 +285,21 @@ async fn a_deletion_that_failed_looks_again_who_else_names_the_volume() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_volume_was_handed_to_another_is_let_go_of_by_a_daemon_that_finds_it_marked() {
+async fn a_volume_that_was_handed_to_another_claim_is_left_alone_by_a_daemon_that_finds_an_entry_of_the_first() {
     let world = World::supplied(|_| {}).await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
     let class = world.class("class", json!({})).await;
     // What a volume populator does: a claim of its own gets a volume to fill, and hands it to the claim that people made.
+    world.driver().inject(create(Action::Hold).once());
     let prime = world.claim("prime", &class, json!({})).await;
+    world.asked(&prime, 1).await;
+    let journal = world.journal().await;
+    world.driver().release();
     let volume = world.supplied_with(&prime).await;
     let (_, handle) = handle_of(&volume).unwrap();
     first.stop().await.unwrap();
-    // As if the daemon had died between storing the volume and letting go of the claim.
-    let mut finalizers = world.claim_now(&prime).await.finalizers().to_vec();
-    finalizers.push(names::provisioning_finalizer(world.driver_name()));
-    world.patch_claim(&prime, json!({ "metadata": { "finalizers": finalizers } })).await;
+    // As if the daemon had died between storing the volume and removing the entry.
+    world.write_entries(&world.segment(0), &journal).await;
     let source = json!({ "apiGroup": "example.com", "kind": "Sample", "name": "it" });
     let target = world.claim("target", &class, json!({ "spec": { "dataSourceRef": source } })).await;
     let uid = world.claim_uid(&target).await;
@@ -303,7 +309,7 @@ async fn a_claim_whose_volume_was_handed_to_another_is_let_go_of_by_a_daemon_tha
     assert_eq!(world.bound(&target).await.uid(), volume.uid());
 
     let _second = world.daemon_on("second", supplier(json!({}))).await;
-    world.claim_until(&prime, "let go", |it| !world.is_marked(it)).await;
+    world.forgotten(&prime).await;
     world.delete_claim(&prime).await;
     world.claim_gone(&prime).await;
     world.assert_untouched(&handle);

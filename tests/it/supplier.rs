@@ -15,7 +15,7 @@ use tonic::Code;
 
 use crate::ground::Daemon;
 use crate::objects;
-use crate::supply::{phase, pool, zoned};
+use crate::supply::{has_ours, phase, pool, zoned};
 use crate::world::{PATIENCE, World, settled, until_some};
 
 /// The configuration of a daemon with the provisioner and short times; `section` is merged into the role's.
@@ -57,9 +57,12 @@ impl World {
         self.namespaced::<PersistentVolumeClaim>().get(claim).await.unwrap()
     }
 
-    /// The uid of a claim.
+    /// The uid of a claim, which may be gone.
     pub(crate) async fn claim_uid(&self, claim: &str) -> String {
-        self.claim_now(claim).await.uid().unwrap()
+        match self.remembered_uid(claim) {
+            Some(uid) => uid,
+            None => self.claim_now(claim).await.uid().unwrap(),
+        }
     }
 
     /// The name that the claim's volume gets.
@@ -95,15 +98,9 @@ impl World {
         until_some(volumes, name, "gone", |it: Option<&PersistentVolume>| it.is_none_or(|it| it.uid() != uid)).await;
     }
 
-    /// Whether the claim carries our mark or what we asked.
-    pub(crate) fn is_marked(&self, claim: &PersistentVolumeClaim) -> bool {
-        claim.finalizers().contains(&names::provisioning_finalizer(self.driver_name()))
-            || claim.annotations().contains_key(names::ANNOTATION_PROVISIONING)
-    }
-
-    /// Waits until the claim is bound and carries nothing of ours.
+    /// Waits until the claim is bound, and carries nothing of ours.
     pub(crate) async fn supplied_with(&self, claim: &str) -> PersistentVolume {
-        self.claim_until(claim, "bound, and let go", |it| phase(it) == "Bound" && !self.is_marked(it)).await;
+        self.claim_until(claim, "bound, with nothing of ours", |it| phase(it) == "Bound" && !has_ours(it)).await;
         self.bound(claim).await
     }
 
@@ -186,7 +183,7 @@ impl World {
     }
 }
 
-/// The rights that `check` prints for this configuration, without one verb on one resource.
+/// The rights that `check` prints for this configuration, without one verb on one resource, or more: `create|patch`.
 pub(crate) fn rights(world: &World, config: &Value, without: Option<(&str, &str)>) -> Vec<Value> {
     let file = File { name: "rights.yaml".to_owned(), text: config.to_string() };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
@@ -195,7 +192,14 @@ pub(crate) fn rights(world: &World, config: &Value, without: Option<(&str, &str)
     let mut roles: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
     let every_rule = roles.iter_mut().flat_map(|role| role["rules"].as_array_mut().unwrap());
     for rule in every_rule.filter(|rule| without.is_some_and(|(_, resource)| rule["resources"] == json!([resource]))) {
-        rule["verbs"].as_array_mut().unwrap().retain(|verb| without.is_some_and(|(missing, _)| verb != missing));
+        rule["verbs"]
+            .as_array_mut()
+            .unwrap()
+            .retain(|verb| without.is_some_and(|(missing, _)| missing.split('|').all(|missing| verb != missing)));
+    }
+    // A server takes no rule without a verb.
+    for role in &mut roles {
+        role["rules"].as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
     }
     roles
 }

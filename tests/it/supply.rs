@@ -35,6 +35,12 @@ pub(crate) fn phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
+/// Whether a claim carries something of ours.
+pub(crate) fn has_ours(claim: &PersistentVolumeClaim) -> bool {
+    let is_ours = |name: &String| name.contains("csi-control-plane.io");
+    claim.finalizers().iter().any(is_ours) || claim.annotations().keys().any(is_ours)
+}
+
 impl World {
     /// A class of the driver; `change` is merged into it. Returns its name.
     pub(crate) async fn class(&self, short: &str, change: Value) -> String {
@@ -59,7 +65,8 @@ impl World {
         let mut claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
             "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": "1Gi"}}}});
         merge(&mut claim, change);
-        self.create_namespaced::<PersistentVolumeClaim>(claim).await;
+        let made = self.create_namespaced::<PersistentVolumeClaim>(claim).await;
+        self.remember_uid(&name, made.uid().unwrap());
         name
     }
 
@@ -185,8 +192,8 @@ impl World {
         claims
     }
 
-    /// Asserts that the driver comes to have exactly the volumes that the API has, each once; that nothing of ours is left on
-    /// claims that are bound; and that no call met another of the same caller for the same volume.
+    /// Asserts that the driver comes to have exactly the volumes that the API has, each once; that nothing of ours is on
+    /// claims; and that no call met another of the same caller for the same volume.
     pub(crate) async fn assert_nothing_leaked(&self) {
         settled("nothing that leaked", PATIENCE, async || match self.leak().await {
             None => Ok(()),
@@ -210,12 +217,7 @@ impl World {
         if known != there {
             return Some(format!("the API has {known:?}, the driver has {there:?}"));
         }
-        let left = |claim: &&PersistentVolumeClaim| {
-            let finalizers = claim.finalizers().iter().any(|it| it.contains("csi-control-plane"));
-            phase(claim) == "Bound"
-                && (finalizers || claim.annotations().keys().any(|it| it.contains("csi-control-plane")))
-        };
-        claims.iter().find(left).map(|claim| format!("something is left on a bound claim: {claim:#?}"))
+        claims.iter().find(|it| has_ours(it)).map(|claim| format!("something of ours is on a claim: {claim:#?}"))
     }
 
     /// Waits until no attachment of the driver is left.

@@ -32,6 +32,7 @@ pub(crate) mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use csi_control_plane::process::Rng;
@@ -58,6 +59,8 @@ pub(crate) struct World {
     ground: Transport,
     id: String,
     driver_name: String,
+    /// The uids of the claims, by name: one that is gone is still spoken of.
+    uids: Mutex<BTreeMap<String, String>>,
 }
 
 impl World {
@@ -95,7 +98,7 @@ impl World {
         let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
         change(&mut profile);
         let driver_name = profile.name.clone();
-        Self { ground: set(profile).await, id, driver_name }
+        Self { ground: set(profile).await, id, driver_name, uids: Mutex::default() }
     }
 
     /// What stands under it.
@@ -126,6 +129,15 @@ impl World {
     /// The finalizer that protects attachments and volumes.
     pub(crate) fn finalizer(&self) -> String {
         csi_attacher::finalizer(&self.driver_name)
+    }
+
+    /// Remembers the uid of a claim that was created.
+    pub(crate) fn remember_uid(&self, claim: &str, uid: String) {
+        self.uids.lock().unwrap().insert(claim.to_owned(), uid);
+    }
+    /// The uid of the claim of this name that was created last.
+    pub(crate) fn remembered_uid(&self, claim: &str) -> Option<String> {
+        self.uids.lock().unwrap().get(claim).cloned()
     }
 
     /// A cluster-wide name that no other world has.

@@ -47,7 +47,8 @@ const OF_GO: [(&str, &str, &[&str]); 18] = [
 async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"},
         "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}));
-    theatre.put(claim("begun", &["provisioning.csi-control-plane.io/demo-csi-example-com"]));
+    theatre.put(claim("begun"));
+    theatre.begin_provisioning().await;
     theatre.testbed.api.delete::<PersistentVolumeClaim>("default", "begun").unwrap();
     let daemon = theatre.daemon_with("daemon", |config| {
         config["telemetry"] = json!({"traces": {"endpoint": collector.endpoint()}});
@@ -74,22 +75,21 @@ async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
     daemon
 }
 
-fn claim(name: &str, finalizers: &[&str]) -> Value {
+fn claim(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "default", "finalizers": finalizers,
-            "annotations": {ANNOTATION_STORAGE_PROVISIONER: DRIVER}},
+        "metadata": {"name": name, "namespace": "default", "annotations": {ANNOTATION_STORAGE_PROVISIONER: DRIVER}},
         "spec": {"storageClassName": "gold", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
 }
 
 /// A claim becomes a volume and the volume is deleted, each at the second try.
 async fn provisioned_and_deleted(theatre: &Theatre) {
     let api = &theatre.testbed.api;
-    let gone = async || api.get::<PersistentVolumeClaim>("default", "begun").is_err().then_some(());
-    eventually("what nobody wants is let go", gone).await;
+    let gone = async || theatre.driver().state().volumes().values().all(|it| it.name.is_empty()).then_some(());
+    eventually("what nobody wants is deleted", gone).await;
     for method in [Method::CreateVolume, Method::DeleteVolume] {
         theatre.driver().inject(Fault::on(method, Action::fail(Code::Internal, "no luck")).times(1));
     }
-    theatre.put(claim("data", &[]));
+    theatre.put(claim("data"));
     let name = eventually("a volume for the claim", async || {
         let volumes: Vec<PersistentVolume> = api.list("").unwrap();
         volumes.iter().filter_map(|it| it.metadata.name.clone()).find(|name| name.starts_with("pvc-"))

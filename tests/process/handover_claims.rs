@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use serde_json::json;
 
@@ -32,16 +31,13 @@ impl Burst {
         Self(claims.collect())
     }
 
-    /// Waits until each claim is bound to its volume, with nothing of ours on it.
+    /// Waits until each claim is bound to its volume.
     async fn provisioned(&self, theatre: &Theatre) {
-        let mark = names::provisioning_finalizer(DRIVER);
         for (name, volume) in &self.0 {
             eventually(&format!("the volume of {name}"), async || {
                 let claim: PersistentVolumeClaim = theatre.testbed.api.get("default", name).unwrap();
                 let bound = claim.status.as_ref()?.phase.as_deref() == Some("Bound");
-                let free = !claim.finalizers().contains(&mark)
-                    && !claim.annotations().contains_key(names::ANNOTATION_PROVISIONING);
-                (bound && free && claim.spec?.volume_name.as_ref() == Some(volume)).then_some(())
+                (bound && claim.spec?.volume_name.as_ref() == Some(volume)).then_some(())
             })
             .await;
         }
@@ -112,8 +108,8 @@ async fn until_in_flight(theatre: &Theatre, count: usize) {
     eventually(&format!("{count} calls in flight"), async || (running() == count).then_some(())).await;
 }
 
-/// The driver has the volumes that the API has, each once, and no caller has met itself there.
-fn assert_balanced(theatre: &Theatre) {
+/// The driver has the volumes that the API has, each once, no caller has met itself there, and the journal comes to be empty.
+async fn assert_balanced(theatre: &Theatre) {
     let volumes: Vec<PersistentVolume> = theatre.testbed.api.list("").unwrap();
     let handles: Vec<String> =
         volumes.into_iter().map(|volume| volume.spec.unwrap().csi.unwrap().volume_handle).collect();
@@ -122,6 +118,14 @@ fn assert_balanced(theatre: &Theatre) {
     let state = theatre.driver().state();
     assert_eq!(state.volumes().keys().collect::<BTreeSet<_>>(), known);
     assert_eq!(theatre.driver().violations(), []);
+    eventually("an empty journal", async || journal(theatre).is_empty().then_some(())).await;
+}
+
+/// The claims' uids in the journal.
+fn journal(theatre: &Theatre) -> BTreeSet<String> {
+    let all: Vec<ConfigMap> = theatre.testbed.api.list("kube-system").unwrap();
+    let ours = all.into_iter().filter(|it| it.labels().contains_key("csi-control-plane.io/journal"));
+    ours.flat_map(|it| it.data.unwrap_or_default().into_keys()).collect()
 }
 
 /// How often each volume was to be deleted, at most.
@@ -157,7 +161,7 @@ async fn a_terminated_leader_stores_the_volumes_that_it_has_asked_for_and_its_su
     }
     assert!(next.stored(&theatre).iter().all(|it| it.user == "daemon-new" && it.at < release.at + AT_ONCE));
     theatre.commits.assert_one_leader(LEASE);
-    assert_balanced(&theatre);
+    assert_balanced(&theatre).await;
     assert!(new.is_alive());
 }
 
@@ -166,6 +170,7 @@ async fn a_killed_leaders_volumes_are_asked_for_once_more_and_stored_by_its_succ
     let (theatre, mut old, mut new, coming, going) = at_work().await;
     old.signal("KILL").await;
     assert_eq!(old.exit().await, None);
+    assert_eq!(journal(&theatre).len(), EACH, "what it had begun");
     until_in_flight(&theatre, 0).await;
     theatre.driver().release();
     let next = Burst::ask(&theatre, "next", 2);
@@ -182,6 +187,6 @@ async fn a_killed_leaders_volumes_are_asked_for_once_more_and_stored_by_its_succ
     assert!(next.asked(&theatre).iter().all(|calls| calls.len() == 1));
     assert_eq!(most_deletions(&theatre), 2);
     theatre.commits.assert_one_leader(LEASE);
-    assert_balanced(&theatre);
+    assert_balanced(&theatre).await;
     assert!(new.is_alive());
 }

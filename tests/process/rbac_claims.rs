@@ -30,7 +30,7 @@ pub(crate) fn section() -> Value {
         "capacity": {"enabled": true, "immediateBinding": true, "pollInterval": "1s", "ownerLevel": 2}})
 }
 
-/// A stage whose one node has room, with the kinds of snapshots and grants.
+/// A stage whose one node has room, with the kinds of snapshots and grants, and with a claim that another daemon has begun.
 pub(crate) async fn open() -> Theatre {
     let segments = [(ZONE.to_owned(), "z1".to_owned())];
     let node = Node { segments: segments.into(), ..Node::default() };
@@ -42,17 +42,24 @@ pub(crate) async fn open() -> Theatre {
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
         "spec": {"drivers": [{"name": DRIVER, "nodeID": node_id(), "topologyKeys": [ZONE]}]}}));
     theatre.put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {ZONE: "z1"}}}));
+    begun(&theatre).await;
     theatre
 }
 
-/// Everything that a daemon with all of its rights does something about.
-pub(crate) fn begin(theatre: &Theatre) {
-    owners(theatre);
+/// A daemon before asks for the volume of a claim, and ends without an answer.
+async fn begun(theatre: &Theatre) {
     theatre.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "default"},
         "stringData": {"user": "me"}}));
     let secret = json!({"csi.storage.k8s.io/provisioner-secret-name": "keys",
         "csi.storage.k8s.io/provisioner-secret-namespace": "default"});
     class(theatre, "class", &secret);
+    claim(theatre, "begun", json!({}), json!({}));
+    theatre.begin_provisioning().await;
+}
+
+/// Everything that a daemon with all of its rights does something about.
+pub(crate) fn begin(theatre: &Theatre) {
+    owners(theatre);
     // It has no capacity object yet; of the others, one says what is not so, and one is of a class that is gone.
     class(theatre, "bare", &json!({}));
     capacity(theatre, "wrong", "class");
@@ -73,9 +80,6 @@ pub(crate) fn begin(theatre: &Theatre) {
     conflict(theatre, "", "persistentvolumeclaims");
     claim(theatre, "plain", json!({}), json!({}));
     claim(theatre, "attributes", json!({}), json!({"volumeAttributesClassName": "gold"}));
-    let mark = json!({"finalizers": [names::provisioning_finalizer(DRIVER)],
-        "annotations": {names::ANNOTATION_PROVISIONING: "{}"}});
-    claim(theatre, "begun", mark, json!({}));
     let of = |name: &str| json!({"kind": "PersistentVolumeClaim", "name": name});
     claim(theatre, "clone", json!({}), json!({"dataSource": of("source")}));
     let far = json!({"kind": "PersistentVolumeClaim", "name": "elsewhere", "namespace": OTHER});

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::{Identity, kubeconfig};
-use csi_control_plane::sandbox::driver::{Call, Driver, Method, Profile};
+use csi_control_plane::sandbox::driver::{Action, Call, Driver, Fault, Method, Profile};
 use csi_control_plane::sandbox::testbed::{TestBed, Transport};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tonic::Code;
 
 use crate::commits::{Commit, Commits};
 use crate::program::{Program, eventually};
@@ -113,6 +114,18 @@ impl Theatre {
         let file = self.file(&format!("{user}.yaml"), &config.to_string());
         let variables = [&[("POD_NAMESPACE", "kube-system"), ("POD_NAME", user)], variables].concat();
         Program::start(&["run", "--config", &file], &variables)
+    }
+
+    /// Has a daemon before ask for the volume of the claim that is there, and ends it while it has no answer.
+    pub(crate) async fn begin_provisioning(&self) {
+        let slow = Action::DoneButFail { code: Code::DeadlineExceeded, message: "slow".to_owned() };
+        self.driver().inject(Fault::on(Method::CreateVolume, slow));
+        let config = json!({"roles": {"provisioner": {"retry": {"initial": "100ms", "max": "1s"}}}});
+        let predecessor = self.testbed.start("predecessor", &config.to_string()).await.unwrap();
+        let asked = async || (!self.driver().calls_of(Method::CreateVolume).is_empty()).then_some(());
+        eventually("the volume is asked for", asked).await;
+        predecessor.stop().await.unwrap();
+        self.driver().clear_faults();
     }
 
     /// Stores an object.

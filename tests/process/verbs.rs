@@ -31,19 +31,24 @@ async fn check_prints_every_role_lease_watch_and_right() {
         &["right", "csinodes.storage.k8s.io", "list", "watch"],
         &["right", "volumeattachments.storage.k8s.io", "get", "list", "patch", "watch"],
         &["right", "volumeattachments/status.storage.k8s.io", "patch"],
+        &["right", "configmaps", "create"],
+        &["right", "configmaps", "get", "patch"],
         &["right", "leases.coordination.k8s.io", "create"],
         &["right", "leases.coordination.k8s.io", "get", "update", "watch"],
     ] {
         assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
     }
     assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
-    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 16);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 18);
     let named = format!(
         "    resourceNames: [\"demo-csi-example-com\", \"{lease}\", \"external-resizer-demo-csi-example-com\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
     );
     assert!(ended.stdout.contains(&named), "{}", ended.stdout);
     let of_any = run(&["check", "--config", MINIMAL], &[]).await.stdout;
     assert!(of_any.contains("verbs: [\"create\", \"get\", \"update\", \"watch\"]"), "{of_any}");
+    assert!(of_any.contains("resources: [\"configmaps\"]\n    verbs: [\"create\", \"get\", \"patch\"]"), "{of_any}");
+    let journal = ended.stdout.lines().find(|line| line.contains("demo-csi-example-com-journal-0")).unwrap();
+    assert!(journal.contains("\"demo-csi-example-com-journal-15\""), "{journal}");
 }
 
 #[tokio::test]
@@ -53,7 +58,7 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
     assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 8);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 15);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 16);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }
@@ -126,7 +131,9 @@ async fn migrate_writes_files_that_check_accepts_and_never_over_others() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     assert!(ended.stdout.starts_with("Deployment storage/csi-rbdplugin-provisioner, driver rbd.csi.ceph.com"));
     let config = format!("{out}/config.yaml");
-    let checked = run(&["check", "--config", &config, "--driver-name", "rbd.csi.ceph.com"], &[]).await;
+    let check = ["check", "--config", &config, "--driver-name", "rbd.csi.ceph.com"];
+    // The journal is where the pod is.
+    let checked = run(&check, &[("POD_NAMESPACE", "storage")]).await;
     assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""));
     let rbac = std::fs::read_to_string(format!("{out}/rbac.yaml")).unwrap();
     assert!(checked.stdout.ends_with(&rbac), "{}", checked.stdout);

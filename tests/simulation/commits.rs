@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::deliveries;
 use crate::invariants::Invariant;
+use crate::journal;
 use crate::model::{CALM, Model};
 use crate::storage::RECLAIM;
 use crate::world::{DAEMONS, DRIVER, FINALIZER, MARKER, NODE_ID, finalizers, is_deleting, is_guarded, text};
@@ -31,6 +32,7 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>) {
         moments(model, change, &name, by_daemon);
     }
     deliveries::on_commit(model, change, &name);
+    journal::on_commit(model, change, &name);
     model.keep(plural, &name, change.new);
     model.supply.keep(plural, &name, change.old, change.new);
 }
@@ -49,6 +51,10 @@ fn note(model: &Model, change: &Committed<'_>, name: &str) {
             let ours = new.pointer("/metadata/annotations").cloned().unwrap_or_default();
             let meta = json!([new["metadata"]["finalizers"], is_deleting(new), ours]);
             format!("{} {meta} {}", text(new, "/metadata/uid"), new["status"])
+        }
+        Some(new) if plural == "configmaps" => {
+            let keys: Vec<&String> = new["data"].as_object().into_iter().flatten().map(|(key, _)| key).collect();
+            json!([new["metadata"]["resourceVersion"], keys]).to_string()
         }
         Some(new) if plural == "csistoragecapacities" => {
             json!([new["storageClassName"], new["nodeTopology"]["matchLabels"], new["capacity"]]).to_string()

@@ -1,11 +1,11 @@
-//! The checks of every change of claims and of their volumes: P2, P4, P7, P8.
+//! The checks of every change of claims and of their volumes: P2, P7, P8.
 
 use csi_control_plane::sandbox::api::Committed;
 use serde_json::{Map, Value};
 
 use crate::invariants::Invariant;
 use crate::model::Model;
-use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, RECLAIM, SELECTED, uid_of};
+use crate::storage::{CLONING, FROM_SNAPSHOT, RECLAIM, SELECTED, uid_of};
 use crate::supply::annotation;
 use crate::world::{DAEMONS, FINALIZER, finalizers, text};
 
@@ -30,13 +30,6 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>, name: &str) {
         ("persistentvolumes", Some(old), None) => removed(model, old, name),
         _ => {}
     }
-    if plural == "persistentvolumeclaims"
-        && let Some(old) = change.old
-        && finalizers(old).contains(&MARK)
-        && !change.new.is_some_and(|new| finalizers(new).contains(&MARK))
-    {
-        unmarked(model, old, name);
-    }
 }
 
 fn leads(model: &Model, change: &Committed<'_>, name: &str) {
@@ -56,9 +49,9 @@ pub(crate) fn is_suppliers(old: Option<&Value>, new: Option<&Value>) -> bool {
     held(old) == held(new)
 }
 
-/// P7: of a claim or a snapshot, our finalizers and annotations, and the node that was chosen, which we may only take off.
+/// P7: of a claim or a snapshot, our finalizers, and the node that was chosen, which we may only remove.
 fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, new: &Value, name: &str) {
-    let (ours, ours_too) = ([MARK, CLONING, FROM_SNAPSHOT], [INTENT, SELECTED]);
+    let ours = [CLONING, FROM_SNAPSHOT];
     let blank = |object: &Value| {
         let mut object = object.clone();
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -70,7 +63,7 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, new: &Value, na
             let kept: Vec<Value> = list.filter(|it| !ours.iter().any(|one| **it == **one)).cloned().collect();
             meta.insert("finalizers".to_owned(), kept.into());
             let all = meta.remove("annotations").unwrap_or_default();
-            let all = all.as_object().into_iter().flatten().filter(|(key, _)| !ours_too.contains(&key.as_str()));
+            let all = all.as_object().into_iter().flatten().filter(|(key, _)| *key != SELECTED);
             let kept: Map<String, Value> = all.map(|(key, value)| (key.clone(), value.clone())).collect();
             meta.insert("annotations".to_owned(), kept.into());
         }
@@ -93,7 +86,7 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, new: &Value, na
 }
 
 /// P2, P8: a volume object is stored for a volume that exists, as it was asked for, and tells where it is.
-fn stored(model: &Model, change: &Committed<'_>, new: &Value, name: &str) {
+fn stored(model: &mut Model, change: &Committed<'_>, new: &Value, name: &str) {
     let handle = text(new, "/spec/csi/volumeHandle");
     let violate_of = |invariant: Invariant, what: String| {
         model.trace.violate(invariant, format_args!("{} stores {name} for {handle}: {what}", change.actor));
@@ -142,6 +135,9 @@ fn stored(model: &Model, change: &Committed<'_>, new: &Value, name: &str) {
             misplaced(format!("{places:?} was not asked for"));
         }
     }
+    if let Some(asked) = model.supply.asked.get_mut(name) {
+        asked.owed = false;
+    }
 }
 
 /// P2: an object goes only after its volume, unless the volume is to be kept.
@@ -154,26 +150,5 @@ fn removed(model: &mut Model, old: &Value, name: &str) {
         model.trace.violate(Invariant::P2, format_args!("{name} is gone, and its volume {handle} is not"));
     } else {
         model.supply.kept.insert(handle);
-    }
-}
-
-/// P4: the mark leaves a claim only when no volume can be lost by that.
-fn unmarked(model: &mut Model, old: &Value, name: &str) {
-    let uid = text(old, "/metadata/uid");
-    let lost = model.supply.alive.iter().find(|(handle, it)| {
-        let denied = model.supply.asked.get(&it.name).is_some_and(|asked| asked.denied);
-        uid_of(&it.name) == uid && model.object_of(handle).is_none() && !denied && !model.supply.kept.contains(*handle)
-    });
-    if let Some((handle, it)) = lost
-        && !model.is_confused()
-    {
-        let volume = &it.name;
-        model.trace.violate(
-            Invariant::P4,
-            format_args!("the mark leaves {name}, and nothing tells of its volume {handle} ({volume})"),
-        );
-    }
-    if let Some(asked) = model.supply.asked.values_mut().find(|asked| uid_of(&asked.request.name) == uid) {
-        asked.owed = false;
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::invariants::Invariant;
 use crate::inventory;
+use crate::journal;
 use crate::model::{Model, Place, Tally};
 use crate::play::{Play, Step};
 use crate::world::{
@@ -43,6 +44,7 @@ pub(crate) async fn end(play: &mut Play) {
         faults
     })
     .await;
+    journal::in_order(&play.model());
     stop(play).await;
 }
 
@@ -67,6 +69,7 @@ async fn heal(play: &mut Play) {
         play.node_back(node);
     }
     play.furnish();
+    play.repair_journal();
     for volume in (0..play.world.volumes.len()).filter(|volume| play.world.volumes[*volume].secret) {
         play.create(World::secret(volume));
     }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::happening::Happening;
+use crate::journal::Meddling;
 use crate::play::{Play, Step};
 use crate::storage::{PROVISION_SECRET, PROVISIONER_LEASE, Storage, claim_name, class_name, pod_name, snapshot_name};
 use crate::world::{DRIVER, LEASE, MARKER, World, is_deleting, node_name, text};
@@ -49,12 +50,14 @@ pub(crate) enum Errand {
     MeddleWithLease {
         steal: bool,
     },
+    MeddleWithJournal(Meddling),
 }
 
 /// What happens around claims in a seed, in any order.
 pub(crate) fn schedule(seed: u64, world: &World) -> Vec<(Duration, Happening)> {
     let Some(storage) = &world.storage else { return Vec::new() };
-    let mut draw = Draw { rng: StdRng::seed_from_u64(seed ^ 0xe44a_0000), storage, nodes: world.nodes };
+    let drawn = |salt: u64| Draw { rng: StdRng::seed_from_u64(seed ^ salt), storage, nodes: world.nodes };
+    let mut draw = drawn(0xe44a_0000);
     let length = draw.rng.random_range(60..=200_u64);
     let count = draw.rng.random_range(20..=80);
     let troubles: Vec<u8> = (0..3).filter(|_| draw.rng.random_bool(0.6)).collect();
@@ -72,6 +75,8 @@ pub(crate) fn schedule(seed: u64, world: &World) -> Vec<(Duration, Happening)> {
             };
             (at, happening)
         })
+        // A source of its own, so that what came later changes nothing for what was there before.
+        .chain(drawn(0x70c4_0000).journal_troubles(length))
         .collect()
 }
 
@@ -163,6 +168,11 @@ impl Draw<'_> {
             8 => on.verb("get").resource("persistentvolumes"),
             _ => on.resource("csistoragecapacities"),
         };
+        self.failing(on)
+    }
+
+    /// A fault of these requests.
+    fn failing(&mut self, on: api::Matching) -> api::Fault {
         let internal = Rejection::internal("scripted");
         let action = match self.rng.random_range(0..9) {
             0 => api::Action::Refuse(Rejection { code: 409, reason: "Conflict", ..internal }),
@@ -181,6 +191,42 @@ impl Draw<'_> {
         } else {
             fault.times(self.rng.random_range(1..=4))
         }
+    }
+
+    /// What goes wrong with the journal, in most seeds.
+    fn journal_troubles(&mut self, length: u64) -> Vec<(Duration, Happening)> {
+        let count = if self.rng.random_bool(0.7) { self.rng.random_range(1..=8) } else { 0 };
+        (0..count).flat_map(|_| self.journal_trouble(length)).collect()
+    }
+
+    fn journal_trouble(&mut self, length: u64) -> Vec<(Duration, Happening)> {
+        let at = Duration::from_millis(self.rng.random_range(0..length * 1000));
+        let rank = self.rng.random_range(0..64);
+        let meddling = |it: Meddling| Happening::Storage(Errand::MeddleWithJournal(it));
+        match self.rng.random_range(0..10) {
+            0..5 => vec![(at, Happening::Api(self.journal_fault()))],
+            5 => vec![(at, meddling(Meddling::DropSegment(rank)))],
+            6 => vec![(at, meddling(Meddling::DropEntry(rank)))],
+            7 => vec![(at, meddling(Meddling::SpoilSegment { rank, away: self.seconds(0.5, 40.0) }))],
+            _ => {
+                // The Lease is lost in the middle of a commit.
+                let verb = ["create", "patch"][self.rng.random_range(0..2)];
+                let on = api::Matching::any().verb(verb).resource("configmaps");
+                let slow = api::Fault::on(on, api::Action::DelayBefore(self.seconds(0.5, 6.0)));
+                let lost = match self.rng.random_range(0..3) {
+                    0 => Happening::Kill { daemon: self.rng.random_range(0..2), down: self.seconds(0.0, 6.0) },
+                    _ => Happening::Storage(Errand::MeddleWithLease { steal: self.rng.random_bool(0.5) }),
+                };
+                let (times, later) = (self.rng.random_range(1..=4), self.seconds(0.2, 5.0));
+                vec![(at, Happening::Api(slow.times(times))), (at + later, lost)]
+            }
+        }
+    }
+
+    fn journal_fault(&mut self) -> api::Fault {
+        let verb = ["create", "patch", "patch", "get"][self.rng.random_range(0..4)];
+        let on = api::Matching::any().verb(verb).resource("configmaps");
+        self.failing(on)
     }
 
     fn other(&mut self) -> Happening {
@@ -240,6 +286,7 @@ impl Play {
                 let body = PatchBody::Merge(json!({ "metadata": { "annotations": { "touched-at": at } } }));
                 let _ = self.api().patch::<PersistentVolumeClaim>("default", &claim_name(claim), body);
             }
+            Errand::MeddleWithJournal(meddling) => self.meddle(meddling),
             Errand::MeddleWithLease { steal } => {
                 self.model().confuse();
                 if steal {

@@ -1,5 +1,5 @@
-//! The invariants: the I's are those of attacher spec 10, R37 is one of that file's rows, and the P's are those of
-//! provisioner spec 10. Each has a mutant that breaks it.
+//! The invariants: the I's are those of attacher spec 10, R37 is one of that file's rows, the P's are those of provisioner
+//! spec 10, and the J's are the journal's. Each has a mutant that breaks it.
 
 use std::fmt;
 
@@ -49,13 +49,16 @@ invariants! {
     P1 "P1" "one volume per claim, and none for nobody",
     P2 "P2" "a volume object only for a volume that exists, made as it was asked for, until the driver has deleted it",
     P3 "P3" "nothing is deleted that is attached, or that a claim still wants; nor twice",
-    P4 "P4" "the driver is asked only for claims that carry our mark and what is asked, and the mark stays while a volume may be lost",
     P5 "P5" "while an answer is owed the request is the same",
     P6 "P6" "what a volume is made from is protected meanwhile",
     P7 "P7" "nothing but what is ours is written, and by who leads",
     P8 "P8" "a volume object tells where its volume is, which is a place that was asked for",
-    P9 "P9" "once nothing goes wrong any more, each volume has its object, each object its volume, and each claim what it wants",
+    P9 "P9" "once nothing goes wrong any more, each object has its volume, and each claim what it wants",
     P10 "P10" "once nothing goes wrong any more, each class times each place has one object that says how much room there is",
+    J1 "J1" "the driver is asked only for what the journal holds",
+    J2 "J2" "an entry leaves the journal only when no volume can be lost by that",
+    J3 "J3" "once nothing goes wrong any more, no volume is without an object, and no entry is left",
+    J4 "J4" "a segment is written once at a time, and never upon an answer that is not known",
 }
 
 impl fmt::Display for Invariant {

@@ -1,4 +1,4 @@
-//! The final state of claims after all faults have stopped: nothing is lost, nothing is missing, nothing of ours is
+//! The final state of claims after all faults have stopped: nothing is lost (J3), nothing is missing, nothing of ours is
 //! left behind (P9); volumes are reachable (P8); and the capacity is published (P10).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::invariants::Invariant;
 use crate::model::Model;
-use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, Storage, ZONE, class_name, uid_of};
-use crate::supply::annotation;
+use crate::storage::{CLONING, FROM_SNAPSHOT, Storage, ZONE, class_name, uid_of};
 use crate::world::{DAEMONS, finalizers, is_deleting, text};
 
 /// What is not as it should be.
 pub(crate) fn wrong(storage: &Storage, model: &Model, state: &State) -> Vec<(Invariant, String)> {
-    let (mut kept, mut reached, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut lost, mut kept, mut reached, mut told) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    leaks(model, &mut lost);
     volumes(model, &mut kept);
     claims(storage, model, &mut kept);
     sources(model, &mut kept);
@@ -23,20 +23,27 @@ pub(crate) fn wrong(storage: &Storage, model: &Model, state: &State) -> Vec<(Inv
     }
     reach(model, &mut reached);
     capacities(storage, model, state, &mut told);
-    let all = [(Invariant::P9, kept), (Invariant::P8, reached), (Invariant::P10, told)];
+    let all = [(Invariant::J3, lost), (Invariant::P9, kept), (Invariant::P8, reached), (Invariant::P10, told)];
     all.into_iter().flat_map(|(invariant, faults)| faults.into_iter().map(move |fault| (invariant, fault))).collect()
 }
 
-fn volumes(model: &Model, faults: &mut Vec<String>) {
+/// Each volume has its object, and there is nothing left to ask for.
+fn leaks(model: &Model, faults: &mut Vec<String>) {
     let supply = &model.supply;
     for (handle, volume) in &supply.alive {
-        // The driver was made to say that it does not exist, or people have thrown its object away.
+        // The driver was made to say that it does not exist, or people have thrown its object or its entry away.
         let denied = supply.asked.get(&volume.name).is_some_and(|asked| asked.denied);
-        let excused = supply.kept.contains(handle) || (denied && !model.is_due(&volume.name));
+        let people = supply.kept.contains(handle) || model.journal.is_excused(uid_of(&volume.name));
+        let excused = people || (denied && !model.is_due(&volume.name));
         if model.object_of(handle).is_none() && !excused {
             faults.push(format!("{handle} ({}) exists, and nothing tells of it", volume.name));
         }
     }
+    faults.extend(model.journal.entries().map(|uid| format!("the journal still has an entry of {uid}")));
+}
+
+fn volumes(model: &Model, faults: &mut Vec<String>) {
+    let supply = &model.supply;
     for (name, object) in model.made() {
         let handle = text(object, "/spec/csi/volumeHandle");
         if !supply.alive.contains_key(handle) {
@@ -83,8 +90,10 @@ fn claims(storage: &Storage, model: &Model, faults: &mut Vec<String>) {
         } else if wanted && !is_bound {
             faults.push(format!("{name} is not bound: {}", text(claim, "/spec/volumeName")));
         }
-        if finalizers(claim).contains(&MARK) || annotation(claim, INTENT).is_some() {
-            faults.push(format!("{name} is still marked"));
+        let annotations = claim.pointer("/metadata/annotations").and_then(Value::as_object);
+        let names = annotations.into_iter().flatten().map(|(key, _)| key.as_str()).chain(finalizers(claim));
+        for name_of_ours in names.filter(|it| it.contains("csi-control-plane.io")) {
+            faults.push(format!("{name} has {name_of_ours}"));
         }
     }
     for (name, pod) in &supply.pods {
@@ -153,8 +162,9 @@ pub(crate) fn left(model: &Model) -> Vec<(Invariant, String)> {
     let claims = supply.claims.values().map(|it| format!("{} is still there", text(it, "/metadata/name")));
     let volumes = supply.alive.iter().filter(|(handle, it)| {
         let denied = supply.asked.get(&it.name).is_some_and(|asked| asked.denied);
-        !supply.kept.contains(*handle) && !denied
+        !supply.kept.contains(*handle) && !denied && !model.journal.is_excused(uid_of(&it.name))
     });
     let volumes = volumes.map(|(handle, it)| format!("{handle} of {} is still there", uid_of(&it.name)));
-    claims.chain(volumes).map(|fault| (Invariant::P9, fault)).collect()
+    let claims = claims.map(|fault| (Invariant::P9, fault));
+    claims.chain(volumes.map(|fault| (Invariant::J3, fault))).collect()
 }

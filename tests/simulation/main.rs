@@ -1,13 +1,13 @@
 //! The deterministic simulation: two daemons, an API and a driver in one runtime, one network and one clock; random events
-//! and faults; the invariants of attacher spec 10 and provisioner spec 10 checked at every step.
+//! and faults; the invariants of attacher spec 10, provisioner spec 10 and the journal checked at every step.
 //! Every third seed is the attacher's alone; the others have claims, pods, classes, snapshots and nodes that come and go.
 //!
 //! ```text
 //! seed ─> World, schedule (drawn before anything runs)
 //!           └─> Play: TestBed (API, driver, two daemons) on sandbox::network, time paused
-//!                 every commit ─> commits (I3 I4 I5 I6 I7 I8 I10), deliveries (P2 P4 P7 P8)  ┐
-//!                 every call   ─> calls   (I1 I2 I8 I9), supply (P1 P3 P4 P5 P6 P7)          ├─> Trace
-//!                 faults end   ─> ending  (I11 I12 I13, R37), inventory (P8 P9 P10)          ┘
+//!                 every commit ─> commits (I3 I4 I5 I6 I7 I8 I10), deliveries (P2 P7 P8), journal (J2)  ┐
+//!                 every call   ─> calls (I1 I2 I8 I9), supply (P1 P3 P5 P6 P7), journal (J1 J4)         ├─> Trace
+//!                 faults end   ─> ending (I11 I12 I13, R37), inventory (P8 P9 P10 J3)                   ┘
 //! ```
 //!
 //! `changes` is a smaller world beside it, of claims that grow and change their class.
@@ -34,6 +34,7 @@ mod errands;
 mod happening;
 mod invariants;
 mod inventory;
+mod journal;
 mod logs;
 mod model;
 mod mutants;

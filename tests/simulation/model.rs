@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use csi_control_plane::sandbox::api::audit::Audit;
 use csi_control_plane::sandbox::driver::{Call, Method, State};
 use csi_control_plane::sandbox::network::Network;
 use csi_control_plane::sandbox::testbed::DRIVER_HOST;
 use serde_json::Value;
 
-use crate::storage::PROVISIONER_LEASE;
+use crate::journal::{Journal, is_lease};
 use crate::supply::Supply;
 use crate::trace::Trace;
 use crate::world::{LEASE, text};
@@ -42,7 +43,10 @@ pub(crate) struct Model {
     /// When somebody else changed what an attachment depends on.
     pub(crate) woken_at: BTreeMap<String, Duration>,
     pub(crate) supply: Supply,
+    pub(crate) journal: Journal,
     renewed_at: Duration,
+    /// The same of the provisioner's Lease.
+    supplier_renewed_at: Duration,
     confused_until: Duration,
     troubled_until: Duration,
 }
@@ -83,7 +87,7 @@ pub(crate) struct Streak {
 }
 
 impl Model {
-    pub(crate) fn new(trace: Trace, network: Network) -> Self {
+    pub(crate) fn new(trace: Trace, network: Network, audit: Audit) -> Self {
         Self {
             trace,
             network,
@@ -98,7 +102,9 @@ impl Model {
             created_at: BTreeMap::new(),
             woken_at: BTreeMap::new(),
             supply: Supply::default(),
+            journal: Journal::of(audit),
             renewed_at: Duration::ZERO,
+            supplier_renewed_at: Duration::ZERO,
             confused_until: Duration::ZERO,
             troubled_until: Duration::ZERO,
         }
@@ -175,18 +181,19 @@ impl Model {
             "volumeattachments" => &mut self.attachments,
             "persistentvolumes" => &mut self.volumes,
             "leases" => {
-                if name == PROVISIONER_LEASE {
+                let of = |lease: Option<&Value>| {
+                    lease.map(|lease| {
+                        (text(lease, "/spec/holderIdentity").to_owned(), text(lease, "/spec/acquireTime").to_owned())
+                    })
+                };
+                if is_lease(name) {
+                    let late = now.saturating_sub(std::mem::replace(&mut self.supplier_renewed_at, now)) > TERM;
+                    if late || of(self.supply.lease.as_ref()) != of(object) {
+                        self.journal.terms += 1;
+                    }
                     self.supply.lease = object.cloned();
                 }
                 if name == LEASE.1 {
-                    let of = |lease: Option<&Value>| {
-                        lease.map(|lease| {
-                            (
-                                text(lease, "/spec/holderIdentity").to_owned(),
-                                text(lease, "/spec/acquireTime").to_owned(),
-                            )
-                        })
-                    };
                     // A leader that could not renew in time has begun another term, though the Lease never changed hands.
                     let late = now.saturating_sub(std::mem::replace(&mut self.renewed_at, now)) > TERM;
                     if late || of(self.lease.as_ref()) != of(object) {

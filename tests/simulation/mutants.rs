@@ -5,6 +5,8 @@
 //! enriches; one that misreads, one whom the API shows something else; one that does not ask the driver, one whose driver says
 //! that it need not; the rest is configured.
 
+use std::time::Duration;
+
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
@@ -15,7 +17,7 @@ use k8s_openapi::api::storage::v1::CSINode;
 use serde_json::{Value, json};
 
 use crate::invariants::Invariant;
-use crate::storage::{MARK, ZONE};
+use crate::storage::ZONE;
 use crate::trace::RESTLESS;
 use crate::world::{DAEMONS, FINALIZER, MARKER, Scope};
 
@@ -54,13 +56,17 @@ pub(crate) enum Mutant {
     WrongVolume,
     /// Every volume object is taken for one whose claim is gone.
     MisreadPhase,
-    /// Nothing is written down before the driver is asked.
+    /// Nothing is recorded before the driver is asked.
     NoIntent,
+    /// Entries are believed to be recorded, and are not.
+    ForgottenEntry,
     /// Volume objects are believed to be stored, and are not.
     ForgottenVolume,
-    /// One daemon names the volumes in another way, and so short that the other does not believe what was written down.
-    OtherName,
-    /// One daemon knows no places: what it resumes it asks for in another way.
+    /// Who reads the journal finds no entry in it.
+    HiddenJournal,
+    /// Two daemons go by one name, each has a Lease of its own, and both write one journal.
+    TwoWriters,
+    /// One daemon knows no places, and finds no entry in the journal: what it takes over it asks for in another way.
     OtherPlaces,
     /// What a volume is made from loses its protection with the write that gives it.
     Unprotected,
@@ -76,7 +82,7 @@ pub(crate) enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::NoBackoff,
         Self::ForgottenRecord,
         Self::KeptLease,
@@ -96,8 +102,10 @@ impl Mutant {
         Self::WrongVolume,
         Self::MisreadPhase,
         Self::NoIntent,
+        Self::ForgottenEntry,
         Self::ForgottenVolume,
-        Self::OtherName,
+        Self::HiddenJournal,
+        Self::TwoWriters,
         Self::OtherPlaces,
         Self::Unprotected,
         Self::LabelledClaims,
@@ -129,7 +137,10 @@ impl Mutant {
             Self::WrongPlace => Invariant::P8,
             Self::Undeleted => Invariant::P9,
             Self::NoCapacity => Invariant::P10,
-            Self::NoIntent | Self::ForgottenVolume | Self::OtherName => Invariant::P4,
+            Self::NoIntent | Self::ForgottenEntry => Invariant::J1,
+            Self::ForgottenVolume => Invariant::J2,
+            Self::HiddenJournal => Invariant::J3,
+            Self::TwoWriters => Invariant::J4,
         }
     }
 
@@ -142,7 +153,8 @@ impl Mutant {
     pub(crate) fn seed(self) -> u64 {
         match self {
             Self::OtherPlaces => 10,
-            Self::OtherName | Self::Twins => 2,
+            Self::HiddenJournal => 6,
+            Self::Twins => 2,
             Self::NoBackoff | Self::NoCodes | Self::TwinNames | Self::Unprotected => 1,
             _ => 0,
         }
@@ -150,7 +162,7 @@ impl Mutant {
 
     /// The name that a daemon goes by.
     pub(crate) fn host(self, daemon: usize) -> &'static str {
-        if matches!(self, Self::Twins | Self::TwinNames) { DAEMONS[0] } else { DAEMONS[daemon] }
+        if matches!(self, Self::Twins | Self::TwinNames | Self::TwoWriters) { DAEMONS[0] } else { DAEMONS[daemon] }
     }
 
     /// A daemon's configuration.
@@ -160,9 +172,8 @@ impl Mutant {
         let elsewhere = || election("namespace: default");
         match self {
             Self::NoIntent => provisioner(sound, "    durableIntent: false\n"),
-            Self::OtherName if daemon == 1 => provisioner(sound, "    volumeNameUuidLength: 7\n"),
             Self::OtherPlaces if daemon == 1 => provisioner(sound, "    topology: false\n"),
-            Self::Twins if daemon == 1 => elsewhere(),
+            Self::Twins | Self::TwoWriters if daemon == 1 => elsewhere(),
             Self::TwinNames if daemon == 1 => {
                 provisioner(&elsewhere(), "    volumeNamePrefix: twin\n    durableIntent: false\n")
             }
@@ -184,13 +195,30 @@ impl Mutant {
         };
         let lie = |lie: Lie| testbed.driver.inject(driver::Fault::on(Method::CreateVolume, driver::Action::Lie(lie)));
         match self {
+            Self::ForgottenEntry => {
+                for verb in ["create", "patch"] {
+                    tear_down(testbed, verb, "configmaps", "", &Action::Pretend);
+                }
+            }
+            Self::HiddenJournal => tear_down(testbed, "get", "configmaps", "", &Action::Show(json!({ "data": null }))),
+            Self::OtherPlaces => {
+                let on = Matching::any().user(DAEMONS[1]).verb("get").resource("configmaps");
+                testbed.api.faults().add(Fault::on(on, Action::Show(json!({ "data": null }))));
+            }
+            Self::TwoWriters => {
+                // Long enough for the other's to come.
+                let delayed = Action::DelayAfter(Duration::from_millis(300));
+                for verb in ["create", "patch"] {
+                    tear_down(testbed, verb, "configmaps", "", &delayed);
+                }
+            }
             Self::ForgottenVolume => tear_down(testbed, "create", "persistentvolumes", "", &Action::Pretend),
             Self::ForgottenRecord => tear_down(testbed, "patch", "volumeattachments", "status", &Action::Pretend),
             Self::LostFinalizer => smear("volumeattachments", json!({ "metadata": { "finalizers": null } })),
             Self::LostVolumeFinalizer => smear("persistentvolumes", json!({ "metadata": { "finalizers": null } })),
             Self::Unprotected => {
                 // All but the protection, which some of these writes add.
-                let rest = json!({ "metadata": { "finalizers": ["kubernetes.io/pvc-protection", MARK] } });
+                let rest = json!({ "metadata": { "finalizers": ["kubernetes.io/pvc-protection"] } });
                 smear("persistentvolumeclaims", rest);
             }
             Self::Labels => smear("volumeattachments", json!({ "metadata": { "labels": { "ours": "yes" } } })),

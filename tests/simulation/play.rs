@@ -80,6 +80,7 @@ pub(crate) enum Step {
     SecretBack(usize),
     ProvisionSecretBack,
     ClassBack(usize),
+    RepairJournal,
     DriverCalm,
 }
 
@@ -117,7 +118,7 @@ impl Play {
         let testbed = TestBed::set_up(ground, profile.clone(), clock, Rng::seeded(seed)).await.unwrap();
         let handles: Vec<String> = (0..world.volumes.len()).map(handle).collect();
         testbed.driver.seed(handles.iter().map(String::as_str));
-        let model = Arc::new(Mutex::new(Model::new(trace.clone(), network.clone())));
+        let model = Arc::new(Mutex::new(Model::new(trace.clone(), network.clone(), testbed.api.audit().clone())));
         let (by_call, by_commit) = (model.clone(), model.clone());
         testbed.driver.on_call(move |call, state| calls::on_call(&mut lock(&by_call), call, state));
         testbed.api.on_commit(move |change| commits::on_commit(&mut lock(&by_commit), change));
@@ -203,6 +204,7 @@ impl Play {
             Step::SecretBack(volume) => self.create(World::secret(volume)),
             Step::ProvisionSecretBack => self.create(World::provision_secret()),
             Step::ClassBack(class) => self.class_back(class),
+            Step::RepairJournal => self.repair_journal(),
             Step::DriverCalm => self.testbed.driver.clear_faults(),
         }
     }

@@ -15,10 +15,6 @@ const LIVES: u32 = 64;
 pub(crate) const ZONE: &str = "topology.example.com/zone";
 /// The provisioner's Lease.
 pub(crate) const PROVISIONER_LEASE: &str = "demo-csi-example-com";
-/// The provisioner's mark on claims.
-pub(crate) const MARK: &str = "provisioning.csi-control-plane.io/demo-csi-example-com";
-/// Where the mark's intent is.
-pub(crate) const INTENT: &str = "csi-control-plane.io/provisioning";
 /// The node that was chosen for a claim.
 pub(crate) const SELECTED: &str = "volume.kubernetes.io/selected-node";
 /// The provisioner's finalizer on volumes.

@@ -1,5 +1,4 @@
-//! The data of the checks about claims and their volumes, and the checks of every call about them: P1, P3, P4, P5, P6,
-//! P7.
+//! The data of the checks about claims and their volumes, and the checks of every call about them: P1, P3, P5, P6, P7.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +9,9 @@ use serde_json::Value;
 use tonic::Code;
 
 use crate::invariants::Invariant;
+use crate::journal;
 use crate::model::{CALM, Model};
-use crate::storage::{CLONING, FROM_SNAPSHOT, INTENT, MARK, SELECTED, uid_of};
+use crate::storage::{CLONING, FROM_SNAPSHOT, SELECTED, uid_of};
 use crate::world::{finalizers, is_deleting, text};
 
 /// Attachments this old are known to every daemon in calm times.
@@ -56,7 +56,7 @@ pub(crate) struct Alive {
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) request: CreateVolumeRequest,
-    /// No final answer yet, or a good one that the claim does not show yet.
+    /// No final answer yet, or a good one of which no object tells yet.
     pub(crate) owed: bool,
     /// The driver's last word was that there is none, and not its own: it was made to say so.
     pub(crate) denied: bool,
@@ -152,16 +152,7 @@ pub(crate) fn arrived(model: &mut Model, call: &Call, caller: &str) {
 fn create_arrived(model: &mut Model, call: &Call) {
     let (Some(name), Some(request)) = (&call.name, &call.create) else { return };
     let id = call.id;
-    let claim = model.supply.claims.get(uid_of(name));
-    let fault = match claim {
-        None => Some("the claim does not exist".to_owned()),
-        Some(claim) if !finalizers(claim).contains(&MARK) => Some("the claim does not carry the mark".to_owned()),
-        Some(claim) if annotation(claim, INTENT).is_none() => Some("the claim does not tell what is asked".to_owned()),
-        Some(_) => None,
-    };
-    if let Some(fault) = fault.filter(|_| !model.is_confused()) {
-        model.trace.violate(Invariant::P4, format_args!("#{id} asks for {name}: {fault}"));
-    }
+    journal::asked(model, id, name);
     if let Some(fault) = unprotected(model, request).filter(|_| !model.is_confused()) {
         model.trace.violate(Invariant::P6, format_args!("#{id} asks for {name}: {fault}"));
     }
@@ -265,6 +256,11 @@ pub(crate) fn ended(model: &mut Model, call: &Call) {
         }
         Method::DeleteVolume if call.outcome == Outcome::Ok => {
             let term = format!("{} {}", model.caller(call), model.supplier());
+            // What was unusable may be asked for in another way from now on.
+            let name = call.volume.as_ref().and_then(|handle| model.supply.names.get(handle)).cloned();
+            if let Some(asked) = name.and_then(|name| model.supply.asked.get_mut(&name)) {
+                asked.owed = false;
+            }
             model.supply.deleted.insert(call.volume.clone().unwrap_or_default(), term);
         }
         _ => {}

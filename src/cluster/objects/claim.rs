@@ -1,7 +1,6 @@
 //! `PersistentVolumeClaims`. Pure.
 //!
-//! Ours are those that name our driver as their provisioner (or as what took their in-tree provisioner over), and those
-//! that carry our intent. Of another's claim stays what a clone of it must know: size, mode, volume, phase.
+//! Ours are those that name our driver as their provisioner, or as what took their in-tree provisioner over. Of another's claim stays what a clone of it must know: size, mode, volume, phase.
 //! Of any claim with a volume stays what a resizer and a health monitor read, if they are hosted; of any claim its controller, if an
 //! attach/detach controller is.
 //! Annotations are all kept while a volume is to be made for the claim: a class may ask for any of them.
@@ -161,11 +160,6 @@ impl PersistentVolumeClaim {
         self.annotation(names::ANNOTATION_MIGRATED_TO)
     }
 
-    /// Whether `driver`'s intent to make a volume is on the claim.
-    pub fn has_intent(&self, driver: &str) -> bool {
-        self.metadata.has_finalizer(&names::provisioning_finalizer(driver))
-    }
-
     fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotation(key)
     }
@@ -181,9 +175,8 @@ impl PersistentVolumeClaim {
         } else if self.status.resize.is_none() {
             self.status.resize = Some(Box::default());
         }
-        let intent = self.has_intent(driver);
-        let ours = intent || self.provisioner() == Some(driver) || self.migrated_to() == Some(driver);
-        if ours && (intent || self.spec.volume_name.is_none()) {
+        let ours = self.provisioner() == Some(driver) || self.migrated_to() == Some(driver);
+        if ours && self.spec.volume_name.is_none() {
             trim_unread(&mut self.metadata);
             return;
         }

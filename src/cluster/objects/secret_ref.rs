@@ -1,11 +1,11 @@
 //! Where a Secret is. Pure.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::or_default;
 
 /// Where a Secret is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRef {
     /// Its name.
     #[serde(default, deserialize_with = "or_default")]

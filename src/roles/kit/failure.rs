@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::cluster::{ApiError, ApiErrorKind};
 use crate::csi::RpcError;
 use crate::election::TermOver;
+use crate::journal::JournalError;
 use crate::process::error_chain;
 use crate::queue::Outcome;
 
@@ -52,6 +53,9 @@ pub enum OpFailure {
     /// The driver refused it, or did not answer.
     #[error(transparent)]
     Driver(#[from] RpcError),
+    /// The journal did not record the request.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
 }
 
 impl OpError {
@@ -59,6 +63,7 @@ impl OpError {
     pub fn api(&self) -> Option<&ApiError> {
         match &self.source {
             OpFailure::Api(error) | OpFailure::Secret(SecretFailure::Api(error)) => Some(error),
+            OpFailure::Journal(error) => error.api(),
             OpFailure::Secret(SecretFailure::NotText(_)) | OpFailure::Driver(_) => None,
         }
     }
@@ -78,6 +83,7 @@ impl OpError {
             OpFailure::Api(error) | OpFailure::Secret(SecretFailure::Api(error)) => error.label(),
             OpFailure::Secret(SecretFailure::NotText(_)) => "SecretNotText",
             OpFailure::Driver(error) => error.label(),
+            OpFailure::Journal(error) => error.label(),
         }
     }
 }

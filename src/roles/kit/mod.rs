@@ -19,6 +19,7 @@
 //! - `apply` applies the outcome to the state. So a crash between two steps can be tested with a table.
 
 pub mod controllers;
+pub mod events;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 #[path = "example_tests.rs"]
@@ -45,6 +46,7 @@ pub(crate) mod served;
 pub mod uid_set;
 
 pub use controllers::Controllers;
+pub use events::EventsMode;
 pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
 pub use keyed_lock::KeyedLock;
 pub use locks::HeldLocks;

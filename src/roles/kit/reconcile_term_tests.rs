@@ -56,7 +56,7 @@ async fn a_source_that_was_to_be_let_go_of_after_the_term_has_not_failed() {
             "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "",
                 "resources": { "requests": { "storage": "1Gi" } } } })]
     };
-    let world = outlast(&provisioner::REGISTRATION, json!({}), objects).await;
+    let world = outlast(&provisioner::REGISTRATION, json!({ "durableIntent": false }), objects).await;
     assert_told_of_nothing(world).await;
 }
 
@@ -71,7 +71,7 @@ async fn a_capacity_that_was_to_be_written_after_the_term_has_not_failed() {
                 "provisioner": driver, "volumeBindingMode": "WaitForFirstConsumer" }),
         ]
     };
-    let section = json!({ "capacity": { "enabled": true, "ownerLevel": -1 } });
+    let section = json!({ "durableIntent": false, "capacity": { "enabled": true, "ownerLevel": -1 } });
     let world = outlast(&provisioner::REGISTRATION, section, objects).await;
     assert_told_of_nothing(world).await;
 }

@@ -1,5 +1,7 @@
 //! The resources of all handlers of a term, for every role.
 
+use std::sync::Arc;
+
 use crate::cluster::{Api, EventKind, EventRecorder, EventTarget};
 use crate::csi::{Capabilities, Client, VolumeLocks};
 use crate::election::{Fenced, Term};
@@ -55,5 +57,12 @@ impl TermScope {
     /// Records an Event, which is sent only while the term lasts.
     pub fn event(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str) {
         self.events.record(target, kind, reason, note, self.term.permit());
+    }
+
+    /// Records an Event of low priority: it is dropped if more than a few dozen wait, or if this daemon begins to stop. The release
+    /// of the Lease does not wait for it.
+    pub fn event_low(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str) {
+        let term = self.term.clone();
+        self.events.record_low(target, kind, reason, note, Arc::new(move || !term.is_over()));
     }
 }

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
-use crate::queue::RetrySection;
+use crate::queue::DriverRetrySection;
+use crate::roles::kit::EventsMode;
 
 use crate::roles::provisioner::capacity::CapacitySection;
 use crate::roles::provisioner::parameters::secrets::is_subdomain;
@@ -23,7 +24,7 @@ pub struct ProvisionerSection {
     #[schemars(range(min = 1, max = 10_000))]
     pub delete_workers: Option<usize>,
     /// The back-off of a failed provisioning or deletion.
-    pub retry: ProvisionerRetry,
+    pub retry: DriverRetrySection,
     /// Pause after which the provisioner checks every claim and volume again. 0s: never.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
@@ -50,8 +51,8 @@ pub struct ProvisionerSection {
     /// Whether a claim may name a source in another namespace, where a `ReferenceGrant` there allows it.
     pub cross_namespace_sources: bool,
     /// Which Events are written.
-    pub events: EventsChoice,
-    /// Whether the daemon saves the request on the claim before it calls the driver.
+    pub events: EventsMode,
+    /// Whether the daemon records the request in its journal before it calls the driver.
     pub durable_intent: bool,
     /// How often the daemon looks for its finalizers on unused data sources. 0s: only when a term begins.
     #[serde(with = "duration")]
@@ -65,36 +66,6 @@ pub struct ProvisionerSection {
     pub capacity: CapacitySection,
     /// One daemon per node, each for its own node's volumes.
     pub node_deployment: NodeDeploymentSection,
-}
-
-/// Which Events are written about claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum EventsChoice {
-    /// New states: a long wait, a new failure, a success after either.
-    Changes,
-    /// Also the start and the success of every provisioning.
-    All,
-    /// None.
-    None,
-}
-
-/// The back-off of failed work.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ProvisionerRetry {
-    /// Delay after the first failure.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub initial: Duration,
-    /// The longest delay.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub max: Duration,
-    /// Delay after the driver rejected a claim as invalid. A change of the claim ends the delay.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub infeasible: Duration,
 }
 
 /// One daemon per node.
@@ -122,20 +93,6 @@ impl ProvisionerSection {
     }
 }
 
-impl ProvisionerRetry {
-    /// What every role has of it.
-    pub fn section(&self) -> RetrySection {
-        RetrySection { initial: self.initial, max: self.max }
-    }
-}
-
-impl Default for ProvisionerRetry {
-    fn default() -> Self {
-        let RetrySection { initial, max } = RetrySection::default();
-        Self { initial, max, infeasible: Duration::from_secs(300) }
-    }
-}
-
 impl Default for NodeDeploymentSection {
     fn default() -> Self {
         Self {
@@ -152,7 +109,7 @@ impl Default for ProvisionerSection {
         Self {
             workers: 100,
             delete_workers: None,
-            retry: ProvisionerRetry::default(),
+            retry: DriverRetrySection::default(),
             resync: Duration::from_secs(900),
             volume_name_prefix: "pvc".to_owned(),
             volume_name_uuid_length: None,
@@ -164,7 +121,7 @@ impl Default for ProvisionerSection {
             publish_readonly: false,
             prevent_volume_mode_conversion: true,
             cross_namespace_sources: false,
-            events: EventsChoice::Changes,
+            events: EventsMode::Changes,
             durable_intent: true,
             snapshot_sweep_interval: Duration::from_secs(300),
             delete_without_secret: false,
@@ -177,11 +134,7 @@ impl Default for ProvisionerSection {
 
 impl Section for ProvisionerSection {
     fn check(&self, faults: &mut Faults) {
-        self.retry.section().check("retry", faults);
-        if self.retry.infeasible < self.retry.initial {
-            let least = format_args!("at least retry.initial, which is {}", duration::format(self.retry.initial));
-            faults.add("retry.infeasible", duration::format(self.retry.infeasible), least);
-        }
+        self.retry.check("retry", faults);
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
         }

@@ -6,16 +6,18 @@ use crate::cluster::{
     Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment, VolumeSnapshot,
 };
+use crate::journal::Journal;
 use crate::roles::kit::TermScope;
 use crate::roles::kit::report::FailureLog;
 
 use crate::roles::provisioner::capacity::CapacityInvalidation;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::{NameStatus, Rules};
-use crate::roles::provisioner::claims::haste::Haste;
+use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::claims::name_status::status_of;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::ProvisionRules;
+use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::deletion;
@@ -74,10 +76,12 @@ pub struct Context {
     pub capacity: CapacityInvalidation,
     /// What is known of the topology as a whole.
     pub topology: TopologyWarnings,
-    /// What was begun.
+    /// How far each claim is.
     pub states: ClaimStates,
-    /// Which claims go first.
-    pub haste: Arc<Haste>,
+    /// The requests to the driver without a final answer; none if durable intent is switched off.
+    pub journal: Option<Journal<Entry>>,
+    /// Where the journal is.
+    pub journal_namespace: Option<String>,
     /// Which claims wait for what no look-up of the caches finds them by.
     pub pending_on: PendingOn,
     /// What is known of the volumes that are deleted.
@@ -95,7 +99,7 @@ impl Context {
 
     /// Parses a claim.
     pub fn parse(&self, object: Arc<PersistentVolumeClaim>) -> Claim {
-        Claim::parse(object, &self.rules.driver, &self.rules.mark)
+        Claim::parse(object, &self.rules.driver)
     }
 
     /// The class that a claim names.
@@ -120,6 +124,41 @@ impl Context {
     pub fn sources_may_be_free(&self, claim: &Claim) {
         if let Some(source) = SourceKey::of(&claim.object) {
             self.sources.may_be_free(source);
+        }
+    }
+
+    /// Notes how far a claim is when an attempt ends. The journal keeps its entry only while a volume may exist that no
+    /// PersistentVolume names (J2).
+    pub fn note_end(&self, state: ClaimState) {
+        if !state.is_begun() {
+            self.remove_entry(&state.claim.key.uid);
+        }
+        self.note(state);
+    }
+
+    /// Notes how far a claim is. The cache may no longer know from which source a claim was begun, so the state says whether the source
+    /// has lost its last user.
+    pub fn note(&self, state: ClaimState) {
+        let freed = self.states.put(state);
+        self.source_is_free(freed);
+    }
+
+    /// Nothing of the claim needs to be known: it has its PersistentVolume, or no volume was requested for it.
+    pub fn forget_state(&self, uid: &str) {
+        self.remove_entry(uid);
+        let freed = self.states.forget(uid);
+        self.source_is_free(freed);
+    }
+
+    fn source_is_free(&self, freed: Option<SourceKey>) {
+        if let Some(source) = freed {
+            self.sources.may_be_free(source);
+        }
+    }
+
+    fn remove_entry(&self, uid: &str) {
+        if let Some(journal) = &self.journal {
+            journal.remove(uid);
         }
     }
 

@@ -12,11 +12,11 @@
 //!
 //! # Nothing leaks
 //!
-//! A volume that may exist at the driver can always be found from Kubernetes. Before the driver is asked, our mark (a
-//! finalizer) and what is asked (an annotation) stand on the claim; they leave once the volume object exists, or once the
-//! driver has said for good that there is nothing. So a claim costs three writes, of which the last gives way to other
-//! claims' first two ([`claims::haste`]), and whoever leads next, after a crash at any point, asks the same again until the answer is
-//! final, and then stores the volume or deletes it.
+//! A volume that may exist at the driver can always be found from Kubernetes. Before the driver is called, the journal
+//! ([`crate::journal`]) holds the whole request. The entry leaves the journal once the PersistentVolume exists, or once the driver's
+//! final answer is that nothing does. So the next leader, after a crash at any point, sends the same request until the answer is
+//! final, and then stores the PersistentVolume or deletes the volume. One write to the journal carries the requests of many claims,
+//! and nothing of ours is written on a claim.
 
 pub mod capacity;
 pub mod claims;
@@ -25,6 +25,7 @@ pub mod context;
 pub mod deletion;
 #[cfg(test)]
 mod fixtures;
+mod journal;
 pub mod metrics;
 pub mod names;
 pub mod node;
@@ -43,7 +44,7 @@ use serde_json::{Value, json};
 
 use crate::config::RoleSection;
 
-pub use self::config::{EventsChoice, NodeDeploymentSection, ProvisionerRetry, ProvisionerSection};
+pub use self::config::{NodeDeploymentSection, ProvisionerSection};
 use super::role::{LeasePolicy, Registration, Role, SandboxDriver};
 use super::wiring::Wiring;
 
@@ -103,6 +104,9 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     };
     for rule in rules::rules(&section).into_iter().chain(capacity::rules(&section.capacity)) {
         wiring.needs(rule);
+    }
+    if section.durable_intent {
+        wiring.needs_of(if per_node { journal::rules_per_node } else { journal::rules });
     }
     let beside_attacher = wiring.hosts("attacher");
     Ok(serve::Provisioner { section, stores, beside_attacher })

@@ -6,13 +6,9 @@ pub use crate::cluster::names::{
     ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_MIGRATED_TO, ANNOTATION_MODIFY_SECRET_NAME,
     ANNOTATION_MODIFY_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY, ANNOTATION_SELECTED_NODE,
     ANNOTATION_STORAGE_PROVISIONER, ANNOTATION_TRACEPARENT, FINALIZER_CLONING, FINALIZER_PROVISIONER,
-    provisioning_finalizer,
 };
 
 use crate::cluster::names::object_name;
-
-/// On a claim: what we asked the driver for, while no final answer is written down.
-pub const ANNOTATION_PROVISIONING: &str = "csi-control-plane.io/provisioning";
 
 /// On a `VolumeSnapshot`: a volume is being made from it.
 pub const FINALIZER_SNAPSHOT_SOURCE: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
@@ -67,6 +63,5 @@ mod tests {
         {
             assert_eq!(lease(driver), expected);
         }
-        assert_eq!(provisioning_finalizer("a.b"), "provisioning.csi-control-plane.io/a-b");
     }
 }

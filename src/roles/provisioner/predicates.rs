@@ -1,12 +1,10 @@
 //! Which changes of the cluster wake which key. Pure.
 //!
-//! As in the attacher, a change wakes a claim only if it is one that *we never make ourselves*: our mark, our annotation
-//! and the node that we take off the claim wake nobody, so that back-off really backs off. A claim that waits for
+//! As in the attacher, a change wakes a claim only if it is one that *we never make ourselves*: a node that we remove from the claim
+//! wakes nobody, so that back-off really backs off. A claim that waits for
 //! something is woken by that: its class, its node, its source. So is a volume whose deletion has failed: by its class, by
 //! what it says of its secret, and by the other object that had its handle. Where each node has a daemon of its own, what
 //! another's writes is not ours: a claim that it gives back wakes us.
-
-use std::sync::Arc;
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,
@@ -14,7 +12,7 @@ use crate::cluster::{
 };
 use crate::roles::provisioner::names;
 
-use crate::roles::provisioner::claims::claim::{Claim, Owner, is_guarded, owner_of};
+use crate::roles::provisioner::claims::claim::{Owner, owner_of};
 use crate::roles::provisioner::deletion::decide as deletion;
 
 /// What a change means for a key.
@@ -28,12 +26,12 @@ pub enum Wake {
     No,
 }
 
-/// What a change of a claim means for its key. `home` is our node, where each has a daemon of its own.
-pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, mark: &str, home: Option<&str>) -> Wake {
-    let is_wanted = |object: &PersistentVolumeClaim| is_wanted(object, driver, mark);
-    let is_given_back = |old: &Arc<PersistentVolumeClaim>, new: &Arc<PersistentVolumeClaim>| {
-        let holder = |object: &Arc<_>| Claim::parse(Arc::clone(object), driver, mark).holder();
-        home.is_some_and(|home| holder(new).is_none() && holder(old).is_some_and(|node| node != home))
+/// What a change of a claim means for its key. `is_begun`: the driver owes an answer for it. `home` is our node, where each node has
+/// a daemon of its own.
+pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, is_begun: bool, home: Option<&str>) -> Wake {
+    let is_wanted = |object: &PersistentVolumeClaim| is_begun || is_wanted(object, driver);
+    let is_given_back = |old: &PersistentVolumeClaim, new: &PersistentVolumeClaim| {
+        home.is_some_and(|home| new.selected_node().is_none() && old.selected_node().is_some_and(|node| node != home))
     };
     match (&change.old, &change.new) {
         (_, None) => Wake::Forget,
@@ -56,10 +54,10 @@ pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, mark: &s
     }
 }
 
-/// Whether a claim wants something of us, or carries our mark.
-pub fn is_wanted(object: &PersistentVolumeClaim, driver: &str, mark: &str) -> bool {
+/// Whether a claim wants a volume of us.
+pub fn is_wanted(object: &PersistentVolumeClaim, driver: &str) -> bool {
     let is_waiting = object.spec.volume_name.as_deref().is_none_or(str::is_empty);
-    is_guarded(object, mark) || (owner_of(object, driver) != Owner::Others && is_waiting)
+    owner_of(object, driver) != Owner::Others && is_waiting
 }
 
 /// Whether somebody else changed what is wanted.
@@ -73,8 +71,7 @@ fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
 
 /// The annotations that we never write. Any of them may be in a template of the class.
 fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&str, &str)> {
-    const OURS: [&str; 3] =
-        [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
+    const OURS: [&str; 2] = [names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
     object.metadata.annotations.iter().flat_map(PackedMap::iter).filter(|(key, _)| !OURS.contains(key))
 }
 

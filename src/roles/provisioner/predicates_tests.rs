@@ -4,8 +4,6 @@ use super::*;
 use crate::roles::kit::fixtures::change;
 use crate::roles::provisioner::fixtures::{DRIVER, merged};
 
-const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
-
 fn claim(patch: Value) -> Value {
     let base = json!({
         "metadata": { "namespace": "shop", "name": "data", "uid": "u1",
@@ -22,13 +20,12 @@ fn annotated(key: &str, value: &str) -> Value {
 #[test]
 fn only_changes_that_we_never_make_wake_a_claim() {
     let plain = claim(json!({}));
-    let mark = json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: "{}" } } });
-    let marked = claim(mark.clone());
     let on_node = annotated(names::ANNOTATION_SELECTED_NODE, "n1");
     let on_other = annotated(names::ANNOTATION_SELECTED_NODE, "n2");
     let bound = claim(json!({ "spec": { "volumeName": "pv-1" } }));
-    let marked_and_bound = claim(merged(mark.clone(), json!({ "spec": { "volumeName": "pv-1" } })));
-    let deleting = claim(merged(mark, json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })));
+    let deletion = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    let (deleting, bound_and_deleting) =
+        (claim(deletion.clone()), claim(merged(deletion, json!({ "spec": { "volumeName": "pv-1" } }))));
     let larger = claim(json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } }));
     let hinted = annotated("example.com/tier", "gold");
     let foreign = annotated(names::ANNOTATION_STORAGE_PROVISIONER, "other.csi");
@@ -36,44 +33,38 @@ fn only_changes_that_we_never_make_wake_a_claim() {
         (None, Some(&plain), Wake::Now, "created"),
         (None, Some(&bound), Wake::No, "bound long ago"),
         (None, Some(&foreign), Wake::No, "another's"),
-        (None, Some(&marked_and_bound), Wake::Now, "begun by whoever led before"),
         (Some(&foreign), Some(&plain), Wake::Now, "handed to us"),
-        (Some(&plain), Some(&marked), Wake::No, "our own mark"),
-        (Some(&marked), Some(&plain), Wake::No, "our own release"),
         (Some(&on_node), Some(&plain), Wake::No, "our own reschedule, or the scheduler's: then nothing is to be done"),
         (Some(&plain), Some(&on_node), Wake::Now, "a node was selected"),
         (Some(&on_node), Some(&on_other), Wake::Now, "another node was selected"),
         (Some(&plain), Some(&larger), Wake::Now, "the claim was edited"),
         (Some(&plain), Some(&hinted), Wake::Now, "a template may use any annotation"),
-        (Some(&marked), Some(&deleting), Wake::Now, "deleted while begun"),
+        (Some(&plain), Some(&deleting), Wake::Now, "deleted"),
+        (Some(&bound), Some(&bound_and_deleting), Wake::No, "deleted with its volume"),
         (Some(&plain), Some(&bound), Wake::Forget, "bound"),
         (Some(&plain), None, Wake::Forget, "26: gone"),
     ];
     for (old, new, expected, what) in cases {
-        assert_eq!(claim_wake(&change(old, new), DRIVER, MARK, None), expected, "{what}");
+        assert_eq!(claim_wake(&change(old, new), DRIVER, false, None), expected, "{what}");
     }
+    let begun = |old, new| claim_wake(&change(Some(old), new), DRIVER, true, None);
+    assert_eq!(begun(&bound, Some(&bound_and_deleting)), Wake::Now, "bound elsewhere, and the driver owes an answer");
+    assert_eq!(begun(&plain, Some(&bound)), Wake::Now, "bound while the driver owes an answer");
+    assert_eq!(begun(&plain, None), Wake::Forget, "gone");
 }
 
 #[test]
 fn r38_a_claim_that_another_node_has_had_wakes_when_it_is_nobodys() {
     let plain = claim(json!({}));
     let on = |node: &str| json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: node } } });
-    let intent =
-        json!({ "v": 1, "driver": DRIVER, "class": { "name": "gold", "uid": "1" }, "node": "n2", "digest": "0" });
-    let asked = json!({ "metadata": { "finalizers": [MARK],
-        "annotations": { names::ANNOTATION_PROVISIONING: intent.to_string() } } });
-    let left = claim(asked.clone());
     let cases = [
         (claim(on("n2")), &plain, Wake::Now, "its node was full, or is down and somebody has taken it off"),
         (claim(on("n1")), &plain, Wake::No, "our own reschedule"),
-        (left.clone(), &plain, Wake::Now, "it had lost its node before its driver's last word"),
-        (claim(merged(asked.clone(), on("n1"))), &plain, Wake::No, "ours by then"),
-        (claim(merged(asked, on("n2"))), &left, Wake::No, "its node's driver still owes an answer"),
     ];
     for (old, new, expected, what) in cases {
         let change = change(Some(&old), Some(new));
-        assert_eq!(claim_wake(&change, DRIVER, MARK, Some("n1")), expected, "{what}");
-        assert_eq!(claim_wake(&change, DRIVER, MARK, None), Wake::No, "{what}: where one daemon has all");
+        assert_eq!(claim_wake(&change, DRIVER, false, Some("n1")), expected, "{what}");
+        assert_eq!(claim_wake(&change, DRIVER, false, None), Wake::No, "{what}: where one daemon has all");
     }
 }
 

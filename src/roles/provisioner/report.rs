@@ -4,9 +4,9 @@ use tracing::info;
 
 use crate::cluster::{EventKind, EventTarget, PersistentVolume, Reach};
 use crate::queue::{Outcome, Ticket};
+use crate::roles::kit::EventsMode;
 use crate::roles::kit::report::log_failure;
 use crate::roles::provisioner::claims::claim::Claim;
-use crate::roles::provisioner::config::EventsChoice;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::deletion::error::{DeleteError, is_of_the_volume};
 use crate::roles::provisioner::topology::Segment;
@@ -53,14 +53,14 @@ impl Context {
 
     /// Records an Event on a claim, unless Events are off.
     pub(super) fn tell_claim(&self, claim: &Claim, kind: EventKind, reason: &str, note: &str) {
-        if self.section.events == EventsChoice::None {
+        if self.section.events == EventsMode::None {
             return;
         }
         self.scope.event(&EventTarget::of(claim.object.as_ref()), kind, reason, note);
     }
 
     fn tell_volume(&self, volume: &PersistentVolume, reason: &str, note: &str) {
-        if self.section.events == EventsChoice::None {
+        if self.section.events == EventsMode::None {
             return;
         }
         self.scope.event(&EventTarget::of(volume), EventKind::Warning, reason, note);

@@ -3,7 +3,8 @@
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
 
-use crate::roles::provisioner::config::{EventsChoice, ProvisionerSection};
+use crate::roles::kit::EventsMode;
+use crate::roles::provisioner::config::ProvisionerSection;
 
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
@@ -20,7 +21,7 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
             "",
             "persistentvolumeclaims",
             &["get", "patch"],
-            "save the driver's request on a claim, protect a claim that is being cloned, unselect a node",
+            "protect a claim that is being cloned, set or remove the selected node of a claim",
         ),
         Rule::cluster("", "secrets", &["get"], "read the secrets that storage classes name for the provisioner"),
         Rule::cluster("storage.k8s.io", "volumeattributesclasses", &["get"], "read a claim's VolumeAttributesClass"),
@@ -38,7 +39,7 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
     if section.node_deployment.enabled {
         rules.push(Rule::cluster("", "nodes", &["get"], "check whether the selected node of a claim still exists"));
     }
-    if section.events != EventsChoice::None {
+    if section.events != EventsMode::None {
         rules.push(EventRecorder::rule());
     }
     rules

@@ -8,6 +8,7 @@ use tracing::{info, info_span, warn};
 
 use crate::csi::DriverState;
 use crate::election::Term;
+use crate::journal::{Journal, Opened};
 use crate::process::watch;
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::Backoff;
@@ -17,13 +18,14 @@ use crate::roles::kit::{Controllers, TermScope, queues};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
-use super::{NAME, capacity, deletion};
+use super::{NAME, capacity, deletion, journal};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
 use crate::roles::provisioner::claims::ClaimReconciler;
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::Rules;
+use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules};
 use crate::roles::provisioner::claims::states::ClaimStates;
@@ -104,7 +106,18 @@ impl Provisioner {
         };
         let nodes = self.node_segments(&deployment);
         let queues = self.queues(role);
-        let cx = Arc::new(self.context(role, &term, deployment, capacity, &queues));
+        let (journal, opened) = if self.section.durable_intent {
+            let opened = journal::open(role, &term, deployment.node(), self.backoff()).await;
+            let Some((journal, opened)) = opened else { return Ok(()) };
+            (Some(journal), opened)
+        } else {
+            (None, Vec::new())
+        };
+        let cx = Arc::new(self.context(role, &term, deployment, capacity, &queues, journal));
+        // Before anything is decided about data sources: their users must be known.
+        for entry in opened {
+            queues.resume(&cx, entry.content);
+        }
         info!(topology = cx.asking.topology, durable = cx.rules.durable, "serving claims");
 
         let mut controllers = Controllers::new(NAME, &role.board, &term);
@@ -124,6 +137,7 @@ impl Provisioner {
         let sources = SourceReconciler::new(Arc::clone(&cx));
         controllers.reconcile(&queues.sources, "Data sources to unprotect", |_| None, sources);
         Self::show(role, &cx, &mut controllers);
+        Self::run_journal(role, &cx, &queues, &mut controllers);
         queues.follow(&cx, &mut controllers);
         controllers.resync(self.section.resync, {
             let (queues, cx) = (queues.clone(), Arc::clone(&cx));
@@ -137,6 +151,23 @@ impl Provisioner {
         let served = controllers.serve().await;
         cx.reporter.retire();
         served
+    }
+
+    /// Writes the journal, and shows it on the status page.
+    fn run_journal(role: &RoleContext, cx: &Arc<Context>, queues: &Queues, controllers: &mut Controllers) {
+        let Some(journal) = &cx.journal else { return };
+        let (adopting, resumed) = (queues.clone(), Arc::clone(cx));
+        let adopt = move |entry: Opened<Entry>| adopting.resume(&resumed, entry.content);
+        controllers.task("journal", journal.clone().run(adopt));
+        let shown = journal.clone();
+        controllers.show(role.board.facts(NAME, move || journal::facts(&shown)));
+        let (shown, claims) = (journal.clone(), queues.claims.clone());
+        let rows = move || journal::rows(&shown, &claims);
+        controllers.show(role.board.table(NAME, "Journal", journal::COLUMNS, rows));
+        if cx.deployment.local().is_some() {
+            let cx = Arc::clone(cx);
+            controllers.task("lost nodes", async move { cx.delete_lost_journals().await });
+        }
     }
 
     /// The tables of the status page.
@@ -254,7 +285,7 @@ impl Provisioner {
     }
 
     fn backoff(&self) -> Backoff {
-        self.section.retry.section().backoff()
+        self.section.retry.backoff()
     }
 
     fn queues(&self, role: &RoleContext) -> Queues {
@@ -277,14 +308,11 @@ impl Provisioner {
         deployment: Deployment,
         capacity: CapacityInvalidation,
         queues: &Queues,
+        journal: Option<Journal<Entry>>,
     ) -> Context {
         let (section, driver) = (&self.section, &role.driver);
         let capabilities = &driver.capabilities;
-        let rules = Rules {
-            driver: driver.name.clone(),
-            mark: names::provisioning_finalizer(&driver.name),
-            durable: section.durable_intent,
-        };
+        let rules = Rules { driver: driver.name.clone(), durable: section.durable_intent };
         let asking = ProvisionRules {
             driver: driver.name.clone(),
             names: NameRule {
@@ -317,7 +345,8 @@ impl Provisioner {
             capacity,
             topology: TopologyWarnings::default(),
             states: ClaimStates::default(),
-            haste: Arc::default(),
+            journal_namespace: journal.as_ref().map(|_| journal::namespace(role)),
+            journal,
             pending_on: PendingOn::default(),
             deletions: DeletionMemory::default(),
             sources: SourceMemory::new(role.clock, queues.sources.clone()),

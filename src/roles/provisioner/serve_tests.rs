@@ -1,9 +1,9 @@
-//! A term whose deadline passes while the driver is asked, before its elector has run: what comes of the call is told as nobody's
-//! failure, and what was written down before it stays. And what a term forgets once it matters no more.
+//! A term whose deadline passes during a call to the driver, before its elector has run: the call is no failure of the claim, and
+//! the journal keeps its entry. And what a term forgets once it matters no more.
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
@@ -15,7 +15,6 @@ use crate::process::Tasks;
 use crate::roles::kit::fixtures::change;
 use crate::roles::provisioner::{REGISTRATION, provisioner};
 use crate::roles::{Wired, Wiring};
-use crate::sandbox::api::faults::Matching;
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};
 use crate::sandbox::testbed::TestBed;
 use crate::sandbox::testbed::harness::RoleHarness;
@@ -84,12 +83,10 @@ impl World {
         failures.chain(self.board.report().work.into_iter().filter_map(|work| work.last_error)).collect()
     }
 
-    /// Whether what was asked of the driver still stands on the claim, with what keeps the claim from going.
-    fn is_marked(&self) -> bool {
-        let claim: PersistentVolumeClaim = self.testbed.api.get(CLAIM.0, CLAIM.1).unwrap();
-        let is_ours = |text: &String| text.contains("csi-control-plane");
-        claim.metadata.finalizers.unwrap_or_default().iter().any(is_ours)
-            && claim.metadata.annotations.unwrap_or_default().contains_key(names::ANNOTATION_PROVISIONING)
+    /// Whether the journal holds the request to the driver.
+    fn is_recorded(&self) -> bool {
+        let segments: Vec<ConfigMap> = self.testbed.api.list("").unwrap();
+        segments.iter().any(|segment| segment.data.as_ref().is_some_and(|data| !data.is_empty()))
     }
 
     fn volumes(&self) -> (usize, usize) {
@@ -120,9 +117,11 @@ async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Context>, Queues, W
     let term = Term::unattended(context.clock, Duration::from_secs(3600));
     let central = Deployment::central(role.stores.nodes.clone(), &context.driver.name, &role.section);
     let queues = role.queues(context);
-    let cx = Arc::new(role.context(context, &term, central, CapacityInvalidation::off(), &queues));
+    let journal = journal::open(context, &term, None, role.backoff()).await.map(|(journal, _)| journal);
+    let cx = Arc::new(role.context(context, &term, central, CapacityInvalidation::off(), &queues, journal));
     let mut controllers = Controllers::new(NAME, &context.board, &term);
     controllers.reconcile(&queues.claims, "Claims", |_| None, ClaimReconciler::new(Arc::clone(&cx)));
+    Provisioner::run_journal(context, &cx, &queues, &mut controllers);
     queues.follow(&cx, &mut controllers);
     harness.tasks.spawn("claims", async move { controllers.serve().await.unwrap() });
     (harness, cx, queues, wired)
@@ -158,7 +157,7 @@ async fn a_create_that_outlasts_the_term_is_no_failure_and_what_it_may_have_made
     let world = World::with([Fault::on(Method::CreateVolume, Action::DoneButHang)]).await;
     world.outlast(Method::CreateVolume).await;
     assert_eq!(world.told(), Vec::<String>::new());
-    assert!(world.is_marked());
+    assert!(world.is_recorded());
     assert_eq!(world.volumes(), (1, 0));
     world.testbed.tear_down().await;
 }
@@ -184,7 +183,7 @@ async fn a_volume_that_cannot_be_used_and_whose_deletion_outlasts_the_term_is_no
     let world = World::with([small, Fault::on(Method::DeleteVolume, Action::Hang)]).await;
     world.outlast(Method::DeleteVolume).await;
     assert_eq!(world.told(), Vec::<String>::new());
-    assert!(world.is_marked());
+    assert!(world.is_recorded());
     assert_eq!(world.volumes(), (1, 0));
     world.testbed.tear_down().await;
 }
@@ -216,49 +215,7 @@ async fn a_claim_of_an_in_tree_class_that_kubernetes_has_given_to_our_driver_get
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_gone_while_the_watch_shows_it_still_is_asked_about_ever_more_rarely_and_told_once() {
-    let harness = RoleHarness::with(Profile::default()).await;
-    let mut wiring = Wiring::new(&harness.caches);
-    let role = (REGISTRATION.load)(&json!({}), &mut wiring).unwrap();
-    let _wired = wiring.into_wired();
-    harness.watch();
-    let RoleHarness { testbed, context, tasks, .. } = harness;
-    tasks.spawn("events", context.events.clone().run());
-    // The leader before has begun it.
-    claim(&testbed, &context.driver.name);
-    let name = ObjectName::namespaced(CLAIM.0, CLAIM.1);
-    let annotations = json!({ names::ANNOTATION_STORAGE_PROVISIONER: context.driver.name });
-    let marked =
-        json!({ "finalizers": [names::provisioning_finalizer(&context.driver.name)], "annotations": annotations });
-    let edit = async |metadata: serde_json::Value| {
-        let patch = Patch::Merge(json!({ "metadata": metadata }));
-        context.api.patch::<crate::cluster::PersistentVolumeClaim>(&name, &patch).await.unwrap();
-    };
-    edit(marked).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    testbed.api.faults().hold_watches(Matching::any().resource("persistentvolumeclaims"));
-    testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
-    edit(json!({ "finalizers": null })).await;
-    assert!(testbed.api.get::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).is_err());
-    let (board, served) = (context.board.clone(), context.clone());
-    let term = Term::unattended(context.clock, Duration::from_secs(3600));
-    tasks.spawn("role", async move {
-        role.serve(&served, term).await.unwrap();
-    });
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let reads = testbed.api.audit().matching(|entry| entry.verb == "get" && entry.name == CLAIM.1).len();
-    assert!((10..45).contains(&reads), "{reads}: often while the watch may be a moment late, and rarely from then on");
-    let noted: Vec<_> = board.report().work.into_iter().filter_map(|work| work.last_error).collect();
-    assert!(noted.len() == 1 && noted[0].contains("the claim is gone"), "{noted:?}");
-    let events: Vec<Event> = testbed.api.list("").unwrap();
-    let told: Vec<_> = events.iter().filter(|it| it.reason.as_deref() == Some("ProvisioningFailed")).collect();
-    assert_eq!(told.len(), 1, "{events:#?}");
-    assert!(testbed.driver.calls_of(Method::CreateVolume).is_empty());
-    testbed.tear_down().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn that_a_claim_was_admitted_is_forgotten_when_the_claim_is_gone_by_force_although_the_driver_owes_an_answer() {
+async fn that_a_claim_was_admitted_is_forgotten_when_the_claim_is_gone_although_the_driver_owes_an_answer() {
     let (harness, cx, _, _wired) = claims_alone(Profile::default()).await;
     let (testbed, admitted) = (&harness.testbed, &cx.sources.admitted);
     testbed.driver.inject(Fault::on(Method::CreateVolume, Action::Hang));
@@ -269,9 +226,6 @@ async fn that_a_claim_was_admitted_is_forgotten_when_the_claim_is_gone_by_force_
     let uid = made.metadata.uid.unwrap();
     admitted.note(&uid);
     testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
-    let bare = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    let name = ObjectName::namespaced(CLAIM.0, CLAIM.1);
-    harness.context.api.patch::<crate::cluster::PersistentVolumeClaim>(&name, &bare).await.unwrap();
     until("forgotten", testbed, || !admitted.has(&uid)).await;
     harness.testbed.tear_down().await;
 }

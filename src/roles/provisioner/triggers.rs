@@ -13,8 +13,9 @@ use crate::cluster::{
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
 use crate::roles::kit::Controllers;
 
-use crate::roles::provisioner::claims::claim::{ClaimKey, is_guarded};
+use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::waits_for_consumer;
+use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::claims::pending_on::Dependency;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::predicates::{self, Wake};
@@ -96,14 +97,9 @@ impl Queues {
             self.claim_gone(cx, ClaimKey::of(old));
         }
         let key = ClaimKey::of(object);
-        match predicates::claim_wake(change, &cx.rules.driver, &cx.rules.mark, cx.deployment.node()) {
-            Wake::Now => {
-                if is_guarded(object, &cx.rules.mark) {
-                    // Before anything is decided about sources: who uses them must be known.
-                    cx.states.note_marked(cx.parse(object.clone()));
-                }
-                self.claims.add(key, activation(Cause::Changed));
-            }
+        let is_begun = cx.states.is_begun(&key.uid);
+        match predicates::claim_wake(change, &cx.rules.driver, is_begun, cx.deployment.node()) {
+            Wake::Now => self.claims.add(key, activation(Cause::Changed)),
             Wake::Forget => self.claim_gone(cx, key),
             Wake::No => {}
         }
@@ -111,7 +107,7 @@ impl Queues {
             self.wake_users(cx, "PersistentVolumeClaim", &ObjectName::of(object.as_ref()));
         }
         // Whether it was admitted is known while it waits, and not needed here: to look at a source once more does no harm.
-        let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, true, &cx.rules.driver, &cx.rules.mark);
+        let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, true, &cx.rules.driver);
         if let Some(old) = change.old.as_deref().filter(|old| needs(old))
             && !change.new.as_deref().is_some_and(needs)
             && let Some(source) = SourceKey::of(old)
@@ -120,7 +116,7 @@ impl Queues {
         }
     }
 
-    /// A claim that is gone is worked on until the driver has said its last word.
+    /// A claim that is gone is worked on until the driver has given its final answer.
     fn claim_gone(&self, cx: &Context, key: ClaimKey) {
         cx.sources.admitted.forget(&key.uid);
         if cx.states.get(&key.uid).is_some() {
@@ -129,6 +125,13 @@ impl Queues {
             self.claims.forget(&key);
             cx.forget(&key);
         }
+    }
+
+    /// Takes up the requests that an earlier term has left in the journal.
+    pub(super) fn resume(&self, cx: &Context, entry: Entry) {
+        let key = entry.key();
+        cx.states.note_resumed(entry.resume());
+        self.claims.add(key, activation(Cause::Changed));
     }
 
     pub(super) fn volume_changed(&self, cx: &Context, change: &Change<PersistentVolume>) {
@@ -222,9 +225,8 @@ impl Queues {
 
     /// Wakes the claims that are found so, and that want something of us.
     fn wake_claims(&self, cx: &Context, index: IndexName, value: &str) {
-        let rules = &cx.rules;
         for object in cx.stores.claims.find(index, value) {
-            if predicates::is_wanted(&object, &rules.driver, &rules.mark) {
+            if predicates::is_wanted(&object, &cx.rules.driver) {
                 self.claims.add(ClaimKey::of(&object), activation(Cause::Changed));
             }
         }
@@ -234,7 +236,7 @@ impl Queues {
     pub(super) fn look_at_all(&self, cx: &Context) {
         let mut keys: BTreeSet<ClaimKey> = cx.states.all().into_iter().map(|state| state.claim.key).collect();
         for object in cx.stores.claims.all() {
-            if predicates::is_wanted(&object, &cx.rules.driver, &cx.rules.mark) {
+            if predicates::is_wanted(&object, &cx.rules.driver) {
                 keys.insert(ClaimKey::of(&object));
             }
         }
@@ -268,8 +270,7 @@ impl Queues {
             tokio::time::sleep(FIGURES).await;
             warn_of_keys(&cx);
             let oldest = self.claims.snapshot().iter().map(|item| waits_since(&cx, item)).max();
-            let counts = cx.states.count(|claim| cx.deployment.is_anothers(claim));
-            cx.reporter.show(oldest.unwrap_or_default(), counts);
+            cx.reporter.show(oldest.unwrap_or_default(), cx.states.count());
         }
     }
 }

@@ -6,9 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
-use crate::queue::{Backoff, RetrySection};
+use crate::queue::DriverRetrySection;
+use crate::roles::kit::EventsMode;
 
-/// The resizer: how much it does at once, how it tries again, and which of its two jobs it does.
+/// The resizer: its concurrency, its retries, and which of its two jobs it does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
@@ -16,88 +17,44 @@ pub struct ResizerSection {
     /// How many expansions and modifications run at once.
     #[schemars(range(min = 1, max = 10_000))]
     pub workers: usize,
-    /// When what failed is tried again.
-    pub retry: ResizerRetry,
-    /// Every unfinished claim is looked at again after this long, whatever happened. 0s: never.
+    /// The back-off of a failed expansion or modification.
+    pub retry: DriverRetrySection,
+    /// Pause after which the resizer checks every unfinished claim again. 0s: never.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub resync: Duration,
-    /// Whether a volume that the driver expands only while it is not used waits for its pods. Pods are watched only in the
-    /// namespaces where a claim waits so.
+    /// Whether the resizer waits for the pods of a volume that the driver does not expand while it is in use. It watches pods
+    /// only in the namespaces of claims that wait for pods.
     pub in_use_check: bool,
-    /// Whether a claim may change its `VolumeAttributesClass`.
+    /// Whether the resizer modifies volumes whose claims change their `VolumeAttributesClass`.
     pub modify: bool,
-    /// Whether the driver is told the names of claim and volume with a modification.
+    /// Whether a modification sends the names of the claim and the volume to the driver.
     pub extra_modify_metadata: bool,
-    /// Whether the size before an expansion is noted on the PersistentVolume while a node has to finish it.
+    /// Whether the resizer writes the size before an expansion on the PersistentVolume until the node has finished.
     pub annotate_pre_resize: bool,
-    /// Which Kubernetes Events tell of an attempt.
+    /// Which Events are written.
     pub events: EventsMode,
-    /// Whether an expansion and a modification of one volume are sent to the driver together.
+    /// Whether the resizer calls the driver for an expansion and a modification of one volume at the same time.
     pub pair_calls: PairCalls,
 }
 
-/// When what failed is tried again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ResizerRetry {
-    /// Delay after the first failure. It doubles with each failure in a row.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub initial: Duration,
-    /// The longest delay.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub max: Duration,
-    /// The pause after the driver has said that it cannot do what is asked. Another wish ends it.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub infeasible: Duration,
-}
-
-/// Which Kubernetes Events tell of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum EventsMode {
-    /// Each beginning, each different failure and each success once.
-    Changes,
-    /// Each attempt, as csi-resizer does.
-    All,
-    /// None.
-    None,
-}
-
-/// Whether an expansion and a modification of one volume are sent to the driver together.
+/// Whether the driver is called for an expansion and a modification of one volume at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PairCalls {
-    /// For the drivers that are known to need it: ebs.csi.aws.com.
+    /// Only for the drivers that are known to need it: ebs.csi.aws.com.
     Auto,
-    /// For this driver.
+    /// At the same time.
     Always,
     /// One after the other.
     Never,
-}
-
-impl Default for ResizerRetry {
-    fn default() -> Self {
-        let RetrySection { initial, max } = RetrySection::default();
-        Self { initial, max, infeasible: Duration::from_secs(300) }
-    }
-}
-
-impl ResizerRetry {
-    /// What the queue goes by.
-    pub fn backoff(&self) -> Backoff {
-        Backoff { initial: self.initial, max: self.max }
-    }
 }
 
 impl Default for ResizerSection {
     fn default() -> Self {
         Self {
             workers: 100,
-            retry: ResizerRetry::default(),
+            retry: DriverRetrySection::default(),
             resync: Duration::from_secs(600),
             in_use_check: true,
             modify: true,
@@ -111,15 +68,7 @@ impl Default for ResizerSection {
 
 impl Section for ResizerSection {
     fn check(&self, faults: &mut Faults) {
-        let ResizerRetry { initial, max, infeasible } = self.retry;
-        RetrySection { initial, max }.check("retry", faults);
-        if infeasible < initial {
-            faults.add(
-                "retry.infeasible",
-                duration::format(infeasible),
-                format_args!("at least retry.initial, which is {}", duration::format(initial)),
-            );
-        }
+        self.retry.check("retry", faults);
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
         }
@@ -145,7 +94,7 @@ mod tests {
         let section = ResizerSection {
             workers: 0,
             resync: Duration::from_millis(1),
-            retry: ResizerRetry { initial: second * 2, max: second, infeasible: second },
+            retry: DriverRetrySection { initial: second * 2, max: second, infeasible: second },
             ..ResizerSection::default()
         };
         assert_eq!(faulty_keys(&section), ["retry.max", "retry.infeasible", "workers", "resync"]);

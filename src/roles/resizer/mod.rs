@@ -13,6 +13,7 @@
 //! - Names, conditions, annotations, Events and the Lease are those of external-resizer v2.2, so that either can take over from the
 //!   other at any moment.
 
+pub mod attempt;
 pub mod claim;
 mod config;
 pub mod context;
@@ -27,6 +28,7 @@ pub mod modify;
 pub mod names;
 mod objects;
 pub mod predicates;
+pub mod progress;
 mod report;
 mod rules;
 mod serve;
@@ -40,7 +42,7 @@ use serde_json::{Value, json};
 use crate::cluster::Fields;
 use crate::config::RoleSection;
 
-pub use self::config::{EventsMode, PairCalls, ResizerRetry, ResizerSection};
+pub use self::config::{PairCalls, ResizerSection};
 use super::role::{LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 

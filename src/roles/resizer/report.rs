@@ -5,10 +5,9 @@ use tracing::debug;
 use crate::cluster::{ApiErrorKind, EventKind, EventTarget};
 use crate::process::error_chain;
 use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::AttemptError;
 use crate::roles::kit::report::{gist, log_failure};
+use crate::roles::kit::{AttemptError, EventsMode};
 
-use super::config::EventsMode;
 use super::context::{Context, Objects};
 use super::error::{ChangeError, InvalidChange, LOAD_SECRET, RECORD_SIZE};
 use super::memory::{Job, WorkKey};
@@ -91,6 +90,21 @@ impl Context {
             AttemptError::Reason(InvalidChange::NotStored(..)) => Outcome::RetryAfter(self.section.retry.max),
             _ => error.outcome(),
         }
+    }
+
+    /// The driver has refused, and the claim could not be told. People hear of the refusal; this is why its status lacks it.
+    pub(super) fn log_unrecorded(&self, now: &Objects, job: Job, error: &ChangeError) {
+        if is_expected(error) {
+            debug!(error = error.message(), "looking again");
+            return;
+        }
+        log_failure!(
+            self.failures,
+            self.scope.clock.now(),
+            error,
+            { persistent_volume = now.volume_name(), operation = job.label(), },
+            "the driver has refused, and the claim's status does not say so"
+        );
     }
 
     fn count_failure(&self, job: Job, label: &str) {

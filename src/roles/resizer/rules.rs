@@ -3,7 +3,8 @@
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
 
-use super::config::{EventsMode, ResizerSection};
+use super::config::ResizerSection;
+use crate::roles::kit::EventsMode;
 
 /// The rules for this configuration.
 pub(super) fn rules(section: &ResizerSection) -> Vec<Rule> {

@@ -231,6 +231,6 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
         let cx = Arc::clone(cx);
         move || cx.waiting.rows()
     };
-    let columns = &["Claim", "Change", "Waits for", "Since", "!Why"];
-    controllers.show(role.board.table(NAME, "Claims that wait", columns, rows));
+    let columns = &["claim", "change", "waits for", "#since", "!why"];
+    controllers.show(role.board.table(NAME, "Claims waiting for a change of their volume", columns, rows));
 }

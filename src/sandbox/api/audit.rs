@@ -1,6 +1,7 @@
 //! The audit log of requests and answers, for tests and the simulation.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -18,6 +19,8 @@ pub const UNANSWERED: u16 = 0;
 pub struct Entry {
     /// When it was answered; for a watch, when it began.
     pub time: Timestamp,
+    /// From its arrival to its answer, in the order of all arrivals and answers.
+    pub order: Range<u64>,
     /// Who asked.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
@@ -43,6 +46,8 @@ pub struct Audit(Arc<Mutex<Log>>);
 #[derive(Debug, Default)]
 struct Log {
     entries: VecDeque<Entry>,
+    /// How many arrivals and answers there were.
+    order: u64,
     counts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -70,22 +75,38 @@ impl Audit {
 
     /// Forgets entries and counts.
     pub fn clear(&self) {
-        *self.log() = Log::default();
+        let mut log = self.log();
+        *log = Log { order: log.order, ..Log::default() };
     }
 
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes one request down.
-    pub(crate) fn record(&self, time: Timestamp, user: &str, call: &Call, code: u16, body: Option<&Value>) {
+    /// Counts the arrival of a request, and returns its place in the order.
+    pub(crate) fn arrival(&self) -> u64 {
+        self.log().next()
+    }
+
+    /// Writes one request down, which came at this place in the order.
+    pub(crate) fn record(
+        &self,
+        arrival: u64,
+        time: Timestamp,
+        user: &str,
+        call: &Call,
+        code: u16,
+        body: Option<&Value>,
+    ) {
         let mut log = self.log();
+        let order = arrival..log.next();
         *log.counts.entry((call.verb, call.resource.plural)).or_default() += 1;
         if log.entries.len() == KEPT {
             log.entries.pop_front();
         }
         log.entries.push_back(Entry {
             time,
+            order,
             user: user.to_owned(),
             verb: call.verb,
             resource: call.resource.plural,
@@ -95,5 +116,34 @@ impl Audit {
             code,
             body: if call.resource.plural == "secrets" { None } else { body.cloned() },
         });
+    }
+}
+
+impl Log {
+    fn next(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_shows_which_requests_met() {
+        let audit = Audit::default();
+        let done = |arrival: u64| {
+            let call = Call::for_test("patch", "configmaps", "a");
+            audit.record(arrival, Timestamp::UNIX_EPOCH, "u", &call, 200, None);
+        };
+        let (slow, quick) = (audit.arrival(), audit.arrival());
+        done(quick);
+        let late = audit.arrival();
+        done(slow);
+        audit.clear();
+        done(late);
+        let last = audit.entries().remove(0).order;
+        assert!(slow < quick && quick < late && late == last.start && last.end > last.start + 1, "{last:?}");
     }
 }

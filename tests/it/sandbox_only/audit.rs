@@ -136,7 +136,7 @@ async fn an_attach_during_a_burst_of_claims_waits_for_few_of_their_requests() {
     for number in 0..CLAIMS {
         world.claim(&format!("claim-{number}"), &class, json!({})).await;
     }
-    asked("the burst", async || (requests(&world, "patch persistentvolumeclaims").len() > 3).then_some(())).await;
+    asked("the burst", async || (requests(&world, "create persistentvolumes").len() > 3).then_some(())).await;
     let before = requests(&world, "").len();
     world.attached(&world.attach(&volume, &node).await).await;
     let meanwhile = requests(&world, "").len() - before;

@@ -17,16 +17,16 @@ use crate::world::World;
 use crate::world::wait::asked;
 
 /// How long the daemons here wait for an answer: one that a busy machine delays is not taken for a lost one.
-const WAITS: &str = "8s";
+pub(super) const WAITS: &str = "8s";
 /// How late an answer is that nobody waits for any more.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// The ways to fail.
-fn failures() -> Vec<(&'static str, Action)> {
-    let attachments = resources::of_kind("storage.k8s.io/v1", "VolumeAttachment").unwrap();
+/// The ways in which a request for an object of this kind can fail.
+pub(super) fn failures(version: &str, kind: &str) -> Vec<(&'static str, Action)> {
+    let kind = resources::of_kind(version, kind).unwrap();
     let refuse = Action::Refuse;
     vec![
-        ("409", refuse(Rejection::conflict(attachments, "any"))),
+        ("409", refuse(Rejection::conflict(kind, "any"))),
         ("422", refuse(Rejection::unprocessable_patch())),
         ("429", refuse(Rejection { retry_after: Some(1), ..Rejection::too_many_requests(1) })),
         ("500", refuse(Rejection::internal("struck"))),
@@ -53,26 +53,28 @@ async fn play(what: &str, on: On) {
     let node = world.node("node").await;
     let secret = world.name("secret");
     world.secret(&secret, &[("password", b"hunter2")]).await;
-    let lives = failures().into_iter().enumerate().map(|(number, (how, action))| {
-        let (world, node, secret) = (&world, &node, &secret);
-        async move {
-            let spec = json!({ "csi": { "controllerPublishSecretRef": { "name": secret, "namespace": "default" } } });
-            let volume = world.volume_with(&format!("pv-{number}"), spec).await;
-            let attachment = crate::objects::attachment_name(&world.handle(&volume), world.driver_name(), node);
-            let (matching, nth) = on(by_daemon(world), &volume, &attachment, secret);
-            let fault = api(world).faults().add(Fault::on(matching, action).nth(nth));
-            assert_eq!(world.attach(&volume, node).await, attachment);
-            world.attached(&attachment).await;
-            assert!(world.is_published(&volume, node), "{what}: {how}");
-            world.detached(&attachment).await;
-            assert!(!world.is_published(&volume, node), "{what}: {how}");
-            world.delete_volume(&volume).await;
-            world.gone::<PersistentVolume>(&volume).await;
-            assert_eq!(api(world).faults().hits(fault), 1, "{what}: {how} struck nothing");
-            let calls = (world.publishes(&volume).len(), world.unpublishes(&volume).len());
-            assert!(calls.0 <= 2 && calls.1 <= 2, "{what}: {how}: {calls:?} calls");
-        }
-    });
+    let lives =
+        failures("storage.k8s.io/v1", "VolumeAttachment").into_iter().enumerate().map(|(number, (how, action))| {
+            let (world, node, secret) = (&world, &node, &secret);
+            async move {
+                let spec =
+                    json!({ "csi": { "controllerPublishSecretRef": { "name": secret, "namespace": "default" } } });
+                let volume = world.volume_with(&format!("pv-{number}"), spec).await;
+                let attachment = crate::objects::attachment_name(&world.handle(&volume), world.driver_name(), node);
+                let (matching, nth) = on(by_daemon(world), &volume, &attachment, secret);
+                let fault = api(world).faults().add(Fault::on(matching, action).nth(nth));
+                assert_eq!(world.attach(&volume, node).await, attachment);
+                world.attached(&attachment).await;
+                assert!(world.is_published(&volume, node), "{what}: {how}");
+                world.detached(&attachment).await;
+                assert!(!world.is_published(&volume, node), "{what}: {how}");
+                world.delete_volume(&volume).await;
+                world.gone::<PersistentVolume>(&volume).await;
+                assert_eq!(api(world).faults().hits(fault), 1, "{what}: {how} struck nothing");
+                let calls = (world.publishes(&volume).len(), world.unpublishes(&volume).len());
+                assert!(calls.0 <= 2 && calls.1 <= 2, "{what}: {how}: {calls:?} calls");
+            }
+        });
     if what == "secret" {
         // They share the secret: one after the other.
         for life in lives {

@@ -2,7 +2,7 @@
 
 mod audit;
 mod faults;
-mod marks;
+mod journal;
 mod provision;
 mod resizes;
 mod rights;

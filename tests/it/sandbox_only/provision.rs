@@ -1,16 +1,18 @@
 //! Claims and volumes: the exact requests, which only the sandbox shows.
 
 use csi_control_plane::cluster::names;
+use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::api::faults;
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::{api, by_daemon, written};
-use crate::supplier::create;
+use super::{api, by_daemon, user, written};
+use crate::supplier::{create, says};
 use crate::world::World;
 
 const CLAIM: &str = "PersistentVolumeClaim";
@@ -30,17 +32,16 @@ fn provisioned(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_claim_becomes_a_volume_by_three_writes_and_goes_with_it_by_two() {
+async fn a_lone_claim_becomes_a_volume_by_two_writes_and_one_that_tidies_and_goes_with_it_by_two() {
     let (world, class) = shop(json!({})).await;
     let _daemon = world.supplier(json!({})).await;
     let claim = world.claim("data", &class, json!({})).await;
     let (uid, name) = (world.claim_uid(&claim).await, world.volume_name(&claim).await);
     let volume = world.supplied_with(&claim).await;
     assert_eq!(volume.name_any(), name);
-    assert_eq!(
-        provisioned(&world),
-        ["patch persistentvolumeclaims 200", "create persistentvolumes 201", "patch persistentvolumeclaims 200"]
-    );
+    assert_eq!(provisioned(&world), ["create configmaps 201", "create persistentvolumes 201"]);
+    world.journal_is_empty().await;
+    assert_eq!(provisioned(&world)[2..], ["patch configmaps 200"]);
     assert_eq!(world.driver().creates_of(&name).len(), 1);
     let finalizers = volume.finalizers();
     assert!(finalizers.iter().any(|it| it == names::FINALIZER_PROVISIONER), "{finalizers:?}");
@@ -119,4 +120,62 @@ async fn a_secret_that_the_api_does_not_hand_out_just_now_is_waited_for_where_a_
     assert_eq!(api(&world).faults().hits(fault), 1);
     let deletes = world.driver().calls_of(Method::DeleteVolume);
     assert_eq!(deletes.iter().map(|call| call.secrets).collect::<Vec<_>>(), [true, true]);
+}
+
+#[tokio::test]
+async fn many_claims_at_once_share_their_writes() {
+    const CLAIMS: usize = 200;
+    let (world, class) = shop(json!({})).await;
+    let mut claims = Vec::new();
+    for number in 0..CLAIMS {
+        claims.push(world.claim(&format!("data-{number}"), &class, json!({})).await);
+    }
+    let _daemon = world.supplier(json!({})).await;
+    for claim in &claims {
+        world.supplied_with(claim).await;
+        assert_eq!(world.asked(claim, 1).await.len(), 1);
+    }
+    world.journal_is_empty().await;
+    let of_claims = |it: &Entry| !["list", "watch"].contains(&it.verb) && !["leases", "events"].contains(&it.resource);
+    let requests = api(&world).audit().matching(|it| it.user == user(&world) && of_claims(it));
+    let is_commit = |it: &&Entry| it.resource == "configmaps" && it.verb != "get";
+    let commits: Vec<&Entry> = requests.iter().filter(is_commit).collect();
+    assert!(commits.len() < CLAIMS / 4, "{} writes to the journal for {CLAIMS} claims", commits.len());
+    // But for the reads at the beginning (journal J5).
+    let all = requests.len() - requests.iter().filter(|it| it.resource == "configmaps" && it.verb == "get").count();
+    assert!(all * 10 <= CLAIMS * 13, "{all} requests for {CLAIMS} claims");
+    // Of what is written, a third at least is entries (journal J6).
+    let written: usize = commits.iter().map(|it| it.body.as_ref().unwrap().to_string().len()).sum();
+    let data = commits.iter().filter_map(|it| it.body.as_ref()?["data"].as_object());
+    let entries: usize = data.flatten().filter_map(|(_, entry)| Some(entry.as_str()?.len())).sum();
+    assert!(written <= 3 * entries, "{written} bytes for {entries} bytes of entries");
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn in_a_burst_the_events_of_success_are_dropped_and_no_event_of_a_failure() {
+    const CLAIMS: usize = 150;
+    let (world, class) = shop(json!({})).await;
+    let daemon = world.supplier(json!({})).await;
+    world.serving(&daemon).await;
+    // No Event is written before all claims have their volumes.
+    let events = by_daemon(&world).verb("create").resource("events");
+    let held = api(&world).faults().add(faults::Fault::on(events, faults::Action::Hold));
+    let mut claims = Vec::new();
+    for number in 0..CLAIMS {
+        claims.push(world.claim(&format!("data-{number}"), &class, json!({})).await);
+    }
+    for claim in &claims {
+        world.supplied_with(claim).await;
+    }
+    world.driver().inject(create(Action::fail(Code::InvalidArgument, "no such colour")).once());
+    let failed = world.claim("failed", &class, json!({})).await;
+    world.asked(&failed, 1).await;
+    api(&world).faults().remove(held);
+    world.claim_told(&failed, "ProvisioningFailed", "no such colour").await;
+    let all = world.namespaced::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let told = all.iter().filter(|it| says(it, "ProvisioningSucceeded", "")).count();
+    assert!(told < CLAIMS / 2, "{told} Events of success for {CLAIMS} claims");
+    world.supplied_with(&failed).await;
+    world.assert_nothing_leaked().await;
 }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{full_meta, keys};
 use crate::cluster::event_book::EventTarget;
 use crate::cluster::objects::{
-    BY_CLAIM, BY_CLASS, BY_HANDLE, BY_SELECTED_NODE, BY_SOURCE, Cached, CsiNode, CsiStorageCapacity, DataSource,
-    Fields, Node, Object, PersistentVolume, PersistentVolumeClaim, Reach, ReferenceGrant, StorageClass,
-    VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotContent,
+    BY_CLAIM, BY_CLASS, BY_HANDLE, BY_SELECTED_NODE, BY_SOURCE, Cached, ConfigMap, ConfigMapMeta, CsiNode,
+    CsiStorageCapacity, DataSource, Fields, Node, Object, PersistentVolume, PersistentVolumeClaim, Reach,
+    ReferenceGrant, StorageClass, VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotContent,
 };
 
 fn read<K: DeserializeOwned>(object: Value) -> K {
@@ -74,14 +74,6 @@ fn our_claim_with_a_volume_loses_what_only_making_one_needs() {
     assert_eq!((own.spec.data_source.as_ref(), own.spec.volume_name.as_deref()), (None, Some("pvc-1")));
     assert_eq!(*own.spec.access_modes, ["ReadWriteOnce"]);
     assert_eq!(keys(&own), []);
-}
-
-#[test]
-fn a_claim_that_carries_our_intent_keeps_everything_though_it_has_a_volume() {
-    let own = claim("other", &["provisioning.csi-control-plane.io/demo"], "pv-of-somebody");
-    assert_eq!(own.metadata.annotations.as_ref().unwrap().len(), 3);
-    assert!(own.has_intent("demo") && !own.has_intent("other"));
-    assert_eq!(keys(&own), [(BY_SOURCE.0, "shop/PersistentVolumeClaim/old".into())]);
 }
 
 #[test]
@@ -267,4 +259,22 @@ fn what_is_held_of_every_claim_class_and_node_is_small() {
         size_of::<VolumeSnapshot>(),
     ];
     assert!(sizes[0] <= 560 && sizes[1] <= 560 && sizes[2] <= 400 && sizes[3] <= 520 && sizes[4] <= 480, "{sizes:?}");
+}
+
+#[test]
+fn a_configmap_is_read_with_its_texts_and_the_keys_of_its_bytes() {
+    let object = json!({
+        "metadata": full_meta("settings"), "immutable": true,
+        "data": { "a": "1" }, "binaryData": { "b": "AA==" },
+    });
+    let full: ConfigMap = read(object.clone());
+    assert_eq!(
+        (full.data["a"].as_str(), full.binary_keys.as_slice(), full.is_immutable),
+        ("1", &["b".to_owned()][..], true)
+    );
+    assert_eq!(full.metadata.annotation("other"), Some("x"));
+    assert_eq!(read::<ConfigMapMeta>(object).metadata, full.metadata);
+    let bare: ConfigMap = read(json!({ "metadata": { "name": "settings" }, "data": null, "binaryData": null }));
+    assert!(bare.data.is_empty() && bare.binary_keys.is_empty() && !bare.is_immutable);
+    assert_eq!(url::<ConfigMap>(Some("kube")), "/api/v1/namespaces/kube/configmaps");
 }

@@ -1,7 +1,5 @@
 //! What one attempt at a claim knows, and what the outcome of a step means for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use tokio::time::Instant;
 
 use crate::cluster::{
@@ -12,7 +10,6 @@ use crate::roles::kit::Secret;
 
 use super::claim::{Claim, ClaimKey};
 use super::error::AttemptError;
-use super::haste::{Haste, OnItsWay};
 use super::phase::Phase;
 use super::state::ClaimState;
 use super::transition::Change;
@@ -26,6 +23,8 @@ pub(in crate::roles::provisioner) struct State {
     pub(in crate::roles::provisioner) known: ClaimState,
     /// Whether the copy differs from what the term knows.
     pub(in crate::roles::provisioner) is_changed: bool,
+    /// The journal has confirmed the request as it is now.
+    pub(in crate::roles::provisioner) has_recorded: bool,
     pub(in crate::roles::provisioner) found: SourceObjects,
     pub(in crate::roles::provisioner) attributes_class: Option<VolumeAttributesClass>,
     pub(in crate::roles::provisioner) secrets: Option<Secret>,
@@ -34,30 +33,10 @@ pub(in crate::roles::provisioner) struct State {
     /// No other PersistentVolume names the volume, and whether one may have been stored for it before that was checked.
     pub(in crate::roles::provisioner) checked: Option<bool>,
     pub(in crate::roles::provisioner) begun: Instant,
-    /// Whether the claim was given back to the scheduler.
+    /// Whether the selected node was removed from the claim.
     pub(in crate::roles::provisioner) given_back: bool,
-    pub(in crate::roles::provisioner) way: Way,
     /// The failure that ends the attempt.
     pub(in crate::roles::provisioner) failure: Option<AttemptError>,
-}
-
-/// From when nothing but the driver is missing, until the volume object is stored, the claim is on its way.
-#[derive(Debug, Default)]
-pub(in crate::roles::provisioner) struct Way(Mutex<Option<OnItsWay>>);
-
-impl Way {
-    pub(in crate::roles::provisioner) fn set_out(&self, haste: &Arc<Haste>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| haste.begin());
-    }
-
-    /// Nothing is written for it meanwhile that others would have to give way to.
-    pub(in crate::roles::provisioner) fn leave(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-
-    fn is_on(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
 }
 
 /// What a step has brought.
@@ -80,7 +59,9 @@ pub(in crate::roles::provisioner) enum Happened {
     Changed(Change),
     /// The same, and it ends the attempt.
     Failed(Change, AttemptError),
-    /// The driver was asked. Says whether people were told that it takes its time.
+    /// The journal has confirmed the request.
+    Recorded,
+    /// The driver was called. Says whether an Event says that it takes its time.
     Answered { told: bool, change: Option<Change>, failure: Option<AttemptError> },
     /// An object behind the content source was read.
     Source(SourceRead),
@@ -88,8 +69,9 @@ pub(in crate::roles::provisioner) enum Happened {
     AttributesClass(Box<VolumeAttributesClass>),
     /// The secret was read.
     Secret(Secret),
-    /// There is no secret, and it is done without. `doubt`: what was made with it may be refused without it.
-    NoSecret { doubt: bool },
+    /// There is no secret, and the driver is called without. `proves_nothing`: the driver may refuse, without the secret, a volume
+    /// that it has created with the secret.
+    NoSecret { proves_nothing: bool },
     /// What the API has of the volume's name, and what that means.
     Confirmed(Option<Box<PersistentVolume>>, Option<Change>),
     /// No other PersistentVolume names the volume.
@@ -142,6 +124,7 @@ impl State {
         Self {
             known,
             is_changed: false,
+            has_recorded: false,
             found: SourceObjects::default(),
             attributes_class: None,
             secrets: None,
@@ -149,23 +132,16 @@ impl State {
             checked: None,
             begun,
             given_back: false,
-            way: Way::default(),
             failure: None,
         }
     }
 
-    /// Whether nobody waits for the claim's release: it just got its volume object, and is wanted.
-    pub(in crate::roles::provisioner) fn has_time(&self, claim: &Claim) -> bool {
-        let is_new = matches!(self.known.phase(), Phase::Stored { success: Some(_), .. });
-        is_new && self.way.is_on() && !claim.deleting
-    }
-
     fn change(&mut self, change: Change) {
         match &change {
-            // What comes next is asked anew, and not without its secret.
-            Change::Resumed | Change::Discarded => self.secrets = None,
-            // Of the request that is no more.
-            Change::Replanned => (self.secrets, self.attributes_class) = (None, None),
+            // The next request is not sent without its secret.
+            Change::Discarded => self.secrets = None,
+            // The entry says so, too.
+            Change::Planned(_) | Change::NoErrorIsFinal | Change::Unusable { .. } => self.has_recorded = false,
             Change::Made { .. } => self.checked = None,
             _ => {}
         }
@@ -180,7 +156,11 @@ impl State {
         }
         match event.happened {
             Happened::Nothing => {}
-            Happened::Renewed => self.known.apply(Change::Renewed),
+            Happened::Renewed => {
+                self.known.apply(Change::Renewed);
+                self.has_recorded = false;
+            }
+            Happened::Recorded => self.has_recorded = true,
             Happened::Changed(Change::Concluded) => self.conclude(),
             Happened::Changed(change) => self.change(change),
             Happened::Failed(change, failure) => {
@@ -198,10 +178,10 @@ impl State {
             Happened::Source(read) => self.read_source(read),
             Happened::AttributesClass(class) => self.attributes_class = Some(*class),
             Happened::Secret(secret) => self.secrets = Some(secret),
-            Happened::NoSecret { doubt } => {
+            Happened::NoSecret { proves_nothing } => {
                 self.secrets = Some(Secret::default());
-                if doubt {
-                    self.change(Change::Doubted);
+                if proves_nothing {
+                    self.change(Change::NoErrorIsFinal);
                 }
             }
             Happened::Confirmed(seen, change) => {

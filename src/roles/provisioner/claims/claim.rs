@@ -4,10 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cluster::{ObjectName, PersistentVolumeClaim};
-use crate::roles::provisioner::names;
-
-use super::intent::Intent;
-
 /// What a claim's work is known by. The uid comes with it: a namesake is other work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimKey {
@@ -58,15 +54,11 @@ pub struct Claim {
     pub volume_name: Option<String>,
     /// Somebody wants it gone.
     pub deleting: bool,
-    /// Our finalizer is on it: the driver may have been asked, by whoever led then.
-    pub guarded: bool,
-    /// What was written down before the driver was asked. Anybody who may edit the claim may have written it.
-    pub intent: Option<String>,
 }
 
 impl Claim {
-    /// Parses what the API holds. `finalizer` is ours.
-    pub fn parse(object: Arc<PersistentVolumeClaim>, driver: &str, finalizer: &str) -> Self {
+    /// Parses the API's object.
+    pub fn parse(object: Arc<PersistentVolumeClaim>, driver: &str) -> Self {
         let metadata = &object.metadata;
         let filled = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
         Self {
@@ -76,17 +68,8 @@ impl Claim {
             selected_node: filled(object.selected_node()),
             volume_name: filled(object.spec.volume_name.as_deref()),
             deleting: metadata.deletion_timestamp.is_some(),
-            guarded: is_guarded(&object, finalizer),
-            intent: metadata.annotation(names::ANNOTATION_PROVISIONING).map(str::to_owned),
             object,
         }
-    }
-
-    /// The node whose daemon has the claim, where each node has one: the selected one, and of a claim that has lost it while
-    /// an answer was outstanding, the one that was written down when the driver was asked.
-    pub fn holder(&self) -> Option<String> {
-        let asked = || Intent::parse(self.intent.as_deref().filter(|_| self.guarded)?).ok()?.node;
-        self.selected_node.clone().or_else(asked)
     }
 }
 
@@ -99,9 +82,4 @@ pub fn owner_of(object: &PersistentVolumeClaim, driver: &str) -> Owner {
     } else {
         Owner::Others
     }
-}
-
-/// Whether our finalizer is on the claim.
-pub fn is_guarded(object: &PersistentVolumeClaim, finalizer: &str) -> bool {
-    object.metadata.has_finalizer(finalizer)
 }

@@ -1,22 +1,18 @@
 //! What to do next for one claim. Pure, total, and asserted without a server.
 //!
 //! ```text
-//!   wanted? ─> source, attributes class ─> plan ─> secret ─> SaveIntent ─> Create ─> SaveVolume ─> Release
-//!                                                  (claim)    (driver)      (PV)      (claim)
-//!   final error ──────────────────────────────────────────────> Release (with the node, if another may do) ─> Conclude
-//!   claim deleted, or bound elsewhere, meanwhile ──> on to the final answer ─> DeleteCreated ─> Release
+//!   wanted? ─> source, attributes class ─> plan ─> secret ─> Record ──> Create ─> SaveVolume
+//!                                                           (journal)  (driver)    (PV)
+//!   final error ───────────────────────> Reschedule (the node leaves the claim, if another may do better) ─> Conclude
+//!   claim deleted, or bound elsewhere, meanwhile ──> on to the final answer ─> DeleteCreated
 //! ```
 //!
-//! Three rules carry the safety. The driver is asked only after our mark is durable on the claim. The mark leaves the claim
-//! only after a volume object exists, or after the driver has said for good that nothing does, or, unasked, by whoever has just
-//! put it there. What is asked while an answer is outstanding is the same, byte by byte, whatever the claim says by then.
+//! Three rules carry the safety. The driver is called only for an entry that the journal has made durable (J1). The entry leaves the
+//! journal only after a PersistentVolume exists, or after the driver's final answer that nothing does, or after the volume's deletion
+//! (J2). The request is the same, byte by byte, until the driver's final answer, whatever the claim says by then.
 //!
-//! Where each node has a driver of its own, a claim may come to another node while ours still owes an answer. What that answer
-//! brings is deleted, and the claim's mark and place are the other's ([`Whose::GivenAway`]).
-//!
-//! One thing ends the second rule: where each node has a driver of its own, a node that is gone has taken its driver along, and
-//! with it all that the driver was asked. Nobody else's driver can answer for it. The stage before the claims, in
-//! [`crate::roles::provisioner::node`], removes the mark then.
+//! Where each node has a driver of its own, a claim may get another node while our driver still owes an answer. Then our volume is
+//! deleted, and the other node's driver creates one ([`Whose::GivenAway`]).
 //!
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
@@ -68,29 +64,23 @@ pub enum Step {
     Settled,
     /// Nothing more in this attempt: tell how it ended.
     Conclude,
-    /// Take up what another process, or an earlier term, has begun. No request.
-    Resume,
     /// Note that the claim's PersistentVolume exists. No request.
     Found,
-    /// Work out anew what to ask: the class has changed, and what is asked is in doubt. No request.
-    Replan,
     /// Give up this attempt.
     Refuse(InvalidClaim),
     /// Read what the API has under the name of the claim's volume.
     ConfirmVolume,
-    /// What another node's daemon had begun has ended: nothing of it is known here any more. No request.
-    LetGo,
     /// Find out about the content source.
     Source(SourceStep),
     /// Read the class of attributes.
     GetAttributesClass(String),
-    /// Work out what to ask, and pin it. No request.
+    /// Make the request, which stays the same until the driver's final answer. No request to the API.
     Plan,
     /// Read the secret for the driver.
     ReadSecret(SecretReference),
-    /// Put our mark on the claim, with what is about to be asked.
-    SaveIntent,
-    /// Lock the volume, and note that the driver is asked from here on. No request.
+    /// Record the request in the journal.
+    Record,
+    /// Lock the volume, and note that the driver is called from here on. No request to the API.
     Begin,
     /// `CreateVolume`.
     Create,
@@ -100,13 +90,8 @@ pub enum Step {
     CheckHandle,
     /// Store the volume object, which always says whose claim it was made for.
     SaveVolume,
-    /// Let the claims go first that have no PersistentVolume yet: nobody waits for the release of this one.
-    GiveWay,
-    /// Take our mark off the claim.
-    Release {
-        /// And the node that the scheduler chose.
-        reschedule: bool,
-    },
+    /// Remove the selected node from the claim, so that the scheduler selects another one.
+    Reschedule,
 }
 
 /// What to do next for the claim of `view`.
@@ -116,165 +101,98 @@ pub fn next_step(view: &View<'_>) -> Step {
         return Step::Found;
     }
     match state.phase() {
-        phase if is_anothers_mark(view, phase) => Step::Resume,
         Phase::Created(made) => match fate_of(view, made.may_be_stored) {
             Fate::Keep if view.attempt.has_checked => Step::SaveVolume,
             Fate::Keep => Step::CheckHandle,
             Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
         },
         // The next leader must not store what is being deleted.
-        Phase::Discarding(_) if owes_word(view) || lacks_mark(view) => Step::SaveIntent,
+        Phase::Discarding(_) if must_record(view) => Step::Record,
         Phase::Discarding(unusable) => secret_then(view, Step::DeleteCreated(unusable.volume_id.clone())),
-        Phase::Finished { reschedule, marked, node, .. } => {
-            given_back(view, *reschedule, *marked, node.as_deref()).unwrap_or(Step::Conclude)
+        Phase::Finished { reschedule, node, .. } => {
+            if *reschedule && has_node(view, node.as_deref()) {
+                Step::Reschedule
+            } else {
+                Step::Conclude
+            }
         }
-        Phase::Creating { .. } | Phase::Stored { .. } if state.is_anothers() && view.whose != Whose::Ours => {
-            begun_elsewhere(view)
-        }
-        // The mark that it carries by now is that node's.
-        Phase::Stored { .. } if view.whose != Whose::Ours => Step::Settled,
-        Phase::Stored { .. } => owed(view).unwrap_or(Step::Settled),
-        Phase::Idle { .. } | Phase::Marked { .. } => unasked_step(view),
-        Phase::Creating { .. } if view.is_outdated => Step::Replan,
+        Phase::Stored { .. } => Step::Settled,
+        Phase::Idle { .. } => unasked_step(view),
         Phase::Creating { confirmed: false, .. } => Step::ConfirmVolume,
         Phase::Creating { .. } => match view.volume {
             NameStatus::Conflict(what) => Step::Refuse(InvalidClaim::NameTaken(what.clone())),
-            NameStatus::Free | NameStatus::Ours | NameStatus::OtherNode => {
-                prepare(view).unwrap_or_else(|| ask_again(view))
-            }
+            _ if must_record(view) => Step::Record,
+            _ => secret_then(view, if state.is_of_earlier_term() { Step::Begin } else { Step::Create }),
         },
     }
 }
 
-/// All is known that is to be asked again.
-fn ask_again(view: &View<'_>) -> Step {
-    // The next leader must not take an error for the driver's last word either.
-    let is_unsaid = view.state.plan().is_some_and(|plan| plan.doubtful) && owes_word(view);
-    if is_unsaid || lacks_mark(view) {
-        return Step::SaveIntent;
-    }
-    if view.state.is_anothers() { Step::Begin } else { Step::Create }
-}
-
-/// Whether the claim carries a mark that we did not put there in this term: another node's daemon has, or whoever led before,
-/// and a watch that is behind has hidden it. The driver may have been asked.
-fn is_anothers_mark(view: &View<'_>, phase: &Phase) -> bool {
-    let is_ours = match phase {
-        Phase::Idle { .. } => false,
-        // A claim that is another node's by now may be in that node's hands, under the mark that we have left on it.
-        Phase::Marked { .. } => view.whose == Whose::Ours,
-        _ => true,
-    };
-    view.present && view.claim.guarded && !is_ours
-}
-
-/// Begun by another node's daemon, which goes on with it as long as there is that node.
-fn begun_elsewhere(view: &View<'_>) -> Step {
-    if !view.present {
-        return Step::Ignore(Ignored::Gone);
-    }
-    if !view.claim.guarded {
-        return Step::LetGo;
-    }
-    // All that is left is the mark, and nobody else will remove it.
-    if view.state.is_stored() { Step::Release { reschedule: false } } else { Step::Ignore(Ignored::Elsewhere) }
-}
-
-/// The driver was not asked, or nothing came of it: only a claim that wants a volume gets further.
+/// The driver was not called: only a claim that wants a volume gets further.
 fn unasked_step(view: &View<'_>) -> Step {
     if let Some(why) = ignored(view) {
-        // What people are told of it, the daemon of the claim's node tells.
-        let why = if why.is_told() && view.whose != Whose::Ours { Ignored::Elsewhere } else { why };
-        return owed(view).unwrap_or(Step::Ignore(why));
+        // The daemon of the claim's node writes the Event.
+        let is_silent = why.is_told() && view.whose != Whose::Ours;
+        return Step::Ignore(if is_silent { Ignored::Elsewhere } else { why });
     }
     if view.whose != Whose::Ours {
         return Step::Ignore(Ignored::Elsewhere);
     }
-    let missing = match view.volume {
-        NameStatus::Conflict(what) => Some(Step::Refuse(InvalidClaim::NameTaken(what.clone()))),
-        NameStatus::Free | NameStatus::Ours | NameStatus::OtherNode => prepare(view),
-    };
-    if let Some(step) = missing {
-        return step;
+    if let NameStatus::Conflict(what) = view.volume {
+        return Step::Refuse(InvalidClaim::NameTaken(what.clone()));
     }
-    if view.rules.durable && !is_marked(view) {
-        return Step::SaveIntent;
+    match prepare(view) {
+        Some(step) => step,
+        None if must_record(view) => Step::Record,
+        None => Step::Begin,
     }
-    Step::Begin
 }
 
-/// Whether the claim carries our mark and what we are about to ask.
-fn is_marked(view: &View<'_>) -> bool {
-    let written = view.state.plan().map(|plan| &*plan.written);
-    view.claim.guarded && view.claim.intent.as_deref() == written
+/// Whether the journal has not confirmed the request in this attempt. To record the same request again costs no write.
+fn must_record(view: &View<'_>) -> bool {
+    view.rules.durable && !view.attempt.has_recorded
 }
 
-/// Whether something was learnt since that is still to be written on the claim that carries our mark.
-fn owes_word(view: &View<'_>) -> bool {
-    view.rules.durable && view.present && view.claim.guarded && !is_marked(view) && view.whose != Whose::GivenAway
-}
-
-/// Whether the mark is gone that has to be there before the driver is asked: somebody has taken it off. A claim that is being
-/// deleted, or has a volume, takes none any more.
-fn lacks_mark(view: &View<'_>) -> bool {
-    let claim = view.claim;
-    let takes_one = view.present && !claim.deleting && claim.volume_name.is_none() && view.whose == Whose::Ours;
-    view.rules.durable && !claim.guarded && takes_one
-}
-
-/// What must be known before the driver is asked. `None`: all of it is.
+/// What must be known before the driver is called. `None`: all of it is.
 fn prepare(view: &View<'_>) -> Option<Step> {
-    let Some(request) = view.state.request() else {
-        if view.class.is_none() {
-            let class = view.claim.class.clone();
-            return Some(Step::Refuse(class.map_or(InvalidClaim::NoClass, InvalidClaim::ClassMissing)));
-        }
-        match view.source {
-            // A claim that a populator serves is ignored once it is granted, and the rest of it is not looked at.
-            SourceStatus::Step(step @ SourceStep::ListGrants(_)) => return Some(Step::Source(step.clone())),
-            SourceStatus::Stores | SourceStatus::Step(_) => {}
-            // A populator's claim is ignored before anything is begun. One whose source was changed since has an answer due.
-            SourceStatus::Populator(what) => return Some(Step::Refuse(InvalidClaim::Populator(what.clone()))),
-            SourceStatus::Refused(refusal) => return Some(Step::Refuse(refusal.clone())),
-        }
-        // Before the source: by the time that it is protected, nothing but the driver may say no.
-        if let Some(name) = view.attributes_class {
-            return Some(Step::GetAttributesClass(name.to_owned()));
-        }
-        return Some(match view.source {
-            SourceStatus::Step(step) => Step::Source(step.clone()),
-            _ => Step::Plan,
-        });
-    };
-    match &request.secret {
-        Some(reference) if !view.attempt.has_secret => Some(Step::ReadSecret(reference.clone())),
-        _ => None,
+    if view.state.request().is_some() {
+        return secret(view);
     }
+    if view.class.is_none() {
+        let class = view.claim.class.clone();
+        return Some(Step::Refuse(class.map_or(InvalidClaim::NoClass, InvalidClaim::ClassMissing)));
+    }
+    match view.source {
+        // A claim that a populator serves is ignored once it is granted, and the rest of it is not looked at.
+        SourceStatus::Step(step @ SourceStep::ListGrants(_)) => return Some(Step::Source(step.clone())),
+        SourceStatus::Refused(refusal) => return Some(Step::Refuse(refusal.clone())),
+        // A populator's claim is ignored before.
+        SourceStatus::Stores | SourceStatus::Step(_) | SourceStatus::Populator(_) => {}
+    }
+    // Before the source: once it is protected, only the driver may refuse.
+    if let Some(name) = view.attributes_class {
+        return Some(Step::GetAttributesClass(name.to_owned()));
+    }
+    Some(match view.source {
+        SourceStatus::Step(step) => Step::Source(step.clone()),
+        _ => Step::Plan,
+    })
+}
+
+/// Reads the secret of the request, if it was not read in this attempt.
+fn secret(view: &View<'_>) -> Option<Step> {
+    let reference = view.state.request().and_then(|request| request.secret.as_ref());
+    reference.filter(|_| !view.attempt.has_secret).cloned().map(Step::ReadSecret)
 }
 
 fn secret_then(view: &View<'_>, step: Step) -> Step {
-    match view.state.request().and_then(|request| request.secret.as_ref()) {
-        Some(reference) if !view.attempt.has_secret => Step::ReadSecret(reference.clone()),
-        _ => step,
-    }
+    secret(view).unwrap_or(step)
 }
 
-/// The write that takes the mark off the claim, if it is there.
-fn owed(view: &View<'_>) -> Option<Step> {
-    (view.present && view.claim.guarded).then_some(Step::Release { reschedule: false })
-}
-
-/// The write that takes off the claim what is left there of what ended: the mark, and the node, if another may do better and
-/// nobody has chosen that already.
-fn given_back(view: &View<'_>, reschedule: bool, marked: bool, node: Option<&str>) -> Option<Step> {
+/// Whether the claim still waits for a volume on the node that was selected when the request was made.
+fn has_node(view: &View<'_>, node: Option<&str>) -> bool {
     let claim = view.claim;
-    // A claim that is another node's by now, or was marked since, is in other hands.
-    if !view.present || claim.guarded && !(marked && view.whose == Whose::Ours) {
-        return None;
-    }
     let is_same = claim.selected_node.is_some() && claim.selected_node.as_deref() == node;
-    let reschedule = reschedule && is_same && claim.volume_name.is_none();
-    (claim.guarded || reschedule).then_some(Step::Release { reschedule })
+    view.present && is_same && claim.volume_name.is_none()
 }
 
 /// Why the claim gets no volume from us, if so.

@@ -5,15 +5,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::roles::provisioner::claims::error::InvalidClaim;
 use crate::roles::provisioner::claims::error::{AttemptError, ClaimReason};
-use crate::roles::provisioner::claims::phase::{Asker, Made, MadeFrom, Plan, Unusable};
+use crate::roles::provisioner::claims::phase::{Asker, Made, Plan, Unusable};
 use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::claims::transition::Change;
 use crate::roles::provisioner::claims::volume::Created;
 use crate::roles::provisioner::fixtures::{self, DRIVER};
 use crate::roles::provisioner::names;
-
-const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
-const INTENT: &str = "what was written";
 
 /// A world of one claim, all set for its volume.
 struct World {
@@ -24,7 +21,6 @@ struct World {
     source: SourceStatus,
     attributes_class: Option<&'static str>,
     whose: Whose,
-    is_outdated: bool,
     state: ClaimState,
     attempt: AttemptFacts,
     rules: Rules,
@@ -32,11 +28,7 @@ struct World {
 
 fn claim(patch: Value) -> Claim {
     let base = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: DRIVER } } });
-    Claim::parse(Arc::new(fixtures::claim(fixtures::merged(base, patch))), DRIVER, MARK)
-}
-
-fn marked() -> Value {
-    json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: INTENT } } })
+    Claim::parse(Arc::new(fixtures::claim(fixtures::merged(base, patch))), DRIVER)
 }
 
 fn deleting() -> Value {
@@ -51,15 +43,14 @@ fn both(one: Value, other: Value) -> Value {
 #[derive(Debug, Clone)]
 enum At {
     Idle,
-    Marked,
     Creating(Asker),
     Created { may_be_stored: bool },
     Discarding,
-    Finished { reschedule: bool, marked: bool },
+    Finished { reschedule: bool },
     Stored,
 }
 
-const CREATING: At = At::Creating(Asker::Us);
+const CREATING: At = At::Creating(Asker::ThisTerm);
 
 fn created(may_be_stored: bool) -> At {
     At::Created { may_be_stored }
@@ -67,8 +58,7 @@ fn created(may_be_stored: bool) -> At {
 
 fn plan(class: Value) -> Plan {
     let request = Arc::new(fixtures::request(json!({}), class));
-    let made_from = MadeFrom::default();
-    Plan { request, written: INTENT.into(), made_from, node: None, doubtful: false, unfit: false, untrusted: false }
+    Plan { request, source: None, node: None, no_error_is_final: false }
 }
 
 fn volume() -> Created {
@@ -83,11 +73,10 @@ fn unfit() -> AttemptError {
 impl At {
     fn of(self, plan: Option<&Plan>) -> Phase {
         let sure = || plan.cloned().unwrap_or_else(|| self::plan(json!({})));
-        let (kept, by, boxed) = (None, Asker::Us, plan.cloned().map(Box::new));
+        let (kept, by, boxed) = (None, Asker::ThisTerm, plan.cloned().map(Box::new));
         match self {
             Self::Idle => Phase::Idle { plan: boxed },
-            Self::Marked => Phase::Marked { plan: boxed },
-            Self::Creating(by) => Phase::Creating { plan: boxed, by, confirmed: true, kept },
+            Self::Creating(by) => Phase::Creating { plan: Box::new(sure()), by, confirmed: true, kept },
             Self::Created { may_be_stored } => {
                 let begun = crate::process::Clock::system().now();
                 let (plan, volume) = (sure(), volume());
@@ -97,9 +86,7 @@ impl At {
                 let (plan, volume_id, why) = (sure(), "vol-1".into(), unfit());
                 Phase::Discarding(Box::new(Unusable { plan, by, kept, volume_id, why }))
             }
-            Self::Finished { reschedule, marked } => {
-                Phase::Finished { reschedule, marked, node: Some("node-1".into()), failure: None }
-            }
+            Self::Finished { reschedule } => Phase::Finished { reschedule, node: Some("node-1".into()), failure: None },
             Self::Stored => Phase::Stored { plan: boxed, by, success: None },
         }
     }
@@ -121,9 +108,8 @@ impl World {
             source: SourceStatus::Stores,
             attributes_class: None,
             whose: Whose::Ours,
-            is_outdated: false,
             attempt: AttemptFacts::default(),
-            rules: Rules { driver: DRIVER.into(), mark: MARK.into(), durable: true },
+            rules: Rules { driver: DRIVER.into(), durable: true },
         }
     }
 
@@ -148,15 +134,9 @@ impl World {
         self
     }
 
-    /// What is planned is otherwise.
-    fn replanned(mut self, change: impl FnOnce(&mut Plan)) -> Self {
-        let mut phase = self.state.phase().clone();
-        match &mut phase {
-            Phase::Creating { plan: Some(plan), .. } => change(plan),
-            Phase::Discarding(unusable) => change(&mut unusable.plan),
-            other => panic!("nothing is planned: {other:?}"),
-        }
-        self.state = ClaimState::at(self.state.claim.clone(), phase);
+    /// The journal has confirmed the request in this attempt.
+    fn recorded(mut self) -> Self {
+        self.attempt.has_recorded = true;
         self
     }
 
@@ -174,7 +154,6 @@ impl World {
             source: &self.source,
             attributes_class: self.attributes_class,
             whose: self.whose,
-            is_outdated: self.is_outdated,
             state: &self.state,
             attempt: self.attempt,
             rules: &self.rules,
@@ -183,26 +162,26 @@ impl World {
 }
 
 #[test]
-fn a_fresh_claim_is_planned_marked_and_only_then_asked_for() {
+fn j1_the_driver_is_called_only_for_a_recorded_request() {
     assert_eq!(World::fresh().next(), Step::Plan);
-    assert_eq!(World::fresh().planned().next(), Step::SaveIntent);
-    assert_eq!(World::fresh().planned().claimed(marked()).in_phase(At::Marked).next(), Step::Begin);
-    assert_eq!(World::fresh().planned().claimed(marked()).in_phase(CREATING).next(), Step::Create);
-    let other =
-        json!({ "metadata": { "finalizers": [MARK], "annotations": { names::ANNOTATION_PROVISIONING: "old" } } });
-    assert_eq!(
-        World::fresh().planned().claimed(other).in_phase(At::Marked).next(),
-        Step::SaveIntent,
-        "what is written is not what is asked"
-    );
-    let unmarked = World::fresh().planned().in_phase(At::Marked);
-    assert_eq!(unmarked.next(), Step::SaveIntent, "somebody took the mark off");
+    assert_eq!(World::fresh().planned().next(), Step::Record);
+    assert_eq!(World::fresh().planned().recorded().next(), Step::Begin);
+    for by in [Asker::ThisTerm, Asker::EarlierTerm, Asker::BothTerms] {
+        let creating = World::fresh().planned().in_phase(At::Creating(by));
+        assert_eq!(creating.next(), Step::Record, "{by:?}: in each attempt, because the journal may have lost it");
+        let called = if by == Asker::EarlierTerm { Step::Begin } else { Step::Create };
+        assert_eq!(creating.recorded().next(), called, "{by:?}");
+    }
 }
 
 #[test]
-fn without_durable_intent_nothing_is_written_before_the_driver_is_asked() {
+fn without_durable_intent_nothing_is_recorded_before_the_driver_is_called() {
     let world = World::fresh().planned().with(|w| w.rules.durable = false);
     assert_eq!(world.next(), Step::Begin);
+    for (at, expected) in [(CREATING, Step::Create), (At::Discarding, Step::DeleteCreated("vol-1".into()))] {
+        let world = World::fresh().planned().in_phase(at).with(|w| w.rules.durable = false);
+        assert_eq!(world.next(), expected);
+    }
     assert_eq!(World::fresh().in_phase(At::Stored).next(), Step::Settled);
 }
 
@@ -238,7 +217,7 @@ fn a_claim_of_an_in_tree_class_that_kubernetes_has_given_to_our_driver_is_told_w
     let at = |driver: &str, plugin: &str| {
         let annotations = json!({ names::ANNOTATION_STORAGE_PROVISIONER: driver });
         let object = fixtures::claim(json!({ "metadata": { "annotations": annotations } }));
-        let world = World::of(Claim::parse(Arc::new(object), driver, MARK));
+        let world = World::of(Claim::parse(Arc::new(object), driver));
         let class = fixtures::class(json!({ "provisioner": plugin, "volumeBindingMode": "WaitForFirstConsumer" }));
         world.with(|w| (w.class, w.rules.driver) = (Some(class), driver.to_owned())).next()
     };
@@ -281,7 +260,7 @@ fn everything_is_found_out_before_anything_is_written() {
         "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
     let world = World::fresh().planned_for(secret);
     assert!(matches!(world.next(), Step::ReadSecret(_)));
-    assert_eq!(world.with(|w| w.attempt.has_secret = true).next(), Step::SaveIntent);
+    assert_eq!(world.with(|w| w.attempt.has_secret = true).next(), Step::Record);
 }
 
 #[test]
@@ -295,13 +274,13 @@ fn a_volume_that_exists_ends_the_work_and_a_strangers_stops_it() {
     let taken = NameStatus::Conflict("pv of another".into());
     let world = World::fresh().with(|w| w.volume = taken);
     assert_eq!(world.next(), Step::Refuse(InvalidClaim::NameTaken("pv of another".into())));
-    let marked = World::of(claim(marked())).with(|w| w.volume = NameStatus::Ours);
-    assert_eq!(marked.next(), Step::Found);
-    assert_eq!(marked.with(|w| w.state.apply(Change::Found)).next(), Step::Release { reschedule: false });
+    let creating = World::fresh().planned().in_phase(CREATING).with(|w| w.volume = NameStatus::Ours);
+    assert_eq!(creating.next(), Step::Found);
+    assert_eq!(creating.with(|w| w.state.apply(Change::Found)).next(), Step::Settled);
 }
 
 #[test]
-fn a_claim_found_marked_is_resumed_whatever_it_says_now() {
+fn what_an_earlier_term_has_begun_is_resumed_whatever_the_claim_says_now() {
     let edits = [
         ("as it was", json!({})),
         ("deleted", deleting()),
@@ -312,41 +291,25 @@ fn a_claim_found_marked_is_resumed_whatever_it_says_now() {
         ),
     ];
     for (what, edit) in edits {
-        let world = World::of(claim(both(marked(), edit)));
-        assert_eq!(world.next(), Step::ConfirmVolume, "{what}: once a term its volume is looked for");
+        let (plan, by) = (Box::new(plan(json!({}))), Asker::EarlierTerm);
+        let resumed = Phase::Creating { plan, by, confirmed: false, kept: None };
+        let world = World::of(claim(edit)).with(|w| w.state = ClaimState::at(w.claim.clone(), resumed));
+        assert_eq!(world.next(), Step::ConfirmVolume, "{what}: its PersistentVolume is looked for once a term");
         let world = world.with(|w| w.state.apply(Change::Confirmed));
-        assert_eq!(world.next(), Step::Plan, "{what}");
-        assert_eq!(world.planned().next(), Step::Begin, "{what}: nothing is written a second time");
+        assert_eq!(world.next(), Step::Record, "{what}");
+        assert_eq!(world.recorded().next(), Step::Begin, "{what}");
     }
 }
 
 #[test]
 fn an_answer_is_outstanding_until_it_is_final() {
     let waiting = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
-    let world = World::fresh().planned_for(waiting.clone()).claimed(marked()).in_phase(CREATING);
-    assert_eq!(world.next(), Step::Create, "the selected node was taken away: spec 2.4");
-    let gone = world.with(|w| (w.present, w.claim) = (false, claim(json!({}))));
-    assert_eq!(gone.next(), Step::Create, "6 and 56: the claim was deleted by force");
-    let classless = World::fresh().claimed(marked()).in_phase(CREATING).with(|w| w.class = None);
-    assert_eq!(classless.next(), Step::Refuse(InvalidClaim::ClassMissing("gold".into())), "kept, and told");
-}
-
-#[test]
-fn a_mark_that_was_taken_off_is_put_back_before_the_driver_is_asked_again() {
-    let stripped = || World::fresh().planned().in_phase(CREATING);
-    let rejected = || World::fresh().planned().in_phase(At::Discarding);
-    assert_eq!(stripped().next(), Step::SaveIntent);
-    assert_eq!(rejected().next(), Step::SaveIntent);
-    let bound = json!({ "spec": { "volumeName": "pv-9" } });
-    for (what, takes_none) in [
-        ("deleted", stripped().claimed(deleting())),
-        ("bound", stripped().claimed(bound)),
-        ("gone", stripped().with(|w| w.present = false)),
-        ("nothing is written", stripped().with(|w| w.rules.durable = false)),
-        ("another node's", stripped().with(|w| w.whose = Whose::GivenAway)),
-    ] {
-        assert_eq!(takes_none.next(), Step::Create, "{what}");
-    }
+    let world = World::fresh().planned_for(waiting).in_phase(CREATING).recorded();
+    assert_eq!(world.next(), Step::Create, "the selected node was removed: spec 2.4");
+    let gone = world.with(|w| (w.present, w.class) = (false, None));
+    assert_eq!(gone.next(), Step::Create, "6 and 56: the claim is gone, and its class");
+    let taken = gone.with(|w| w.volume = NameStatus::Conflict("pv of another".into()));
+    assert_eq!(taken.next(), Step::Refuse(InvalidClaim::NameTaken("pv of another".into())));
 }
 
 #[test]
@@ -369,7 +332,7 @@ fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() 
     for (what, edit, policy, may_be_stored, expected) in cases {
         let world = World::fresh()
             .planned_for(json!({ "reclaimPolicy": policy }))
-            .claimed(both(marked(), edit))
+            .claimed(edit)
             .in_phase(created(may_be_stored));
         assert_eq!(world.next(), expected, "{what}");
         if expected == keep() {
@@ -378,44 +341,19 @@ fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() 
     }
     let gone = World::fresh().planned().in_phase(created(false)).with(|w| w.present = false);
     assert_eq!(gone.next(), delete());
-    let stored =
-        World::fresh().planned().claimed(marked()).in_phase(created(true)).with(|w| w.volume = NameStatus::Ours);
+    let stored = World::fresh().planned().in_phase(created(true)).with(|w| w.volume = NameStatus::Ours);
     assert_eq!(stored.next(), Step::Found, "the store's answer was lost");
 }
 
 #[test]
 fn a_volume_that_cannot_be_used_is_deleted_with_its_secret() {
-    let world = World::fresh().planned().claimed(marked()).in_phase(At::Discarding);
-    assert_eq!(world.next(), Step::DeleteCreated("vol-1".into()));
-    let world = world.replanned(|plan| plan.written = "what was written, unfit".into());
-    assert_eq!(world.next(), Step::SaveIntent, "a successor must know before it is deleted");
-    assert_eq!(world.with(|w| w.rules.durable = false).next(), Step::DeleteCreated("vol-1".into()));
+    let world = World::fresh().planned().in_phase(At::Discarding);
+    assert_eq!(world.next(), Step::Record, "the next leader must not store what is being deleted");
+    assert_eq!(world.recorded().next(), Step::DeleteCreated("vol-1".into()));
     let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
         "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
-    let world = World::fresh().planned_for(secret).claimed(marked()).in_phase(At::Discarding);
+    let world = World::fresh().planned_for(secret).in_phase(At::Discarding).recorded();
     assert!(matches!(world.next(), Step::ReadSecret(_)));
-}
-
-#[test]
-fn a_doubt_is_written_down_before_the_driver_is_asked_again() {
-    let doubting = |edit| {
-        World::fresh().planned().claimed(edit).in_phase(CREATING).replanned(|plan| {
-            plan.doubtful = true;
-            plan.written = "what was written, doubtful".into();
-        })
-    };
-    assert_eq!(doubting(marked()).next(), Step::SaveIntent);
-    assert_eq!(doubting(both(marked(), deleting())).next(), Step::SaveIntent, "its volume may exist all the same");
-    assert_eq!(
-        doubting(marked()).replanned(|plan| plan.doubtful = false).next(),
-        Step::Create,
-        "asked as it was before"
-    );
-    assert_eq!(doubting(marked()).with(|w| w.rules.durable = false).next(), Step::Create);
-    assert_eq!(doubting(marked()).with(|w| w.present = false).next(), Step::Create, "there is nothing to write on");
-    let told =
-        json!({ "metadata": { "annotations": { names::ANNOTATION_PROVISIONING: "what was written, doubtful" } } });
-    assert_eq!(doubting(both(marked(), told)).next(), Step::Create);
 }
 
 #[path = "decide_end_tests.rs"]

@@ -29,11 +29,6 @@ pub enum InvalidClaim {
     /// Another volume object has the name that its volume must have.
     #[error("the name of the claim's volume is taken: {0}")]
     NameTaken(String),
-    /// Its source was changed to one that a volume populator serves, while the driver still owes an answer.
-    #[error(
-        "a volume populator serves the claim's data source {0}, but the driver has not given its final answer to the earlier request"
-    )]
-    Populator(String),
     /// Its source can't be used.
     #[error(transparent)]
     Source(SourceError),
@@ -49,7 +44,6 @@ impl InvalidClaim {
             Self::NoClass => "NoClass",
             Self::ClassMissing(_) => "ClassNotFound",
             Self::NameTaken(_) => "NameTaken",
-            Self::Populator(_) => "Populator",
             Self::Source(error) => error.label(),
             Self::Request(error) => error.label(),
         }
@@ -60,12 +54,12 @@ impl InvalidClaim {
         match self {
             Self::Source(error) => error.finality(),
             Self::Request(error) => error.finality(),
-            Self::NoClass | Self::ClassMissing(_) | Self::NameTaken(_) | Self::Populator(_) => Finality::NoChange,
+            Self::NoClass | Self::ClassMissing(_) | Self::NameTaken(_) => Finality::NoChange,
         }
     }
 }
 
-/// Reads what exists under the name of the claim's volume, and the claim itself.
+/// Reads the PersistentVolume of the name of the claim's volume.
 pub const CONFIRM: Op = Op("cannot check whether the claim's volume exists already");
 /// Reads something that the volume is to be made from.
 pub const READ_SOURCE: Op = Op("cannot read the data source");
@@ -75,12 +69,12 @@ pub const PROTECT_SOURCE: Op = Op("cannot protect the data source");
 pub const READ_ATTRIBUTES_CLASS: Op = Op("cannot read the VolumeAttributesClass");
 /// Reads the provisioner's secret.
 pub const READ_SECRET: Op = Op("cannot load the provisioner's secret");
-/// Adds the finalizer and the annotation to the claim, before the driver is asked.
-pub const SAVE_INTENT: Op = Op("cannot save the provisioning finalizer and the request on the claim");
+/// Records the request in the journal, before the driver is called.
+pub const RECORD: Op = Op("cannot save the request in the journal");
 /// Stores the PersistentVolume.
 pub const SAVE_VOLUME: Op = Op("the volume is created, but its PersistentVolume could not be stored");
-/// Removes the finalizer and the annotation from the claim.
-pub const RELEASE: Op = Op("cannot remove the provisioning finalizer from the claim");
+/// Removes the selected node from the claim, which another node may serve.
+pub const RESCHEDULE: Op = Op("cannot remove the selected node from the claim");
 /// Reads the claim again.
 pub const REFRESH: Op = Op("cannot read the claim again after a conflict");
 
@@ -105,9 +99,6 @@ pub enum ClaimReason {
     /// The driver has made the volume earlier, and it could not be used then.
     #[error("volume {0} is unusable, and is deleted before another one is requested")]
     Unfit(String),
-    /// The volume's source is known from the annotation alone, and the claim no longer wants a volume.
-    #[error("volume {0} is deleted: its data source is gone, and its claim no longer wants a volume")]
-    Sourceless(String),
     /// The volume exists, and another PersistentVolume has its name.
     #[error("the volume {handle} is created, but the name of its PersistentVolume is taken: {other}")]
     SaveTaken {
@@ -126,9 +117,6 @@ pub enum ClaimReason {
         /// The PersistentVolume that names it.
         other: String,
     },
-    /// The API has no such claim any more, and the watch has not said so.
-    #[error("the claim is gone, but the watch has not shown this yet: the driver is not called before it does")]
-    Gone,
     /// The volume is not wanted, or cannot be used, and the driver did not delete it.
     #[error("volume {handle}, which {}, could not be deleted", fault(.unfit.as_deref()))]
     Discard {
@@ -154,10 +142,8 @@ impl Reason for ClaimReason {
             Self::Topology(error) => error.label(),
             Self::Response(error) => error.label(),
             Self::Unfit(_) => "Unfit",
-            Self::Sourceless(_) => "Sourceless",
             Self::SaveTaken { .. } => "NameTaken",
             Self::Anothers { .. } => "HandleTaken",
-            Self::Gone => "CacheBehind",
             Self::Discard { source, .. } => source.label(),
         }
     }
@@ -179,7 +165,7 @@ impl Reason for ClaimReason {
         match self {
             // The texts hold the driver's ids and sizes, which may be others at each attempt.
             Self::Response(error) => error.gist().to_owned(),
-            Self::Unfit(_) | Self::Sourceless(_) | Self::Gone => String::new(),
+            Self::Unfit(_) => String::new(),
             Self::SaveTaken { other, .. } | Self::Anothers { other, .. } => gist(other),
             Self::Discard { handle, unfit, source } => {
                 let said =
@@ -203,7 +189,6 @@ impl AttemptError {
                     | ClaimReason::Topology(_)
                     | ClaimReason::SaveTaken { .. }
                     | ClaimReason::Anothers { .. }
-                    | ClaimReason::Gone
             ),
             Self::Op(_) | Self::Endless(_) => false,
         }
@@ -212,11 +197,6 @@ impl AttemptError {
     /// Whether another attempt at the same can't fare better: the driver has said that the request itself is wrong.
     pub fn is_infeasible(&self) -> bool {
         matches!(self, Self::Driver(error) if finality::is_infeasible(error.code))
-    }
-
-    /// Whether the API refused to change the claim, which it may have done because our view of the claim is old.
-    pub fn is_of_a_claim_write(&self) -> bool {
-        [SAVE_INTENT, RELEASE].into_iter().any(|op| self.is_of(op))
     }
 
     /// What the attempt leaves behind where the driver was not asked. The driver's answers have a table of their own.

@@ -109,7 +109,6 @@ fn what_the_driver_was_asked_for_in_vain_may_have_changed_its_room() {
         (answered(Code::Internal).into(), true),
         (ResponseError::NoVolume.into(), true),
         (ClaimReason::Unfit("v".into()).into(), true),
-        (ClaimReason::Sourceless("v".into()).into(), true),
         (discard(None), true),
         (InvalidClaim::NoClass.into(), false),
         (RequestError::Selector.into(), false),

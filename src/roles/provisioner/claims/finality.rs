@@ -1,7 +1,7 @@
 //! What an attempt that failed leaves behind: the four states of a claim, and what a gRPC code means for them. Pure.
 //!
 //! The question behind each state is whether a volume may exist that no PersistentVolume names. Only a *final* answer says
-//! that there is none; everything else keeps the durable intent and the pinned request.
+//! that there is none; everything else keeps the journal's entry and the request.
 
 use tonic::Code;
 
@@ -21,7 +21,7 @@ pub enum Finality {
 }
 
 impl Finality {
-    /// Whether the intent and the pinned request may be let go of.
+    /// Whether the journal's entry may be removed, and the next request may differ.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Finished | Self::Reschedule)
     }

@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn only_what_we_made_and_the_claim_was_bound_to_counts_as_handed_on() {
-        let claim = |spec: Value| Claim::parse(Arc::new(fixtures::claim(json!({ "spec": spec }))), DRIVER, "mark");
+        let claim = |spec: Value| Claim::parse(Arc::new(fixtures::claim(json!({ "spec": spec }))), DRIVER);
         let (bound, waiting) = (claim(json!({ "volumeName": "pvc-1" })), claim(json!({})));
         let volume = |change: Value| -> PersistentVolume {
             let made = json!({ "metadata": { "name": "pvc-1", "annotations": { ANNOTATION_PROVISIONED_BY: DRIVER } },

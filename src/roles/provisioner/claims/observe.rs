@@ -9,13 +9,12 @@ use super::attempt::State;
 use super::claim::{Claim, ClaimKey};
 use super::decide::{AttemptFacts, Ignored, NameStatus, SourceStatus, View, Whose, ignored, is_unwanted};
 use super::error::InvalidClaim;
-use super::intent::Intent;
 use super::name_status::was_handed_on;
-use super::phase::{MadeFrom, Phase};
-use super::request::{NameRule, RequestError, check_capabilities};
+use super::phase::Phase;
+use super::request::{RequestError, check_capabilities};
 use super::state::ClaimState;
 use crate::roles::provisioner::context::Context;
-use crate::roles::provisioner::sources::source::{ContentSource, Source, SourceError, Wanted, normalise};
+use crate::roles::provisioner::sources::source::{Source, SourceError, Wanted, normalise};
 use crate::roles::provisioner::sources::status::origin;
 
 /// What one decision is made from.
@@ -27,14 +26,6 @@ pub(in crate::roles::provisioner) struct Observed {
     whose: Whose,
     origin: SourceStatus,
     place: NameStatus,
-    is_outdated: bool,
-}
-
-impl Observed {
-    /// Whether the claim's PersistentVolume exists.
-    pub(in crate::roles::provisioner) fn is_stored(&self) -> bool {
-        self.place == NameStatus::Ours
-    }
 }
 
 /// The term's context and what the attempt knows, for one step. A step reads both, and changes neither.
@@ -57,7 +48,6 @@ impl<'a> Look<'a> {
         let present = found.is_some();
         let claim = found.unwrap_or_else(|| known.claim.clone());
         let class = cx.class_of(&claim);
-        let is_outdated = class.as_deref().is_some_and(|class| known.is_outdated(&made_from(&claim, class)));
         let place = match self.place(&claim) {
             // The claim no longer wants a volume: ignore the name conflict and finish cleaning up.
             NameStatus::Conflict(_) if self.is_over(&claim, present) => NameStatus::Free,
@@ -65,21 +55,17 @@ impl<'a> Look<'a> {
         };
         let own = claim.key.name.namespace().unwrap_or_default().to_owned();
         let source = normalise(&claim.object.spec, &own, cx.section.cross_namespace_sources);
-        let origin = match self.origin(&claim, &source, &own) {
-            // Then it need not be there: what comes of it is deleted.
-            SourceStatus::Refused(InvalidClaim::Source(_)) if self.recorded_source(&claim, present).is_some() => {
-                SourceStatus::Stores
-            }
-            origin => origin,
-        };
-        let is_ours = cx.deployment.is_ours(&claim);
+        // A request that was sent stays as it is, whatever became of the source since.
+        let origin = if known.is_begun() { SourceStatus::Stores } else { self.origin(&claim, &source, &own) };
+        // A claim that has lost its node while our driver owes an answer still gets our volume, until another node is selected.
+        let is_ours = cx.deployment.is_ours(&claim) || known.is_begun() && claim.selected_node.is_none();
         let is_elsewhere = place == NameStatus::OtherNode || present && !is_ours;
         let whose = match is_ours {
-            _ if known.is_owed_here() && is_elsewhere => Whose::GivenAway,
+            _ if known.is_begun() && is_elsewhere => Whose::GivenAway,
             true => Whose::Ours,
             false => Whose::Anothers,
         };
-        Observed { claim, present, class, source, whose, origin, place, is_outdated }
+        Observed { claim, present, class, source, whose, origin, place }
     }
 
     /// Whether a driver owes an answer for a claim that wants no volume any more.
@@ -100,14 +86,6 @@ impl<'a> Look<'a> {
             };
         }
         origin(source, own, &self.wanted(claim), found)
-    }
-
-    /// What the volume of a claim that wants none any more was made from, as far as the claim's annotation says so.
-    pub(in crate::roles::provisioner) fn recorded_source(&self, claim: &Claim, present: bool) -> Option<ContentSource> {
-        if !self.is_over(claim, present) {
-            return None;
-        }
-        Intent::parse(claim.intent.as_deref()?).ok()?.source
     }
 
     /// What the cluster has under the name of the claim's volume.
@@ -131,12 +109,12 @@ impl<'a> Look<'a> {
     /// Whose the volume object is that has the name of the claim's volume.
     pub(in crate::roles::provisioner) fn whose(&self, claim: &Claim, found: Option<&PersistentVolume>) -> NameStatus {
         let cx = self.cx;
-        // What another has begun is answered by one that was handed on, too.
+        // A volume that was handed on to another claim answers the request, too.
         let is_begun = self.known().is_creating();
         let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &cx.rules.driver);
         let place = if is_begun && found.is_some_and(is_handed_on) { NameStatus::Ours } else { cx.place(claim, found) };
         match found {
-            Some(found) if place == NameStatus::Ours && self.known().is_owed_here() => self.answer(found),
+            Some(found) if place == NameStatus::Ours && self.known().is_begun() => self.answer(found),
             _ => place,
         }
     }
@@ -158,16 +136,8 @@ impl<'a> Look<'a> {
     pub(in crate::roles::provisioner) fn volume_name(&self, claim: &Claim) -> Result<String, RequestError> {
         match self.known().request() {
             Some(request) => Ok(request.volume_name.clone()),
-            None => self.name_rule(claim).volume_name(&claim.key.uid),
+            None => self.cx.asking.names.volume_name(&claim.key.uid),
         }
-    }
-
-    /// How that name is made. What was begun keeps its name, whatever is configured since: the driver knows it by no other.
-    pub(in crate::roles::provisioner) fn name_rule(&self, claim: &Claim) -> NameRule {
-        let text = claim.intent.as_deref().filter(|_| self.known().is_creating());
-        let intent = text.and_then(|text| Intent::parse(text).ok());
-        let begun = intent.and_then(|intent| intent.name_rule(&claim.key.uid));
-        begun.unwrap_or_else(|| self.cx.asking.names.clone())
     }
 
     pub(in crate::roles::provisioner) fn wanted<'b>(&'b self, claim: &'b Claim) -> Wanted<'b> {
@@ -189,9 +159,12 @@ impl<'a> Look<'a> {
             source: &now.origin,
             attributes_class: wants.filter(|_| state.attributes_class.is_none()),
             whose: now.whose,
-            is_outdated: now.is_outdated,
             state: &state.known,
-            attempt: AttemptFacts { has_secret: state.secrets.is_some(), has_checked: state.checked.is_some() },
+            attempt: AttemptFacts {
+                has_recorded: state.has_recorded,
+                has_secret: state.secrets.is_some(),
+                has_checked: state.checked.is_some(),
+            },
             rules: &self.cx.rules,
         }
     }
@@ -201,7 +174,7 @@ impl<'a> Look<'a> {
     pub(in crate::roles::provisioner) fn is_wanted(&self, now: &Observed) -> bool {
         let known = self.known();
         // What another node's daemon works on is that one's to tell: else every node would.
-        if self.cx.deployment.is_anothers(&now.claim) && (known.is_unasked() || known.is_anothers()) {
+        if self.cx.deployment.is_anothers(&now.claim) && known.is_unasked() {
             return false;
         }
         let is_at_rest = match ignored(&self.view(now)) {
@@ -218,12 +191,4 @@ pub(in crate::roles::provisioner) fn another_handle(found: &PersistentVolume) ->
     let handle = found.spec.csi.as_ref().map_or("none", |csi| csi.volume_handle.as_str());
     let name = &found.metadata.name;
     format!("PersistentVolume \"{name}\" has the handle {handle}")
-}
-
-/// What a request for the claim is made from, as far as that may change while the driver owes an answer.
-pub(in crate::roles::provisioner) fn made_from(claim: &Claim, class: &StorageClass) -> MadeFrom {
-    MadeFrom {
-        class: class.metadata.uid.to_string(),
-        attributes_class: claim.object.spec.volume_attributes_class_name.as_deref().map(str::to_owned),
-    }
 }

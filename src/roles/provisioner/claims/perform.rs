@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
@@ -17,8 +16,9 @@ use crate::roles::provisioner::names;
 use super::attempt::{Happened, SourceRead};
 use super::claim::{Claim, ClaimKey};
 use super::decide::{SourceStep, Step};
+use super::entry::Entry;
 use super::error::{
-    AttemptError, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RELEASE, SAVE_INTENT,
+    AttemptError, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RECORD, RESCHEDULE,
     Stop,
 };
 use super::finality::Finality;
@@ -32,30 +32,11 @@ use crate::roles::provisioner::parameters::secrets::SecretReference;
 use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
 use crate::roles::provisioner::sources::source::Source;
 
-/// Puts our mark on the claim, and what is about to be asked: all of it, or nothing if the claim got a volume meanwhile.
-/// A claim that is being deleted takes no new finalizer: then nothing is begun. One that carries the mark already is only
-/// told more, whatever became of it.
-pub(in crate::roles::provisioner) async fn save_intent(cx: &Context, claim: &Claim, text: &str) -> Result<(), Stop> {
-    let annotations = BTreeMap::from([(names::ANNOTATION_PROVISIONING.to_owned(), text.to_owned())]);
-    let change = MetaChange {
-        add_finalizers: &[&cx.rules.mark],
-        set_annotations: &annotations,
-        require: if claim.guarded { Vec::new() } else { vec![patch::test("/spec/volumeName", &Value::Null)] },
-        ..MetaChange::default()
-    };
-    patch_claim(cx, claim, &change, SAVE_INTENT).await
-}
-
-/// Removes our mark from the claim, and the node that the scheduler chose, where another may do better. A claim that is gone
-/// carries nothing any more.
-async fn release(cx: &Context, claim: &Claim, reschedule: bool) -> Result<(), Stop> {
-    let all = [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
-    let change = MetaChange {
-        remove_finalizers: &[&cx.rules.mark],
-        remove_annotations: if reschedule { &all } else { &all[..1] },
-        ..MetaChange::default()
-    };
-    patch_claim(cx, claim, &change, RELEASE).await
+/// Removes the selected node from the claim, so that the scheduler selects another one.
+async fn reschedule(cx: &Context, claim: &Claim) -> Result<(), Stop> {
+    let nodes = [names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
+    let change = MetaChange { remove_annotations: &nodes, ..MetaChange::default() };
+    patch_claim(cx, claim, &change, RESCHEDULE).await
 }
 
 /// Writes a change of the claim, and shows the answer to the cache.
@@ -92,17 +73,11 @@ impl Look<'_> {
     ) -> Result<Happened, Stop> {
         let cx = self.cx;
         match step {
-            // The attempt has ended, or gives way.
-            Step::Settled | Step::Ignore(_) | Step::GiveWay => Ok(Happened::Nothing),
+            // The attempt has ended.
+            Step::Settled | Step::Ignore(_) => Ok(Happened::Nothing),
             Step::Refuse(reason) => self.refuse(reason),
             Step::Conclude => Ok(Change::Concluded.into()),
             Step::Found => Ok(Change::Found.into()),
-            Step::Replan => Ok(Change::Replanned.into()),
-            Step::Resume => {
-                debug!("the claim carries a mark that is not of this term: resuming what it stands for");
-                Ok(Change::Resumed.into())
-            }
-            Step::LetGo => Ok(Change::LetGo.into()),
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now, attempt).await,
             Step::GetAttributesClass(name) => {
@@ -112,22 +87,36 @@ impl Look<'_> {
             }
             Step::Plan => self.plan(now),
             Step::ReadSecret(reference) => self.read_secret(&reference, now).await,
-            Step::SaveIntent => {
-                let text = self.known().plan().map(|plan| &*plan.written).unwrap_or_default();
-                save_intent(cx, &now.claim, text).await?;
-                // Only then it is known to be ours. Where the answer was lost, it is resumed like another's.
-                Ok(Change::Marked.into())
+            Step::Record => {
+                if let Some(entry) = Entry::of(self.known()) {
+                    self.record(&entry).await?;
+                }
+                Ok(Happened::Recorded)
             }
             Step::Begin => self.begin(attempt).await,
-            Step::Create => self.create(now, attempt).await,
+            Step::Create => self.create(attempt).await,
             Step::DeleteCreated(volume_id) => self.delete_created(now, &volume_id, attempt).await,
             Step::CheckHandle => self.check_handle(now, attempt).await,
             Step::SaveVolume => self.save_volume(now, attempt).await,
-            Step::Release { reschedule } => {
-                release(cx, &now.claim, reschedule).await?;
+            Step::Reschedule => {
+                reschedule(cx, &now.claim).await?;
                 Ok(Happened::Nothing)
             }
         }
+    }
+
+    /// Records the request in the journal, and waits until the API has confirmed it. The wait holds a worker, so that the journal
+    /// never holds more requests than workers send.
+    pub(in crate::roles::provisioner) async fn record(&self, entry: &Entry) -> Result<(), Stop> {
+        let (cx, uid) = (self.cx, &self.known().claim.key.uid);
+        let Some(journal) = &cx.journal else { return Ok(()) };
+        let (term, recording) = (&cx.scope.term, journal.record(uid, entry));
+        let recorded = if self.known().has_answer() {
+            term.until_lost(recording).await?
+        } else {
+            term.unless_over(recording).await?
+        };
+        Ok(recorded.map_err(|error| RECORD.failed(error))?)
     }
 
     fn refuse(&self, reason: InvalidClaim) -> Result<Happened, Stop> {
@@ -137,8 +126,7 @@ impl Look<'_> {
         self.fail_before_asking(reason.into(), None)
     }
 
-    /// Nothing was asked of the driver in this attempt. Where it owes no answer either, an error that is final ends what
-    /// was begun.
+    /// The driver was not called in this attempt. If it owes no answer either, a final error ends the request.
     pub(in crate::roles::provisioner) fn fail_before_asking(
         &self,
         failure: AttemptError,
@@ -183,8 +171,8 @@ impl Look<'_> {
             return Err(error.into());
         }
         warn!(error = error.message(), "deleting without the secret");
-        // Without it the driver says no to what it may have made with it.
-        Ok(Happened::NoSecret { doubt: is_over })
+        // Without the secret, the driver may refuse a volume that it has created with the secret.
+        Ok(Happened::NoSecret { proves_nothing: is_over })
     }
 
     /// One request about the content source.

@@ -5,130 +5,105 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::roles::kit::secrets::Secret;
+use crate::roles::provisioner::sources::protection::SourceKey;
 
 use super::error::AttemptError;
-use super::intent::Intent;
 use super::request::Request;
 use super::volume::Created;
 
 /// How far a claim is.
 #[derive(Debug, Clone)]
 pub enum Phase {
-    /// The driver has not been asked in this term, or has answered for good and nothing came of it. No mark on the claim is
-    /// ours.
+    /// The driver has not been called for the claim, or its final answer was that nothing exists.
     Idle {
-        /// What is to be asked.
+        /// The next request.
         plan: Option<Box<Plan>>,
     },
-    /// The claim carries our mark since a moment ago, and the driver was not asked yet.
-    Marked {
-        /// What is to be asked.
-        plan: Option<Box<Plan>>,
-    },
-    /// The driver may be at it: asked without a final answer, or asked by another process or in an earlier term.
+    /// The driver may be creating the volume: it was called, and has not given its final answer.
     Creating {
-        /// What is asked: the same, byte by byte, until the driver has answered for good. `None`: not worked out yet.
-        plan: Option<Box<Plan>>,
-        /// Who has asked.
+        /// The request: the same, byte by byte, until the driver's final answer.
+        plan: Box<Plan>,
+        /// Which term has called the driver.
         by: Asker,
-        /// The API itself has said, in this term, that no volume of the claim's name exists and that the claim carries our mark.
+        /// The API has said in this term that no PersistentVolume of the volume's name exists.
         confirmed: bool,
-        /// The secret that the driver was asked with: its namespace may go before the driver has answered.
+        /// The secret of the first call: its namespace may be deleted before the driver has answered.
         kept: Option<Secret>,
     },
     /// The volume exists, and no PersistentVolume names it yet.
     Created(Box<Made>),
-    /// The volume exists and cannot be used: it has to go.
+    /// The volume exists, cannot be used, and must be deleted.
     Discarding(Box<Unusable>),
-    /// The driver's answer was final, and nothing exists. The mark is still to be removed.
+    /// The driver's answer was final, and no volume exists. The end is still to be reported.
     Finished {
-        /// And so is the node that the scheduler chose.
+        /// The selected node must be removed from the claim.
         reschedule: bool,
-        /// A mark on the claim is the one of what ended. Else another has put it there since.
-        marked: bool,
-        /// The node that the scheduler had chosen when the request was made.
+        /// The node that was selected when the request was made.
         node: Option<String>,
-        /// Why what was begun is over: told once the claim is released.
+        /// Why the attempt failed.
         failure: Option<AttemptError>,
     },
-    /// The PersistentVolume exists. The mark is still to be removed.
+    /// The PersistentVolume exists.
     Stored {
-        /// What was asked.
+        /// The request.
         plan: Option<Box<Plan>>,
-        /// Who has asked.
+        /// Which term has called the driver.
         by: Asker,
-        /// The driver has made the volume in this term, and the success is still to be told.
+        /// The driver has created the volume in this term, and the success is still to be reported.
         success: Option<Box<Success>>,
     },
 }
 
-/// What the driver is asked.
+/// The request to the driver, and what it depends on.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The request.
     pub request: Arc<Request>,
-    /// What is to stand on the claim while the driver is asked.
-    pub written: Arc<str>,
-    /// What the request was made from, as far as it may change under it.
-    pub made_from: MadeFrom,
-    /// The node that the scheduler had chosen when the request was made.
+    /// The data source that the volume is created from. The claim may name it no more when the driver answers.
+    pub source: Option<SourceKey>,
+    /// The node that the scheduler had selected when the request was made.
     pub node: Option<String>,
-    /// A volume may exist whatever error the driver answers: what we ask now is not what was written down before it was
-    /// asked, or it has said once that there is a volume, and not which. Only a volume that can be used ends this.
-    pub doubtful: bool,
-    /// The volume that the driver has made can't be used and is being deleted. Until that is certain, whatever it answers is
-    /// that volume, even if it looks fit by now: a deletion that was asked for may still come.
-    pub unfit: bool,
-    /// What the volume is made from is known from the claim's annotation alone, which anybody may have written: whatever the
-    /// driver makes of it is deleted.
-    pub untrusted: bool,
+    /// The volume may exist whatever error the driver returns: it has answered with success and without a volume, or it is called
+    /// without the secret of the first call. Only a usable volume ends this.
+    pub no_error_is_final: bool,
 }
 
-/// What tells whether a request would be another if it were worked out again.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MadeFrom {
-    /// The uid of the class: another one of its name may have other parameters.
-    pub class: String,
-    /// The class of changeable attributes that the claim names.
-    pub attributes_class: Option<String>,
-}
-
-/// Who has asked the driver for the volume.
+/// Which term has called the driver for the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
-    /// We, in this term.
-    Us,
-    /// Another process, or we in an earlier term. Our own driver was not asked in this one.
-    Another,
-    /// First another, and then we.
-    AnotherAndUs,
+    /// Only this term.
+    ThisTerm,
+    /// Only an earlier term: the journal had the entry when this term began.
+    EarlierTerm,
+    /// An earlier term, and then this one.
+    BothTerms,
 }
 
 /// A volume without a PersistentVolume.
 #[derive(Debug, Clone)]
 pub struct Made {
-    /// What was asked.
+    /// The request.
     pub plan: Plan,
-    /// Who has asked.
+    /// Which term has called the driver.
     pub by: Asker,
-    /// The secret that the driver was asked with.
+    /// The secret of the call.
     pub kept: Option<Secret>,
-    /// What the driver said of the volume.
+    /// The driver's answer.
     pub volume: Created,
-    /// A PersistentVolume may have been stored for it: only the volume's own life cycle may delete it now.
+    /// A PersistentVolume may have been stored for it: then only the PersistentVolume's own life cycle may delete the volume.
     pub may_be_stored: bool,
-    /// When the attempt began that made the volume.
+    /// When the attempt began that created the volume.
     pub begun: Instant,
 }
 
 /// A volume that cannot be used.
 #[derive(Debug, Clone)]
 pub struct Unusable {
-    /// What was asked.
+    /// The request.
     pub plan: Plan,
-    /// Who has asked.
+    /// Which term has called the driver.
     pub by: Asker,
-    /// The secret that the driver was asked with.
+    /// The secret of the call.
     pub kept: Option<Secret>,
     /// The driver's id of the volume.
     pub volume_id: String,
@@ -136,12 +111,13 @@ pub struct Unusable {
     pub why: AttemptError,
 }
 
-/// What is to be told of a claim that gets its volume, in whatever attempt that is stored.
+/// The report of a created volume. The attempt that stores the PersistentVolume may be another one than the attempt that
+/// created the volume.
 #[derive(Debug, Clone)]
 pub struct Success {
-    /// When the attempt began that made the volume.
+    /// When the attempt began that created the volume.
     pub begun: Instant,
-    /// What the driver said of the volume.
+    /// The driver's answer.
     pub volume: Created,
 }
 
@@ -151,32 +127,16 @@ impl Default for Phase {
     }
 }
 
-impl Plan {
-    /// Puts what was learnt of the volume into what is to stand on the claim.
-    pub(super) fn rewrite(&mut self) {
-        if let Ok(intent) = Intent::parse(&self.written) {
-            let (doubtful, unfit) = (self.doubtful, self.unfit);
-            self.written = Intent { doubtful, unfit, ..intent }.encode().into();
-        }
-    }
-}
-
 impl Phase {
-    /// Begun by another process, or in an earlier term.
-    pub(super) fn resumed() -> Self {
-        Self::Creating { plan: None, by: Asker::Another, confirmed: false, kept: None }
-    }
-
     /// A word for the status page.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Idle { .. } => "not asked for",
-            Self::Marked { .. } => "request saved, not sent",
+            Self::Idle { .. } => "not requested",
             Self::Creating { .. } => "in background",
             Self::Created(_) => "created, not stored",
             Self::Discarding(_) => "unusable, to be deleted",
-            Self::Finished { .. } => "ended, still marked",
-            Self::Stored { .. } => "stored, still marked",
+            Self::Finished { .. } => "ended, to be reported",
+            Self::Stored { .. } => "stored",
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::roles::kit::{Attempt, Next, Reconciler, TermScope};
 use super::attempt::{Event, Happened, State};
 use super::claim::ClaimKey;
 use super::decide::{Ignored, NameStatus, Step, next_step};
-use super::error::{AttemptError, ClaimReason, InvalidClaim, REFRESH, Stop};
+use super::error::{AttemptError, ClaimReason, InvalidClaim, REFRESH, RESCHEDULE, Stop};
 use super::observe::{Look, Observed};
 use super::phase::Phase;
 use super::state::Reported;
@@ -51,10 +51,10 @@ impl ClaimReconciler {
     /// told of a failure are told of its end.
     fn drop_entry(&self, mut state: State, why: Ignored) {
         if why == Ignored::NoNode && state.known.reported != Reported::default() {
-            state.known.apply(Change::LetGo);
-            self.cx.states.put(state.known);
+            state.known.apply(Change::Renewed);
+            self.cx.note_end(state.known);
         } else {
-            self.cx.states.forget(&state.known.claim.key.uid);
+            self.cx.forget_state(&state.known.claim.key.uid);
         }
     }
 
@@ -65,10 +65,10 @@ impl ClaimReconciler {
         let claim = &state.known.claim;
         let is_seen = claim.volume_name.is_some() || (state.seen.is_none() && look.place(claim) == NameStatus::Ours);
         if is_seen {
-            self.cx.states.forget(&state.known.claim.key.uid);
+            self.cx.forget_state(&state.known.claim.key.uid);
         } else {
             state.known.apply(Change::SuccessTold);
-            self.cx.states.put(state.known);
+            self.cx.note_end(state.known);
         }
     }
 }
@@ -101,7 +101,6 @@ impl Reconciler for ClaimReconciler {
         match next_step(&self.look(state).view(now)) {
             Step::Settled => Next::Done(End::Provisioned),
             Step::Ignore(why) => Next::Done(End::Ignored(why)),
-            Step::Release { .. } if state.has_time(&now.claim) => Next::Do(Step::GiveWay),
             step => Next::Do(step),
         }
     }
@@ -119,23 +118,13 @@ impl Reconciler for ClaimReconciler {
     ) -> Result<Event, Stop> {
         let look = self.look(state);
         if state.is_changed {
-            self.cx.states.put(state.known.clone());
+            self.cx.note(state.known.clone());
         }
         let claim = now.present.then(|| now.claim.clone());
-        if step == Step::GiveWay {
-            look.tell_success(now);
-            state.way.leave();
-            look.give_way(attempt).await;
-            return Ok(Event { claim, happened: Change::SuccessTold.into() });
-        }
-        if matches!(step, Step::SaveIntent | Step::Create | Step::SaveVolume) {
-            state.way.set_out(&self.cx.haste);
-        }
-        // Boxed, and gone while the claim gives way: thousands do so at once.
-        let happened = match Box::pin(look.perform(step, now, attempt)).await {
+        let happened = match look.perform(step, now, attempt).await {
             Ok(happened) => happened,
             // Admission refuses what it would not refuse for the claim as it is by now.
-            Err(Stop::Failed(error)) if error.is_of_a_claim_write() && is_forbidden(&error) => {
+            Err(Stop::Failed(error)) if error.is_of(RESCHEDULE) && is_forbidden(&error) => {
                 return self.refresh(now, &error).await?.ok_or_else(|| error.into());
             }
             Err(ended) => return Err(ended),
@@ -148,7 +137,7 @@ impl Reconciler for ClaimReconciler {
     }
 
     async fn refresh(&self, now: &Observed, error: &AttemptError) -> Result<Option<Event>, Stop> {
-        if !error.is_of_a_claim_write() {
+        if !error.is_of(RESCHEDULE) {
             return Ok(None);
         }
         let (cx, renewed) = (&self.cx, Event { claim: None, happened: Happened::Renewed });
@@ -183,7 +172,7 @@ impl Reconciler for ClaimReconciler {
                 cx.forget(key);
                 return match why {
                     Ignored::Gone => Outcome::Forget,
-                    // What our driver owed for a claim that is not ours has ended: whose it is, is asked again.
+                    // Our driver has given the answer that it owed for another node's claim: check again which node has the claim.
                     Ignored::Elsewhere if has_ended => Outcome::RetryAfter(CATCH_UP),
                     _ => Outcome::Settled,
                 };
@@ -196,32 +185,11 @@ impl Reconciler for ClaimReconciler {
         let told = self.tell_failure(ticket, &state, &now, &error);
         state.known.reported.failure = told.or(state.known.reported.failure);
         let is_idle = matches!(state.known.phase(), Phase::Idle { .. });
-        cx.states.put(state.known);
+        cx.note_end(state.known);
         if error.is_infeasible() && is_idle { Outcome::RetryAfter(cx.section.retry.infeasible) } else { error.retry() }
     }
 }
 
 fn is_forbidden(error: &AttemptError) -> bool {
     error.api().is_some_and(|error| error.kind() == ApiErrorKind::Forbidden)
-}
-
-impl Look<'_> {
-    /// Lets the claims that have no volume object yet go first.
-    async fn give_way(&self, attempt: &mut Attempt<'_, ClaimKey>) {
-        let (cx, key) = (self.cx, attempt.ticket.key().clone());
-        // Looked at by thousands once a second, so it is not parsed.
-        let is_patient = || {
-            let claim = cx.stores.claims.get(&key.name);
-            let claim = claim.filter(|claim| *claim.metadata.uid == *key.uid);
-            claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
-        };
-        let others = async {
-            tokio::select! {
-                biased;
-                () = cx.scope.term.over() => {}
-                () = cx.haste.give_way(is_patient) => {}
-            }
-        };
-        attempt.ticket.park(others).await;
-    }
 }

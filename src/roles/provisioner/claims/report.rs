@@ -4,7 +4,7 @@
 
 use tracing::{debug, info, warn};
 
-use crate::cluster::{ApiError, EventKind};
+use crate::cluster::{ApiError, EventKind, EventTarget};
 use crate::process::ErrorChain;
 use crate::queue::Ticket;
 use crate::roles::kit::report::log_failure;
@@ -16,8 +16,19 @@ use super::error::{AttemptError, Told};
 use super::observe::{Look, Observed};
 use super::phase::Phase;
 use super::reconcile::ClaimReconciler;
-use crate::roles::provisioner::config::EventsChoice;
+use crate::roles::kit::EventsMode;
+use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, normalise};
+
+/// With more requests than this in the journal, nobody reads an Event of each claim that goes smoothly.
+const BURST: usize = 36;
+
+impl Context {
+    /// Whether so many claims are provisioned at once that the writes of their Events would delay them.
+    fn is_burst(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.len() > BURST)
+    }
+}
 
 impl Look<'_> {
     /// The class and the kind of the source, for figures. What a claim's author may write freely is no label, or each would be
@@ -33,7 +44,7 @@ impl Look<'_> {
     /// The driver is about to be asked. Says whether people were told.
     pub(super) fn tell_begins(&self) -> bool {
         debug!(resumed = self.known().is_resumed(), "asking the driver for the volume");
-        self.cx.section.events == EventsChoice::All && self.tell_provisioning()
+        self.cx.section.events == EventsMode::All && self.tell_provisioning()
     }
 
     /// It takes its time. Says whether people were told, by now or before.
@@ -100,9 +111,16 @@ impl Look<'_> {
         }
         cx.reporter.provisioned(&class, source, took);
         let reported = &self.known().reported;
-        if reported.provisioning || reported.failure.is_some() || cx.section.events == EventsChoice::All {
-            let note = format!("Successfully provisioned volume {name}");
+        let note = format!("Successfully provisioned volume {name}");
+        if reported.provisioning || reported.failure.is_some() || cx.section.events == EventsMode::All {
             cx.tell_claim(claim, EventKind::Normal, "ProvisioningSucceeded", &note);
+        } else if cx.section.events != EventsMode::None && !cx.is_burst() {
+            cx.scope.event_low(
+                &EventTarget::of(claim.object.as_ref()),
+                EventKind::Normal,
+                "ProvisioningSucceeded",
+                &note,
+            );
         }
     }
 

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde::{Deserialize, Serialize};
+
 use crate::cluster::{PackedMap, PersistentVolumeClaim, SmolStr, StorageClass, VolumeAttributesClass, quantity};
 use crate::csi::capabilities::{Capabilities, ControllerRpc};
 use crate::proto::volume_capability::access_mode::Mode;
@@ -20,8 +22,8 @@ use crate::roles::provisioner::parameters::{self, SecretUse};
 use crate::roles::provisioner::sources::source::{ContentSource, Source};
 use crate::roles::provisioner::topology::Requirement;
 
-mod digest;
 mod error;
+mod modes;
 
 pub use error::RequestError;
 
@@ -33,10 +35,6 @@ pub struct NameRule {
     /// How much of the uid is taken, without its dashes; `None`: all of it, with them.
     pub uuid_length: Option<usize>,
 }
-
-/// How many digits of a uid nobody hits by making claims until one has the digits of another's volume: 32 bits of chance.
-/// A shorter name is the configured one or none.
-const ENOUGH: usize = 8;
 
 impl NameRule {
     /// The name of the volume of the claim with this uid: for the driver, and of its PersistentVolume.
@@ -54,19 +52,6 @@ impl NameRule {
             return Err(RequestError::VolumeName { prefix: self.prefix.clone(), name });
         }
         Ok(name)
-    }
-
-    /// The rule by which `name` is the name of the volume of the claim of this uid, if there is one: whatever the name
-    /// begins with, it ends in that uid, all of it or at least its first `ENOUGH` digits.
-    pub fn of(name: &str, uid: &str) -> Option<Self> {
-        let whole = name.strip_suffix(uid).and_then(|rest| rest.strip_suffix('-'));
-        let rule = if let Some(prefix) = whole {
-            Self { prefix: prefix.to_owned(), uuid_length: None }
-        } else {
-            let (prefix, part) = name.rsplit_once('-')?;
-            Self { prefix: prefix.to_owned(), uuid_length: Some(part.len()).filter(|length| *length >= ENOUGH) }
-        };
-        (rule.volume_name(uid).as_deref() == Ok(name)).then_some(rule)
     }
 }
 
@@ -107,26 +92,34 @@ pub struct RequestInput<'a> {
     pub attributes_class: Option<&'a VolumeAttributesClass>,
 }
 
-/// All that `CreateVolume` is asked, but for secrets' values.
-#[derive(Debug, Clone, PartialEq)]
+/// All that `CreateVolume` is asked, but for secrets' values. The journal stores it, and the same request comes back byte by byte.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Request {
     /// The volume's name.
     pub volume_name: String,
     /// The driver's parameters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
     /// The least size.
     pub required_bytes: i64,
-    /// One capability for each access mode, in the claim's order.
-    pub capabilities: Vec<VolumeCapability>,
+    /// One access mode of CSI for each of the claim's, in the claim's order.
+    #[serde(with = "modes")]
+    pub modes: Vec<Mode>,
     /// What the volume is to be made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_source: Option<ContentSource>,
     /// From where it must be reachable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requirement: Option<Requirement>,
     /// From the class of attributes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mutable_parameters: BTreeMap<String, String>,
     /// Where the secret for the call is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretReference>,
     /// What the PersistentVolume needs besides the driver's answer.
+    #[serde(rename = "persistentVolume")]
     pub plan: VolumePlan,
 }
 
@@ -242,7 +235,6 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
     Ok(Request {
         parameters,
         required_bytes,
-        capabilities: capabilities(&modes, fs_type.as_deref(), &class.mount_options),
         content_source: input.source.clone(),
         requirement: input.requirement.clone(),
         mutable_parameters,
@@ -262,6 +254,7 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
             topology: rules.topology,
             secrets: found,
         },
+        modes,
         volume_name,
     })
 }
@@ -277,12 +270,17 @@ fn mutable_parameters(input: &RequestInput<'_>) -> Result<BTreeMap<String, Strin
 }
 
 impl Request {
+    /// One capability for each access mode.
+    pub fn capabilities(&self) -> Vec<VolumeCapability> {
+        capabilities(&self.modes, self.plan.fs_type.as_deref(), &self.plan.mount_options)
+    }
+
     /// As the driver is asked. The size has no upper limit, as the Go sidecar sends none: a driver may round it up.
     pub fn to_proto(&self, secrets: HashMap<String, String>) -> CreateVolumeRequest {
         CreateVolumeRequest {
             name: self.volume_name.clone(),
             capacity_range: Some(CapacityRange { required_bytes: self.required_bytes, limit_bytes: 0 }),
-            volume_capabilities: self.capabilities.clone(),
+            volume_capabilities: self.capabilities(),
             parameters: self.parameters.clone().into_iter().collect(),
             secrets,
             volume_content_source: self.content_source.as_ref().map(ContentSource::to_proto),

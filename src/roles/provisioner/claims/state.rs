@@ -1,67 +1,69 @@
-//! What a term knows of a claim beyond what the API shows: what the driver was asked, and what it has answered. Pure.
+//! What a term knows of a claim beyond what the API shows: which request was sent, and the driver's answer. Pure.
 //!
 //! ```text
-//!        mark          Asking                Made                   PV stored            mark removed
-//!   Idle ────> Marked ────────> Creating ───────> Created ───────────────> Stored ──────────────> (forgotten)
-//!    ▲ │         (no mark: Idle)  ▲ │ ▲  │             │ not wanted
-//!    │ └── another's mark ────────┘ │ │  │ Unusable     ▼
-//!    │         no final answer ─────┼─┘  └───────> Discarding ── DeleteVolume ─┐
-//!    │                              │ Refused: nothing exists                  │
-//!    └──────── Concluded ──── Finished <───────────────────────────────────────┘
+//!     Asking             Made               PV stored
+//! Idle ────> Creating ───────> Created ───────────────> Stored ───> (forgotten)
+//!  ▲           ▲ │ ▲ │             │ not wanted
+//!  │           │ │ │ │ Unusable    ▼
+//!  │ no final  └─┘ │ └───────> Discarding ── DeleteVolume ─┐
+//!  │ answer        │                                        │
+//!  │ an entry of   │ Refused: nothing exists                │
+//!  │ the journal ──┘     │                                  │
+//!  └──── Concluded ── Finished <────────────────────────────┘
 //! ```
 //!
 //! [`transition`] is the only way from one phase to another. What belongs to a phase lives in that phase's variant, so that a
-//! volume without a plan, or an answer to a question that nobody asked, cannot be written down.
+//! volume without a request, or an answer without a call, cannot be expressed.
 //!
-//! Whose mark is on a claim decides what may be done about it: the mark of a `Marked` claim is removed without asking the driver,
-//! because we put the mark there in this term and have not asked since. A mark that is met in any other way is another's, who may
-//! have asked.
-//!
-//! A phase in which a volume may exist is left on a final answer, a deletion or a stored PersistentVolume only. What happens to
-//! the claim meanwhile (its node is taken away, it is bound to something else, deleted, or gone by force) never clears it: that is
-//! how the Go sidecar leaks (spec 2.4).
+//! A claim leaves a phase in which a volume may exist only on a final answer, a deletion or a stored PersistentVolume. What happens
+//! to the claim meanwhile (its node is removed, it is bound to another volume, it is deleted) never changes the phase: that is how the
+//! Go sidecar leaks volumes (spec 2.4).
 
 use std::sync::Arc;
 
 use crate::roles::kit::secrets::Secret;
 
 use super::claim::Claim;
-use super::phase::{Asker, MadeFrom, Phase, Plan};
+use super::phase::{Asker, Phase, Plan};
 use super::request::Request;
 use super::transition::{Change, transition};
 
 /// What the term knows of one claim.
 #[derive(Debug, Clone)]
 pub struct ClaimState {
-    /// The claim as it was last seen: all that is left of it once it is gone by force.
+    /// The claim as it was last seen. It may be gone.
     pub claim: Claim,
-    /// What people were told.
+    /// Which Events were written.
     pub reported: Reported,
     phase: Phase,
 }
 
-/// What people were told of a claim, so that they hear of changes only.
+/// Which Events of a claim were written, so that only changes are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// That it is being provisioned.
+    /// That its volume is being created.
     pub provisioning: bool,
-    /// That its source is not protected.
+    /// That its data source is not protected.
     pub unprotected: bool,
-    /// Why it failed last, without what is new in each of a driver's answers.
+    /// The last failure, without the parts that differ in each answer of the driver.
     pub failure: Option<String>,
 }
 
 impl ClaimState {
-    /// A claim at first sight. A marked one was begun by another process, or in an earlier term, and how far it got is not known.
+    /// A claim at first sight. The journal has no entry for it, so the driver was not called.
     pub fn at_first_sight(claim: Claim) -> Self {
-        let phase = if claim.guarded { Phase::resumed() } else { Phase::default() };
+        Self::resumed(claim, Phase::default())
+    }
+
+    /// A claim in this phase.
+    pub(super) fn resumed(claim: Claim, phase: Phase) -> Self {
         Self { claim, reported: Reported::default(), phase }
     }
 
     /// A claim in this phase.
     #[cfg(test)]
     pub(in crate::roles::provisioner) fn at(claim: Claim, phase: Phase) -> Self {
-        Self { claim, reported: Reported::default(), phase }
+        Self::resumed(claim, phase)
     }
 
     /// How far the claim is.
@@ -74,25 +76,23 @@ impl ClaimState {
         self.phase = transition(std::mem::take(&mut self.phase), change);
     }
 
-    /// What the driver is asked, or was.
+    /// The request, and what it depends on.
     pub fn plan(&self) -> Option<&Plan> {
         match &self.phase {
-            Phase::Idle { plan }
-            | Phase::Marked { plan }
-            | Phase::Creating { plan, .. }
-            | Phase::Stored { plan, .. } => plan.as_deref(),
+            Phase::Idle { plan } | Phase::Stored { plan, .. } => plan.as_deref(),
+            Phase::Creating { plan, .. } => Some(plan),
             Phase::Created(made) => Some(&made.plan),
             Phase::Discarding(unusable) => Some(&unusable.plan),
             Phase::Finished { .. } => None,
         }
     }
 
-    /// The request of the plan.
+    /// The request.
     pub fn request(&self) -> Option<&Arc<Request>> {
         self.plan().map(|plan| &plan.request)
     }
 
-    /// The secret that the driver was asked with.
+    /// The secret of the driver's call.
     pub fn kept(&self) -> Option<&Secret> {
         match &self.phase {
             Phase::Creating { kept, .. } => kept.as_ref(),
@@ -102,56 +102,45 @@ impl ClaimState {
         }
     }
 
-    /// Who has asked the driver, where an answer is outstanding or was given.
+    /// Which term has called the driver, if one has.
     pub fn by(&self) -> Option<Asker> {
         match &self.phase {
             Phase::Creating { by, .. } | Phase::Stored { by, .. } => Some(*by),
             Phase::Created(made) => Some(made.by),
             Phase::Discarding(unusable) => Some(unusable.by),
-            Phase::Idle { .. } | Phase::Marked { .. } | Phase::Finished { .. } => None,
+            Phase::Idle { .. } | Phase::Finished { .. } => None,
         }
     }
 
-    /// Whether it was found marked: another process, or an earlier term, has begun it.
+    /// Whether an earlier term has called the driver.
     pub fn is_resumed(&self) -> bool {
-        matches!(self.by(), Some(Asker::Another | Asker::AnotherAndUs))
+        matches!(self.by(), Some(Asker::EarlierTerm | Asker::BothTerms))
     }
 
-    /// Whether a volume may exist at the driver that only this entry, or the claim's mark, tells of.
+    /// Whether a volume may exist that no PersistentVolume names.
     pub fn is_begun(&self) -> bool {
         matches!(self.phase, Phase::Creating { .. } | Phase::Created(_) | Phase::Discarding(_))
     }
 
-    /// Whether the driver may be at it, or was asked without a final answer.
+    /// Whether the driver was called and has not given its final answer.
     pub fn is_creating(&self) -> bool {
         matches!(self.phase, Phase::Creating { .. })
     }
 
-    /// Whether the driver has answered, and not all of what that means is recorded: also that a volume can't be used, or the next
-    /// leader would store it.
+    /// Whether the driver has answered, and a write is still owed because of the answer: also for a volume that cannot be used, or the
+    /// next leader would store it.
     pub fn has_answer(&self) -> bool {
         matches!(self.phase, Phase::Created(_) | Phase::Discarding(_) | Phase::Finished { .. } | Phase::Stored { .. })
     }
 
-    /// Whether another's driver owes the answer, not ours.
-    pub fn is_anothers(&self) -> bool {
-        self.by() == Some(Asker::Another)
+    /// Whether this term has not called the driver yet for what an earlier term has begun.
+    pub fn is_of_earlier_term(&self) -> bool {
+        self.by() == Some(Asker::EarlierTerm)
     }
 
-    /// Whether our own driver was asked in this term, and what has come of it is still to be dealt with.
-    pub fn is_owed_here(&self) -> bool {
-        self.is_begun() && !self.is_anothers()
-    }
-
-    /// What is asked is known to be other than what was asked first, and its class has changed since: what was asked first may
-    /// have come back with it, and is worked out again.
-    pub fn is_outdated(&self, made_from: &MadeFrom) -> bool {
-        self.is_creating() && self.plan().is_some_and(|plan| plan.doubtful && plan.made_from != *made_from)
-    }
-
-    /// Whether the driver owes no answer and has given none that is still to be acted on.
+    /// Whether the driver owes no answer and has given none that is still to be handled.
     pub fn is_unasked(&self) -> bool {
-        matches!(self.phase, Phase::Idle { .. } | Phase::Marked { .. })
+        matches!(self.phase, Phase::Idle { .. })
     }
 
     /// Whether the claim has its PersistentVolume.

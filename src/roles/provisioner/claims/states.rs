@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::claim::Claim;
 use super::phase::Phase;
 use super::state::ClaimState;
 use crate::roles::provisioner::sources::protection::SourceKey;
@@ -20,33 +19,35 @@ struct Entries {
 }
 
 impl Entries {
-    fn insert(&mut self, state: ClaimState) {
+    fn insert(&mut self, state: ClaimState) -> Option<SourceKey> {
         if let Some(source) = needed_by(&state) {
             *self.users.entry(source).or_default() += 1;
         }
         let before = self.by_uid.insert(state.claim.key.uid.clone(), state);
-        self.left(before.as_ref());
+        self.left(before.as_ref())
     }
 
-    fn remove(&mut self, uid: &str) {
+    fn remove(&mut self, uid: &str) -> Option<SourceKey> {
         let before = self.by_uid.remove(uid);
-        self.left(before.as_ref());
+        self.left(before.as_ref())
     }
 
-    fn left(&mut self, before: Option<&ClaimState>) {
-        let Some(source) = before.and_then(needed_by) else { return };
-        if let Some(users) = self.users.get_mut(&source) {
-            *users -= 1;
-            if *users == 0 {
-                self.users.remove(&source);
-            }
+    /// Returns the source that has lost its last user.
+    fn left(&mut self, before: Option<&ClaimState>) -> Option<SourceKey> {
+        let source = before.and_then(needed_by)?;
+        let users = self.users.get_mut(&source)?;
+        *users -= 1;
+        if *users > 0 {
+            return None;
         }
+        self.users.remove(&source);
+        Some(source)
     }
 }
 
 /// The source that the driver may still make a claim's volume from.
 fn needed_by(state: &ClaimState) -> Option<SourceKey> {
-    if state.is_begun() { SourceKey::of(&state.claim.object) } else { None }
+    state.plan().filter(|_| state.is_begun())?.source.clone()
 }
 
 impl ClaimStates {
@@ -55,25 +56,27 @@ impl ClaimStates {
         self.lock().by_uid.get(uid).cloned()
     }
 
-    /// Notes how far a claim is.
-    pub fn put(&self, state: ClaimState) {
-        self.lock().insert(state);
+    /// Notes how far a claim is. Returns the source that no claim needs any more because of that.
+    #[must_use]
+    pub fn put(&self, state: ClaimState) -> Option<SourceKey> {
+        self.lock().insert(state)
     }
 
-    /// Notes a claim that is marked, unless it is known already.
-    pub fn note_marked(&self, claim: Claim) {
+    /// Notes a claim of the journal, unless the claim is known already.
+    pub fn note_resumed(&self, state: ClaimState) {
         let mut book = self.lock();
-        if !book.by_uid.contains_key(&claim.key.uid) {
-            book.insert(ClaimState::at_first_sight(claim));
+        if !book.by_uid.contains_key(&state.claim.key.uid) {
+            book.insert(state);
         }
     }
 
-    /// Nothing of the claim is left to be known.
-    pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+    /// Nothing of the claim is left to be known. Returns the source that no claim needs any more because of that.
+    #[must_use]
+    pub fn forget(&self, uid: &str) -> Option<SourceKey> {
+        self.lock().remove(uid)
     }
 
-    /// Whether a volume of this claim may exist that only the entry, or the claim's mark, tells of.
+    /// Whether a volume of this claim may exist that no PersistentVolume names.
     pub fn is_begun(&self, uid: &str) -> bool {
         self.lock().by_uid.get(uid).is_some_and(ClaimState::is_begun)
     }
@@ -83,14 +86,11 @@ impl ClaimStates {
         self.lock().users.contains_key(source)
     }
 
-    /// How many volumes wait for their volume object, and how many answers are outstanding: without those that are another
-    /// node's driver's to give.
-    pub fn count(&self, is_anothers: impl Fn(&Claim) -> bool) -> (usize, usize) {
+    /// How many volumes wait for their PersistentVolume, and how many answers the driver owes.
+    pub fn count(&self) -> (usize, usize) {
         let book = self.lock();
         let unsaved = book.by_uid.values().filter(|state| matches!(state.phase(), Phase::Created(_))).count();
-        let is_outstanding =
-            |state: &&ClaimState| state.is_creating() && !(state.is_anothers() && is_anothers(&state.claim));
-        (unsaved, book.by_uid.values().filter(is_outstanding).count())
+        (unsaved, book.by_uid.values().filter(|state| state.is_creating()).count())
     }
 
     /// All entries, by uid.
@@ -108,35 +108,42 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::roles::provisioner::claims::phase::Asker;
+    use crate::roles::provisioner::claims::claim::Claim;
+    use crate::roles::provisioner::claims::phase::{Asker, Plan};
     use crate::roles::provisioner::fixtures::{self, DRIVER};
 
     #[test]
     fn a_source_is_used_as_long_as_a_claim_that_was_begun_names_it() {
-        let clone = |uid: &str, of: &str| {
+        let claim = |uid: &str, of: &str| {
             let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": of } });
             let object = fixtures::claim(json!({ "metadata": { "uid": uid }, "spec": source }));
-            ClaimState::at_first_sight(Claim::parse(Arc::new(object), DRIVER, "mark"))
+            Claim::parse(Arc::new(object), DRIVER)
         };
-        let creating = Phase::Creating { plan: None, by: Asker::Us, confirmed: true, kept: None };
-        let begun = |uid: &str, of: &str| ClaimState::at(clone(uid, of).claim, creating.clone());
-        let key = |of: &str| SourceKey::of(&clone("u", of).claim.object).unwrap();
+        let key = |of: &str| SourceKey::of(&claim("u", of).object).unwrap();
+        let plan = |of: &str| {
+            let request = Arc::new(fixtures::request(json!({}), json!({})));
+            Box::new(Plan { request, source: Some(key(of)), node: None, no_error_is_final: false })
+        };
+        let by = Asker::ThisTerm;
+        let begun = |uid: &str, of: &str| {
+            ClaimState::at(claim(uid, of), Phase::Creating { plan: plan(of), by, confirmed: true, kept: None })
+        };
         let (book, one, other) = (ClaimStates::default(), key("one"), key("other"));
-        book.put(clone("u1", "one"));
+        let first = ClaimState::at_first_sight(claim("u1", "one"));
+        assert_eq!(book.put(first), None);
         assert!(!book.is_used(&one), "nothing was begun");
-        book.put(begun("u1", "one"));
-        book.put(begun("u1", "one"));
-        book.put(begun("u2", "one"));
+        for (uid, freed) in [("u1", None), ("u1", None), ("u2", None)] {
+            assert_eq!(book.put(begun(uid, "one")), freed, "{uid}");
+        }
         assert!(book.is_used(&one) && !book.is_used(&other));
-        book.note_marked(clone("u2", "one").claim);
-        book.forget("u1");
-        book.forget("u1");
-        assert!(book.is_used(&one), "by the second");
-        // As when somebody has made the claim anew under its uid: the entry counts as it is.
-        book.put(begun("u2", "other"));
+        book.note_resumed(ClaimState::at_first_sight(claim("u2", "one")));
+        assert_eq!((book.forget("u1"), book.forget("u1")), (None, None), "the second needs it");
+        assert!(book.is_used(&one));
+        // The same uid with another source: the state counts as it is.
+        assert_eq!(book.put(begun("u2", "other")), Some(one.clone()));
         assert!(!book.is_used(&one) && book.is_used(&other));
-        let stored = Phase::Stored { plan: None, by: Asker::Us, success: None };
-        book.put(ClaimState::at(clone("u2", "other").claim, stored));
+        let stored = Phase::Stored { plan: Some(plan("other")), by, success: None };
+        assert_eq!(book.put(ClaimState::at(claim("u2", "other"), stored)), Some(other.clone()));
         assert!(!book.is_used(&other), "its volume is stored");
         assert!(book.lock().users.is_empty(), "nothing is left of it");
     }

@@ -9,13 +9,11 @@ use serde_json::json;
 use super::*;
 use crate::process::Clock;
 use crate::roles::provisioner::claims::error::ClaimReason;
-use crate::roles::provisioner::claims::phase::MadeFrom;
 use crate::roles::provisioner::fixtures;
 
 fn plan() -> Plan {
     let request = Arc::new(fixtures::request(json!({}), json!({})));
-    let (made_from, node) = (MadeFrom::default(), Some("node-1".to_owned()));
-    Plan { request, written: "{}".into(), made_from, node, doubtful: false, unfit: false, untrusted: false }
+    Plan { request, source: None, node: Some("node-1".to_owned()), no_error_is_final: false }
 }
 
 fn volume() -> Created {
@@ -32,16 +30,12 @@ fn begun() -> Instant {
 }
 
 /// Every change, by name.
-const CHANGES: [&str; 22] = [
+const CHANGES: [&str; 17] = [
     "Renewed",
-    "Replanned",
-    "Resumed",
     "Planned",
-    "Marked",
     "Asking",
     "Confirmed",
-    "NothingBegun",
-    "Doubted",
+    "NoErrorIsFinal",
     "Made",
     "Unusable",
     "Refused",
@@ -54,20 +48,15 @@ const CHANGES: [&str; 22] = [
     "Found",
     "SuccessTold",
     "Concluded",
-    "LetGo",
 ];
 
 fn change(name: &str) -> Change {
     match name {
         "Renewed" => Change::Renewed,
-        "Replanned" => Change::Replanned,
-        "Resumed" => Change::Resumed,
         "Planned" => Change::Planned(Box::new(plan())),
-        "Marked" => Change::Marked,
         "Asking" => Change::Asking { secret: None },
         "Confirmed" => Change::Confirmed,
-        "NothingBegun" => Change::NothingBegun,
-        "Doubted" => Change::Doubted,
+        "NoErrorIsFinal" => Change::NoErrorIsFinal,
         "Made" => Change::Made { volume: volume(), begun: begun() },
         "Unusable" => Change::Unusable { volume_id: "vol-1".into(), why: failure() },
         "Refused" => Change::Refused { reschedule: true, failure: failure() },
@@ -80,7 +69,6 @@ fn change(name: &str) -> Change {
         "Found" => Change::Found,
         "SuccessTold" => Change::SuccessTold,
         "Concluded" => Change::Concluded,
-        "LetGo" => Change::LetGo,
         other => panic!("no such change: {other}"),
     }
 }
@@ -91,9 +79,8 @@ fn phase(name: &str) -> Phase {
     match name {
         "Idle" => Phase::default(),
         "Planned" => Phase::Idle { plan: boxed },
-        "Marked" => Phase::Marked { plan: boxed },
-        "Resumed" => Phase::resumed(),
-        "Creating" => Phase::Creating { plan: boxed, by: Asker::Us, confirmed: true, kept },
+        "Resumed" => Phase::Creating { plan: Box::new(plan()), by: Asker::EarlierTerm, confirmed: false, kept },
+        "Creating" => Phase::Creating { plan: Box::new(plan()), by: Asker::ThisTerm, confirmed: true, kept },
         "Created" => transition(phase("Creating"), change("Made")),
         "Discarding" => transition(phase("Creating"), change("Unusable")),
         "Finished" => transition(phase("Creating"), change("Refused")),
@@ -106,8 +93,7 @@ fn name(phase: &Phase) -> &'static str {
     match phase {
         Phase::Idle { plan: None } => "Idle",
         Phase::Idle { plan: Some(_) } => "Planned",
-        Phase::Marked { .. } => "Marked",
-        Phase::Creating { by: Asker::Another, .. } => "Resumed",
+        Phase::Creating { by: Asker::EarlierTerm, .. } => "Resumed",
         Phase::Creating { .. } => "Creating",
         Phase::Created(_) => "Created",
         Phase::Discarding(_) => "Discarding",
@@ -119,27 +105,17 @@ fn name(phase: &Phase) -> &'static str {
 /// From, by which changes, to. Any other change leaves the phase as it is.
 const TABLE: &[(&str, &[&str], &str)] = &[
     ("Idle", &["Planned"], "Planned"),
-    ("Idle", &["Marked"], "Marked"),
-    ("Idle", &["Resumed"], "Resumed"),
     ("Idle", &["Hopeless"], "Finished"),
     ("Idle", &["Found"], "Stored"),
-    ("Planned", &["Renewed", "Replanned", "LetGo"], "Idle"),
-    ("Planned", &["Marked"], "Marked"),
-    ("Planned", &["Resumed"], "Resumed"),
+    ("Planned", &["Renewed"], "Idle"),
     ("Planned", &["Asking"], "Creating"),
     ("Planned", &["Hopeless"], "Finished"),
     ("Planned", &["Found"], "Stored"),
-    ("Marked", &["LetGo"], "Idle"),
-    ("Marked", &["Resumed"], "Resumed"),
-    ("Marked", &["Asking"], "Creating"),
-    ("Marked", &["Hopeless"], "Finished"),
-    ("Marked", &["Found"], "Stored"),
-    ("Resumed", &["LetGo"], "Idle"),
-    ("Resumed", &["NothingBegun", "Refused"], "Finished"),
+    ("Resumed", &["Asking"], "Creating"),
     ("Resumed", &["Found", "Stored"], "Stored"),
     ("Creating", &["Made"], "Created"),
     ("Creating", &["Unusable"], "Discarding"),
-    ("Creating", &["NothingBegun", "Refused"], "Finished"),
+    ("Creating", &["Refused"], "Finished"),
     ("Creating", &["Found", "Stored"], "Stored"),
     ("Created", &["AskAgain"], "Creating"),
     ("Created", &["Discarded", "Abandoned"], "Finished"),
@@ -152,7 +128,7 @@ const TABLE: &[(&str, &[&str], &str)] = &[
 
 #[test]
 fn each_change_leads_where_the_table_says_and_no_other_leads_anywhere() {
-    for from in ["Idle", "Planned", "Marked", "Resumed", "Creating", "Created", "Discarding", "Finished", "Stored"] {
+    for from in ["Idle", "Planned", "Resumed", "Creating", "Created", "Discarding", "Finished", "Stored"] {
         assert_eq!(name(&phase(from)), from);
         for by in CHANGES {
             let row = TABLE.iter().find(|(at, changes, _)| *at == from && changes.contains(&by));
@@ -163,34 +139,34 @@ fn each_change_leads_where_the_table_says_and_no_other_leads_anywhere() {
 }
 
 #[test]
-fn what_another_has_begun_is_ours_too_once_our_driver_is_asked() {
-    let planned = transition(Phase::resumed(), change("Planned"));
-    let asked = transition(planned, change("Asking"));
-    assert!(matches!(asked, Phase::Creating { by: Asker::AnotherAndUs, confirmed: true, .. }), "{asked:?}");
-    assert_eq!(name(&transition(asked, change("LetGo"))), "Creating", "our driver owes an answer");
-    let found = transition(Phase::resumed(), change("Found"));
-    assert!(matches!(found, Phase::Stored { by: Asker::Another, .. }));
-    assert_eq!(name(&transition(found, change("LetGo"))), "Idle");
+fn a_resumed_claim_is_called_for_in_both_terms_once_our_driver_is_called() {
+    let asked = transition(phase("Resumed"), change("Asking"));
+    assert!(matches!(asked, Phase::Creating { by: Asker::BothTerms, confirmed: true, .. }), "{asked:?}");
+    let found = transition(phase("Resumed"), change("Found"));
+    assert!(matches!(found, Phase::Stored { by: Asker::EarlierTerm, .. }));
 }
 
 #[test]
 fn an_answer_that_our_driver_was_not_asked_for_in_this_term_changes_nothing() {
-    let planned = || transition(Phase::resumed(), change("Planned"));
-    for by in ["Made", "Unusable"] {
-        let after = transition(planned(), change(by));
-        assert!(
-            matches!(after, Phase::Creating { plan: Some(_), by: Asker::Another, confirmed: false, .. }),
-            "{after:?}"
-        );
+    for by in ["Made", "Unusable", "Refused"] {
+        let after = transition(phase("Resumed"), change(by));
+        assert!(matches!(after, Phase::Creating { by: Asker::EarlierTerm, confirmed: false, .. }), "{after:?}");
     }
+}
+
+#[test]
+fn that_no_error_is_final_stays_with_the_request() {
+    let doubted = transition(phase("Creating"), change("NoErrorIsFinal"));
+    let Phase::Creating { plan, .. } = transition(doubted, change("Asking")) else { panic!() };
+    assert!(plan.no_error_is_final);
 }
 
 #[test]
 fn what_we_alone_have_asked_stays_ours_however_often_it_is_asked() {
     let asked = transition(phase("Creating"), change("Asking"));
-    assert!(matches!(asked, Phase::Creating { by: Asker::Us, .. }), "{asked:?}");
+    assert!(matches!(asked, Phase::Creating { by: Asker::ThisTerm, .. }), "{asked:?}");
     let found = transition(asked, change("Found"));
-    assert!(matches!(found, Phase::Stored { by: Asker::Us, .. }), "{found:?}");
+    assert!(matches!(found, Phase::Stored { by: Asker::ThisTerm, .. }), "{found:?}");
 }
 
 #[test]
@@ -205,37 +181,32 @@ fn a_volume_that_may_be_stored_says_so_until_it_is_known_not_to_be() {
 
 #[test]
 fn what_ends_keeps_what_is_still_to_be_told_and_to_be_given_back() {
-    let Phase::Finished { reschedule, marked, node, failure } = phase("Finished") else { panic!() };
-    assert_eq!((reschedule, marked, node.as_deref(), failure.is_some()), (true, true, Some("node-1"), true));
+    let Phase::Finished { reschedule, node, failure } = phase("Finished") else { panic!() };
+    assert_eq!((reschedule, node.as_deref(), failure.is_some()), (true, Some("node-1"), true));
     let Phase::Finished { failure, .. } = transition(phase("Discarding"), change("Discarded")) else { panic!() };
     assert!(failure.is_some(), "why the volume could not be used");
     let Phase::Finished { failure, .. } = transition(phase("Created"), change("Discarded")) else { panic!() };
     assert!(failure.is_none(), "the claim wanted no volume any more");
-    let Phase::Finished { marked, .. } = transition(phase("Planned"), change("Hopeless")) else { panic!() };
-    assert!(!marked, "a mark that comes now is another's");
+    let Phase::Finished { node, .. } = transition(phase("Planned"), change("Hopeless")) else { panic!() };
+    assert_eq!(node.as_deref(), Some("node-1"));
     let Phase::Stored { success, .. } = phase("Stored") else { panic!() };
     assert!(success.is_some());
 }
 
 proptest! {
-    /// A phase in which a volume may exist is left only because it is stored, because the driver's answer is final, because it is
-    /// deleted, or because it is another's to bring to an end.
+    /// A claim leaves a phase in which a volume may exist only because the PersistentVolume is stored, because the driver's answer is
+    /// final, or because the volume is deleted or another PersistentVolume's.
     #[test]
     fn no_sequence_of_changes_loses_a_volume_that_may_exist(changes in vec(0..CHANGES.len(), 0..40)) {
-        const ENDS: [&str; 6] = ["Stored", "Found", "Refused", "NothingBegun", "Discarded", "Abandoned"];
-        let mut state = Phase::default();
+        const ENDS: [&str; 5] = ["Stored", "Found", "Refused", "Discarded", "Abandoned"];
+        let mut state = phase("Resumed");
         for by in changes.into_iter().map(|index| CHANGES[index]) {
-            let (before, plan) = (name(&state), matches!(&state, Phase::Creating { plan: Some(_), .. }));
-            let may_exist = matches!(before, "Resumed" | "Creating" | "Created" | "Discarding");
-            let is_ours = before != "Resumed";
+            let before = name(&state);
+            let may_exist = |name: &str| matches!(name, "Resumed" | "Creating" | "Created" | "Discarding");
             state = transition(state, change(by));
             let after = name(&state);
-            let still = matches!(after, "Resumed" | "Creating" | "Created" | "Discarding");
-            prop_assert!(!may_exist || still || ENDS.contains(&by) || by == "LetGo" && !is_ours, "{before} by {by}");
-            prop_assert!(!is_ours || after != "Resumed" || !may_exist, "{before} by {by} forgets that we have asked");
-            // What is asked is pinned: only a change of the class unpins what is in doubt.
-            let unpinned = plan && matches!(&state, Phase::Creating { plan: None, .. });
-            prop_assert!(!unpinned || by == "Replanned", "{before} by {by}");
+            prop_assert!(!may_exist(before) || may_exist(after) || ENDS.contains(&by), "{before} by {by}");
+            prop_assert!(after != "Resumed" || before == "Resumed", "{before} by {by} forgets that we have called");
         }
     }
 }

@@ -11,9 +11,7 @@ use super::state::ClaimState;
 pub struct Rules {
     /// Our driver.
     pub driver: String,
-    /// Our mark on claims: a finalizer.
-    pub mark: String,
-    /// Whether the daemon saves the request on the claim before it calls the driver.
+    /// Whether the journal holds a request before the driver is called.
     pub durable: bool,
 }
 
@@ -34,8 +32,6 @@ pub struct View<'a> {
     pub attributes_class: Option<&'a str>,
     /// Whose claim it is.
     pub whose: Whose,
-    /// The class has changed since what is asked was worked out, and what is asked is in doubt.
-    pub is_outdated: bool,
     /// What the term knows of it.
     pub state: &'a ClaimState,
     /// What this attempt has done so far.
@@ -101,6 +97,8 @@ pub enum SourceStep {
 /// What one attempt has done so far. Nothing of it outlives the attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttemptFacts {
+    /// The journal has confirmed the request.
+    pub has_recorded: bool,
     /// The secret was read.
     pub has_secret: bool,
     /// No other PersistentVolume names the volume that the driver has made.

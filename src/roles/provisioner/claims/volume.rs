@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::quantity::format_bytes;
@@ -17,7 +18,8 @@ use crate::roles::provisioner::parameters::secrets::SecretReference;
 use crate::roles::provisioner::topology::Segment;
 
 /// Which claim a volume is for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimIdentity {
     /// Its namespace.
     pub namespace: String,
@@ -44,7 +46,8 @@ impl ClaimIdentity {
 
 /// What the PersistentVolume needs besides the driver's answer. Pinned with the request, since class and claim may be gone when
 /// the answer comes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumePlan {
     /// Our driver.
     pub driver: String,
@@ -55,22 +58,29 @@ pub struct VolumePlan {
     /// The claim's access modes, as they stand.
     pub access_modes: Box<[SmolStr]>,
     /// The claim's volume mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<SmolStr>,
     /// `Delete` or `Retain`.
     pub reclaim_policy: String,
     /// The class's mount options.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mount_options: Vec<String>,
     /// The class.
     pub class: String,
     /// The class of attributes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes_class: Option<String>,
     /// The file system, perhaps empty; `None` for a raw device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs_type: Option<String>,
     /// Whether it may only be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
     /// Whether the driver says where volumes can be reached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub topology: bool,
     /// Where the secrets are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<SecretUse, SecretReference>,
 }
 

@@ -15,8 +15,6 @@ pub struct View<'a> {
     pub claim: &'a Claim,
     /// The claim is gone, or our driver was asked for it in this term: what is left of that is dealt with here.
     pub has_to_end: bool,
-    /// The claim's PersistentVolume exists.
-    pub is_stored: bool,
     /// Why no daemon makes a volume for it, if so.
     pub ignored: Option<Ignored>,
     /// What the contention of the nodes says of it.
@@ -36,7 +34,7 @@ pub enum Step {
     AskCapacity,
     /// Write this node's name on the claim.
     BecomeOwner,
-    /// Remove from the claim what a deleted node has left there: its name, and the mark with what it has asked.
+    /// Remove the deleted node from the claim.
     ReleaseOwnership,
 }
 
@@ -46,25 +44,19 @@ pub fn next_step(view: &View<'_>) -> Next<Step, Admission> {
     if view.has_to_end || view.verdict == Verdict::Mine {
         return Next::Done(Admission::Mine);
     }
-    if let Some(why) = view.ignored.filter(|_| !claim.guarded) {
-        // What people are told of such a claim is told by the daemon of its node; of nobody's, by the one that takes it.
-        if !why.is_told() || claim.holder().is_some() {
-            return Next::Done(Admission::NotMine);
-        }
+    // The daemon of the claim's node writes the Event; for a claim without a node, the daemon that takes the claim.
+    if view.ignored.is_some_and(|why| !why.is_told() || claim.selected_node.is_some()) {
+        return Next::Done(Admission::NotMine);
     }
-    // All that is left of it is the mark, and nobody else will remove that.
-    let is_settled = claim.guarded && view.is_stored;
     match view.verdict {
         Verdict::Mine => Next::Done(Admission::Mine),
         Verdict::Begin => Next::Do(Step::BeginWait),
         Verdict::Other { look_again } => Next::Done(Admission::RetryAfter(look_again)),
-        Verdict::AskForHolder => Next::Do(Step::AskForHolder(claim.holder().unwrap_or_default())),
-        Verdict::Free | Verdict::Claim | Verdict::Ignore if is_settled => Next::Done(Admission::Mine),
+        Verdict::AskForHolder => Next::Do(Step::AskForHolder(claim.selected_node.clone().unwrap_or_default())),
         Verdict::Free => Next::Do(Step::ReleaseOwnership),
         Verdict::Compete { delay } => Next::Done(Admission::RetryAfter(delay)),
         Verdict::Ignore => Next::Done(Admission::NotMine),
-        // Nothing on a marked claim says who has begun it: whoever takes the claim goes on with it.
-        Verdict::Claim if view.has_room || claim.guarded || view.ignored.is_some() => Next::Do(Step::BecomeOwner),
+        Verdict::Claim if view.has_room || view.ignored.is_some() => Next::Do(Step::BecomeOwner),
         Verdict::Claim => Next::Do(Step::AskCapacity),
     }
 }

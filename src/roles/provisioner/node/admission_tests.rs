@@ -4,27 +4,22 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::roles::provisioner::fixtures::{self, DRIVER, merged};
+use crate::roles::provisioner::fixtures::{self, DRIVER};
 use crate::roles::provisioner::names;
 
-const MARK: &str = "example.com/mark";
 const LATER: Duration = Duration::from_secs(9);
 
 fn claim(edit: Value) -> Claim {
-    Claim::parse(Arc::new(fixtures::claim(edit)), DRIVER, MARK)
+    Claim::parse(Arc::new(fixtures::claim(edit)), DRIVER)
 }
 
 fn on_node(node: &str) -> Value {
     json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: node } } })
 }
 
-fn marked(edit: Value) -> Value {
-    merged(json!({ "metadata": { "finalizers": [MARK] } }), edit)
-}
-
 /// A claim of which nothing else is known.
 fn view(claim: &Claim, verdict: Verdict) -> View<'_> {
-    View { claim, has_to_end: false, is_stored: false, ignored: None, verdict, has_room: false }
+    View { claim, has_to_end: false, ignored: None, verdict, has_room: false }
 }
 
 const MINE: Next<Step, Admission> = Next::Done(Admission::Mine);
@@ -57,53 +52,21 @@ fn a_claim_of_no_node_is_taken_after_its_turn_and_only_where_there_is_room() {
 
 #[test]
 fn a_claim_of_another_node_is_left_to_it_as_long_as_there_is_that_node() {
-    for held in [claim(on_node("node-2")), claim(marked(on_node("node-2")))] {
-        for (verdict, expected) in [
-            (Verdict::Begin, Next::Do(Step::BeginWait)),
-            (Verdict::Other { look_again: LATER }, Next::Done(Admission::RetryAfter(LATER))),
-            (Verdict::AskForHolder, Next::Do(Step::AskForHolder("node-2".into()))),
-            // r22: begun or not, the scheduler looks at no other node.
-            (Verdict::Free, Next::Do(Step::ReleaseOwnership)),
-        ] {
-            assert_eq!(next_step(&view(&held, verdict)), expected, "{verdict:?}, marked: {}", held.guarded);
-        }
+    let held = claim(on_node("node-2"));
+    for (verdict, expected) in [
+        (Verdict::Begin, Next::Do(Step::BeginWait)),
+        (Verdict::Other { look_again: LATER }, Next::Done(Admission::RetryAfter(LATER))),
+        (Verdict::AskForHolder, Next::Do(Step::AskForHolder("node-2".into()))),
+        // r22: the scheduler looks at no other node.
+        (Verdict::Free, Next::Do(Step::ReleaseOwnership)),
+    ] {
+        assert_eq!(next_step(&view(&held, verdict)), expected, "{verdict:?}");
     }
-}
-
-#[test]
-fn a_claim_that_has_lost_its_node_is_still_the_node_s_that_was_written_down() {
-    let intent = json!({ "v": 1, "driver": DRIVER, "class": { "name": "gold", "uid": "1" }, "node": "node-3",
-        "digest": "0" });
-    let written = json!({ "metadata": { "annotations": { names::ANNOTATION_PROVISIONING: intent.to_string() } } });
-    let held = claim(marked(written.clone()));
-    assert_eq!(next_step(&view(&held, Verdict::AskForHolder)), Next::Do(Step::AskForHolder("node-3".into())));
-    assert_eq!(claim(written).holder(), None, "without the mark anybody may have written it");
-}
-
-#[test]
-fn a_marked_claim_of_no_node_is_taken_without_a_look_at_the_room() {
-    let begun = claim(marked(json!({})));
-    assert_eq!(next_step(&view(&begun, Verdict::Claim)), Next::Do(Step::BecomeOwner), "the driver may have been asked");
-    assert_eq!(next_step(&view(&begun, Verdict::Ignore)), NOT_MINE, "the scheduler chooses its node");
-}
-
-#[test]
-fn the_mark_on_a_claim_with_a_volume_is_removed_by_its_own_node_while_there_is_one() {
-    let stored = claim(marked(on_node("node-2")));
-    let at = |verdict| next_step(&View { is_stored: true, ..view(&stored, verdict) });
-    assert_eq!(at(Verdict::Other { look_again: LATER }), Next::Done(Admission::RetryAfter(LATER)), "not by every node");
-    assert_eq!(at(Verdict::AskForHolder), Next::Do(Step::AskForHolder("node-2".into())));
-    for nobodys in [Verdict::Free, Verdict::Claim, Verdict::Ignore] {
-        assert_eq!(at(nobodys), MINE, "{nobodys:?}");
-    }
-    let released = claim(on_node("node-2"));
-    let at = |verdict| next_step(&View { is_stored: true, ..view(&released, verdict) });
-    assert_eq!(at(Verdict::Free), Next::Do(Step::ReleaseOwnership), "nothing of it is left to be ended");
 }
 
 #[test]
 fn what_our_driver_owes_and_what_is_gone_is_dealt_with_here_whoever_has_the_claim() {
-    for edit in [on_node("node-2"), marked(on_node("node-2")), json!({}), marked(json!({}))] {
+    for edit in [on_node("node-2"), json!({})] {
         let claim = claim(edit);
         for verdict in ALL {
             assert_eq!(next_step(&View { has_to_end: true, ..view(&claim, verdict) }), MINE, "{verdict:?}");
@@ -140,9 +103,5 @@ fn a_claim_that_nobody_provisions_is_neither_taken_nor_freed() {
                 assert_eq!(next_step(&ignored), expected, "{why:?} {verdict:?} {what}");
             }
         }
-        // One that carries a mark was begun by somebody: that is ended first.
-        let begun = claim(marked(on_node("node-2")));
-        let ignored = View { ignored: Some(why), ..view(&begun, Verdict::Free) };
-        assert_eq!(next_step(&ignored), Next::Do(Step::ReleaseOwnership), "{why:?}");
     }
 }

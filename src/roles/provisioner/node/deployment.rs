@@ -148,12 +148,12 @@ impl LocalNode {
         holder: Option<&(String, Holder)>,
         now: Instant,
     ) -> Verdict {
-        let selected = claim.holder();
-        let holder = holder.filter(|(node, _)| Some(node) == selected.as_ref());
+        let selected = claim.selected_node.as_ref();
+        let holder = holder.filter(|(node, _)| Some(node) == selected);
         // A claim whose class is missing is its node's affair, and without a node nobody's: Kubernetes itself tells of it.
         let sight = Sight {
             own: &self.node.name,
-            selected: selected.as_deref(),
+            selected: selected.map(String::as_str),
             immediate: class.is_some_and(|class| !waits_for_consumer(class)),
             competes: self.competes,
             in_reach: class.is_some_and(|class| self.is_in_reach(claim, class)),
@@ -164,8 +164,8 @@ impl LocalNode {
 
     /// Begins the wait after which the claim is looked at again.
     pub fn begin_wait(&self, claim: &Claim, now: Instant) {
-        let selected = claim.holder();
-        self.races().begin(&claim.key, selected.as_deref(), &self.manners, self.since(now), self.rng.fraction());
+        let selected = claim.selected_node.as_deref();
+        self.races().begin(&claim.key, selected, &self.manners, self.since(now), self.rng.fraction());
     }
 
     /// There is no room for a claim here: how long to wait until it is looked for again.
@@ -211,12 +211,12 @@ impl Deployment {
 
     /// Whether the claim is for this daemon.
     pub fn is_ours(&self, claim: &Claim) -> bool {
-        self.local().is_none_or(|local| claim.holder().as_deref() == Some(local.name()))
+        self.local().is_none_or(|local| claim.selected_node.as_deref() == Some(local.name()))
     }
 
     /// Whether another node's daemon has the claim.
     pub fn is_anothers(&self, claim: &Claim) -> bool {
-        self.local().is_some_and(|local| claim.holder().is_some_and(|node| node != local.name()))
+        self.local().is_some_and(|local| claim.selected_node.as_deref().is_some_and(|node| node != local.name()))
     }
 
     /// The claim is settled, or gone: nothing of the nodes' contention for it matters any more.

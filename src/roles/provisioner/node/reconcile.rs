@@ -20,7 +20,6 @@ use crate::roles::provisioner::claims::observe::{Look, Observed as SeenClaim};
 use crate::roles::provisioner::claims::perform::patch_claim;
 use crate::roles::provisioner::claims::request::{Request, RequestInput, build};
 use crate::roles::provisioner::claims::state::Reported;
-use crate::roles::provisioner::claims::transition::Change;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::topology::Segment;
@@ -33,7 +32,7 @@ use super::deployment::LocalNode;
 const BECOME_OWNER: Op = Op("cannot select this node for the claim");
 /// Reads the node that is selected for the claim.
 const READ_NODE: Op = Op("cannot check whether the claim's node still exists");
-/// Removes from the claim what a deleted node has left there.
+/// Removes a deleted node from the claim.
 const RELEASE_OWNERSHIP: Op = Op("cannot remove the deleted node from the claim");
 /// Reads the claim again.
 const REFRESH: Op = Op("cannot read the claim again after a conflict");
@@ -82,24 +81,15 @@ impl NodeAdmission {
         self.cx.deployment.local()
     }
 
-    /// Another daemon has the claim, or may take it. What is known of it stays only as far as it still matters.
+    /// Another daemon has the claim, or may take it. The state of the claim is kept only if it still matters.
     fn leave(&self, state: State, claim: &Claim) {
         let (cx, mut known) = (&self.cx, state.claim.known);
         known.claim = claim.clone();
-        if claim.guarded {
-            // Its mark stands for another's request: the claim needs its source, and we resume it if it comes to us.
-            if known.is_unasked() {
-                known.apply(Change::Resumed);
-            }
-            cx.states.put(known);
-            return;
-        }
-        // People who were told of a failure are told of its end.
-        if claim.holder().is_none() && known.reported != Reported::default() {
-            known.apply(Change::LetGo);
-            cx.states.put(known);
+        // A failure that an Event tells of is followed by an Event of its end.
+        if claim.selected_node.is_none() && known.reported != Reported::default() {
+            cx.note_end(known);
         } else {
-            cx.states.forget(&claim.key.uid);
+            cx.forget_state(&claim.key.uid);
         }
         cx.sources_may_be_free(claim);
     }
@@ -137,8 +127,7 @@ impl Reconciler for NodeAdmission {
         let known = look.known();
         next_step(&View {
             claim: &now.seen.claim,
-            has_to_end: !now.seen.present || !known.is_unasked() && !known.is_anothers(),
-            is_stored: now.seen.is_stored(),
+            has_to_end: !now.seen.present || !known.is_unasked(),
             ignored: ignored(&look.view(&now.seen)),
             verdict: now.verdict,
             has_room: state.has_room,
@@ -153,7 +142,7 @@ impl Reconciler for NodeAdmission {
         &self,
         step: Step,
         now: &Observed,
-        state: &State,
+        _: &State,
         _: &mut Attempt<'_, ClaimKey>,
     ) -> Result<Event, Stop<NoReason>> {
         let (cx, claim) = (&self.cx, &now.seen.claim);
@@ -181,12 +170,9 @@ impl Reconciler for NodeAdmission {
             }
             Step::ReleaseOwnership => {
                 let written = self.remove_owner(claim).await;
-                if written.is_ok() {
-                    let node = claim.holder().unwrap_or_default();
-                    info!(node, begun = claim.guarded, "the claim's node is gone: removed it from the claim");
-                    if state.claim.known.is_resumed() {
-                        cx.reporter.resumed("abandoned");
-                    }
+                if let (Ok(()), Some(node)) = (&written, &claim.selected_node) {
+                    info!(node, "the claim's node is gone: removed it from the claim");
+                    cx.node_is_gone(node).await;
                 }
                 self.written(written, now).await
             }
@@ -239,7 +225,7 @@ impl Reconciler for NodeAdmission {
                 let now = cx.scope.clock.now();
                 log_failure!(cx.failures, now, &error, { attempt, }, "could not find out which node takes the claim");
                 ticket.note(error.message());
-                if claim.holder().is_none() {
+                if claim.selected_node.is_none() {
                     let note = format!("failed to provision volume: {}", error.message());
                     cx.tell_claim(claim, EventKind::Warning, "ProvisioningFailed", &note);
                 }
@@ -261,7 +247,7 @@ impl NodeAdmission {
         let mut answers = Vec::new();
         for place in places {
             let asked = GetCapacityRequest {
-                volume_capabilities: request.capabilities.clone(),
+                volume_capabilities: request.capabilities(),
                 parameters: request.parameters.clone().into_iter().collect(),
                 accessible_topology: place.map(Segment::to_proto),
             };
@@ -315,15 +301,11 @@ impl NodeAdmission {
         patch_claim(&self.cx, claim, &change, BECOME_OWNER).await
     }
 
-    /// Removes from the claim what a node that is gone has left there: its mark with what it has asked, and its name, so that
-    /// another node can have the claim. Each daemon may try, and one of them succeeds: a claim that is another node's by then, or
-    /// whose mark says anything else, stays as it is.
+    /// Removes a deleted node from the claim, so that another node can have the claim. Each daemon may try, and one of them
+    /// succeeds: a claim that has another node by then stays as it is.
     async fn remove_owner(&self, claim: &Claim) -> Result<(), Stop<NoReason>> {
-        let all =
-            [names::ANNOTATION_PROVISIONING, names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
         let change = MetaChange {
-            remove_finalizers: &[&self.cx.rules.mark],
-            remove_annotations: if claim.volume_name.is_none() { &all } else { &all[..1] },
+            remove_annotations: &[names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE],
             require: same_node(claim).into_iter().collect(),
             ..MetaChange::default()
         };

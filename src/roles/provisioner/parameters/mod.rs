@@ -19,6 +19,7 @@ pub mod secrets;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The keys that are not the driver's begin with this.
@@ -74,7 +75,8 @@ pub enum ParameterError {
 }
 
 /// What a secret is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum SecretUse {
     /// `CreateVolume` and `DeleteVolume`.
     Provisioner,

@@ -7,17 +7,21 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr};
 
 use super::source::{SNAPSHOT_GROUP, Source};
-use crate::roles::provisioner::claims::claim::{Owner, is_guarded, owner_of};
+use crate::roles::provisioner::claims::claim::{Owner, owner_of};
 
 /// What a volume can be made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SourceKind {
     /// Another claim's volume.
+    #[serde(rename = "PersistentVolumeClaim")]
     Claim,
     /// A snapshot.
+    #[serde(rename = "VolumeSnapshot")]
     Snapshot,
 }
 
@@ -37,6 +41,13 @@ impl SourceKind {
             Self::Claim => "PersistentVolumeClaim",
             Self::Snapshot => "VolumeSnapshot",
         }
+    }
+}
+
+impl SourceKind {
+    /// Its API group, if it is not the core group.
+    pub fn group(self) -> Option<&'static str> {
+        (self == Self::Snapshot).then_some(SNAPSHOT_GROUP)
     }
 }
 
@@ -82,8 +93,8 @@ impl SourceKey {
 
 /// Whether a claim still needs the source that it names. `begun`: the driver may have been asked for it. `admitted`: the
 /// source's namespace has agreed, which counts where that is not the claim's own: anybody may name any source.
-pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, admitted: bool, driver: &str, mark: &str) -> bool {
-    if begun || is_guarded(claim, mark) {
+pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, admitted: bool, driver: &str) -> bool {
+    if begun {
         return true;
     }
     if !admitted && is_strange(claim) {
@@ -111,8 +122,6 @@ mod tests {
     use crate::roles::provisioner::fixtures::{self, DRIVER};
     use crate::roles::provisioner::names;
 
-    const MARK: &str = "provisioning.csi-control-plane.io/disk-example-com";
-
     fn claim(patch: Value) -> PersistentVolumeClaim {
         let ours = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: DRIVER } } });
         fixtures::claim(fixtures::merged(ours, patch))
@@ -121,13 +130,11 @@ mod tests {
     #[test]
     fn a_source_is_used_until_its_claim_is_provisioned_or_given_up() {
         let deleting = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-        let marked = json!({ "metadata": { "finalizers": [MARK] } });
         let cases = [
             (json!({}), false, true, "waiting"),
             (json!({ "spec": { "volumeName": "pv-1" } }), false, false, "provisioned"),
             (deleting.clone(), false, false, "deleted before anything was begun"),
-            (deleting.clone(), true, true, "deleted while the driver owes an answer"),
-            (fixtures::merged(deleting, marked), false, true, "deleted, and begun by whoever led before"),
+            (deleting, true, true, "deleted while the driver owes an answer"),
             (
                 json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: "other" } } }),
                 false,
@@ -137,7 +144,7 @@ mod tests {
         ];
         for (patch, begun, expected, what) in cases {
             for admitted in [false, true] {
-                assert_eq!(is_user(&claim(patch.clone()), begun, admitted, DRIVER, MARK), expected, "{what}");
+                assert_eq!(is_user(&claim(patch.clone()), begun, admitted, DRIVER), expected, "{what}");
             }
         }
     }
@@ -148,16 +155,14 @@ mod tests {
             let source = json!({ "kind": "PersistentVolumeClaim", "name": "it", "namespace": namespace });
             json!({ "spec": { "dataSourceRef": source } })
         };
-        let marked = json!({ "metadata": { "finalizers": [MARK] } });
         for (patch, begun, admitted, expected, what) in [
             (from("other"), false, false, false, "nobody has looked for a grant"),
             (from("other"), false, true, true, "granted"),
             (from("other"), true, false, true, "begun"),
-            (fixtures::merged(from("other"), marked), false, false, true, "begun by whoever led before"),
             (from("shop"), false, false, true, "its own namespace by name"),
             (from(""), false, false, true, "its own namespace"),
         ] {
-            assert_eq!(is_user(&claim(patch), begun, admitted, DRIVER, MARK), expected, "{what}");
+            assert_eq!(is_user(&claim(patch), begun, admitted, DRIVER), expected, "{what}");
         }
     }
 

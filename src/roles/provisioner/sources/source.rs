@@ -18,6 +18,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::cluster::{
     ClaimSpec, DataSource, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeSnapshot,
     VolumeSnapshotContent, quantity,
@@ -95,7 +97,8 @@ pub fn kind_of_group(kind: &str, group: &str) -> String {
 }
 
 /// The source's volume or snapshot in the driver's words.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ContentSource {
     /// By the snapshot's handle.
     Snapshot(String),

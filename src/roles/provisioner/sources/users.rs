@@ -20,13 +20,12 @@ pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
     if cx.states.is_used(key) {
         return true;
     }
-    let rules = &cx.rules;
     let found = cx.stores.claims.find(BY_SOURCE, &key.index_value());
     // The look-up knows no groups: a populator's kind may have the same name.
     let mut naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
     naming.any(|claim| {
         let uid = &claim.metadata.uid;
-        is_user(claim, cx.states.is_begun(uid), cx.sources.admitted.has(uid), &rules.driver, &rules.mark)
+        is_user(claim, cx.states.is_begun(uid), cx.sources.admitted.has(uid), &cx.rules.driver)
     })
 }
 

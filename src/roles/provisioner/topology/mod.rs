@@ -14,15 +14,17 @@
 mod affinity;
 mod key_stats;
 mod lookup;
-mod requirement;
+mod plan;
 #[cfg(test)]
-mod requirement_tests;
+mod plan_tests;
+mod requirement;
 mod segment;
 mod segments;
 
 pub use affinity::{AffinityError, affinity};
 pub use key_stats::TopologyWarnings;
 pub use lookup::{Cluster, DriverOnNode, NodeTopology, vote};
-pub use requirement::{Requirement, TopologyError, TopologyFinality, TopologyInput, plan_requirement};
+pub use plan::{TopologyError, TopologyFinality, TopologyInput, plan_requirement};
+pub use requirement::Requirement;
 pub use segment::{MOST_SEGMENTS, Segment, TooManySegments, allowed, flatten};
 pub use segments::{Change, Segments};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::cluster::TopologySelectorTerm;
@@ -14,7 +15,8 @@ pub const MOST_SEGMENTS: usize = 16_384;
 /// A topology segment: each key once, in the order of keys. The empty segment is everywhere.
 ///
 /// Segments are ordered as in the Go sidecar, those with fewer keys first, because the driver sees that order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Segment(Vec<(String, String)>);
 
 impl Segment {
@@ -68,6 +70,18 @@ impl Segment {
     /// Whether `other` has all keys and values of this segment, and so lies within it.
     pub fn is_subset_of(&self, other: &Self) -> bool {
         self.pairs().all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+impl From<BTreeMap<String, String>> for Segment {
+    fn from(labels: BTreeMap<String, String>) -> Self {
+        Self(labels.into_iter().collect())
+    }
+}
+
+impl From<Segment> for BTreeMap<String, String> {
+    fn from(segment: Segment) -> Self {
+        segment.0.into_iter().collect()
     }
 }
 

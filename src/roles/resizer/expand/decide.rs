@@ -17,10 +17,10 @@ use crate::cluster::{PersistentVolume, PersistentVolumeClaim, SecretRef};
 use crate::csi::RpcError;
 use crate::csi::volume;
 use crate::proto::VolumeCapability;
-use crate::roles::kit::Secret;
 use crate::roles::resizer::claim::{Ownership, ResizeState, Sizes, is_bound, ownership, pause_left, status};
 use crate::roles::resizer::error::{InvalidChange, is_infeasible_expansion, is_refusal};
 use crate::roles::resizer::names;
+use crate::roles::resizer::progress;
 
 use super::begin::{Begin, begin};
 use super::target::{Target, target};
@@ -85,20 +85,10 @@ pub struct View<'a> {
     pub progress: &'a Progress,
 }
 
-/// What one attempt knows beside the caches.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// The claim is gone.
-    pub gone: bool,
-    /// The volume is locked for this attempt.
-    pub has_turn: bool,
-    /// The secret, once read.
-    pub secret: Option<Secret>,
-    /// The driver has expanded the volume, and not all of that is recorded.
-    pub answer: Option<Answer>,
-    /// The driver has not.
-    pub refused: Option<Refused>,
-}
+/// What one attempt knows.
+pub type Progress = progress::Progress<i64, Answer>;
+/// Why the driver has not expanded the volume.
+pub type Refused = progress::Refused<i64>;
 
 /// What the driver has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,15 +99,6 @@ pub struct Answer {
     pub size: i64,
     /// Whether a node has to act.
     pub needs_node: bool,
-}
-
-/// Why the driver has not done it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// What it says.
-    pub error: RpcError,
-    /// The claim says so, too.
-    pub is_recorded: bool,
 }
 
 /// The next thing to do.

@@ -267,11 +267,11 @@ fn a_refusal_for_good_is_recorded_and_one_that_leaves_all_open_is_not() {
         let code = Code::from_i32(number);
         let error = RpcError { method: "/csi.v1.Controller/ControllerExpandVolume", code, message: "no".to_owned() };
         let mut case = Case::begun(json!({}));
-        case.progress.refused = Some(Refused { error: error.clone(), is_recorded: false });
+        case.progress.refused = Some(Refused { asked: 1, error: error.clone(), is_recorded: false });
         let is_open = [1, 4, 8, 10, 14].contains(&number);
         let expected = if is_open { Step::Refused(error.clone()) } else { Step::RecordRefusal };
         assert_eq!(case.step(), expected, "{code:?}");
-        case.progress.refused = Some(Refused { error: error.clone(), is_recorded: true });
+        case.progress.refused = Some(Refused { asked: 1, error: error.clone(), is_recorded: true });
         assert_eq!(case.step(), Step::Refused(error), "{code:?}");
     }
 }

@@ -4,7 +4,6 @@ pub mod begin;
 pub mod decide;
 #[cfg(test)]
 mod decide_tests;
-pub mod done;
 mod perform;
 pub mod reconcile;
 pub mod target;

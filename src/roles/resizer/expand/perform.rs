@@ -7,19 +7,20 @@ use crate::cluster::quantity::format_bytes;
 use crate::csi::RpcError;
 use crate::proto::{CapacityRange, ControllerExpandVolumeRequest};
 use crate::roles::kit::Secret;
+use crate::roles::resizer::attempt;
 use crate::roles::resizer::claim::{ResizeState, Sizes, status};
 use crate::roles::resizer::context::{Context, Objects};
-use crate::roles::resizer::error::{
-    BEGIN_EXPANSION, CLEAN_UP, InvalidChange, RECORD_DONE, RECORD_NODE, RECORD_REFUSAL, RECORD_SIZE,
-};
+use crate::roles::resizer::error::{BEGIN_EXPANSION, CLEAN_UP, InvalidChange, RECORD_DONE, RECORD_NODE, RECORD_SIZE};
 use crate::roles::resizer::memory::Job;
 use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
 use super::begin::Begin;
 use super::decide::{Answer, Expand, Refused};
-use super::done::Done;
 use super::writes;
+
+/// What a step has brought.
+pub(super) type Done = attempt::Done<i64, Answer>;
 
 /// Begins the expansion, durably. With another size than before, users are told.
 pub(super) async fn begin(
@@ -77,7 +78,7 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
             } else {
                 cx.in_use.unmark(&now.name(), now.uid());
             }
-            return Ok(Done::Refused(Refused { error, is_recorded: false }));
+            return Ok(Done::Refused(Refused { asked: expand.size, error, is_recorded: false }));
         }
     };
     cx.in_use.unmark(&now.name(), now.uid());
@@ -151,22 +152,6 @@ pub(super) async fn record_done(cx: &Context, now: &Objects, size: i64, turn: &T
 fn finished(cx: &Context, now: &Objects) {
     cx.expanded.forget(now.uid());
     cx.told.forget(now.uid(), Job::Expand);
-}
-
-/// Tells the claim why the driver has refused.
-pub(super) async fn record_refusal(
-    cx: &Context,
-    now: &Objects,
-    refused: &Refused,
-    turn: &Turn,
-    at: Timestamp,
-) -> Result<Done, Stop> {
-    if let Some(patch) = writes::refused(&now.claim, refused, at)
-        && patch_claim(cx, now, turn, &patch, RECORD_REFUSAL).await?.is_none()
-    {
-        return Ok(Done::Nothing);
-    }
-    Ok(Done::RefusalRecorded)
 }
 
 /// The note of the former size leaves the volume's object.

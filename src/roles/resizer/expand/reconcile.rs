@@ -7,18 +7,17 @@ use crate::csi::RpcError;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::kit::freshness::Freshness;
 use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, TermScope};
+use crate::roles::resizer::attempt;
 use crate::roles::resizer::claim::Sizes;
 use crate::roles::resizer::context::{Context, Objects};
 use crate::roles::resizer::error::{ChangeError, InvalidChange, is_infeasible_expansion};
 use crate::roles::resizer::memory::{Job, WorkKey};
 use crate::roles::resizer::objects::{self, Stop};
-use crate::roles::resizer::turn::Turn;
 use crate::roles::resizer::waiting::Reason;
-use k8s_openapi::jiff::Timestamp;
 
-use super::decide::{Answer, Pods, Progress, Step, View, Wait, next_step};
-use super::done::Done;
-use super::perform;
+use super::decide::{Answer, Pods, Step, View, Wait, next_step};
+use super::perform::{self, Done};
+use super::writes;
 
 /// How often a claim whose volume is in use is looked at, though nothing has happened: what keeps the daemon from seeing its pods
 /// has to be told.
@@ -28,16 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Expansions(pub Arc<Context>);
 
-/// What one attempt knows.
-#[derive(Debug)]
-pub struct State {
-    uid: String,
-    began: Timestamp,
-    progress: Progress,
-    turn: Option<Turn>,
-    /// Something was done, and the time that it took is told.
-    did_something: bool,
-}
+type State = attempt::State<i64, Answer>;
 
 /// How an attempt ends well, or with what the driver says.
 #[derive(Debug)]
@@ -84,10 +74,7 @@ impl Reconciler for Expansions {
     }
 
     fn begin(&self, ticket: &Ticket<WorkKey>) -> Option<State> {
-        let uid = self.0.find(&ticket.key().claim)?.uid().to_owned();
-        // What the driver has done before is not asked of it again.
-        let progress = Progress { answer: self.0.expanded.get(&uid), ..Progress::default() };
-        Some(State { uid, began: self.0.scope.clock.wall(), progress, turn: None, did_something: false })
+        State::begin(&self.0, ticket, &self.0.expanded)
     }
 
     fn observe(&self, key: &WorkKey, _: &State) -> Option<Objects> {
@@ -105,7 +92,7 @@ impl Reconciler for Expansions {
     }
 
     fn has_answer(&self, state: &State) -> bool {
-        state.progress.answer.is_some() || state.progress.refused.is_some()
+        state.progress.has_answer()
     }
 
     async fn perform(
@@ -124,11 +111,7 @@ impl Reconciler for Expansions {
             Step::Refuse(reason) => return Err(reason.clone().into()),
             Step::RemoveNote => return perform::remove_note(cx, now).await,
             Step::ReadSecret(place) => return objects::read_secret(cx, place).await.map(Done::Secret),
-            Step::TakeTurn(handle) => {
-                let turn = cx.turns.join(now.uid(), handle);
-                attempt.park(&cx.scope.term, turn.begin(&cx.scope.volume_locks, handle)).await?;
-                return Ok(Done::Turn(turn));
-            }
+            Step::TakeTurn(handle) => return attempt::take_turn(cx, now, handle, attempt).await,
             Step::DropAnswer => {
                 cx.expanded.forget(now.uid());
                 return Ok(Done::Dropped);
@@ -148,39 +131,17 @@ impl Reconciler for Expansions {
             Step::RecordNode { begun } => perform::record_node(cx, now, begun, turn, cx.scope.clock.wall()).await,
             Step::NodeHasBegun => Ok(perform::left_to_node(cx, now)),
             Step::RecordDone(size) => perform::record_done(cx, now, size, turn).await,
-            Step::RecordRefusal => match &state.progress.refused {
-                Some(refused) => perform::record_refusal(cx, now, refused, turn, cx.scope.clock.wall()).await,
-                None => Ok(Done::Nothing),
-            },
+            Step::RecordRefusal => {
+                let refused = state.progress.refused.as_ref();
+                let patch = refused.and_then(|refused| writes::refused(&now.claim, refused, cx.scope.clock.wall()));
+                attempt::record_refusal(cx, now, patch, turn).await
+            }
             _ => Ok(Done::Nothing),
         }
     }
 
     fn apply(&self, state: &mut State, done: Done) {
-        let progress = &mut state.progress;
-        match done {
-            Done::Nothing => {}
-            Done::Secret(secret) => progress.secret = Some(secret),
-            Done::Turn(turn) => {
-                progress.has_turn = true;
-                state.turn = Some(turn);
-            }
-            Done::Answered(answer) => progress.answer = Some(answer),
-            Done::Refused(refused) => progress.refused = Some(refused),
-            Done::RefusalRecorded => {
-                if let Some(refused) = &mut progress.refused {
-                    refused.is_recorded = true;
-                }
-            }
-            Done::Recorded => {
-                progress.answer = None;
-                // The next size is asked for with the secret as it is then.
-                progress.secret = None;
-                state.did_something = true;
-            }
-            Done::Dropped => progress.answer = None,
-            Done::Gone => progress.gone = true,
-        }
+        state.apply(done);
     }
 
     async fn refresh(&self, now: &Option<Objects>, error: &ChangeError) -> Result<Option<Done>, Stop> {
@@ -204,7 +165,10 @@ impl Reconciler for Expansions {
         }
         // What the driver says is told, whether the claim could be told or not.
         let ended = match (ended, progress.refused) {
-            (Err(_), Some(refused)) => Ok(End::Refused(refused.error)),
+            (Err(error), Some(refused)) => {
+                cx.log_unrecorded(&now, Job::Expand, &error);
+                Ok(End::Refused(refused.error))
+            }
             (ended, _) => ended,
         };
         match ended {

@@ -15,10 +15,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::{PersistentVolume, PersistentVolumeClaim, SecretRef, VolumeAttributesClass};
 use crate::csi::RpcError;
-use crate::roles::kit::Secret;
 use crate::roles::resizer::claim::{Ownership, is_bound, ownership, pause_left, status};
 use crate::roles::resizer::error::InvalidChange;
 use crate::roles::resizer::names;
+use crate::roles::resizer::progress;
 
 /// What is the same for every claim of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,33 +69,10 @@ pub struct View<'a> {
     pub progress: &'a Progress,
 }
 
-/// What one attempt knows beside the caches.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// The claim is gone.
-    pub gone: bool,
-    /// The volume is locked for this attempt.
-    pub has_turn: bool,
-    /// The secret, once read.
-    pub secret: Option<Secret>,
-    /// The API has no class of this name either.
-    pub is_looked_up: bool,
-    /// The driver has changed the volume to this class, and not all of that is recorded.
-    pub answer: Option<String>,
-    /// The driver has not.
-    pub refused: Option<Refused>,
-}
-
-/// Why the driver has not done it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// The class that it was asked for.
-    pub class: String,
-    /// What it says.
-    pub error: RpcError,
-    /// The claim says so, too.
-    pub is_recorded: bool,
-}
+/// What one attempt knows.
+pub type Progress = progress::Progress<String, String>;
+/// Why the driver has not modified the volume.
+pub type Refused = progress::Refused<String>;
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,7 +154,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
         return Ok(Step::Settled);
     }
     if let Some(refused) = &progress.refused {
-        let Refused { class, error, is_recorded } = refused;
+        let Refused { asked: class, error, is_recorded } = refused;
         return Ok(if *is_recorded { Step::Refused(class.clone(), error.clone()) } else { Step::RecordRefusal });
     }
     if let Some(class) = &progress.answer {

@@ -216,7 +216,7 @@ fn every_refusal_is_recorded_before_it_is_told() {
     for number in 1..17 {
         let error = RpcError { method: "/x/Y", code: Code::from_i32(number), message: "no".to_owned() };
         let mut case = case(Some("b"), Some(names::IN_PROGRESS), Some("b")).with(told());
-        let refused = Refused { class: "b".to_owned(), error: error.clone(), is_recorded: false };
+        let refused = Refused { asked: "b".to_owned(), error: error.clone(), is_recorded: false };
         case.progress.refused = Some(refused.clone());
         assert_eq!(case.step(), Step::RecordRefusal, "{number}");
         case.progress.refused = Some(Refused { is_recorded: true, ..refused });

@@ -3,7 +3,6 @@
 pub mod decide;
 #[cfg(test)]
 mod decide_tests;
-pub mod done;
 mod perform;
 pub mod reconcile;
 mod writes;

@@ -6,19 +6,21 @@ use crate::cluster::{EventKind, ObjectName, VolumeAttributesClass};
 use crate::csi::RpcError;
 use crate::proto::ControllerModifyVolumeRequest;
 use crate::roles::kit::Secret;
+use crate::roles::resizer::attempt;
 use crate::roles::resizer::claim::status;
 use crate::roles::resizer::context::{Context, Objects};
 use crate::roles::resizer::error::{
-    BEGIN_MODIFICATION, CANCEL, InvalidChange, LOOK_UP, RECORD_CLASS, RECORD_MODIFIED, RECORD_PENDING, RECORD_REFUSAL,
-    is_refusal,
+    BEGIN_MODIFICATION, CANCEL, InvalidChange, LOOK_UP, RECORD_CLASS, RECORD_MODIFIED, RECORD_PENDING, is_refusal,
 };
 use crate::roles::resizer::memory::Job;
 use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
 use super::decide::{Modify, Refused};
-use super::done::Done;
 use super::writes;
+
+/// What a step has brought.
+pub(super) type Done = attempt::Done<String, String>;
 
 /// Asks the API for a class that the cache lacks.
 pub(super) async fn look_up(cx: &Context, class: &str) -> Result<Done, Stop> {
@@ -71,7 +73,7 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
             if is_refusal(error.code) {
                 cx.refused.note(now.uid());
             }
-            Ok(Done::Refused(Refused { class: modify.class, error, is_recorded: false }))
+            Ok(Done::Refused(Refused { asked: modify.class, error, is_recorded: false }))
         }
     }
 }
@@ -96,22 +98,6 @@ pub(super) async fn record_modified(cx: &Context, now: &Objects, class: &str, tu
     let note = format!("external resizer modified volume {} with vac {class} successfully", name.name());
     cx.event(now, EventKind::Normal, "VolumeModifySuccessful", &note);
     Ok(Done::Recorded)
-}
-
-/// Tells the claim why the driver has refused.
-pub(super) async fn record_refusal(
-    cx: &Context,
-    now: &Objects,
-    refused: &Refused,
-    turn: &Turn,
-    at: Timestamp,
-) -> Result<Done, Stop> {
-    if let Some(patch) = writes::refused(&now.claim, refused, at)
-        && patch_claim(cx, now, turn, &patch, RECORD_REFUSAL).await?.is_none()
-    {
-        return Ok(Done::Nothing);
-    }
-    Ok(Done::RefusalRecorded)
 }
 
 /// Tells the claim that there is no class as it asks for it.

@@ -1,42 +1,29 @@
 //! Works the modification of a claim's volume: the attempt loop's hooks.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::{ObjectName, VolumeAttributesClass};
 use crate::csi::RpcError;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::kit::freshness::Freshness;
 use crate::roles::kit::{Attempt, AttemptError, Next, Reconciler, TermScope};
+use crate::roles::resizer::attempt;
 use crate::roles::resizer::claim::status;
 use crate::roles::resizer::context::{Context, Objects};
 use crate::roles::resizer::error::{ChangeError, InvalidChange, is_infeasible_modification, is_refusal};
 use crate::roles::resizer::memory::{Job, WorkKey};
 use crate::roles::resizer::objects::{self, Stop};
-use crate::roles::resizer::turn::Turn;
 use crate::roles::resizer::waiting::Reason;
 
-use super::decide::{Class, Progress, Step, View, Wait, next_step};
-use super::done::Done;
-use super::perform;
+use super::decide::{Class, Step, View, Wait, next_step};
+use super::perform::{self, Done};
+use super::writes;
 
 /// Works the modifications of claims.
 #[derive(Debug)]
 pub struct Modifications(pub Arc<Context>);
 
-/// What one attempt knows.
-#[derive(Debug)]
-pub struct State {
-    uid: String,
-    began: Timestamp,
-    /// Since the change was first wanted.
-    age: Duration,
-    progress: Progress,
-    turn: Option<Turn>,
-    did_something: bool,
-}
+type State = attempt::State<String, String>;
 
 /// What a decision is made from.
 #[derive(Debug)]
@@ -116,11 +103,7 @@ impl Reconciler for Modifications {
     }
 
     fn begin(&self, ticket: &Ticket<WorkKey>) -> Option<State> {
-        let uid = self.0.find(&ticket.key().claim)?.uid().to_owned();
-        // What the driver has done before is not asked of it again.
-        let progress = Progress { answer: self.0.modified.get(&uid), ..Progress::default() };
-        let began = self.0.scope.clock.wall();
-        Some(State { uid, began, age: ticket.age(), progress, turn: None, did_something: false })
+        State::begin(&self.0, ticket, &self.0.modified)
     }
 
     fn observe(&self, key: &WorkKey, _: &State) -> Option<Seen> {
@@ -143,7 +126,7 @@ impl Reconciler for Modifications {
     }
 
     fn has_answer(&self, state: &State) -> bool {
-        state.progress.answer.is_some() || state.progress.refused.is_some()
+        state.progress.has_answer()
     }
 
     async fn perform(
@@ -162,11 +145,7 @@ impl Reconciler for Modifications {
             Step::Refuse(reason) => return Err(reason.clone().into()),
             Step::LookUp(class) => return perform::look_up(cx, class).await,
             Step::ReadSecret(place) => return objects::read_secret(cx, place).await.map(Done::Secret),
-            Step::TakeTurn(handle) => {
-                let turn = cx.turns.join(now.uid(), handle);
-                attempt.park(&cx.scope.term, turn.begin(&cx.scope.volume_locks, handle)).await?;
-                return Ok(Done::Turn(turn));
-            }
+            Step::TakeTurn(handle) => return attempt::take_turn(cx, now, handle, attempt).await,
             Step::DropAnswer => {
                 cx.modified.forget(now.uid());
                 return Ok(Done::Dropped);
@@ -182,40 +161,17 @@ impl Reconciler for Modifications {
             Step::Modify(modify) => perform::modify(cx, now, *modify, state.progress.secret.as_ref()).await,
             Step::RecordClass(class) => perform::record_class(cx, now, &class, turn).await,
             Step::RecordModified(class) => perform::record_modified(cx, now, &class, turn).await,
-            Step::RecordRefusal => match &state.progress.refused {
-                Some(refused) => perform::record_refusal(cx, now, refused, turn, cx.scope.clock.wall()).await,
-                None => Ok(Done::Nothing),
-            },
+            Step::RecordRefusal => {
+                let refused = state.progress.refused.as_ref();
+                let patch = refused.and_then(|refused| writes::refused(&now.claim, refused, cx.scope.clock.wall()));
+                attempt::record_refusal(cx, now, patch, turn).await
+            }
             _ => Ok(Done::Nothing),
         }
     }
 
     fn apply(&self, state: &mut State, done: Done) {
-        let progress = &mut state.progress;
-        match done {
-            Done::Nothing => {}
-            Done::LookedUp => progress.is_looked_up = true,
-            Done::Secret(secret) => progress.secret = Some(secret),
-            Done::Turn(turn) => {
-                progress.has_turn = true;
-                state.turn = Some(turn);
-            }
-            Done::Answered(class) => progress.answer = Some(class),
-            Done::Refused(refused) => progress.refused = Some(refused),
-            Done::RefusalRecorded => {
-                if let Some(refused) = &mut progress.refused {
-                    refused.is_recorded = true;
-                }
-            }
-            Done::Recorded => {
-                progress.answer = None;
-                progress.secret = None;
-                progress.is_looked_up = false;
-                state.did_something = true;
-            }
-            Done::Dropped => progress.answer = None,
-            Done::Gone => progress.gone = true,
-        }
+        state.apply(done);
     }
 
     async fn refresh(&self, seen: &Option<Seen>, error: &ChangeError) -> Result<Option<Done>, Stop> {
@@ -238,7 +194,10 @@ impl Reconciler for Modifications {
         }
         // What the driver says is told, whether the claim could be told or not.
         let ended = match (ended, progress.refused) {
-            (Err(_), Some(refused)) => Ok(End::Refused(refused.class, refused.error)),
+            (Err(error), Some(refused)) => {
+                cx.log_unrecorded(&now, Job::Modify, &error);
+                Ok(End::Refused(refused.asked, refused.error))
+            }
             (ended, _) => ended,
         };
         match ended {

@@ -38,7 +38,7 @@ pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Tim
     let code = refused.error.code;
     let to = if is_infeasible_modification(code) { names::INFEASIBLE } else { names::IN_PROGRESS };
     let ended = if is_refusal(code) { "failed. Waiting for retry." } else { "is still in progress." };
-    let modifying = format!("Modifying volume to \"{}\" {ended}", refused.class);
+    let modifying = format!("Modifying volume to \"{}\" {ended}", refused.asked);
     let error = truncate_message(&refused.error.message, MESSAGE_LIMIT);
     let held = status(claim);
     let says = |type_: &str, reason: &str, message: &str| {
@@ -51,7 +51,7 @@ pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Tim
         return None;
     }
     StrategicPatch::of(&claim.metadata, Guard::Version)
-        .set(&MODIFY, state(to, &refused.class))
+        .set(&MODIFY, state(to, &refused.asked))
         .set_condition(&condition(claim, names::MODIFYING_VOLUME, "", &modifying, now))
         .set_condition(&condition(claim, names::MODIFY_VOLUME_ERROR, refused.error.label(), &error, now))
         .into_patch()

@@ -77,6 +77,8 @@ impl Order {
 struct Record {
     api: Api,
     order: Order,
+    /// The request's place in the order of arrivals and answers.
+    arrival: u64,
     code: u16,
 }
 
@@ -84,7 +86,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         let body = self.order.call.writes().then(|| perform::sent(&self.order)).flatten();
         let (time, user) = (self.api.0.clock.wall(), &self.order.identity.user);
-        self.api.audit().record(time, user, &self.order.call, self.code, body.as_ref());
+        self.api.audit().record(self.arrival, time, user, &self.order.call, self.code, body.as_ref());
     }
 }
 
@@ -108,7 +110,8 @@ where
         call.params.dry_run = true;
     }
     order.shown_with = plan.show.map(Arc::new);
-    let mut record = Record { api: api.clone(), order: order.clone(), code: UNANSWERED };
+    let arrival = api.audit().arrival();
+    let mut record = Record { api: api.clone(), order: order.clone(), arrival, code: UNANSWERED };
     if plan.compact {
         api.compact();
     }
@@ -170,7 +173,8 @@ where
     if !identity.may(&access) {
         let rejection = forbidden(&identity, &access);
         if let Some(call) = known {
-            api.audit().record(api.0.clock.wall(), &identity.user, call, rejection.code, None);
+            let (arrival, time) = (api.audit().arrival(), api.0.clock.wall());
+            api.audit().record(arrival, time, &identity.user, call, rejection.code, None);
         }
         return Err(rejection);
     }

@@ -1,0 +1,54 @@
+//! The rights that a journal needs, and the deletion of segments that no daemon uses any more.
+
+use std::collections::BTreeSet;
+
+use super::place::{Place, selector};
+use crate::cluster::names::ANNOTATION_JOURNAL_NODE;
+use crate::cluster::rbac::Rule;
+use crate::cluster::{Api, ApiError, ApiErrorKind, ConfigMapMeta, Object as _, ObjectName};
+
+/// The rights for the journal with this stem, in the daemon's own namespace; without a stem, for any journal. With node
+/// deployment, the names have the nodes' names in them and cannot be granted, and the segments of a node that is gone are
+/// deleted.
+pub fn rules(stem: Option<&str>, per_node: bool) -> Vec<Rule> {
+    let configmaps = |verbs: &[&str], reason| Rule::namespaced("", "configmaps", verbs, reason);
+    let mut rules = vec![
+        configmaps(&["create"], "create a missing segment of the journal"),
+        configmaps(&["get", "patch"], "record in the journal what the driver is asked before it is asked")
+            .named(stem.filter(|_| !per_node).map(Place::names).unwrap_or_default()),
+    ];
+    if per_node {
+        rules.push(configmaps(&["list", "delete"], "delete the journal of a node that is gone"));
+    }
+    rules
+}
+
+/// The nodes that have segments of this driver's journals, with node deployment.
+pub async fn nodes(api: &Api, namespace: &str, driver: &str) -> Result<BTreeSet<String>, ApiError> {
+    let found: Vec<ConfigMapMeta> = api.list(Some(namespace), Some(&selector(driver))).await?;
+    let node = |segment: &ConfigMapMeta| segment.meta().annotation(ANNOTATION_JOURNAL_NODE).map(str::to_owned);
+    Ok(found.iter().filter_map(node).collect())
+}
+
+/// Deletes the segments of a journal that no daemon uses any more, such as that of a node that is gone. Returns how many
+/// there were. Objects of another driver or node are kept, even under these names.
+pub async fn delete_segments(api: &Api, place: &Place) -> Result<usize, ApiError> {
+    let names = Place::names(&place.stem);
+    let found: Vec<ConfigMapMeta> = api.list(Some(&place.namespace), Some(&selector(&place.driver))).await?;
+    let mut deleted = 0;
+    for segment in found {
+        let meta = segment.meta();
+        let is_meant = names.iter().any(|name| **name == *meta.name)
+            && meta.annotation(ANNOTATION_JOURNAL_NODE) == place.node.as_deref();
+        if !is_meant {
+            continue;
+        }
+        match api.delete::<ConfigMapMeta>(&ObjectName::of(&segment), &meta.uid).await {
+            Ok(_) => deleted += 1,
+            // Another daemon was faster.
+            Err(error) if matches!(error.kind(), ApiErrorKind::NotFound | ApiErrorKind::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(deleted)
+}

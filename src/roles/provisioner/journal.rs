@@ -1,0 +1,143 @@
+//! The provisioner's journal: where it is, how a term opens it, what the status page shows of it, and the journals of lost nodes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use crate::cluster::rbac::Rule;
+use crate::cluster::{ApiError, Node, ObjectName};
+use crate::diagnostics::Fact;
+use crate::election::Term;
+use crate::journal::{self, Content, Journal, Opened, Place, Row};
+use crate::process::ErrorChain;
+use crate::queue::{Backoff, WorkQueue};
+use crate::roles::provisioner::claims::claim::ClaimKey;
+use crate::roles::provisioner::claims::entry::Entry;
+use crate::roles::provisioner::context::Context;
+use crate::roles::provisioner::names;
+use crate::roles::role::RoleContext;
+
+/// How often the daemon of a node looks for the journals of nodes that are gone. Each look lists the journal's objects of the driver.
+const LOOK_FOR_LOST_NODES: Duration = Duration::from_secs(3600);
+
+impl Content for Entry {}
+
+/// Where the journal is: of a node, where each node has a daemon of its own.
+fn place(namespace: &str, driver: &str, node: Option<&str>) -> Place {
+    let lease = names::lease(driver);
+    Place {
+        namespace: namespace.to_owned(),
+        stem: node.map_or_else(|| lease.clone(), |node| format!("{lease}-{node}")),
+        driver: driver.to_owned(),
+        node: node.map(str::to_owned),
+    }
+}
+
+/// The rights that the journal needs.
+pub(super) fn rules(driver: Option<&str>) -> Vec<Rule> {
+    journal::rules(driver.map(names::lease).as_deref(), false)
+}
+
+/// The same, where each node has a daemon of its own.
+pub(super) fn rules_per_node(_: Option<&str>) -> Vec<Rule> {
+    journal::rules(None, true)
+}
+
+/// The daemon's own namespace.
+pub(super) fn namespace(role: &RoleContext) -> String {
+    role.instance.namespace.clone().unwrap_or_default()
+}
+
+/// Opens the journal, as often as it takes: without it no claim is provisioned. `None`: the term is over.
+pub(super) async fn open(
+    role: &RoleContext,
+    term: &Term,
+    node: Option<&str>,
+    backoff: Backoff,
+) -> Option<(Journal<Entry>, Vec<Opened<Entry>>)> {
+    let place = place(&namespace(role), &role.driver.name, node);
+    for failures in 1.. {
+        let opening = Journal::open(term.fence(role.api.clone()), place.clone(), role.meter.clone(), role.clock);
+        let problem = match term.unless_over(opening).await.ok()? {
+            Ok(opened) => return Some(opened),
+            Err(problem) => problem,
+        };
+        let text = ErrorChain(&problem).to_string();
+        error!(error = text, "cannot open the journal: no claim is provisioned until it can be read");
+        let _shown = role.board.facts(super::NAME, move || {
+            vec![Fact { name: "journal".to_owned(), value: format!("cannot be read: {text}") }]
+        });
+        let wait = backoff.delay(failures, None, role.rng.fraction());
+        term.unless_over(tokio::time::sleep(wait)).await.ok()?;
+    }
+    None
+}
+
+/// What the status page says of the journal as a whole.
+pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
+    let status = journal.status();
+    let entries = journal.len();
+    let mut value = format!("{entries} entries, {} bytes in {} objects", status.bytes, status.segments);
+    if status.is_full {
+        value.push_str("; it is full: new claims wait until the driver has given more final answers");
+    }
+    if let Some(fault) = status.fault {
+        value = format!("{value}; the last write or read has failed: {fault}");
+    }
+    vec![Fact { name: "journal".to_owned(), value }]
+}
+
+/// The columns of the status page's table of entries.
+pub(super) const COLUMNS: &[&str] = &["claim", "volume", "#age, seconds", "#attempts", "!last error"];
+
+/// The entries, the oldest first.
+pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Vec<Vec<String>> {
+    let queued = claims.snapshot();
+    let row = |entry: Row<Entry>| {
+        let key = entry.content.key();
+        let item = queued.iter().find(|item| item.key == key);
+        vec![
+            key.to_string(),
+            entry.content.request.volume_name.clone(),
+            entry.age.as_secs().to_string(),
+            item.map_or(0, |item| item.attempts).to_string(),
+            item.and_then(|item| item.note.clone()).unwrap_or_default(),
+        ]
+    };
+    journal.entries().into_iter().map(row).collect()
+}
+
+impl Context {
+    /// A node is gone, and its driver with it: nobody can finish what its journal holds.
+    pub(super) async fn node_is_gone(&self, node: &str) {
+        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return };
+        match journal::delete_segments(api, &place(namespace, &self.rules.driver, Some(node))).await {
+            Ok(0) => {}
+            Ok(objects) => info!(node, objects, "deleted the journal of a node that is gone"),
+            Err(error) => warn!(node, error = %ErrorChain(&error), "cannot delete the journal of a node that is gone"),
+        }
+    }
+
+    /// Deletes the journals of nodes that are gone: once when the term begins, and then once an hour.
+    pub(super) async fn delete_lost_journals(&self) {
+        loop {
+            if let Err(error) = self.look_for_lost_nodes().await {
+                warn!(error = %ErrorChain(&error), "cannot look for the journals of nodes that are gone");
+            }
+            // The daemons of all nodes began at the same time.
+            tokio::time::sleep(LOOK_FOR_LOST_NODES.mul_f64(0.5 + self.scope.rng.fraction())).await;
+        }
+    }
+
+    async fn look_for_lost_nodes(&self) -> Result<(), ApiError> {
+        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
+        let nodes: BTreeSet<String> = journal::nodes(api, namespace, &self.rules.driver).await?;
+        for node in nodes.iter().filter(|node| Some(node.as_str()) != self.deployment.node()) {
+            if api.get_opt::<Node>(&ObjectName::cluster(node)).await?.is_none() {
+                self.node_is_gone(node).await;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! The journal of what the driver was asked: its objects as they are stored, what people do to it, and the checks J1, J2 and
+//! J4. The check of J3 is at the end of a run, in `inventory`.
+//!
+//! An entry that people take away is the daemon's to write again as long as its term lasts. If the term ends before that, nobody
+//! knows of the volume any more, and that is no fault of the daemons.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use csi_control_plane::sandbox::api::Committed;
+use csi_control_plane::sandbox::api::PatchBody;
+use csi_control_plane::sandbox::api::audit::{Audit, Entry, UNANSWERED};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use crate::invariants::Invariant;
+use crate::model::Model;
+use crate::play::{Play, Step};
+use crate::storage::{PROVISIONER_LEASE, uid_of};
+use crate::world::{DAEMONS, LEASE, text};
+
+/// A key whose value is no entry.
+const SPOILT: &str = "spoilt";
+
+/// What is known of the journal.
+pub(crate) struct Journal {
+    /// The claims' uids in each object, by its name.
+    segments: BTreeMap<String, BTreeSet<String>>,
+    /// The claims whose entries people have taken away, each with the term in which they did.
+    exposed: BTreeMap<String, u64>,
+    /// How many terms there were.
+    pub(crate) terms: u64,
+    /// The requests that were made.
+    audit: Audit,
+}
+
+/// Something that people do to the journal. Objects and entries go by their rank among those that are there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Meddling {
+    DropSegment(usize),
+    DropEntry(usize),
+    SpoilSegment { rank: usize, away: Duration },
+}
+
+impl Journal {
+    /// An empty one of an API with this log.
+    pub(crate) fn of(audit: Audit) -> Self {
+        Self { segments: BTreeMap::new(), exposed: BTreeMap::new(), terms: 0, audit }
+    }
+
+    /// Whether an object has an entry of this claim.
+    fn holds(&self, uid: &str) -> bool {
+        self.segments.values().any(|keys| keys.contains(uid))
+    }
+
+    /// Whether people have taken the claim's entry away, and the daemon has not written it again.
+    fn is_exposed(&self, uid: &str) -> bool {
+        self.exposed.contains_key(uid)
+    }
+
+    /// Whether people are at fault if the claim's volume is lost.
+    pub(crate) fn is_excused(&self, uid: &str) -> bool {
+        self.exposed.get(uid).is_some_and(|term| *term != self.terms)
+    }
+
+    /// The claims that have an entry.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &String> {
+        self.segments.values().flatten()
+    }
+}
+
+fn keys(object: Option<&Value>) -> BTreeSet<String> {
+    let data = object.and_then(|it| it.get("data")).and_then(Value::as_object);
+    data.into_iter().flatten().map(|(key, _)| key.clone()).filter(|key| key != SPOILT).collect()
+}
+
+/// Something was committed.
+pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>, name: &str) {
+    if change.resource.plural != "configmaps" {
+        return;
+    }
+    let (old, new) = (keys(change.old), keys(change.new));
+    for uid in &new {
+        model.journal.exposed.remove(uid);
+    }
+    match change.new {
+        Some(_) => drop(model.journal.segments.insert(name.to_owned(), new.clone())),
+        None => drop(model.journal.segments.remove(name)),
+    }
+    let gone: Vec<&String> = old.difference(&new).filter(|uid| !model.journal.holds(uid)).collect();
+    for uid in gone {
+        if DAEMONS.contains(&change.actor) {
+            removed(model, change.actor, uid);
+        } else {
+            let term = model.journal.terms;
+            model.journal.exposed.insert(uid.clone(), term);
+        }
+    }
+}
+
+/// J2: a daemon removes an entry only when no volume can be lost by that.
+fn removed(model: &mut Model, actor: &str, uid: &str) {
+    let lost = model.supply.alive.iter().find(|(handle, it)| {
+        let denied = model.supply.asked.get(&it.name).is_some_and(|asked| asked.denied);
+        uid_of(&it.name) == uid && model.object_of(handle).is_none() && !denied && !model.supply.kept.contains(*handle)
+    });
+    if let Some((handle, it)) = lost
+        && !model.is_confused()
+    {
+        let volume = &it.name;
+        model.trace.violate(
+            Invariant::J2,
+            format_args!("{actor} removes the entry of {uid}, and nothing tells of its volume {handle} ({volume})"),
+        );
+    }
+    if let Some(asked) = model.supply.asked.values_mut().find(|asked| uid_of(&asked.request.name) == uid) {
+        asked.owed = false;
+    }
+}
+
+/// J1: the driver is asked for what the journal holds. J4: until then, the journal was written in order.
+pub(crate) fn asked(model: &Model, id: u64, volume: &str) {
+    let uid = uid_of(volume);
+    let journal = &model.journal;
+    if !journal.holds(uid) && !journal.is_exposed(uid) && !model.is_confused() {
+        model.trace.violate(Invariant::J1, format_args!("#{id} asks for {volume}, and the journal has no entry of it"));
+    }
+    in_order(model);
+}
+
+/// J4: one write to a segment at a time, and none upon an answer that is not known.
+pub(crate) fn in_order(model: &Model) {
+    let of_journal = |it: &Entry| it.resource == "configmaps" && DAEMONS.contains(&it.user.as_str());
+    let mut of: BTreeMap<(String, String), Vec<Exchange>> = BTreeMap::new();
+    for entry in model.journal.audit.matching(of_journal) {
+        let key = (entry.user.clone(), segment_of(&entry));
+        of.entry(key).or_default().push(Exchange::of(&entry));
+    }
+    for ((actor, segment), mut exchanges) in of {
+        exchanges.sort_by_key(|it| it.came);
+        if let Some(what) = disorder(&exchanges) {
+            model.trace.violate(Invariant::J4, format_args!("{actor} writes {segment}: {what}"));
+        }
+    }
+}
+
+fn segment_of(entry: &Entry) -> String {
+    let of_body = || entry.body.as_ref().map(|body| text(body, "/metadata/name").to_owned()).unwrap_or_default();
+    if entry.name.is_empty() { of_body() } else { entry.name.clone() }
+}
+
+/// A request for one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Exchange {
+    is_write: bool,
+    /// When it came, and when it was answered, in one order.
+    came: u64,
+    answered: u64,
+    code: u16,
+}
+
+impl Exchange {
+    fn of(entry: &Entry) -> Self {
+        let (came, answered) = (entry.order.start, entry.order.end);
+        Self { is_write: entry.verb != "get", came, answered, code: entry.code }
+    }
+
+    /// Whether the answer says what was done.
+    fn is_known(self) -> bool {
+        (200..300).contains(&self.code) || (self.code / 100 == 4 && !matches!(self.code, 404 | 409))
+    }
+
+    /// Whether a client knows by this what is stored.
+    fn shows(self) -> bool {
+        !self.is_write && matches!(self.code, 200 | 404)
+    }
+}
+
+/// What is wrong with the requests of one daemon for one segment, in the order in which they came.
+fn disorder(exchanges: &[Exchange]) -> Option<String> {
+    let writes: Vec<Exchange> = exchanges.iter().copied().filter(|it| it.is_write).collect();
+    writes.windows(2).find_map(|pair| {
+        let [before, next] = pair else { return None };
+        if before.code != UNANSWERED && before.answered > next.came {
+            return Some(format!("{next:?} comes before {before:?} is answered"));
+        }
+        let is_read = exchanges.iter().any(|it| it.shows() && it.came > before.came && it.answered < next.came);
+        (!before.is_known() && !is_read)
+            .then(|| format!("{next:?} is built on {before:?}, and nothing was read between"))
+    })
+}
+
+impl Play {
+    /// People meddle with the journal.
+    pub(crate) fn meddle(&mut self, meddling: Meddling) {
+        let segments: Vec<String> = self.model().journal.segments.keys().cloned().collect();
+        let nth = |rank: usize| (!segments.is_empty()).then(|| segments[rank % segments.len()].clone());
+        match meddling {
+            Meddling::DropSegment(rank) => {
+                let Some(name) = nth(rank) else { return };
+                let _ = self.api().delete::<ConfigMap>(LEASE.0, &name);
+            }
+            Meddling::DropEntry(rank) => {
+                let entries: Vec<(String, String)> = {
+                    let model = self.model();
+                    let of = model.journal.segments.iter();
+                    of.flat_map(|(name, keys)| keys.iter().map(|key| (name.clone(), key.clone()))).collect()
+                };
+                if !entries.is_empty() {
+                    let (name, key) = &entries[rank % entries.len()];
+                    self.patch_segment(name, &json!({ key: null }));
+                }
+            }
+            Meddling::SpoilSegment { rank, away } => {
+                let Some(name) = nth(rank) else { return };
+                self.patch_segment(&name, &json!({ SPOILT: "{" }));
+                self.after(away, Step::RepairJournal);
+            }
+        }
+    }
+
+    /// What was spoilt is repaired.
+    pub(crate) fn repair_journal(&self) {
+        let segments: Vec<String> = self.model().journal.segments.keys().cloned().collect();
+        for name in segments {
+            self.patch_segment(&name, &json!({ SPOILT: null }));
+        }
+    }
+
+    fn patch_segment(&self, name: &str, data: &Value) {
+        let _ = self.api().patch::<ConfigMap>(LEASE.0, name, PatchBody::Merge(json!({ "data": data })));
+    }
+}
+
+/// Whether an object is the provisioner's Lease.
+pub(crate) fn is_lease(name: &str) -> bool {
+    name == PROVISIONER_LEASE
+}
+
+#[test]
+fn requests_that_are_out_of_order_are_noticed() {
+    let exchange = |is_write: bool, came: u64, answered: u64, code: u16| Exchange { is_write, came, answered, code };
+    let (write, read) = (
+        |came: u64, answered: u64, code: u16| exchange(true, came, answered, code),
+        |came: u64, answered: u64, code: u16| exchange(false, came, answered, code),
+    );
+    let sound: &[&[Exchange]] = &[
+        &[read(1, 2, 404), write(3, 4, 201), write(5, 6, 200), write(7, 8, 403), write(9, 10, 200)],
+        &[write(1, 2, 409), read(3, 4, 200), write(5, 6, 200)],
+        &[write(1, 4, UNANSWERED), read(5, 6, 200), write(7, 8, 200)],
+        // The client has given up long before the server knows.
+        &[write(1, 9, UNANSWERED), read(2, 3, 404), write(4, 5, 201)],
+    ];
+    for history in sound {
+        assert_eq!(disorder(history), None);
+    }
+    let broken: &[(&str, &[Exchange])] = &[
+        ("two at once", &[write(1, 4, 200), write(2, 3, 200)]),
+        ("after a conflict", &[write(1, 2, 409), write(3, 4, 200)]),
+        ("after a failure", &[read(1, 2, 200), write(3, 4, 500), write(5, 6, 200)]),
+        ("after no answer", &[write(1, 2, UNANSWERED), write(3, 4, 200)]),
+        ("before the read is answered", &[write(1, 2, UNANSWERED), read(3, 6, 200), write(4, 5, 200)]),
+        ("on a read that failed", &[write(1, 2, 500), read(3, 4, 500), write(5, 6, 200)]),
+    ];
+    for (what, history) in broken {
+        assert!(disorder(history).is_some(), "{what}");
+    }
+}
