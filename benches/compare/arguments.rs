@@ -7,7 +7,7 @@ use std::time::Duration;
 const USAGE: &str = "\
 Usage: just compare [OPTIONS]
 
-  --workloads LIST   of attach, provision, both, capacity (default: all)
+  --workloads LIST   of attach, provision, resize, both, capacity (default: all)
   --scenarios LIST   of burst, slow-burst, single, start, failover, cut, idle, first-attach, refresh (default: all)
   --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
@@ -15,8 +15,9 @@ Usage: just compare [OPTIONS]
   --rounds N         (default 3)
   --bound DURATION   after so long a phase of a contender with a throttle is cut, and its rate so far is told; 0: never
                      (default 60s)
-  --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned, sidecars-tuned,
-                     csi-control-plane-{no-intent,attacher,attacher-reconciler,apart}, bare, bare-no-intent (default: all)
+  --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned, csi-resizer,
+                     csi-resizer-tuned, sidecars-tuned, bare, bare-no-intent,
+                     csi-control-plane-{no-intent,attacher,attacher-reconciler,with-resizer,apart} (default: all)
   --seed N           of the moments at which a leader goes (default: another each time; it is printed)
   --binary PATH      ours (default: the image's, target/MACHINE-unknown-linux-musl/release/csi-control-plane)
   --before PATH      another build of ours, measured as csi-control-plane-before: what a change has made of it
@@ -25,8 +26,8 @@ Usage: just compare [OPTIONS]
   --plan             measure nothing: say what would be measured, and how long that takes, about
   --report           measure nothing: write the table, the chart and the README of results.json again
 
-`--rounds 1 --scenarios burst,single,start --bound 20s` takes ten minutes, `--rounds 3 --bound 60s`, the default, two hours
-and a half, the same with `--count 500,5000` four and a half. For the night: `--count 500,5000 --bound 0`.
+`--rounds 1 --scenarios burst,single,start --bound 20s` takes a quarter of an hour, `--rounds 3 --bound 60s`, the default, four
+hours, the same with `--count 500,5000` six and a half. For the night: `--count 500,5000 --bound 0`.
 `--plan` beside any others says what they cost.";
 
 /// The program's arguments.

@@ -43,6 +43,17 @@ pub(crate) fn since(now: Requests, before: &Requests) -> Requests {
     more.filter(|(_, more)| *more > 0.0).collect()
 }
 
+/// Whether a request changes an object or tries to. Events are no objects of this kind.
+pub(crate) fn is_write(request: &str) -> bool {
+    let (verb, rest) = request.split_once(' ').unwrap_or((request, ""));
+    !["GET", "LIST"].contains(&verb) && !rest.starts_with("events")
+}
+
+/// Whether a request has met somebody else's write.
+pub(crate) fn is_conflict(request: &str) -> bool {
+    request.ends_with(&failed("", 409))
+}
+
 /// How many watches are open.
 pub(crate) fn watches(metrics: &str) -> f64 {
     samples(metrics, LASTING).filter(|(labels, _)| labels.get("verb") == Some(&"WATCH")).map(|(_, count)| count).sum()

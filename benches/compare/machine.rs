@@ -19,7 +19,7 @@ pub(crate) fn this() -> Machine {
         text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start_matches([':', ' ', '\t']).to_owned()))
     };
     let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
-    let programs = ["kube-apiserver", "csi-attacher", "csi-provisioner"].map(|program| {
+    let programs = ["kube-apiserver", "csi-attacher", "csi-provisioner", "csi-resizer"].map(|program| {
         let file = programs::find(program);
         let folder = file.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
         let version = folder.to_string_lossy().into_owned();

@@ -1,5 +1,6 @@
 //! A real control plane for the contenders, and who has sent which request to it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -15,11 +16,11 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::accounts;
-use crate::bare;
+use crate::bare::{self, Write};
 use crate::contender::NAMESPACE;
 use crate::control_plane::{ControlPlane, Extent};
 use crate::counted::{self, Requests, failed, key};
-use crate::workload::{Placed, Undo, Workload};
+use crate::workload::{Placed, There, Undo, Workload};
 
 /// Without a request for so long, work is over.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -39,7 +40,8 @@ metadata: { name: contender }
 rules:
   - { apiGroups: [""], resources: [persistentvolumes], verbs: [get, list, watch, create, patch, update, delete] }
   - { apiGroups: [""], resources: [persistentvolumeclaims], verbs: [get, list, watch, update, patch] }
-  - { apiGroups: [""], resources: [nodes, secrets], verbs: [get, list, watch] }
+  - { apiGroups: [""], resources: [persistentvolumeclaims/status], verbs: [patch] }
+  - { apiGroups: [""], resources: [nodes, pods, secrets], verbs: [get, list, watch] }
   - { apiGroups: [""], resources: [events], verbs: [get, list, watch, create, update, patch] }
   - { apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattributesclasses], verbs: [get, list, watch] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch] }
@@ -49,6 +51,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: { name: contender, namespace: kube-system }
 rules:
+  - { apiGroups: [""], resources: [configmaps], verbs: [get, create, patch] }
   - { apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, watch, list, create, update, patch, delete] }
   - { apiGroups: [storage.k8s.io], resources: [csistoragecapacities], verbs: [get, watch, list, create, update, patch, delete] }
 "#;
@@ -141,32 +144,68 @@ impl Stage {
         self.send(key("LIST", collection, ""), request).await
     }
 
-    /// Creates an object.
-    pub(crate) async fn create(&self, placed: Placed) {
-        self.send(key("POST", placed.collection, ""), placed.request()).await;
+    /// Creates an object. Returns it as the server has it.
+    pub(crate) async fn create(&self, placed: Placed) -> Value {
+        self.send(key("POST", placed.collection, ""), placed.request()).await
     }
 
     /// Creates objects, several at once.
     pub(crate) async fn create_all(&self, objects: impl IntoIterator<Item = Placed>) {
-        at_once(objects.into_iter().map(|object| self.create(object))).await;
+        at_once(objects.into_iter().map(|object| async move { drop(self.create(object).await) })).await;
     }
 
-    /// Creates the objects that are there before those of these numbers.
+    /// Puts what is there before the objects of these numbers.
     pub(crate) async fn before(&self, workload: &dyn Workload, numbers: std::ops::Range<usize>) {
-        self.create_all(numbers.flat_map(|number| workload.before(number))).await;
+        at_once(numbers.flat_map(|number| workload.before(number)).map(|there| self.put(there))).await;
     }
 
-    /// Creates the objects of these numbers, and tells of each that is there.
+    /// Puts something there, with its status.
+    async fn put(&self, there: There) {
+        let phase = json!({ "phase": "Bound" });
+        match there {
+            There::Object(placed, status) => {
+                let collection = placed.collection;
+                let object = self.create(placed).await;
+                if let Some(status) = status {
+                    self.set_status(collection, &object, &status).await;
+                }
+            }
+            There::Bound { claim, mut volume } => {
+                let (claims, volumes) = (claim.collection, volume.collection);
+                let claim = self.create(claim).await;
+                for key in ["namespace", "name", "uid", "resourceVersion"] {
+                    volume.object["spec"]["claimRef"][key] = claim["metadata"][key].clone();
+                }
+                let spec = volume.object["spec"].clone();
+                let volume = self.create(volume).await;
+                self.set_status(volumes, &volume, &phase).await;
+                let mut status = phase;
+                status["capacity"] = spec["capacity"].clone();
+                status["accessModes"] = spec["accessModes"].clone();
+                self.set_status(claims, &claim, &status).await;
+            }
+        }
+    }
+
+    async fn set_status(&self, collection: &str, object: &Value, status: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        self.merge(collection, name, "/status", &json!({ "status": status })).await;
+    }
+
+    /// Has the objects of these numbers done, and tells of each that is asked for.
     pub(crate) async fn begin(&self, workload: &dyn Workload, numbers: std::ops::Range<usize>, tell: impl Fn(usize)) {
-        let (collection, tell) = (workload.collection(), &tell);
+        let tell = &tell;
         at_once(numbers.map(|number| async move {
-            self.create(Placed { collection, object: workload.object(number) }).await;
+            match workload.begin(number) {
+                Write::Create(placed) => drop(self.create(placed).await),
+                Write::Merge(collection, name, sub, patch) => self.merge(collection, &name, sub, &patch).await,
+            }
             tell(number);
         }))
         .await;
     }
 
-    /// Creates the object of a number.
+    /// Has the object of a number done.
     pub(crate) async fn begin_one(&self, workload: &dyn Workload, number: usize) {
         self.begin(workload, number..number + 1, |_| ()).await;
     }
@@ -189,11 +228,23 @@ impl Stage {
 
     /// Asks for an object of the workload to be undone: its name, and that of what was made of it.
     pub(crate) async fn undo(&self, workload: &dyn Workload, (name, made): &(String, String)) {
-        for undo in workload.undo(name, made) {
+        self.perform(workload.undo(name, made)).await;
+    }
+
+    /// Has objects that are not done left alone, several at once.
+    pub(crate) async fn give_up_all(&self, workload: &dyn Workload, objects: &[(String, String)]) {
+        at_once(objects.iter().map(|(name, made)| self.perform(workload.give_up(name, made)))).await;
+    }
+
+    async fn perform(&self, undo: Vec<Undo>) {
+        for undo in undo {
             match undo {
                 Undo::Delete(collection, name) => self.delete(collection, &name).await,
                 Undo::Status(collection, name, status) => {
                     self.merge(collection, &name, "/status", &json!({ "status": status })).await;
+                }
+                Undo::Spec(collection, name, spec) => {
+                    self.merge(collection, &name, "", &json!({ "spec": spec })).await;
                 }
             }
         }
@@ -206,16 +257,7 @@ impl Stage {
 
     /// Creates all that there is once the objects of these numbers are done.
     pub(crate) async fn settle(&self, workload: &dyn Workload, numbers: std::ops::Range<usize>) {
-        let settled = numbers.flat_map(|number| workload.settled(number));
-        at_once(settled.map(|(placed, status)| async move {
-            let collection = placed.collection;
-            let name = placed.object["metadata"]["name"].as_str().unwrap().to_owned();
-            self.create(placed).await;
-            if let Some(status) = status {
-                self.merge(collection, &name, "/status", &json!({ "status": status })).await;
-            }
-        }))
-        .await;
+        at_once(numbers.flat_map(|number| workload.settled(number)).map(|there| self.put(there))).await;
     }
 
     /// Empties the workload's collections, whoever's finalizers are in the way, and forgets its Lease.
@@ -258,6 +300,16 @@ impl Stage {
             requests = now;
         }
         requests
+    }
+
+    /// How often each Warning was told that is still kept: by the uid of its Event.
+    pub(crate) async fn warnings(&self) -> BTreeMap<String, f64> {
+        let list = self.list("/api/v1/events", "?fieldSelector=type%3DWarning").await;
+        let events = list["items"].as_array().into_iter().flatten();
+        let times = |event: &Value| {
+            (event["metadata"]["uid"].as_str().unwrap().to_owned(), event["count"].as_f64().unwrap_or(1.0))
+        };
+        events.map(times).collect()
     }
 
     /// How many watches are open, once whoever stopped has closed its own and whoever started has opened them.

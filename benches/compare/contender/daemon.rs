@@ -10,6 +10,8 @@ use crate::workload::Workload;
 const ATTACHER: &[&str] = &["attacher"];
 const ATTACHER_AND_RECONCILER: &[&str] = &["attacher", "reconciler"];
 const PROVISIONER: &[&str] = &["provisioner"];
+const RESIZER: &[&str] = &["resizer"];
+const ALL: &[&str] = &["attacher", "reconciler", "provisioner", "resizer"];
 
 /// The image's binary.
 pub(super) struct Daemon {
@@ -49,6 +51,11 @@ impl Daemon {
     /// With two of three.
     pub(super) fn with_attacher_and_reconciler(binary: PathBuf) -> Self {
         Self::of(binary, report::US_ATTACHER_RECONCILER, &[("", ATTACHER_AND_RECONCILER)], Share::Part)
+    }
+
+    /// With the resizer beside the roles that replace the sidecars.
+    pub(super) fn with_resizer(binary: PathBuf) -> Self {
+        Self::of(binary, report::US_WITH_RESIZER, &[("", ALL)], Share::Part)
     }
 
     /// As two processes, neither of which knows what the other does.
@@ -121,7 +128,11 @@ impl Contender for Daemon {
     fn processes(&self, seat: &Seat<'_>) -> Vec<Start> {
         self.files();
         if self.processes.is_empty() {
-            let of = |sidecar: &&str| if *sidecar == "csi-attacher" { ATTACHER_AND_RECONCILER } else { PROVISIONER };
+            let of = |sidecar: &&str| match *sidecar {
+                "csi-attacher" => ATTACHER_AND_RECONCILER,
+                "csi-resizer" => RESIZER,
+                _ => PROVISIONER,
+            };
             let roles: Vec<&str> = seat.sidecars.iter().flat_map(of).copied().collect();
             return vec![self.process("", &roles, seat)];
         }

@@ -21,7 +21,8 @@ impl Sidecar {
         ];
         let mut add = |more: &[&str]| arguments.extend(more.iter().map(ToString::to_string));
         if self.tuned {
-            add(&["--kube-api-qps=1000", "--kube-api-burst=1000", "--worker-threads=100"]);
+            let workers = if self.program == "csi-resizer" { "--workers=100" } else { "--worker-threads=100" };
+            add(&["--kube-api-qps=1000", "--kube-api-burst=1000", workers]);
         }
         if seat.capacity {
             add(&["--enable-capacity", "--capacity-ownerref-level=-1", "--capacity-poll-interval=1h"]);
@@ -41,6 +42,7 @@ impl Contender for Sidecar {
         match (self.program, self.tuned) {
             ("csi-attacher", true) => report::THEM_TUNED,
             ("csi-provisioner", true) => report::PROVISIONER_TUNED,
+            ("csi-resizer", true) => report::RESIZER_TUNED,
             (program, _) => program,
         }
     }

@@ -1,7 +1,7 @@
 //! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
 
 use super::spread::Spread;
-use super::{BARE, THEM, THEM_TUNED, US, capacity, provision, roles};
+use super::{BARE, THEM, THEM_TUNED, US, capacity, provision, resize, roles};
 use crate::run::Run;
 
 /// A unit, and how a value of it is told.
@@ -122,6 +122,7 @@ pub(crate) fn lines(runs: &[Run]) -> Vec<Line> {
     let mut wanted: Vec<Wanted<'_>> = Vec::new();
     for scenario in &scenarios {
         wanted.extend(provision::wanted(scenario));
+        wanted.extend(resize::wanted(scenario));
         wanted.extend(roles::wanted(scenario));
         wanted.extend(capacity::wanted(scenario));
         let mut add = |what: String, them, theirs, ours, unit, target| {

@@ -5,6 +5,7 @@ mod chart;
 pub(crate) mod lines;
 mod provision;
 pub(crate) mod readme;
+mod resize;
 mod roles;
 pub(crate) mod spread;
 pub(crate) mod table;
@@ -27,6 +28,10 @@ pub(crate) const THEM_TUNED: &str = "csi-attacher-tuned";
 const PROVISIONER: &str = "csi-provisioner";
 /// The provisioner's, tuned.
 pub(crate) const PROVISIONER_TUNED: &str = "csi-provisioner-tuned";
+/// The resizer's, at its defaults.
+const RESIZER: &str = "csi-resizer";
+/// The resizer's, tuned.
+pub(crate) const RESIZER_TUNED: &str = "csi-resizer-tuned";
 /// Both sidecars side by side, tuned.
 pub(crate) const SIDECARS_TUNED: &str = "sidecars-tuned";
 
@@ -36,6 +41,8 @@ pub(crate) const US_WITHOUT_INTENT: &str = "csi-control-plane-no-intent";
 pub(crate) const US_ATTACHER: &str = "csi-control-plane-attacher";
 /// Ours with two.
 pub(crate) const US_ATTACHER_RECONCILER: &str = "csi-control-plane-attacher-reconciler";
+/// Ours with the resizer beside the three roles of the other sidecars.
+pub(crate) const US_WITH_RESIZER: &str = "csi-control-plane-with-resizer";
 /// Ours as two processes.
 pub(crate) const US_APART: &str = "csi-control-plane-apart";
 /// Another build of ours, in the same run.

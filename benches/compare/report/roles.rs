@@ -4,13 +4,18 @@ use super::lines::Target::{AtLeast, AtMost, None, Ours};
 use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond};
 use super::lines::{Line, Target, Unit, Wanted};
 use super::spread::Spread;
-use super::{PROVISIONER_TUNED, SIDECARS_TUNED, US, US_APART, US_ATTACHER, US_ATTACHER_RECONCILER};
+use super::{
+    PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, US, US_APART, US_ATTACHER, US_ATTACHER_RECONCILER,
+    US_WITH_RESIZER,
+};
 use crate::run::Run;
 
 /// Both sidecars, each in a process of its own.
 const TOGETHER: &str = "csi-attacher-tuned+csi-provisioner-tuned";
 /// What a role more may take: 2 MB.
 const FURTHER_ROLE: Target = Ours(2e6);
+/// The resizer adds the watch of attributes classes. The other kinds are watched anyway.
+const FURTHER_WATCH: Target = Ours(1.0);
 /// Of five sidecars' roles; those that there are must not use them up.
 const STREAMS: Target = Ours(8.0);
 
@@ -43,26 +48,35 @@ pub(super) fn wanted(scenario: &str) -> Vec<Wanted<'_>> {
 }
 
 /// What one role more adds to the memory of a process that is there anyway, beside a further sidecar's. No sidecar does the
-/// reconciler's work alone.
+/// reconciler's work alone. csi-resizer is measured among as many claims and volumes without attachments, which it does not watch.
 pub(super) fn further(runs: &[Run]) -> Vec<Line> {
     let mut lines = Vec::new();
     for count in idle_counts(runs) {
         let scenario = format!("both-idle-{count}");
         let rss = |contender: &str| Spread::figure(runs, &scenario, contender, "rss_bytes");
+        let resizer = |figure| Spread::figure(runs, &format!("resize-idle-{count}"), RESIZER_TUNED, figure);
         let (one, two, three) = (rss(US_ATTACHER), rss(US_ATTACHER_RECONCILER), rss(US));
         for (role, theirs, with, without) in [
             ("reconciler beside the attacher", Some(Spread::NONE), two, one),
             ("provisioner beside both", rss(PROVISIONER_TUNED), three, two),
+            ("resizer beside the three", resizer("rss_bytes"), rss(US_WITH_RESIZER), three),
         ] {
             let (Some(theirs), Some(with), Some(without)) = (theirs, with, without) else { continue };
             let what = format!("RSS of a further role, the {role}, idle with {count} volumes");
-            let ours = with.minus(without);
-            let scenario = scenario.clone();
-            let (unit, target, cut, fewer) = (Megabytes, FURTHER_ROLE, Option::None, Option::None);
-            lines.push(Line { what, scenario, unit, theirs, ours, target, cut, fewer });
+            lines.push(line(what, &scenario, Megabytes, theirs, with.minus(without), FURTHER_ROLE));
+        }
+        let watches = |contender: &str| Spread::figure(runs, &scenario, contender, "watches");
+        if let (Some(theirs), Some(with), Some(without)) = (resizer("watches"), watches(US_WITH_RESIZER), watches(US)) {
+            let what =
+                format!("watch streams of a further role, the resizer beside the three, idle with {count} volumes");
+            lines.push(line(what, &scenario, Count, theirs, with.minus(without), FURTHER_WATCH));
         }
     }
     lines
+}
+
+fn line(what: String, scenario: &str, unit: Unit, theirs: Spread, ours: Spread, target: Target) -> Line {
+    Line { what, scenario: scenario.to_owned(), unit, theirs, ours, target, cut: Option::None, fewer: Option::None }
 }
 
 /// Among how many volumes they were idle, each once.

@@ -1,5 +1,6 @@
 //! Many objects at once: done, undone, and done again by the same process, with everyone's finalizer in place already.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_control_plane::process::Clock;
@@ -31,6 +32,8 @@ pub(crate) struct Burst {
 /// Where a phase began.
 pub(super) struct Before {
     pub(super) requests: Requests,
+    /// How often each Warning had been told.
+    pub(super) warnings: BTreeMap<String, f64>,
     pub(super) cpu: f64,
     pub(super) start: Instant,
 }
@@ -108,7 +111,7 @@ impl Burst {
     /// Deletes all that are done, or a few of them if not all were. What is not done is deleted before, and does not count.
     async fn back(&self, bout: &Bout<'_>, verb: &str, is_whole: bool, figures: &mut Figures) {
         if !is_whole {
-            bout.stage.undo_all(bout.workload, &bout.timeline.names_done(false)).await;
+            bout.stage.give_up_all(bout.workload, &bout.timeline.names_done(false)).await;
             // What was on its way comes to its end: it is no part of the undoing.
             bout.timeline.until_quiet(QUIET).await;
         }
@@ -149,7 +152,8 @@ impl Burst {
 /// A phase begins once what came before has no more requests to send.
 pub(super) async fn before(bout: &Bout<'_>) -> Before {
     let requests = bout.stage.requests_so_far(bout.workload, true).await;
-    Before { requests, cpu: bout.cpu(), start: Clock::system().now() }
+    let warnings = bout.stage.warnings().await;
+    Before { requests, warnings, cpu: bout.cpu(), start: Clock::system().now() }
 }
 
 /// What a phase has come to. The rate counts from the first object's beginning to the last one's end. Of a throttle's that was cut it
@@ -167,6 +171,7 @@ pub(super) async fn tell(
     let elapsed = before.start.elapsed();
     // Events, and what is tidied up after the answer, belong to the phase whoever's they are.
     let requests = bout.stage.requests_so_far(bout.workload, is_whole).await;
+    let warnings = bout.stage.warnings().await;
     let cpu = bout.cpu() - before.cpu;
     let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
     let took = match (first, last) {
@@ -189,12 +194,18 @@ pub(super) async fn tell(
     if !is_whole {
         put("cut_after_s", elapsed.as_secs_f64());
     }
-    let mut each = 0.0;
-    for (request, more) in counted::since(requests, &before.requests) {
-        each += more / done;
+    let sent = counted::since(requests, &before.requests);
+    for (request, more) in &sent {
         put(&format!("requests {request}"), more / done);
     }
-    put("requests_each", each);
+    let sum = |counts: &Requests, of: fn(&str) -> bool| -> f64 {
+        // The sum of nothing is a negative zero.
+        counts.iter().filter(|(what, _)| of(what)).map(|(_, count)| count).sum::<f64>() + 0.0
+    };
+    put("requests_each", sum(&sent, |_| true) / done);
+    put("writes_each", sum(&sent, counted::is_write) / done);
+    put("conflicts", sum(&sent, counted::is_conflict));
+    put("warnings", sum(&counted::since(warnings, &before.warnings), |_| true));
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {

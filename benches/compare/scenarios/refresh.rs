@@ -46,7 +46,9 @@ impl Scenario for Refresh {
 
 /// Where a phase begins that the contender's start begins: there is nothing else that would tell it when.
 async fn unbegun(stage: &Stage, workload: &dyn Workload) -> Before {
-    Before { requests: stage.requests_so_far(workload, true).await, cpu: 0.0, start: Clock::system().now() }
+    let requests = stage.requests_so_far(workload, true).await;
+    let warnings = stage.warnings().await;
+    Before { requests, warnings, cpu: 0.0, start: Clock::system().now() }
 }
 
 impl Refresh {

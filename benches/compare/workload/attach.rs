@@ -6,7 +6,7 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
-use super::{Moment, Placed, Reading, Undo, Workload};
+use super::{Moment, Placed, Reading, There, Undo, Workload};
 use crate::bare::{Write, Writes, mark};
 use crate::{report, support};
 
@@ -89,28 +89,27 @@ impl Workload for Attach {
         (0..support::NODES).map(|number| Placed { collection: NODES, object: support::node(number) }).collect()
     }
 
-    fn before(&self, number: usize) -> Vec<Placed> {
+    fn before(&self, number: usize) -> Vec<There> {
         let mut object = support::volume(number);
         // As a provisioner leaves it: not yet protected by the attacher.
         object["metadata"] = json!({
             "name": object["metadata"]["name"], "annotations": object["metadata"]["annotations"],
             "finalizers": ["kubernetes.io/pv-protection"],
         });
-        vec![Placed { collection: VOLUMES, object }]
+        vec![There::plain(Placed { collection: VOLUMES, object })]
     }
 
     fn object(&self, number: usize) -> Value {
         support::new_attachment(number)
     }
 
-    fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)> {
+    fn settled(&self, number: usize) -> Vec<There> {
         let whole = support::attachment(number, 1);
         let mut object = support::new_attachment(number);
         object["metadata"]["finalizers"] = whole["metadata"]["finalizers"].clone();
         object["metadata"]["annotations"] = whole["metadata"]["annotations"].clone();
-        let mut settled: Vec<(Placed, Option<Value>)> =
-            self.before(number).into_iter().map(|placed| (placed, None)).collect();
-        settled.push((Placed { collection: ATTACHMENTS, object }, Some(whole["status"].clone())));
+        let mut settled = self.before(number);
+        settled.push(There::Object(Placed { collection: ATTACHMENTS, object }, Some(whole["status"].clone())));
         settled
     }
 

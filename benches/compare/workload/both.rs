@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::attach::ATTACHMENTS;
 use super::provision::{class, profile, settled};
-use super::{Attach, Placed, Provision, Reading, Undo, Workload};
+use super::{Attach, Placed, Provision, Reading, There, Undo, Workload};
 use crate::bare::Writes;
 
 /// Volumes that are provisioned and attached.
@@ -70,7 +70,7 @@ impl Workload for Both {
         ground
     }
 
-    fn before(&self, number: usize) -> Vec<Placed> {
+    fn before(&self, number: usize) -> Vec<There> {
         Attach.before(number)
     }
 
@@ -78,9 +78,9 @@ impl Workload for Both {
         Attach.object(number)
     }
 
-    fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)> {
+    fn settled(&self, number: usize) -> Vec<There> {
         let mut all = settled(number);
-        all.extend(Attach.settled(number).into_iter().filter(|(placed, _)| placed.collection == ATTACHMENTS));
+        all.extend(Attach.settled(number).into_iter().filter(|there| there.collection() == Some(ATTACHMENTS)));
         all
     }
 

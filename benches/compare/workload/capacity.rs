@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::attach::NODES;
 use super::provision::{CLASSES, Provision};
-use super::{Moment, Placed, Reading, Undo, Workload};
+use super::{Moment, Placed, Reading, There, Undo, Workload};
 use crate::support;
 
 const CAPACITIES: &str = "/apis/storage.k8s.io/v1/namespaces/kube-system/csistoragecapacities";
@@ -119,7 +119,7 @@ impl Workload for Capacity {
         (0..CLASS_COUNT).map(Self::class).chain((0..self.segments).flat_map(Self::node)).collect()
     }
 
-    fn before(&self, _number: usize) -> Vec<Placed> {
+    fn before(&self, _number: usize) -> Vec<There> {
         Vec::new()
     }
 
@@ -127,7 +127,7 @@ impl Workload for Capacity {
         unreachable!("the contender makes them, nobody asks for one")
     }
 
-    fn settled(&self, _number: usize) -> Vec<(Placed, Option<Value>)> {
+    fn settled(&self, _number: usize) -> Vec<There> {
         Vec::new()
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod attach;
 mod both;
 mod capacity;
 mod provision;
+mod resize;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,9 +17,10 @@ pub(crate) use attach::Attach;
 pub(crate) use both::Both;
 pub(crate) use capacity::Capacity;
 pub(crate) use provision::Provision;
+pub(crate) use resize::Resize;
 
 use crate::arguments::Arguments;
-use crate::bare::Writes;
+use crate::bare::{Write, Writes};
 
 /// An object and the URL of its collection.
 pub(crate) struct Placed {
@@ -31,6 +33,29 @@ impl Placed {
     pub(crate) fn request(&self) -> Request<Vec<u8>> {
         let request = Request::post(self.collection).header("content-type", "application/json");
         request.body(self.object.to_string().into_bytes()).unwrap()
+    }
+}
+
+/// What the bench itself puts there, in the place of users and of controllers.
+pub(crate) enum There {
+    /// An object, and its status if it has one.
+    Object(Placed, Option<Value>),
+    /// A claim and its volume, as the PersistentVolume controller leaves them: bound to each other.
+    Bound { claim: Placed, volume: Placed },
+}
+
+impl There {
+    /// An object without a status.
+    pub(crate) fn plain(placed: Placed) -> Self {
+        Self::Object(placed, None)
+    }
+
+    /// The collection of an object that is not bound to another.
+    pub(crate) fn collection(&self) -> Option<&'static str> {
+        match self {
+            Self::Object(placed, _) => Some(placed.collection),
+            Self::Bound { .. } => None,
+        }
     }
 }
 
@@ -56,6 +81,8 @@ pub(crate) enum Undo {
     Delete(&'static str, String),
     /// This is merged into an object's status.
     Status(&'static str, String, Value),
+    /// This is merged into an object's spec.
+    Spec(&'static str, String, Value),
 }
 
 /// What is to be done, many times over.
@@ -82,7 +109,7 @@ pub(crate) trait Workload: Send + Sync {
     fn repeats(&self) -> bool {
         false
     }
-    /// Where an object is created to have it done.
+    /// Where the objects are that are to be done.
     fn collection(&self) -> &'static str;
     /// The collections whose events tell how far an object is.
     fn watched(&self) -> &'static [&'static str];
@@ -90,6 +117,10 @@ pub(crate) trait Workload: Send + Sync {
     fn reading(&self) -> Reading;
     /// What is asked for to have an object undone: its name, and that of what was made of it.
     fn undo(&self, name: &str, made: &str) -> Vec<Undo>;
+    /// What is asked for to have an object that is not done left alone.
+    fn give_up(&self, name: &str, made: &str) -> Vec<Undo> {
+        self.undo(name, made)
+    }
     /// Every collection that holds objects of one time. They are emptied before the next.
     fn collections(&self) -> Vec<&'static str>;
     /// The resources that a contender's requests for it are about.
@@ -100,11 +131,15 @@ pub(crate) trait Workload: Send + Sync {
     /// What is there before everything else.
     fn ground(&self) -> Vec<Placed>;
     /// What is there before the object of this number.
-    fn before(&self, number: usize) -> Vec<Placed>;
+    fn before(&self, number: usize) -> Vec<There>;
     /// The object of this number.
     fn object(&self, number: usize) -> Value;
-    /// All that there is once it is done, each with its status if it has one.
-    fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)>;
+    /// What has the object of this number done: it is created, unless it is there before.
+    fn begin(&self, number: usize) -> Write {
+        Write::Create(Placed { collection: self.collection(), object: self.object(number) })
+    }
+    /// All that there is once it is done.
+    fn settled(&self, number: usize) -> Vec<There>;
 
     /// What has to be written for an object until it is done, by the name of the contender that writes nothing else:
     /// for [`crate::bare`].
@@ -125,7 +160,8 @@ pub(crate) trait Workload: Send + Sync {
 /// Those that were asked for.
 pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
     let capacity = Capacity { segments: arguments.segments };
-    let all: [Box<dyn Workload>; 4] = [Box::new(Attach), Box::new(Provision), Box::new(Both), Box::new(capacity)];
+    let all: [Box<dyn Workload>; 5] =
+        [Box::new(Attach), Box::new(Provision), Box::new(Resize), Box::new(Both), Box::new(capacity)];
     all.into_iter().filter(|one| Arguments::wants(&arguments.workloads, one.name())).collect()
 }
 

@@ -12,12 +12,19 @@ use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
 use super::attach::VOLUMES;
-use super::{Moment, Placed, Reading, Undo, Workload};
-use crate::bare::{Write, Writes, mark};
+use super::{Moment, Placed, Reading, There, Undo, Workload};
+use crate::bare::{Write, Writes};
 use crate::{report, support};
 
 pub(super) const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 pub(super) const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+/// Where a client that only writes keeps its journal. The daemon's own is another.
+const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+const JOURNAL: &str = "bare-journal";
+/// How many claims share a write to it: as many as come while the daemon's writes are under way.
+const BATCH: usize = 50;
+/// A batch is done with when so many others have begun: more are never under way.
+const BATCHES: usize = 4;
 
 /// Claims become volumes, and are deleted.
 pub(crate) struct Provision;
@@ -112,6 +119,7 @@ impl Workload for Provision {
 
     fn resources(&self) -> &'static [&'static str] {
         &[
+            "configmaps",
             "persistentvolumeclaims",
             "persistentvolumes",
             "storageclasses",
@@ -128,10 +136,12 @@ impl Workload for Provision {
     }
 
     fn ground(&self) -> Vec<Placed> {
-        vec![class()]
+        let metadata = json!({ "name": JOURNAL, "namespace": "kube-system" });
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
+        vec![class(), Placed { collection: CONFIG_MAPS, object }]
     }
 
-    fn before(&self, _number: usize) -> Vec<Placed> {
+    fn before(&self, _number: usize) -> Vec<There> {
         Vec::new()
     }
 
@@ -139,20 +149,19 @@ impl Workload for Provision {
         claim(number)
     }
 
-    fn settled(&self, number: usize) -> Vec<(Placed, Option<Value>)> {
+    fn settled(&self, number: usize) -> Vec<There> {
         settled(number)
     }
 
     fn bare(&self) -> &'static [(&'static str, Writes)] {
-        const INTENT: &str = r#"{"v":1,"driver":"demo.csi.example.com","class":{"name":"standard","uid":"00000000-0000-4000-8000-000000000000"},"digest":"0011223344556677"}"#;
         fn volume(number: usize) -> Write {
             Write::Create(made(number))
         }
         &[
             (report::BARE_WITHOUT_INTENT, |number| vec![volume(number)]),
             (report::BARE, |number| {
-                let marked = mark(names::FINALIZER_PROVISIONER, names::ANNOTATION_PROVISIONING, INTENT);
-                vec![Write::Merge(CLAIMS, format!("data-{number}"), "", marked), volume(number)]
+                let first = number.is_multiple_of(BATCH).then(|| record(number));
+                first.into_iter().chain([volume(number)]).collect()
             }),
         ]
     }
@@ -173,13 +182,35 @@ impl Workload for Provision {
     }
 }
 
+/// What the daemon writes to its journal for the batch that begins with this number, and what it removes with that.
+fn record(number: usize) -> Write {
+    let entry = |number: usize| {
+        let (name, uid) = (format!("data-{number}"), format!("{number:08}-0000-4000-8000-000000000000"));
+        let volume = json!({ "driver": support::DRIVER, "name": format!("pvc-{uid}"), "class": "standard",
+            "classUid": "00000000-0000-4000-8000-000000000000", "reclaimPolicy": "Delete", "accessModes": ["ReadWriteOnce"],
+            "claim": { "namespace": "default", "name": name, "uid": uid, "resourceVersion": "1000000" } });
+        let request = json!({ "volumeName": format!("pvc-{uid}"), "requiredBytes": 1 << 30,
+            "modes": ["SINGLE_NODE_WRITER"], "persistentVolume": volume });
+        (uid, json!({ "at": "2026-01-01T00:00:00.000Z", "request": request }).to_string())
+    };
+    let recorded = (number..number + BATCH).map(entry).map(|(uid, text)| (uid, Value::from(text)));
+    let done = number.checked_sub(BATCHES * BATCH).into_iter().flat_map(|first| first..first + BATCH);
+    let removed = done.map(|number| (entry(number).0, Value::Null));
+    let data: serde_json::Map<String, Value> = recorded.chain(removed).collect();
+    Write::Merge(CONFIG_MAPS, JOURNAL.to_owned(), "", json!({ "data": data }))
+}
+
 /// A claim and a volume that are bound to each other.
-pub(super) fn settled(number: usize) -> Vec<(Placed, Option<Value>)> {
-    let mut claim = claim(number);
-    claim["spec"]["volumeName"] = support::volume_name(number).into();
-    claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes".into();
-    let bound = Some(json!({ "phase": "Bound" }));
-    vec![(Placed { collection: CLAIMS, object: claim }, bound.clone()), (made(number), bound)]
+pub(super) fn settled(number: usize) -> Vec<There> {
+    vec![There::Bound { claim: bound_claim(number), volume: made(number) }]
+}
+
+/// The claim of a number, bound to the volume of that number.
+pub(super) fn bound_claim(number: usize) -> Placed {
+    let mut object = claim(number);
+    object["spec"]["volumeName"] = support::volume_name(number).into();
+    object["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes".into();
+    Placed { collection: CLAIMS, object }
 }
 
 /// The volume that was made for a claim.
