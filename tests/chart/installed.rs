@@ -215,7 +215,7 @@ async fn a_claim_lives_from_its_volume_to_its_end_under_exactly_the_rendered_acc
     let metrics = world.metrics(&daemon).await;
     let used = [
         ("get", "secrets"),
-        ("patch", "persistentvolumeclaims"),
+        ("create", "configmaps"),
         ("create", "persistentvolumes"),
         ("delete", "persistentvolumes"),
         ("patch", "volumeattachments/status"),

@@ -51,6 +51,8 @@ program() {
     into="$(folder "$part")"
     [[ -x $into/$name ]] && return
     echo "building $name" >&2
+    # All modules at once: a build fetches one after the other, which takes many times as long. What is missing, it names.
+    (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly go mod download >&2) || true
     # The lowest priority and no workspace: a developer's machine stays usable, and a developer's go.work stays out.
     (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 \
         nice -n 19 go build -trimpath -tags "$tags" -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")

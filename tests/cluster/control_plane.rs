@@ -227,6 +227,9 @@ impl ControlPlane {
             "--controllers=*,-node-lifecycle-controller",
             "--attach-detach-reconcile-sync-period=5s",
             "--pvclaimbinder-sync-period=2s",
+            // It binds the claims of all tests at once.
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
         ]);
         let mut running = self.running.lock().await;
         running.controllers = vec![

@@ -15,6 +15,7 @@
 //! claim_rights    what needs each of the provisioner's rights
 //! rights          those rights, one by one: each role alone has enough, and each of them is missed
 //! replicas        the binary as two processes: the leader is told to stop, or killed
+//! killed          claims by the hundred, and five leaders that die while they provision them
 //! zones           a StatefulSet across three zones, of which one has no room
 //! sidecar         the Go sidecars as our daemons' neighbours
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
@@ -41,6 +42,7 @@ mod connections;
 mod control_plane;
 mod ground;
 mod isolation;
+mod killed;
 mod kinds;
 mod kubectl;
 mod migration;

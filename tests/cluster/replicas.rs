@@ -14,7 +14,7 @@ use crate::world::World;
 use crate::{accounts, objects};
 
 /// Starts the binary as a replica of this name, its configuration changed like this.
-async fn replica(world: &World, host: &str, change: &Value) -> Program {
+pub(crate) async fn replica(world: &World, host: &str, change: &Value) -> Program {
     let ground = world.ground();
     let host = world.name(host);
     let file = ground.folder().join(format!("{host}.yaml"));
@@ -26,13 +26,14 @@ async fn replica(world: &World, host: &str, change: &Value) -> Program {
     objects::merge(&mut config, change.clone());
     std::fs::write(&file, config.to_string()).unwrap();
     let path = file.to_str().unwrap();
-    let checked = run(&["check", "--config", path, "--driver-name", world.driver_name()], &[]).await;
+    let variables = [("POD_NAMESPACE", NAMESPACE)];
+    let checked = run(&["check", "--config", path, "--driver-name", world.driver_name()], &variables).await;
     let manifests = &checked.stdout[checked.stdout.find("apiVersion:").unwrap()..];
     let token = accounts::token(&world.client(), NAMESPACE, &host, manifests).await;
     let kubeconfig = ground.cluster().kubeconfig(&host, &token);
     objects::merge(&mut config, json!({ "kubernetes": { "kubeconfig": kubeconfig } }));
     std::fs::write(&file, config.to_string()).unwrap();
-    Program::start(&["run", "--config", path], &[])
+    Program::start(&["run", "--config", path], &variables)
 }
 
 /// The first leads, the second stands by, and there is work in flight.

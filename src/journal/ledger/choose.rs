@@ -45,7 +45,7 @@ impl<W> Ledger<W> {
         if self.closed.is_some() {
             return Next::Idle;
         }
-        if let Some(n) = self.segments.iter().position(|segment| read_due(segment).is_some_and(|due| due <= now)) {
+        if let Some(n) = self.segments.iter().position(|segment| self.read_due(segment).is_some_and(|due| due <= now)) {
             self.segments[n].under_way = Some(UnderWay::Read);
             return Next::Read(n);
         }
@@ -186,7 +186,7 @@ impl<W> Ledger<W> {
 
     /// When something is due that is not due now.
     fn timer(&self, now: Duration) -> Option<Duration> {
-        let reads = self.segments.iter().filter_map(read_due);
+        let reads = self.segments.iter().filter_map(|segment| self.read_due(segment));
         let idle = || self.segments.iter().filter(|segment| segment.is_idle());
         let queues = idle().filter(|segment| !segment.queue.is_empty()).map(|segment| self.queue_due(segment));
         let tidy = idle().filter_map(|segment| self.tidy_due(segment));
@@ -194,18 +194,15 @@ impl<W> Ledger<W> {
         let writes = queues.chain(tidy).chain(pace).filter(|_| self.fault().is_none());
         reads.chain(writes).filter(|due| *due > now).min()
     }
-}
 
-/// When a segment that nothing is under way for must be read.
-fn read_due(segment: &Segment) -> Option<Duration> {
-    let due = if segment.in_doubt || segment.fault.is_some() {
-        segment.reading.at
-    } else {
-        (segment.looked_at + LOOK).max(segment.reading.at)
-    };
-    let holds_any = !segment.live.is_empty() || !segment.attempted.is_empty();
-    let is_wanted = segment.in_doubt || segment.fault.is_some() || holds_any;
-    (segment.under_way.is_none() && is_wanted).then_some(due)
+    /// When a segment that nothing is under way for must be read.
+    fn read_due(&self, segment: &Segment) -> Option<Duration> {
+        let must_be_known = segment.in_doubt || segment.fault.is_some();
+        let due = if must_be_known { segment.reading.at } else { (segment.looked_at + LOOK).max(segment.reading.at) };
+        let holds_any = !segment.live.is_empty() || !segment.attempted.is_empty();
+        let is_wanted = must_be_known || holds_any || due <= self.others_until;
+        (segment.under_way.is_none() && is_wanted).then_some(due)
+    }
 }
 
 impl Segment {

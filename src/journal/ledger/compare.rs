@@ -12,6 +12,8 @@ use crate::journal::format::{Contents, Version};
 
 /// How often an unreadable segment is read again.
 const REPAIR: Duration = Duration::from_secs(5);
+/// For so long after another writer was found, its entries are looked for on every segment.
+const OTHERS: Duration = Duration::from_secs(300);
 
 /// What a read found.
 #[derive(Debug)]
@@ -139,6 +141,9 @@ impl<W> Ledger<W> {
         segment.dead_since = None;
         for key in known.into_keys().chain(found.into_keys()) {
             self.refresh(&key, now);
+        }
+        if !compared.adopted.is_empty() {
+            self.others_until = now + OTHERS;
         }
         compared
     }

@@ -71,6 +71,8 @@ pub(super) struct Ledger<W> {
     last_change: Duration,
     /// Whether an entry was refused for lack of room, and there is no more room since.
     is_full: bool,
+    /// Until then every segment is looked at, also one without entries: another writer was found, and may have written there.
+    others_until: Duration,
     /// Why the last write failed, until one succeeds.
     write_error: Option<JournalError>,
     closed: Option<JournalError>,
@@ -119,6 +121,7 @@ impl<W> Ledger<W> {
             lifetime: Duration::ZERO,
             last_change: Duration::ZERO,
             is_full: false,
+            others_until: Duration::ZERO,
             write_error: None,
             closed: None,
             settled: Vec::new(),

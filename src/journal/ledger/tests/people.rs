@@ -158,6 +158,23 @@ fn while_a_segment_is_unreadable_nothing_is_recorded_and_nothing_is_changed() {
 }
 
 #[test]
+fn for_some_minutes_after_another_writer_was_found_every_segment_is_looked_at() {
+    let mut rig = Rig::new();
+    let has = |rig: &Rig, name: &str| rig.ledger.entries().any(|(key, ..)| **key == *name);
+    rig.keep("a", "1");
+    rig.server.put(0, "other", "7:x");
+    rig.pass(30 * S);
+    assert!(has(&rig, "other"));
+    rig.server.put(3, "elsewhere", "8:x");
+    rig.pass(60 * S);
+    assert!(has(&rig, "elsewhere"), "it is on a segment that held nothing of ours");
+    rig.pass(330 * S);
+    rig.server.put(5, "late", "9:x");
+    rig.pass(100 * S);
+    assert!(!has(&rig, "late"), "the segments without entries are not read for ever");
+}
+
+#[test]
 fn segments_without_entries_are_not_looked_at() {
     let mut rig = Rig::new();
     rig.keep("a", "1");
@@ -208,6 +225,6 @@ fn a_creation_that_lands_after_a_person_deleted_the_object_is_noticed() {
     rig.pass(31 * S);
     rig.pass(10 * S);
     assert_eq!((rig.server.all(), rig.ledger.len()), (vec![], 0));
-    rig.pass(120 * S);
+    rig.pass(400 * S);
     assert_eq!(rig.idle_until(), None, "no write can land any more");
 }
