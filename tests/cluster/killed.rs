@@ -64,6 +64,12 @@ async fn ask(world: &World, class: &str, count: usize) -> Vec<String> {
     futures::stream::iter(created).buffer_unordered(AT_ONCE).collect().await
 }
 
+/// How many claims are asked for.
+#[expect(clippy::disallowed_methods, reason = "whoever runs the test may ask for more")]
+fn wanted_claims() -> usize {
+    std::env::var("KILLED_CLAIMS").map_or(CLAIMS, |text| text.parse().unwrap())
+}
+
 /// How many volumes the driver has.
 fn volumes(world: &World) -> usize {
     world.driver().state().volumes().len()
@@ -95,7 +101,7 @@ async fn kill_the_leaders(world: &World, replicas: &mut Vec<Program>, count: usi
 
 #[tokio::test]
 async fn every_claim_is_bound_and_no_volume_leaks_although_five_leaders_are_killed_in_the_burst() {
-    let count = std::env::var("KILLED_CLAIMS").map_or(CLAIMS, |text| text.parse().unwrap());
+    let count = wanted_claims();
     let world = World::supplied_alone().await;
     let class = world.class("class", json!({})).await;
     // A call takes some time, and is served although its caller is dead.

@@ -1,5 +1,6 @@
 //! Random events of users and drivers about claims: which events, when, and how.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use csi_control_plane::sandbox::api::PatchBody;
@@ -401,9 +402,26 @@ impl Play {
                     || volume.is_some_and(is_deleting)
                     || (!is_bound(claim) && !source_is_fine)
             };
-            let claims: Vec<&Value> = supply.claims.values().filter(hopeless).collect();
-            let names = claims.iter().map(|it| text(it, "/metadata/name").to_owned()).collect();
-            (names, claims.iter().map(|it| text(it, "/metadata/name").replace("data-", "pod-")).collect())
+            let mut names: BTreeSet<&str> =
+                supply.claims.values().filter(hopeless).map(|it| text(it, "/metadata/name")).collect();
+            // With a source goes what has not been made from it yet.
+            loop {
+                let follows = |it: &&Value| {
+                    let source = text(it, "/spec/dataSource/name");
+                    !is_bound(it)
+                        && text(it, "/spec/dataSource/kind") == "PersistentVolumeClaim"
+                        && names.contains(source)
+                };
+                let followers: Vec<&str> =
+                    supply.claims.values().filter(follows).map(|it| text(it, "/metadata/name")).collect();
+                let before = names.len();
+                names.extend(followers);
+                if names.len() == before {
+                    break;
+                }
+            }
+            let pods = names.iter().map(|name| name.replace("data-", "pod-")).collect();
+            (names.into_iter().map(str::to_owned).collect(), pods)
         };
         for name in &pods {
             self.delete_pod(name);

@@ -80,9 +80,9 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>, name: &str) {
         return;
     }
     let (old, new) = (keys(change.old), keys(change.new));
-    for uid in &new {
-        model.journal.exposed.remove(uid);
-    }
+    let terms = model.journal.terms;
+    // A later term may record the claim, too, but knows nothing of what was asked before.
+    model.journal.exposed.retain(|uid, term| !new.contains(uid) || *term != terms);
     match change.new {
         Some(_) => drop(model.journal.segments.insert(name.to_owned(), new.clone())),
         None => drop(model.journal.segments.remove(name)),
@@ -106,6 +106,7 @@ fn removed(model: &mut Model, actor: &str, uid: &str) {
     });
     if let Some((handle, it)) = lost
         && !model.is_confused()
+        && !model.journal.is_excused(uid)
     {
         let volume = &it.name;
         model.trace.violate(

@@ -53,4 +53,17 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
         Scope::Claims,
         "a new leader whose watches were late wrote an error beside what the last leader had recorded as attached (I11-I13)",
     ),
+    (
+        218,
+        Scope::Claims,
+        "a volume object whose storing was answered with an error was stored again after its deletion, late watch of claims (P2)",
+    ),
+    (1022, Scope::Claims, "a write of the last leader to a segment that was not there landed in the next term (J3)"),
+    (1268, Scope::Claims, "the same, by another way"),
+    (451, Scope::Claims, "users gave up a source and waited for its clone"),
+    (
+        1807,
+        Scope::Claims,
+        "an entry that people had taken away was missed after its claim was recorded again in a later term",
+    ),
 ];

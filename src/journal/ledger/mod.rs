@@ -37,7 +37,7 @@ use super::place::SEGMENTS;
 use super::unreadable::Unreadable;
 use crate::process::error_chain;
 use entry::{Entry, Phase, size};
-use segment::Segment;
+use segment::{LATEST, Segment};
 
 pub(super) use choose::Next;
 pub(super) use compare::{Compared, Found};
@@ -71,7 +71,8 @@ pub(super) struct Ledger<W> {
     last_change: Duration,
     /// Whether an entry was refused for lack of room, and there is no more room since.
     is_full: bool,
-    /// Until then every segment is looked at, also one without entries: another writer was found, and may have written there.
+    /// Until then every segment is looked at, also one without entries: a write of the last leader may still land there, or
+    /// another writer was found.
     others_until: Duration,
     /// Why the last write failed, until one succeeds.
     write_error: Option<JournalError>,
@@ -121,7 +122,7 @@ impl<W> Ledger<W> {
             lifetime: Duration::ZERO,
             last_change: Duration::ZERO,
             is_full: false,
-            others_until: Duration::ZERO,
+            others_until: LATEST,
             write_error: None,
             closed: None,
             settled: Vec::new(),

@@ -14,7 +14,7 @@ use crate::journal::format::Version;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 /// After this time a write without an answer is no longer done: a server gives a request up after a minute.
-const LATEST: Duration = Duration::from_secs(120);
+pub(super) const LATEST: Duration = Duration::from_secs(120);
 
 /// One segment.
 #[derive(Debug, Default)]

@@ -144,6 +144,9 @@ impl Queues {
             Wake::Forget => self.volume_gone(cx, object),
             Wake::No => {}
         }
+        if let Some(stored) = change.new.as_deref() {
+            self.wake_unsaved(cx, stored);
+        }
         if let Some(freed) = predicates::name_freed(change) {
             self.wake_waiting(cx, &Dependency::Name(freed));
             self.wake_owner(cx, object);
@@ -155,6 +158,15 @@ impl Queues {
                 }
             }
         }
+    }
+
+    /// A claim whose PersistentVolume is stored although the API's answer was an error: it must know that before the object can be
+    /// released and deleted, and must not store it a second time.
+    fn wake_unsaved(&self, cx: &Context, stored: &PersistentVolume) {
+        let Some(owner) = stored.spec.claim_ref.as_deref() else { return };
+        let Some(uid) = owner.uid.as_deref().filter(|uid| cx.states.is_unsaved(uid)) else { return };
+        let name = ObjectName::namespaced(&owner.namespace, &owner.name);
+        self.claims.add(ClaimKey { uid: uid.into(), name }, activation(Cause::Changed));
     }
 
     /// A claim whose volume object goes before it was bound wants another one.

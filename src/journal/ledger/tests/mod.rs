@@ -51,6 +51,14 @@ impl Rig {
 
     /// A new leader of what the server holds.
     fn over(server: Server) -> Self {
+        let mut rig = Self::young(server);
+        // As if the last leader had ended long ago.
+        rig.ledger.others_until = Duration::ZERO;
+        rig
+    }
+
+    /// The same, and writes of the last leader may still land.
+    fn young(server: Server) -> Self {
         let found = server.segments().map(|contents| contents.map(|it| (it.object, it.entries))).collect();
         Self { ledger: Ledger::open(found), server, now: Duration::ZERO, waiters: 0 }
     }

@@ -175,6 +175,21 @@ fn for_some_minutes_after_another_writer_was_found_every_segment_is_looked_at() 
 }
 
 #[test]
+fn a_write_of_the_last_leader_that_lands_in_the_first_minutes_of_a_term_is_noticed() {
+    for (late, is_noticed) in [(1, true), (89, true), (125, false)] {
+        let mut rig = Rig::young(Server::default());
+        for second in 0..200 {
+            if second == late {
+                rig.server.put(2, "late", "7:x");
+            }
+            rig.pass(S);
+        }
+        assert_eq!(rig.ledger.len() == 1, is_noticed, "after {late} s");
+        assert_eq!(rig.idle_until().is_some(), is_noticed, "a journal without entries is not read for ever");
+    }
+}
+
+#[test]
 fn segments_without_entries_are_not_looked_at() {
     let mut rig = Rig::new();
     rig.keep("a", "1");

@@ -182,6 +182,12 @@ impl Reconciler for ClaimReconciler {
         if matches!(error, AttemptError::Reason(ClaimReason::Invalid(InvalidClaim::Source(_)))) {
             cx.dismiss(&now.claim);
         }
+        let is_created = matches!(state.known.phase(), Phase::Created(_));
+        if is_created && self.look(&state).place(&now.claim) == NameStatus::Ours {
+            // The API has stored the PersistentVolume, although its answer was an error or was lost.
+            cx.note_end(state.known);
+            return Outcome::RetryAfter(CATCH_UP);
+        }
         let told = self.tell_failure(ticket, &state, &now, &error);
         state.known.reported.failure = told.or(state.known.reported.failure);
         let is_idle = matches!(state.known.phase(), Phase::Idle { .. });

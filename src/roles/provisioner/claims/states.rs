@@ -81,6 +81,13 @@ impl ClaimStates {
         self.lock().by_uid.get(uid).is_some_and(ClaimState::is_begun)
     }
 
+    /// Whether the volume of this claim exists, and the last attempt to store its PersistentVolume has failed.
+    pub fn is_unsaved(&self, uid: &str) -> bool {
+        let is_unsaved =
+            |state: &ClaimState| matches!(state.phase(), Phase::Created(_)) && state.reported.failure.is_some();
+        self.lock().by_uid.get(uid).is_some_and(is_unsaved)
+    }
+
     /// Whether a claim that names this source was begun.
     pub fn is_used(&self, source: &SourceKey) -> bool {
         self.lock().users.contains_key(source)
