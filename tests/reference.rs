@@ -28,8 +28,8 @@ schema` prints the JSON Schema, which editors understand.
 - An environment variable takes precedence over the file: `CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION=30s` is
   `leaderElection.leaseDuration` (`__` goes one level down, `_` begins the next word). The value can also be a whole block as YAML.
 - The daemon reads its place in the cluster from variables: `POD_NAMESPACE` (else `NAMESPACE`, else the service account's namespace)
-  for Leases and capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`. The chart sets
-  those that are needed; `migrate` sets `POD_NAMESPACE` and `POD_NAME`, and keeps the sidecar's `NODE_NAME`. `check` uses
+  for Leases, the journal and capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`.
+  The chart sets those that are needed; `migrate` sets `POD_NAMESPACE` and `POD_NAME`, and keeps the sidecar's `NODE_NAME`. `check` uses
   `POD_NAMESPACE` or `NAMESPACE` in the rights that it prints; without them it prints `NAMESPACE`.
 - `csi-control-plane check --config FILE` works offline and reports all errors at once, each with its key, its line, the value
   found and the values allowed.

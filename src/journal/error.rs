@@ -6,13 +6,13 @@ use super::unreadable::Unreadable;
 use crate::cluster::ApiError;
 use crate::election::TermOver;
 
-/// The journal could not be opened: no volume may be asked for.
+/// The journal could not be opened: the driver must not be called.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
-    /// The API did not show a segment.
+    /// The API refused to read a segment, or did not answer.
     #[error("cannot open the journal")]
     Api(#[from] ApiError),
-    /// A segment is not what this version writes. Nothing was changed.
+    /// This version cannot read a segment. Nothing was changed.
     #[error("cannot open the journal")]
     Unreadable(#[from] Arc<Unreadable>),
     /// The term has ended.
@@ -20,7 +20,7 @@ pub enum OpenError {
     TermOver(#[from] TermOver),
 }
 
-/// An entry is not known to be durable: what it announces must not be done.
+/// It is not certain that an entry is durable: its request must not be sent.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JournalError {
     /// The API refused the write.
@@ -35,7 +35,7 @@ pub enum JournalError {
         /// The entries that it holds.
         entries: usize,
     },
-    /// The entry is larger than any segment takes.
+    /// The entry is too large for any segment.
     #[error("the entry has {bytes} bytes, and the journal takes no entry of more than {limit}")]
     TooLarge {
         /// Its size.

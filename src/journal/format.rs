@@ -1,4 +1,4 @@
-//! The form of a segment: an object read into entries, and changes of entries made into requests. Pure.
+//! The format of a segment: reads an object into entries, and makes requests from changes of entries. Pure.
 //!
 //! ```text
 //! metadata:
@@ -8,8 +8,8 @@
 //!   <key>: {"at":"2026-01-01T00:00:00.000Z", <the content's members>}
 //! ```
 //!
-//! A write carries only what it changes. Its patch names the uid and the version of the object that it builds on, so the
-//! server refuses it if anything else was written there.
+//! A write contains only what it changes. Its patch names the uid and the version of the object that it builds on, so the
+//! server refuses the patch if the object has changed since.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

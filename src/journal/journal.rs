@@ -1,4 +1,4 @@
-//! The journal's interface for a role: open, record, remove, look. [`run`](super::run) does the writing.
+//! The journal's interface for a role: open, record, remove, list. The task in [`run`](super::run) does the writing.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -42,8 +42,8 @@ pub struct Row<E> {
     pub content: E,
 }
 
-/// The journal of one driver in one term, or of a driver on one node. Clones share it. Entries are written by
-/// [`run`](Self::run), which must be running as a task of the term.
+/// The journal of one driver in one term, or of a driver on one node. Clones share it. [`run`](Self::run) writes the
+/// entries; it must run as a task of the term.
 pub struct Journal<E>(pub(super) Arc<Inner<E>>);
 
 /// What waits for an entry to be durable.
@@ -62,8 +62,8 @@ pub(super) struct Inner<E> {
 }
 
 impl<E: Content> Journal<E> {
-    /// Reads every segment from the API, all at once, and returns the journal with the entries that it holds. If a
-    /// segment cannot be read, nothing was changed.
+    /// Reads all segments from the API at once, and returns the journal and its entries. Changes nothing in the API, also
+    /// if a segment cannot be read.
     pub async fn open(
         api: Fenced<Api>,
         place: Place,
@@ -92,8 +92,8 @@ impl<E: Content> Journal<E> {
         Ok((Self(Arc::new(inner)), opened))
     }
 
-    /// Makes the entry durable: returns once the API has confirmed it. The same content again returns at once if it is
-    /// durable. Another content under the same key replaces the entry. After an error, the entry is as it was before.
+    /// Makes the entry durable, and returns once the API has confirmed it. If the same content is durable already, it
+    /// returns at once. Another content under the same key replaces the entry. After an error, the entry is as it was before.
     pub async fn record(&self, key: &str, content: &E) -> Result<(), JournalError> {
         let unwritable = |source: Option<serde_json::Error>| JournalError::Unwritable {
             key: key.to_owned(),
@@ -119,7 +119,7 @@ impl<E: Content> Journal<E> {
         receiver.await.unwrap_or(Err(JournalError::TermOver(TermOver)))
     }
 
-    /// The entry is not needed any more. It is dropped from memory at once, and from its object by the next write there.
+    /// Drops an entry that is no longer needed from memory. The next write to its object removes it there.
     pub fn remove(&self, key: &str) {
         let mut ledger = self.0.lock();
         ledger.remove(key, self.0.now());
@@ -152,7 +152,7 @@ impl<E: Content> Journal<E> {
         opened.into_iter().map(row).collect()
     }
 
-    /// A look.
+    /// The journal as a whole, for the status page.
     pub fn status(&self) -> JournalStatus {
         self.0.lock().status()
     }
@@ -174,17 +174,17 @@ fn opened<E: Content>(key: &Key, text: &str) -> Option<Opened<E>> {
     Some(Opened { key: key.to_string(), at, content })
 }
 
-/// The same of an entry as an object holds it.
+/// An entry from its copy on an object.
 pub(super) fn opened_from<E: Content>(stored: &Stored) -> Option<Opened<E>> {
     opened(&stored.key, &stored.text)
 }
 
-/// Answers those that wait no longer. Returns how many there were.
+/// Sends the outcomes to the waiting callers of [`Journal::record`]. Returns how many callers there were.
 pub(super) fn answer(ledger: &mut Ledger<Waiter>) -> usize {
     let settled = ledger.take_settled();
     let count = settled.len();
     for (waiter, outcome) in settled {
-        // Its caller may have gone.
+        // The caller may have stopped waiting.
         let _ = waiter.send(outcome);
     }
     count

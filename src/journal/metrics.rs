@@ -42,7 +42,7 @@ impl JournalMetrics {
         }
     }
 
-    /// A walk over every entry: once a tick.
+    /// Sets the gauges. This walks over every entry, so `run` calls it once per tick.
     #[expect(clippy::cast_precision_loss, reason = "a journal has no 2^52 entries or bytes")]
     pub(super) fn show<W>(&self, ledger: &Ledger<W>, now: Timestamp) {
         self.entries.set(ledger.len() as f64);
@@ -54,7 +54,7 @@ impl JournalMetrics {
 }
 
 impl Drop for JournalMetrics {
-    /// A journal is open for a term. A replica that no longer leads has none.
+    /// A journal is open for one term: a replica that no longer leads shows zeros.
     fn drop(&mut self) {
         for gauge in [&self.entries, &self.bytes, &self.oldest] {
             gauge.set(0.0);

@@ -1,30 +1,31 @@
-//! The journal: what a role is about to ask the driver for, durable before it asks. A write-ahead log with group commit.
+//! The journal: makes a request durable before a role sends it to the driver. It is a write-ahead log with group commit.
 //!
 //! ```text
 //!  record(key, content) ──> ledger [pure] ──> one write per batch ──> ConfigMap "<stem>-journal-<n>"
 //!       Ok <── confirmed ───────┘ ▲                                        │
-//!                                 └── answers, and reads of what is in doubt ┘
+//!                                 └── answers, and reads of segments in doubt ┘
 //! ```
 //!
 //! A journal is a few ConfigMaps in the daemon's own namespace, its *segments*. An *entry* is one key of one segment: the
-//! key is a claim's uid, the value is one line of JSON with all that is needed to ask the driver for the same again. A new
-//! leader [opens](Journal::open) the journal before anything else, and gets the entries of its predecessor.
+//! key is a claim's uid, the value is one line of JSON with all that is needed to send the same request again. A new leader
+//! [opens](Journal::open) the journal before it does any other work, and gets the entries of its predecessor.
 //!
 //! `docs/spec/journal.md` has the contract; comments and tests cite it as journal J1 to J7.
 //!
 //! Decisions:
 //!
-//! - **Group commit.** One write makes many entries durable: those that come while a write is under way share the next
-//!   one. A lone entry is written at once.
-//! - **A write carries only its batch**, and the keys that it removes. Entries stay where they are.
-//! - **Removal is lazy.** An entry that is not needed any more leaves its object with the next write there, or with a
-//!   write of its own when the journal has been quiet. After a crash before that, the successor finds that nothing is left
-//!   to be done.
-//! - **Each write names the version that it builds on.** A write whose answer is lost is never repeated blindly: the
-//!   segment is read first.
-//! - **One writer**, the holder of the term. Entries that another writer has added are taken over and never removed
-//!   unseen; entries that a person has deleted or edited are written again.
-//! - **An entry is believed.** A user with the right to write the segments could also replace the daemon.
+//! - **Group commit.** One write makes many entries durable: entries that are recorded while a write is under way share
+//!   the next write. A lone entry is written at once.
+//! - **A write contains only its batch** and the keys that it removes. A durable entry stays in its segment.
+//! - **Removal is lazy.** The next write to an object removes the entries there that are no longer needed. When the
+//!   journal is quiet, a separate write removes them. After a crash before that, the successor finds that there is nothing
+//!   to do for them.
+//! - **Each write names the version that it builds on.** If the answer to a write is lost, the daemon reads the segment
+//!   before it writes there again.
+//! - **One writer**, the holder of the term. The journal adopts entries that another writer has added, and removes them only
+//!   when the role says so. It writes entries again that a person has deleted or edited.
+//! - **The daemon trusts an entry.** Only administrators may have the right to write ConfigMaps in its namespace:
+//!   docs/security.md says so.
 //! - The rules are a synchronous state machine (`ledger`) with the time as an argument, so every interleaving is a plain
 //!   test.
 

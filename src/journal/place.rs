@@ -1,4 +1,4 @@
-//! Where a journal is: the names of its objects, and to whom it belongs. Pure.
+//! Where a journal is: the names of its objects, its driver and its node. Pure.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 use crate::cluster::ObjectName;
 use crate::cluster::names::LABEL_JOURNAL;
 
-/// The segments of a journal. An object is not larger than 512 KiB, so that 16 of them hold some thousand entries. A new
-/// leader reads them all at once.
+/// The segments of a journal. An object is not larger than 512 KiB, so 16 objects hold several thousand entries. A new leader
+/// reads all of them at once.
 pub const SEGMENTS: usize = 16;
 
 /// The version of the segments' format.
@@ -21,12 +21,12 @@ const LONGEST_STEM: usize = LONGEST_NAME - "-journal-15".len();
 /// The hexadecimal digits that replace the end of a stem which is too long.
 const DIGITS: usize = 16;
 
-/// Where the segments of a journal are, and whose they are.
+/// Where the segments of a journal are, and which driver and node they belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The namespace of the segments: the daemon's own.
     pub namespace: String,
-    /// What the names of the segments begin with: the Lease's name, with node deployment followed by `-` and the node's name.
+    /// The beginning of the segments' names: the Lease's name; with node deployment, `-` and the node's name follow.
     pub stem: String,
     /// The driver.
     pub driver: String,

@@ -8,13 +8,13 @@ use crate::cluster::rbac::Rule;
 use crate::cluster::{Api, ApiError, ApiErrorKind, ConfigMapMeta, Object as _, ObjectName};
 
 /// The rights for the journal with this stem, in the daemon's own namespace; without a stem, for any journal. With node
-/// deployment, the names have the nodes' names in them and cannot be granted, and the segments of a node that is gone are
-/// deleted.
+/// deployment the rights are for all names, because no Role can list the names of all nodes in advance, and they include the
+/// right to delete the segments of a node that is gone.
 pub fn rules(stem: Option<&str>, per_node: bool) -> Vec<Rule> {
     let configmaps = |verbs: &[&str], reason| Rule::namespaced("", "configmaps", verbs, reason);
     let mut rules = vec![
         configmaps(&["create"], "create a missing segment of the journal"),
-        configmaps(&["get", "patch"], "record in the journal what the driver is asked before it is asked")
+        configmaps(&["get", "patch"], "save each request in the journal before the driver is called")
             .named(stem.filter(|_| !per_node).map(Place::names).unwrap_or_default()),
     ];
     if per_node {
@@ -30,8 +30,8 @@ pub async fn nodes(api: &Api, namespace: &str, driver: &str) -> Result<BTreeSet<
     Ok(found.iter().filter_map(node).collect())
 }
 
-/// Deletes the segments of a journal that no daemon uses any more, such as that of a node that is gone. Returns how many
-/// there were. Objects of another driver or node are kept, even under these names.
+/// Deletes the segments of a journal that no daemon uses any more, such as the journal of a node that is gone. Returns how
+/// many it has deleted. It keeps objects of another driver or node, even under these names.
 pub async fn delete_segments(api: &Api, place: &Place) -> Result<usize, ApiError> {
     let names = Place::names(&place.stem);
     let found: Vec<ConfigMapMeta> = api.list(Some(&place.namespace), Some(&selector(&place.driver))).await?;

@@ -27,8 +27,8 @@ enum Done {
 }
 
 impl<E: Content> Journal<E> {
-    /// Writes what is recorded and removed, until the term ends; then it waits to be dropped. Calls `adopted` for entries
-    /// of another writer that it finds: they count as ours from then on. One `run` per journal: when it is dropped,
+    /// Writes recorded and removed entries until the term ends; then it waits to be dropped. If it finds entries of another
+    /// writer, the journal adopts them, and it calls `adopted` for each. There is one `run` per journal: once it is dropped,
     /// nothing can be recorded any more.
     pub async fn run(self, adopted: impl Fn(Opened<E>) + Send + 'static) {
         let inner = &*self.0;
@@ -47,7 +47,7 @@ impl<E: Content> Journal<E> {
                 }
                 (next, ledger.is_empty())
             };
-            // An empty journal wakes for nothing.
+            // An empty journal needs no tick.
             let tick = (!is_empty).then_some(shown + TICK);
             let timer = match next {
                 Next::Read(n) => {
@@ -68,7 +68,7 @@ impl<E: Content> Journal<E> {
                         adopted(entry);
                     }
                 }
-                // Those that are about to record something do so first, and share the commit.
+                // Callers that are about to record an entry do so first, and share the commit.
                 () = inner.wake.notified() => tokio::task::yield_now().await,
                 () = sleep_until(timer) => {}
                 () = sleep_until(tick) => {}
@@ -139,7 +139,7 @@ impl<E: Content> Inner<E> {
                 ledger.written(commit.segment, outcome, self.now());
                 let answered = answer(&mut ledger);
                 drop(ledger);
-                // Otherwise those that wait for the write report it.
+                // Otherwise the callers that wait for the write report the error.
                 if let Some(error) = error.filter(|_| answered == 0) {
                     let segment = self.place.segment(commit.segment);
                     warn!(%segment, error, "cannot bring a segment of the journal up to date, will try again");
@@ -149,7 +149,7 @@ impl<E: Content> Inner<E> {
         }
     }
 
-    /// Logs what a read has brought to light.
+    /// Logs what a read has found.
     fn report(&self, n: usize, error: Option<&str>, compared: &Compared) {
         let segment = self.place.segment(n);
         if compared.has_broken {
@@ -173,7 +173,7 @@ impl<E: Content> Inner<E> {
     }
 }
 
-/// Ends the recordings that wait when the task ends.
+/// When the task ends, this ends the calls of `record` that still wait.
 struct Closing<'a, E>(&'a Inner<E>);
 
 impl<E> Drop for Closing<'_, E> {

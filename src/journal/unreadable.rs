@@ -1,4 +1,4 @@
-//! Why an object with the name of a segment is not a segment that this version can use, and what to do then. Pure.
+//! Why this version cannot use an object that has the name of a segment, and what to do then. Pure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::place::VERSION;
 use crate::cluster::ObjectName;
 use crate::cluster::names::{ANNOTATION_JOURNAL_NODE, ANNOTATION_JOURNAL_VERSION, LABEL_JOURNAL};
 
-/// An object that is no readable segment. Its text says which one, why, and what to do.
+/// An object that is no readable segment. The error's text names the object, the reason and the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("configmap \"{object}\" is not a readable segment of the journal: {reason} ({})", .reason.remedy())]
 pub struct Unreadable {
@@ -23,7 +23,7 @@ pub struct Unreadable {
 /// What is wrong with an object that should be a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnreadableReason {
-    /// It has no version, or one that never was.
+    /// It has no version, or one that no daemon has ever written.
     Version {
         /// The annotation's text.
         found: Option<String>,
@@ -33,7 +33,7 @@ pub enum UnreadableReason {
         /// The version of its format.
         version: u64,
     },
-    /// It belongs to another driver, or to nothing that is known.
+    /// Its label names another driver, or is missing.
     Driver {
         /// The label's text.
         found: Option<String>,
@@ -47,12 +47,12 @@ pub enum UnreadableReason {
         /// The node of this journal.
         expected: Option<String>,
     },
-    /// It has bytes besides texts.
+    /// It has `binaryData`.
     Binary {
         /// One of their keys.
         key: String,
     },
-    /// It cannot be changed.
+    /// It is immutable.
     Immutable,
     /// A value is no entry of this journal.
     Value {
@@ -69,7 +69,7 @@ impl UnreadableReason {
                 "run that version again until its journal is empty; volumes may be left behind if the object is deleted"
             }
             Self::Driver { .. } | Self::Node { .. } => {
-                "rename or delete the object if it is not part of a journal, or correct it"
+                "correct the label or the annotation, or delete the object if it is not part of a journal"
             }
             Self::Version { .. } | Self::Binary { .. } | Self::Immutable | Self::Value { .. } => {
                 "restore what was there before; volumes may be left behind if the object or the key is deleted"

@@ -1,7 +1,7 @@
 //! What to ask the API next. Pure.
 //!
-//! One commit is under way at a time, so that the entries which come meanwhile share the next one. A commit that takes
-//! long does not hold up the next one on another segment.
+//! One commit is under way at a time, so that the entries that are recorded meanwhile share the next commit. A slow commit does
+//! not delay the next commit to another segment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::segment::{Segment, UnderWay};
 use super::write::Commit;
 use super::{JournalError, Key, LIMIT, Ledger, Phase, size};
 
-/// After this time a commit no longer holds up the next one.
+/// After this time a commit no longer delays the next commit.
 const SLOW: Duration = Duration::from_secs(1);
-/// While more entries are in progress than pending, a commit begins this long after the last one, because others will
-/// follow from the same workers soon. It is an eighth of the time that entries are needed on average, so that a commit has
-/// an eighth of the workers' entries and no claim takes much longer, within these bounds.
+/// While more entries are in progress than pending, a commit begins this long after the last one, because the same workers
+/// will soon record more entries. The pace is an eighth of the time that entries are needed on average, within these bounds:
+/// then a commit has about an eighth of the workers' entries, and no claim takes much longer.
 const SHORTEST_PACE: Duration = Duration::from_millis(40);
 const LONGEST_PACE: Duration = Duration::from_millis(500);
 const PACE_SHARE: u32 = 8;
@@ -22,8 +22,8 @@ const PACE_SHARE: u32 = 8;
 const QUIET: Duration = Duration::from_secs(3);
 /// Dead copies are removed at the latest after this time, also from segments that get no commits.
 const STALE: Duration = Duration::from_secs(30);
-/// How often a segment with entries is read, so that an edit or a deletion by a person is noticed, and the late effect of
-/// a write whose answer was lost.
+/// How often a segment with entries is read, to notice an edit or a deletion by a person, and the late effect of a write
+/// whose answer was lost.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// The next request, if there is one.
@@ -33,9 +33,9 @@ pub(in crate::journal) enum Next {
     Read(usize),
     /// Write this, and pass the outcome to [`written`](Ledger::written).
     Write(Arc<Commit>),
-    /// Nothing before this time, unless something happens.
+    /// No request before this time, unless an entry or an answer comes.
     WaitUntil(Duration),
-    /// Nothing, unless something happens.
+    /// No request, unless an entry or an answer comes.
     Idle,
 }
 
@@ -71,8 +71,8 @@ impl<W> Ledger<W> {
         Next::Write(commit)
     }
 
-    /// The error for an entry with this home, or for a new one, if it could only be written after a read that waits for
-    /// its back-off.
+    /// The error for an entry with this home, or for a new entry, if a write must wait for a read, and the read waits for its
+    /// back-off.
     pub(super) fn unreachable(&self, home: Option<usize>, now: Duration) -> Option<JournalError> {
         let segments = home.map_or(&self.segments[..], |home| &self.segments[home..=home]);
         if !segments.iter().all(|segment| segment.is_unreachable(now)) {
@@ -112,7 +112,7 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// The segment for the next commit: the one where the oldest entry belongs that can be written now.
+    /// The segment for the next commit: the home of the oldest entry that can be written now.
     fn commit_home(&self, now: Duration) -> Option<usize> {
         if self.pending == 0 || self.pace(now).is_err() {
             return None;
@@ -131,13 +131,13 @@ impl<W> Ledger<W> {
         placed.chain(unplaced).min().map(|(_, n)| n)
     }
 
-    /// When the entries that belong to a segment can be written: at once if something waits for one of them.
+    /// When the entries of a segment's queue can be written: at once if one of them has a waiter.
     fn queue_due(&self, segment: &Segment) -> Duration {
         let is_awaited = |key| self.entries.get(key).is_some_and(|entry| !entry.waiters.is_empty());
         if segment.queue.values().any(is_awaited) { Duration::ZERO } else { segment.writing.at }
     }
 
-    /// The commit to a segment: what belongs there, and new entries for which there is room.
+    /// The commit to a segment: the entries of its queue, and new entries as far as there is room.
     fn commit(&mut self, n: usize) -> Commit {
         let mut keys: Vec<Key> = self.segments[n].queue.values().take(self.most).cloned().collect();
         let mut bytes = self.segments[n].live_bytes;
@@ -184,7 +184,7 @@ impl<W> Ledger<W> {
         due.map(|due| due.max(segment.writing.at))
     }
 
-    /// When something is due that is not due now.
+    /// When the next request is due that is not due now.
     fn timer(&self, now: Duration) -> Option<Duration> {
         let reads = self.segments.iter().filter_map(|segment| self.read_due(segment));
         let idle = || self.segments.iter().filter(|segment| segment.is_idle());
@@ -195,7 +195,7 @@ impl<W> Ledger<W> {
         reads.chain(writes).filter(|due| *due > now).min()
     }
 
-    /// When a segment that nothing is under way for must be read.
+    /// When a segment must be read. `None`: a request to it is under way, or it need not be read.
     fn read_due(&self, segment: &Segment) -> Option<Duration> {
         let must_be_known = segment.in_doubt || segment.fault.is_some();
         let due = if must_be_known { segment.reading.at } else { (segment.looked_at + LOOK).max(segment.reading.at) };
@@ -206,7 +206,7 @@ impl<W> Ledger<W> {
 }
 
 impl Segment {
-    /// Whether an entry of this size fits beside the entries. The write that adds it removes the dead copies.
+    /// Whether an entry of this size fits beside the live entries. Dead copies do not count: the same write removes them.
     fn has_room(&self, bytes: usize) -> bool {
         self.live_bytes + bytes <= LIMIT
     }

@@ -1,5 +1,5 @@
-//! What a read of a segment changes: it says which writes have landed, what other writers have added, and what a person
-//! has changed. Pure.
+//! Applies the result of a read of a segment: which writes took effect, which entries another writer has added, and what a
+//! person has changed. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::journal::format::{Contents, Version};
 
 /// How often an unreadable segment is read again.
 const REPAIR: Duration = Duration::from_secs(5);
-/// For so long after another writer was found, its entries are looked for on every segment.
+/// How long after another writer was found every segment is read, to find its other entries.
 const OTHERS: Duration = Duration::from_secs(300);
 
 /// What a read found.
@@ -30,14 +30,14 @@ pub(in crate::journal) enum Found {
     NotSent,
 }
 
-/// What a read has brought to light.
+/// What a read has shown.
 #[derive(Debug, Default)]
 pub(in crate::journal) struct Compared {
     /// Entries of another writer. They count as ours now.
     pub(in crate::journal) adopted: Vec<Stored>,
     /// Entries that were deleted or edited, and will be written again.
     pub(in crate::journal) rewritten: usize,
-    /// The API did not show the segment, for the first time in a row.
+    /// The read failed, and the read before did not.
     pub(in crate::journal) has_failed: bool,
     /// The segment has become unreadable.
     pub(in crate::journal) has_broken: bool,
@@ -89,7 +89,7 @@ impl<W> Ledger<W> {
         is_first
     }
 
-    /// The pending entries whose home is wanted.
+    /// The pending entries whose home fulfils the condition.
     fn pending_keys(&self, is_wanted: impl Fn(Option<usize>) -> bool) -> Vec<Key> {
         let placed = self.segments.iter().enumerate().filter(|(n, _)| is_wanted(Some(*n)));
         let unplaced = self.unplaced.values().filter(|_| is_wanted(None));
@@ -115,13 +115,13 @@ impl<W> Ledger<W> {
             let is_ours = known.contains_key(&stored.key) || self.segments[n].has_attempted(&stored.key, &stored.text);
             match self.entries.get(&stored.key).map(|entry| (entry.home, entry.phase)) {
                 Some((Some(home), _)) if home == n => compared.rewritten += usize::from(self.compare_entry(n, &stored)),
-                // It is pending, and a write of it has landed, or an earlier recording of the key is still here.
+                // The entry is pending: a write of it took effect, or an earlier recording of the key is still here.
                 Some((None, _)) if is_ours => self.confirm(&stored.key, &stored.text, n),
                 Some((None, _)) => {
                     self.adopt_pending(n, &stored);
                     compared.adopted.push(stored);
                 }
-                // The other copy counts; this one stays until that is durable.
+                // The copy at the entry's home counts. This copy stays until the entry is durable there.
                 Some(_) => {}
                 None if is_ours => {}
                 None => {
@@ -173,7 +173,7 @@ impl<W> Ledger<W> {
             return false;
         }
         if is_attempted && entry.confirmed.is_some() {
-            // An unconfirmed write of ours has landed.
+            // An unconfirmed write of ours took effect.
             entry.confirmed = Some(Arc::clone(&stored.text));
             if is_durable {
                 self.replace_text(key, Arc::clone(&stored.text));

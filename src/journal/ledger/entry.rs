@@ -12,12 +12,12 @@ use super::{JournalError, Key, Ledger, Stored};
 pub(super) struct Entry<W> {
     /// When it was first recorded.
     pub(super) at: Timestamp,
-    /// What an object shall hold.
+    /// The text that its object must have.
     pub(super) text: Arc<str>,
-    /// What the API confirmed last. If the write of another text fails, the entry goes back to it; an entry without it
-    /// is dropped then, because nothing was done that it announces.
+    /// The text that the API confirmed last. If the write of another text fails, the entry returns to this one. An entry without
+    /// it is dropped then, because its request was never sent.
     pub(super) confirmed: Option<Arc<str>>,
-    /// The segment whose object holds it, or shall hold it.
+    /// The segment whose object has the entry, or will have it.
     pub(super) home: Option<usize>,
     pub(super) phase: Phase,
     /// When it became durable in this term.
@@ -28,7 +28,7 @@ pub(super) struct Entry<W> {
 /// How far the text has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It waits for a commit, in the order of these numbers.
+    /// It waits for a commit. The number gives the order.
     Pending(u64),
     /// A commit with it is under way.
     Writing,
@@ -74,7 +74,7 @@ impl<W> Ledger<W> {
         self.entries.remove(key);
     }
 
-    /// Settles those that wait for an entry.
+    /// Settles the waiters of an entry.
     pub(super) fn settle(&mut self, key: &Key, outcome: &Result<(), JournalError>) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         self.settled.extend(entry.waiters.drain(..).map(|waiter| (waiter, outcome.clone())));
@@ -117,7 +117,7 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// Changes what an object shall hold.
+    /// Changes the text that the object must have.
     pub(super) fn replace_text(&mut self, key: &Key, text: Arc<str>) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         if let Some(home) = entry.home {
@@ -137,7 +137,7 @@ impl<W> Ledger<W> {
         self.settle(key, &Ok(()));
     }
 
-    /// The entry's text could not be written: it goes back to what is confirmed, or is dropped.
+    /// The entry's text could not be written: the entry returns to the confirmed text, or is dropped.
     pub(super) fn fail(&mut self, key: &Key, error: &JournalError, now: Duration) {
         self.settle(key, &Err(error.clone()));
         let Some(entry) = self.entries.get(key) else { return };
@@ -158,8 +158,8 @@ impl<W> Ledger<W> {
         self.refresh(key, now);
     }
 
-    /// Decides again which copies of a key are dead: all of an entry that is not needed any more, and those that are
-    /// beside a durable one.
+    /// Decides again which copies of a key are dead: all copies without an entry, and the copies outside of the home of a durable
+    /// entry.
     pub(super) fn refresh(&mut self, key: &Key, now: Duration) {
         let entry = self.entries.get(key).map(|entry| (entry.home, entry.phase));
         for (n, segment) in self.segments.iter_mut().enumerate() {

@@ -9,12 +9,12 @@
 //!                       └──────────────────── absent, or Pending <───────┘
 //! ```
 //!
-//! A *segment* is what is known of one object. A *copy* is a key on an object. A copy is *dead* if no entry needs it; the
-//! next write to the object removes it. A segment is *in doubt* if its object may be another than the last known one; it is
-//! read before the next write to it. The keys of a write whose outcome is unknown are *attempted*: if they
-//! are found on the object, they are ours.
+//! A *segment* is what the ledger knows of one object. A *copy* is a key on an object. A copy is *dead* if no entry needs it; the
+//! next write to the object removes a dead copy. A segment is *in doubt* if its object may differ from the last known version; it
+//! is read before the next write to it. The keys of a write whose outcome is unknown are *attempted*: if a read finds them on the
+//! object, they are not another writer's.
 //!
-//! `W` is what waits for an entry to be durable. [`Ledger::take_settled`] returns those that wait no longer.
+//! `W` is a waiter: it waits for an entry to be durable. [`Ledger::take_settled`] returns the waiters whose outcome is known.
 
 mod choose;
 mod compare;
@@ -47,11 +47,11 @@ pub(super) use write::{Commit, Outcome};
 pub(super) const LIMIT: usize = 512 * 1024;
 /// The largest entry: half of an object.
 pub(super) const LARGEST: usize = LIMIT / 2;
-/// The most entries of one commit. A refused commit halves it, so that one entry that the server refuses does not hold up
-/// the others for ever; each stored one doubles it.
+/// The most entries of one commit. A refused commit halves this number, so that one entry that the server refuses does not
+/// block the others forever; each stored commit doubles it.
 const MOST: usize = 1024;
 
-/// Everything that is known of a journal.
+/// All entries and segments of a journal.
 #[derive(Debug)]
 pub(super) struct Ledger<W> {
     entries: BTreeMap<Key, Entry<W>>,
@@ -69,10 +69,10 @@ pub(super) struct Ledger<W> {
     lifetime: Duration,
     /// When an entry was recorded or removed last.
     last_change: Duration,
-    /// Whether an entry was refused for lack of room, and there is no more room since.
+    /// Whether an entry failed for lack of room, and no room was freed since.
     is_full: bool,
-    /// Until then every segment is looked at, also one without entries: a write of the last leader may still land there, or
-    /// another writer was found.
+    /// Until this time every segment is read, also a segment without entries: a write of the last leader may still arrive, or
+    /// another writer was found and may have written there.
     others_until: Duration,
     /// Why the last write failed, until one succeeds.
     write_error: Option<JournalError>,
@@ -91,7 +91,7 @@ pub(super) enum Recorded {
     Failed(JournalError),
 }
 
-/// What a ledger holds, for people.
+/// The journal as a whole, for the status page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalStatus {
     /// The objects that exist.
@@ -107,8 +107,8 @@ pub struct JournalStatus {
 }
 
 impl<W> Ledger<W> {
-    /// A ledger of what the segments hold, in their order. If two segments have the same key, the later recording counts.
-    /// The copies that do not count are dead.
+    /// A ledger of the segments' contents, in their order. If two segments have the same key, the later recording counts; the
+    /// other copy is dead.
     pub(super) fn open(found: Vec<Option<(super::format::Version, Vec<Stored>)>>) -> Self {
         let mut ledger = Self {
             entries: BTreeMap::new(),
@@ -201,7 +201,7 @@ impl<W> Ledger<W> {
         self.refresh(&key, now);
     }
 
-    /// The term is over: nothing is written any more.
+    /// The term is over: fails the waiters, and writes nothing any more.
     pub(super) fn close(&mut self, error: &JournalError) {
         self.closed = Some(error.clone());
         let keys: Vec<Key> = self.entries.keys().cloned().collect();
@@ -210,13 +210,13 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// Those that wait no longer, each with the outcome.
+    /// Takes the waiters whose outcome is known, each with the outcome.
     pub(super) fn take_settled(&mut self) -> Vec<(W, Result<(), JournalError>)> {
         std::mem::take(&mut self.settled)
     }
 
-    /// The time that an entry recorded now must carry: when it was first recorded, or the present time. No two entries get
-    /// the same time, so no entry has the text of an earlier one with its key, which a late write may still remove.
+    /// The `at` of an entry that is recorded now: the time of its first recording, or the present time. No two entries get the
+    /// same time, so an entry never has the same text as an earlier entry with its key, which a late write may still remove.
     pub(super) fn time_of(&mut self, key: &str, wall: Timestamp) -> Timestamp {
         if let Some(entry) = self.entries.get(key) {
             return entry.at;
@@ -253,7 +253,7 @@ impl<W> Ledger<W> {
         self.segments.iter().find_map(|segment| segment.fault.as_ref())
     }
 
-    /// A look.
+    /// The journal as a whole.
     pub(super) fn status(&self) -> JournalStatus {
         let is_waiting = |entry: &&Entry<W>| entry.phase != Phase::Durable;
         let fault = self.fault().map(|fault| error_chain(fault.as_ref()));

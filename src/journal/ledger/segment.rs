@@ -13,7 +13,7 @@ use crate::journal::format::Version;
 /// The shortest and the longest wait after a failed request that nothing waits for.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// After this time a write without an answer is no longer done: a server gives a request up after a minute.
+/// After this time a write without an answer can no longer take effect: a server gives up a request after a minute.
 pub(super) const LATEST: Duration = Duration::from_secs(120);
 
 /// One segment.
@@ -23,7 +23,7 @@ pub(super) struct Segment {
     pub(super) object: Option<Version>,
     /// The keys on the object.
     pub(super) copies: BTreeMap<Key, Copy>,
-    /// Those that the next write removes.
+    /// The copies that the next write removes.
     pub(super) dead: BTreeSet<Key>,
     /// Since when there are any.
     pub(super) dead_since: Option<Duration>,
@@ -32,18 +32,19 @@ pub(super) struct Segment {
     pub(super) live_bytes: usize,
     /// Those of them that are pending, in the order of their recording.
     pub(super) queue: BTreeMap<u64, Key>,
-    /// What writes without a known outcome set. They may still land while the object has the version that they build on.
+    /// The texts of writes without a known outcome. Such a write may still take effect while the object has the version that it
+    /// builds on.
     pub(super) attempted: BTreeMap<Key, BTreeSet<Arc<str>>>,
-    /// When the last of them has ended.
+    /// When the last of these writes has ended.
     attempted_at: Duration,
-    /// Whether one of them creates the object, which it still could after a deletion.
+    /// Whether one of these writes creates the object: it still could after a deletion.
     may_be_created: bool,
     pub(super) under_way: Option<UnderWay>,
-    /// The object may be another than is known.
+    /// The object may differ from the known version.
     pub(super) in_doubt: bool,
     /// The object is no segment that this version can use.
     pub(super) fault: Option<Arc<Unreadable>>,
-    /// When the object was last known to be as it is known here.
+    /// When the API last confirmed the known version of the object.
     pub(super) looked_at: Duration,
     pub(super) reading: Retry,
     pub(super) writing: Retry,
@@ -107,7 +108,7 @@ impl Segment {
         self.under_way.is_none() && self.in_doubt && self.reading.at > now
     }
 
-    /// Notes what a write without a confirmation would have set.
+    /// Notes the keys and texts of a write that the API did not confirm.
     pub(super) fn attempt(&mut self, commit: &Commit, now: Duration) {
         self.attempted_at = now;
         self.may_be_created |= commit.basis.is_none();
@@ -123,8 +124,8 @@ impl Segment {
 }
 
 impl Segment {
-    /// Forgets the attempts that cannot land any more, now that the object is known. A patch builds on one version, so
-    /// that it cannot land after another write.
+    /// Forgets the attempted writes that can no longer take effect, now that the object's version is known. A patch builds on
+    /// one version, so it cannot take effect after another write.
     pub(super) fn settle_attempts(&mut self, is_unchanged: bool, now: Duration) {
         let are_passed = !is_unchanged && !self.may_be_created;
         if are_passed || now >= self.attempted_at + LATEST {

@@ -1,4 +1,4 @@
-//! What the outcome of a write changes. Pure.
+//! Applies the outcome of a write. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl<W> Ledger<W> {
             }
             Outcome::Refused(error) => {
                 self.unconfirmed(&commit, &error, false, now);
-                // The others of the batch may be acceptable.
+                // The API may accept the other entries of the batch.
                 let is_of_content = matches!(error.kind(), ApiErrorKind::Invalid | ApiErrorKind::Forbidden);
                 if is_of_content && commit.set.len() > 1 {
                     self.most = commit.set.len() / 2;
@@ -78,8 +78,8 @@ impl<W> Ledger<W> {
         let is_same = entry.text == *text;
         match entry.home {
             Some(home) if home == n && is_same => self.set_durable(key),
-            // Another content was recorded meanwhile. Nothing waits for this one any more: without an earlier content,
-            // it announces nothing that was done.
+            // Another content was recorded meanwhile, and no caller waits for this one. Without an earlier content, the
+            // request of this one was never sent.
             Some(home) if home == n => {
                 entry.confirmed = entry.confirmed.take().map(|_| Arc::clone(text));
             }
@@ -88,7 +88,7 @@ impl<W> Ledger<W> {
                 self.set_home(key, Some(n));
                 self.set_durable(key);
             }
-            // The entry was removed and recorded again meanwhile: what is here belongs to the first recording.
+            // The entry was removed and recorded again meanwhile: this copy belongs to the first recording.
             _ => {}
         }
     }
@@ -99,7 +99,7 @@ impl<W> Ledger<W> {
         segment.attempt(commit, now);
         segment.in_doubt |= is_in_doubt;
         segment.writing.fail(error, now);
-        // The read that must follow does not wait for the back-off of those before.
+        // The read that must follow does not wait for the back-off of earlier reads.
         segment.reading.at = segment.reading.at.min(now);
     }
 
@@ -115,8 +115,8 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// Makes an entry pending whose write to segment `n` was not done. Without anything confirmed, any segment may take
-    /// it.
+    /// Makes an entry pending again after a failed write to segment `n`. An entry without a confirmed text may go to any
+    /// segment.
     fn requeue(&mut self, key: &Key, n: usize) {
         let is_meant = |entry: &&Entry<W>| entry.home == Some(n) && entry.phase != Phase::Durable;
         let Some(entry) = self.entries.get(key).filter(is_meant) else { return };

@@ -1,4 +1,4 @@
-//! One write: what it carries, and what the API's answer says about it. Pure.
+//! One write: its content, and what the API's answer means for it. Pure.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(in crate::journal) enum Outcome {
     Conflict(ApiError),
     /// The API refuses the write. Nothing was written.
     Refused(ApiError),
-    /// The write may have been done, and it may still be done.
+    /// The write may have taken effect, or may still do so.
     Lost(ApiError),
     /// The term ended before the write was sent.
     NotSent,
@@ -36,7 +36,7 @@ impl Outcome {
         use ApiErrorKind as K;
         match error.kind() {
             K::Conflict | K::PreconditionFailed => Self::Conflict(error),
-            // The object that should be patched is gone. For a creation, the namespace is.
+            // For a patch, the object is gone. For a creation, the namespace is gone.
             K::NotFound if !creates => Self::Conflict(error),
             K::NotFound | K::Invalid | K::Forbidden | K::Unauthorized | K::TooManyRequests => Self::Refused(error),
             K::ServerError | K::Timeout | K::Connection | K::Unexpected | K::Gone => Self::Lost(error),
@@ -44,7 +44,7 @@ impl Outcome {
         }
     }
 
-    /// For metrics; nothing was tried if there is no label.
+    /// For metrics. `None`: no write was sent.
     pub(in crate::journal) fn label(&self) -> Option<&'static str> {
         match self {
             Self::Stored(_) => Some("ok"),

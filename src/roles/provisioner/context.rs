@@ -78,7 +78,7 @@ pub struct Context {
     pub topology: TopologyWarnings,
     /// How far each claim is.
     pub states: ClaimStates,
-    /// The requests to the driver without a final answer; none if durable intent is switched off.
+    /// The journal of the requests without a final answer. `None`: `durableIntent` is false.
     pub journal: Option<Journal<Entry>>,
     /// Where the journal is.
     pub journal_namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! The provisioner's journal: where it is, how a term opens it, what the status page shows of it, and the journals of lost nodes.
+//! The provisioner's journal: where it is, how a term opens it, its part of the status page, and the journals of lost nodes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::names;
 use crate::roles::role::RoleContext;
 
-/// How often the daemon of a node looks for the journals of nodes that are gone. Each look lists the journal's objects of the driver.
+/// How often the daemon of a node looks for the journals of nodes that are gone. Each time it lists the driver's segments.
 const LOOK_FOR_LOST_NODES: Duration = Duration::from_secs(3600);
 
 impl Content for Entry {}
 
-/// Where the journal is: of a node, where each node has a daemon of its own.
+/// Where the journal is. `node`: with node deployment, each node has its own journal.
 fn place(namespace: &str, driver: &str, node: Option<&str>) -> Place {
     let lease = names::lease(driver);
     Place {
@@ -39,7 +39,7 @@ pub(super) fn rules(driver: Option<&str>) -> Vec<Rule> {
     journal::rules(driver.map(names::lease).as_deref(), false)
 }
 
-/// The same, where each node has a daemon of its own.
+/// The rights that the journal needs with node deployment.
 pub(super) fn rules_per_node(_: Option<&str>) -> Vec<Rule> {
     journal::rules(None, true)
 }
@@ -49,7 +49,8 @@ pub(super) fn namespace(role: &RoleContext) -> String {
     role.instance.namespace.clone().unwrap_or_default()
 }
 
-/// Opens the journal, as often as it takes: without it no claim is provisioned. `None`: the term is over.
+/// Opens the journal, and tries again with back-off until it succeeds: without the journal no claim is provisioned. `None`: the
+/// term is over.
 pub(super) async fn open(
     role: &RoleContext,
     term: &Term,
@@ -74,7 +75,7 @@ pub(super) async fn open(
     None
 }
 
-/// What the status page says of the journal as a whole.
+/// The status page's line about the journal as a whole.
 pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
     let status = journal.status();
     let entries = journal.len();
@@ -83,7 +84,7 @@ pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
         value.push_str("; it is full: new claims wait until the driver has given more final answers");
     }
     if let Some(fault) = status.fault {
-        value = format!("{value}; the last write or read has failed: {fault}");
+        value = format!("{value}; the last read or write failed: {fault}");
     }
     vec![Fact { name: "journal".to_owned(), value }]
 }
@@ -109,7 +110,7 @@ pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Ve
 }
 
 impl Context {
-    /// A node is gone, and its driver with it: nobody can finish what its journal holds.
+    /// Deletes the journal of a node that is gone: its driver is gone, too, so nobody can finish the requests.
     pub(super) async fn node_is_gone(&self, node: &str) {
         let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return };
         match journal::delete_segments(api, &place(namespace, &self.rules.driver, Some(node))).await {
@@ -125,7 +126,7 @@ impl Context {
             if let Err(error) = self.look_for_lost_nodes().await {
                 warn!(error = %ErrorChain(&error), "cannot look for the journals of nodes that are gone");
             }
-            // The daemons of all nodes began at the same time.
+            // Random, because the daemons of all nodes may have started at the same time.
             tokio::time::sleep(LOOK_FOR_LOST_NODES.mul_f64(0.5 + self.scope.rng.fraction())).await;
         }
     }

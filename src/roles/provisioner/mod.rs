@@ -13,10 +13,10 @@
 //! # Nothing leaks
 //!
 //! A volume that may exist at the driver can always be found from Kubernetes. Before the driver is called, the journal
-//! ([`crate::journal`]) holds the whole request. The entry leaves the journal once the PersistentVolume exists, or once the driver's
-//! final answer is that nothing does. So the next leader, after a crash at any point, sends the same request until the answer is
-//! final, and then stores the PersistentVolume or deletes the volume. One write to the journal carries the requests of many claims,
-//! and nothing of ours is written on a claim.
+//! ([`crate::journal`]) has the whole request. The entry leaves the journal once the PersistentVolume exists, the volume was deleted
+//! again, or the driver's final answer is that no volume exists. So the next leader, after a crash at any point, sends the same request until the answer is
+//! final, and then stores the PersistentVolume or deletes the volume. One write to the journal saves the requests of many claims, and
+//! the journal writes nothing on a claim.
 
 pub mod capacity;
 pub mod claims;

@@ -1,6 +1,6 @@
-//! One attempt at either job: what it holds, and what each step's outcome means for it.
+//! The state of one attempt at either job, and how the outcome of a step changes it.
 //!
-//! `T` is what the driver is asked for: a size, or the name of a class. `A` is what it has answered.
+//! `T` is what the request wants: a size, or the name of a class. `A` is the driver's answer.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::objects::{Stop, patch_claim};
 use super::progress::{Progress, Refused};
 use super::turn::Turn;
 
-/// What a step has brought.
+/// The outcome of a step.
 #[derive(Debug)]
 pub enum Done<T, A> {
     /// Nothing that the attempt must know.
@@ -32,9 +32,9 @@ pub enum Done<T, A> {
     Answered(A),
     /// The driver has refused.
     Refused(Refused<T>),
-    /// The claim says why the driver has refused.
+    /// The claim's status says why the driver has refused.
     RefusalRecorded,
-    /// All of the answer is recorded.
+    /// The whole answer is recorded.
     Recorded,
     /// The answer no longer matters.
     Dropped,
@@ -42,7 +42,7 @@ pub enum Done<T, A> {
     Gone,
 }
 
-/// One attempt: what decisions are made from, and what it holds.
+/// The state of one attempt.
 #[derive(Debug)]
 pub struct State<T, A> {
     /// The claim's uid.
@@ -51,7 +51,7 @@ pub struct State<T, A> {
     pub began: Timestamp,
     /// How long ago the change was first wanted.
     pub age: Duration,
-    /// What it knows.
+    /// What it has done so far.
     pub progress: Progress<T, A>,
     /// The volume's lock. It ends with the attempt.
     pub turn: Option<Turn>,
@@ -60,7 +60,8 @@ pub struct State<T, A> {
 }
 
 impl<T, A: Clone> State<T, A> {
-    /// What an attempt knows when it begins. `answers`: what the driver has done before is not asked of it again.
+    /// The state when an attempt begins. `answers`: answers of the driver that are not recorded yet, so that the driver is not
+    /// called again.
     pub fn begin(cx: &Context, ticket: &Ticket<WorkKey>, answers: &ByUid<A>) -> Option<Self> {
         let uid = cx.find(&ticket.key().claim)?.uid().to_owned();
         let progress = Progress { answer: answers.get(&uid), ..Progress::default() };
@@ -68,7 +69,7 @@ impl<T, A: Clone> State<T, A> {
         Some(Self { uid, began, age: ticket.age(), progress, turn: None, did_something: false })
     }
 
-    /// What a step's outcome means.
+    /// Applies the outcome of a step.
     pub fn apply(&mut self, done: Done<T, A>) {
         let progress = &mut self.progress;
         match done {
@@ -88,7 +89,7 @@ impl<T, A: Clone> State<T, A> {
             }
             Done::Recorded => {
                 progress.answer = None;
-                // The next change is asked for with the secret and the class as they are then.
+                // The next change reads the secret and the class again.
                 progress.secret = None;
                 progress.is_looked_up = false;
                 self.did_something = true;
@@ -99,7 +100,7 @@ impl<T, A: Clone> State<T, A> {
     }
 }
 
-/// Locks the volume of this handle for the attempt. The wait holds no worker.
+/// Locks the volume with this handle for the attempt. The wait does not occupy a worker.
 pub(super) async fn take_turn<T, A>(
     cx: &Context,
     now: &Objects,
@@ -111,7 +112,7 @@ pub(super) async fn take_turn<T, A>(
     Ok(Done::Turn(turn))
 }
 
-/// Tells the claim why the driver has refused. `None`: the claim says so already.
+/// Writes to the claim why the driver has refused. `patch` is `None` if the claim says so already.
 pub(super) async fn record_refusal<T, A>(
     cx: &Context,
     now: &Objects,

@@ -12,20 +12,20 @@ use crate::cluster::{ClaimResize, PersistentVolume, PersistentVolumeClaim, SmolS
 use super::error::InvalidChange;
 use super::names;
 
-/// Whose the volume of a claim is.
+/// Whether the volume of a claim belongs to our driver.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Ownership<'a> {
-    /// There is none, or it is another driver's or another claim's: it is left alone.
+    /// There is no volume, or it belongs to another driver or another claim: the resizer ignores it.
     None,
     /// The claim names a volume that the cache does not have yet.
     Unseen,
-    /// Our driver's, and bound to this claim.
+    /// It belongs to our driver, and is bound to this claim.
     Ours(&'a PersistentVolume),
     /// An in-tree volume whose claim says that our driver resizes it.
     InTree(&'a PersistentVolume),
 }
 
-/// Whose the volume of `claim` is (resizer spec 3.1).
+/// Whether the volume of `claim` belongs to our driver (resizer spec 3.1).
 pub fn ownership<'a>(
     claim: &PersistentVolumeClaim,
     volume: Option<&'a PersistentVolume>,
@@ -53,7 +53,7 @@ pub fn ownership<'a>(
     }
 }
 
-/// Whether the claim is bound. Only then may it ask for a change.
+/// Whether the claim is bound. Only then its volume is changed.
 pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.phase.as_deref() == Some("Bound")
 }
@@ -69,9 +69,9 @@ pub fn status(claim: &PersistentVolumeClaim) -> &ClaimResize {
 pub enum ResizeState {
     /// Nothing is under way.
     None,
-    /// The driver was asked, or is about to be.
+    /// The driver was called, or will be called.
     ControllerInProgress,
-    /// The driver has refused the size for good.
+    /// The driver has refused the size as infeasible.
     ControllerInfeasible,
     /// The node has to act.
     NodePending,
@@ -79,7 +79,7 @@ pub enum ResizeState {
     NodeInProgress,
     /// The node cannot do it.
     NodeInfeasible,
-    /// A later version's, which is left alone.
+    /// A state of a later version, which the resizer does not change.
     Unknown,
 }
 
@@ -105,19 +105,19 @@ impl ResizeState {
 /// The sizes of a claim and its volume, in bytes, and how far an expansion is: the letters of resizer spec 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// R: what is asked for.
+    /// R: the size that the claim requests.
     pub requested: i64,
-    /// C: what the user has.
+    /// C: the capacity in the claim's status.
     pub capacity: i64,
-    /// A: what was last begun.
+    /// A: the size of the last expansion that was begun.
     pub allocated: Option<i64>,
-    /// P: what the volume's object says.
+    /// P: the size of the PersistentVolume.
     pub volume: i64,
-    /// St.
+    /// St: how far the expansion is.
     pub state: ResizeState,
     /// F: the last call has ended in a final error, and none was begun since.
     pub has_failed: bool,
-    /// The claim says that its node has to act, in the words of a server without St.
+    /// The condition `FileSystemResizePending`, by which older servers say that the node has to act.
     pub waits_for_file_system: bool,
 }
 
@@ -145,7 +145,7 @@ impl Sizes {
     }
 }
 
-/// What is left of a pause that began at `since`. A clock that is ahead of ours makes it no longer than it is.
+/// The rest of a pause that began at `since`. It is never longer than the pause, even if the clock that wrote `since` is ahead.
 pub fn pause_left(since: Option<&Time>, pause: Duration, now: Timestamp) -> Option<Duration> {
     let elapsed = now.duration_since(since?.0);
     let left = pause.saturating_sub(Duration::try_from(elapsed).unwrap_or_default());

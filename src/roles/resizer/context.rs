@@ -37,7 +37,7 @@ pub struct Context {
     pub scope: TermScope,
     /// The role's configuration.
     pub section: ResizerSection,
-    /// What the cluster looks like.
+    /// The caches.
     pub stores: Stores,
     /// The rules of expansions.
     pub expand: ExpandRules,
@@ -45,56 +45,56 @@ pub struct Context {
     pub modify: ModifyRules,
     /// How the driver expands volumes.
     pub expansion: HowVolumesGrow,
-    /// Whose turn it is to change a volume.
+    /// The turns of the jobs that change a volume.
     pub turns: Turns,
     /// Volumes that the driver expands only while no pod uses them.
     pub in_use: InUse,
-    /// What the driver has expanded, and is not recorded.
+    /// The answers of the driver to expansions that are not recorded yet.
     pub expanded: ByUid<Answer>,
-    /// The classes that the driver has changed volumes to, and are not recorded.
+    /// The classes that the driver has applied to volumes and that are not recorded yet.
     pub modified: ByUid<String>,
     /// The uids of the claims whose last modification was refused for good. Of all others that are being modified, the outcome of the
     /// last call is unknown.
     pub refused: UidSet,
-    /// How often a node was told once more to try what it could not do.
+    /// How often a node that has failed was asked to try again.
     pub node_retries: ByUid<NodeRetries>,
     /// The uids of the claims that the API itself has shown during the term. A standby's cache is warm, but it may be late.
     pub confirmed: UidSet,
-    /// Which warnings users have read.
+    /// Which warnings were written as Events.
     pub told: Told,
-    /// Claims that are not as they are wanted.
+    /// The claims that wait for a change of their volume.
     pub waiting: Waiting,
-    /// Which failures are worth a line in the log.
+    /// Decides which failures are logged as warnings.
     pub failures: FailureLog,
 }
 
-/// How the driver expands volumes. It may be known late: a node-only driver is asked for it.
+/// How the driver expands volumes. If the controller does not expand volumes, this is known only after the Node service has answered.
 #[derive(Debug)]
 pub struct HowVolumesGrow(AtomicU8);
 
 impl HowVolumesGrow {
     const ALL: [Expansion; 4] = [Expansion::Controller, Expansion::Node, Expansion::None, Expansion::Unknown];
 
-    /// As far as it is known.
+    /// Starts with this value.
     pub fn new(expansion: Expansion) -> Self {
         let this = Self(AtomicU8::new(0));
         this.set(expansion);
         this
     }
 
-    /// It is known now.
+    /// Sets the value.
     pub fn set(&self, expansion: Expansion) {
         let at = Self::ALL.iter().position(|it| *it == expansion).unwrap_or_default();
         self.0.store(u8::try_from(at).unwrap_or_default(), Ordering::Release);
     }
 
-    /// As far as it is known.
+    /// The value.
     pub fn get(&self) -> Expansion {
         Self::ALL.get(usize::from(self.0.load(Ordering::Acquire))).copied().unwrap_or(Expansion::Unknown)
     }
 }
 
-/// How often a node was told once more to reach a size, and when it was last.
+/// How often a node that has failed at a size was asked to try again, and when it was asked last.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeRetries {
     requested: i64,
@@ -135,14 +135,14 @@ impl Context {
         Some(self.about(self.stores.claims.get(name)?))
     }
 
-    /// What the caches hold besides about a claim.
+    /// Adds the claim's PersistentVolume from the cache.
     pub fn about(&self, claim: Arc<PersistentVolumeClaim>) -> Objects {
         let volume = claim.spec.volume_name.as_ref();
         let volume = volume.and_then(|name| self.stores.volumes.get(&ObjectName::cluster(name)));
         Objects { claim, volume }
     }
 
-    /// The claim is gone: nothing of it is remembered, so that a namesake inherits nothing.
+    /// The claim is gone: forgets everything about it.
     pub fn forget(&self, claim: &ObjectName, uid: &str) {
         for job in Job::ALL {
             self.told.forget(uid, job);
@@ -156,14 +156,14 @@ impl Context {
         self.in_use.unmark(claim, uid);
     }
 
-    /// A node is told once more to try what it could not do.
+    /// Notes that a node that has failed was asked to try again.
     pub fn note_node_retry(&self, uid: &str, requested: i64, capacity: i64) {
         let held = self.node_retries.get(uid).filter(|held| (held.requested, held.capacity) == (requested, capacity));
         let count = held.map_or(0, |held| held.count) + 1;
         self.node_retries.set(uid, NodeRetries { requested, capacity, count, last: self.scope.clock.now() });
     }
 
-    /// What is left of the wait before a node may be told again, which grows as any back-off.
+    /// The rest of the back-off before a node that has failed may be asked again.
     pub fn node_pause(&self, uid: &str, requested: i64, capacity: i64, backoff: &Backoff) -> Option<Duration> {
         let held = self.node_retries.get(uid)?;
         if (held.requested, held.capacity) != (requested, capacity) {

@@ -8,25 +8,25 @@ use crate::csi::volume::AccessModeError;
 use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
 
-/// Why the volume of a claim cannot be changed as things stand.
+/// Why the volume of a claim cannot be changed now.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidChange {
-    /// The driver has no way to expand volumes.
+    /// The driver cannot expand volumes.
     #[error("CSI driver {0} does not support volume expansion")]
     NoExpansion(String),
-    /// The driver has no way to modify volumes.
+    /// The driver cannot modify volumes.
     #[error("CSI driver {0} does not support volume modification")]
     NoModification(String),
-    /// The size is no number that the driver can be asked for.
+    /// The size is not a number of bytes that CSI can express.
     #[error(transparent)]
     Size(#[from] QuantityError),
     /// An in-tree volume: CSI migration is needed.
     #[error("volume {0} is not migrated to CSI")]
     NotMigrated(String),
-    /// The volume's object names nothing.
+    /// The PersistentVolume has no volume handle.
     #[error("empty volume handle")]
     NoHandle,
-    /// No access mode of the CSI specification fits.
+    /// CSI has no access mode for the volume.
     #[error("failed to get capabilities of volume {volume} with {source}")]
     AccessModes {
         /// The volume.
@@ -34,22 +34,22 @@ pub enum InvalidChange {
         /// Why.
         source: AccessModeError,
     },
-    /// The driver says that it has done it, and names less than what was asked for.
+    /// The driver has answered with success and with a size that is smaller than requested.
     #[error(
-        "the driver answered with {} bytes, which is less than the {} that it was asked for", .answered, .asked
+        "the driver answered with {} bytes: at least {} were requested", .answered, .asked
     )]
     TooSmall {
-        /// What was asked for.
+        /// The requested size.
         asked: i64,
-        /// What it answers.
+        /// The size in the answer.
         answered: i64,
     },
     /// The API server has dropped what was written.
     #[error(
-        "the API server does not store {0}: its feature gate {1} is off, and without it nothing is asked of the driver"
+        "the API server does not store {0}: its feature gate {1} is off, and without it the daemon does not call the driver"
     )]
     NotStored(&'static str, &'static str),
-    /// There is no class of that name.
+    /// The class does not exist.
     #[error("VAC \"{0}\" does not exist.")]
     NoClass(String),
     /// The class is another driver's.
@@ -62,7 +62,7 @@ pub enum InvalidChange {
         /// Ours.
         ours: String,
     },
-    /// The API has the class, and the cache has not.
+    /// The API has the class, but the cache does not have it yet.
     #[error("the watch has not shown VAC \"{0}\" yet")]
     UnseenClass(String),
     /// The cache shows another claim than the API does.
@@ -79,29 +79,29 @@ pub const LOAD_SECRET: Op = Op("error getting secret");
 pub const BEGIN_EXPANSION: Op = Op("cannot mark the expansion of the claim as begun");
 /// The modification is marked as begun.
 pub const BEGIN_MODIFICATION: Op = Op("cannot mark the modification of the claim as begun");
-/// The claim is read before the driver is asked: the cache alone is not trusted with that.
+/// The claim is read from the API before the driver is called, because the cache may be old.
 pub const CONFIRM: Op = Op("cannot read the claim to confirm it before the driver is asked");
 /// The claim or its volume is read again after a conflict.
 pub const REFRESH: Op = Op("cannot read the object again after a conflict");
-/// The new size goes on the volume's object.
+/// The new size is written to the PersistentVolume.
 pub const RECORD_SIZE: Op = Op("the volume is expanded, but its persistentvolume could not be updated");
-/// The claim is told that its node has to act.
+/// The claim's status gets the state that its node has to act.
 pub const RECORD_NODE: Op = Op("the volume is expanded, but the claim could not be marked for its node");
-/// The claim is told its new size.
+/// The claim's status gets its new size.
 pub const RECORD_DONE: Op = Op("the volume is expanded, but the claim could not be updated");
-/// Why the driver has refused goes into the claim's status.
+/// The claim's status gets the reason why the driver has refused.
 pub const RECORD_REFUSAL: Op = Op("the driver has refused, but that could not be written to the claim");
-/// The note of the former size leaves the volume's object.
+/// The annotation with the size before the expansion is removed from the PersistentVolume.
 pub const CLEAN_UP: Op = Op("cannot remove the size before the expansion from the persistentvolume");
-/// The class is read, which no cache has shown.
+/// A class that the cache does not have is read from the API.
 pub const LOOK_UP: Op = Op("cannot read the VolumeAttributesClass");
-/// The claim is told that its class is missing.
+/// The claim's status gets the state that its class is missing.
 pub const RECORD_PENDING: Op = Op("cannot mark the claim as waiting for its VolumeAttributesClass");
-/// The new class goes on the volume's object.
+/// The new class is written to the PersistentVolume.
 pub const RECORD_CLASS: Op = Op("the volume is modified, but its persistentvolume could not be updated");
-/// The claim is told its new class.
+/// The claim's status gets its new class.
 pub const RECORD_MODIFIED: Op = Op("the volume is modified, but the claim could not be updated");
-/// What was begun leaves the claim of which nothing is wanted any more.
+/// The condition of a cancelled modification is removed from the claim.
 pub const CANCEL: Op = Op("cannot remove the condition of the cancelled modification from the claim");
 
 impl Reason for InvalidChange {
@@ -121,17 +121,17 @@ impl Reason for InvalidChange {
     }
 }
 
-/// Whether the driver has refused for good (resizer spec 3.6): nothing goes on any more that may yet have its effect.
+/// Whether the error is final (resizer spec 3.6): the call can no longer change the volume.
 pub fn is_refusal(code: Code) -> bool {
     is_final(Call::Change, code)
 }
 
-/// Whether the driver says that it will never do an expansion to this size.
+/// Whether the driver says that an expansion to this size is infeasible.
 pub fn is_infeasible_expansion(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
 }
 
-/// Whether the driver says that it will never do this modification.
+/// Whether the driver says that this modification is infeasible.
 pub fn is_infeasible_modification(code: Code) -> bool {
     code == Code::InvalidArgument
 }

@@ -1,7 +1,7 @@
 //! Volumes that the driver expands only while no pod uses them (resizer spec 3.7).
 //!
-//! No pod is looked at before the driver has refused such a volume. From then on the claim is marked, and the pods of its namespace
-//! are watched until no claim of that namespace is marked any more.
+//! The resizer reads no pods before the driver has refused such a volume. Then it marks the claim in memory, and watches the pods of
+//! the claim's namespace until no claim of that namespace is marked any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub type Wake = Arc<dyn Fn(&ObjectName) + Send + Sync>;
 /// The claims that are marked, and the pods of their namespaces.
 pub struct InUse {
     caches: Caches,
-    /// Wakes the claims that no pod uses any more.
+    /// Wakes a claim that no pod uses any more.
     wake: Wake,
     namespaces: Mutex<BTreeMap<String, Namespace>>,
 }
@@ -66,7 +66,7 @@ impl InUse {
         }
     }
 
-    /// Nothing depends on the claim's pods any more.
+    /// The claim no longer waits for its pods.
     pub fn unmark(&self, claim: &ObjectName, uid: &str) {
         let Some(namespace) = claim.namespace() else { return };
         let mut namespaces = self.lock();
@@ -76,12 +76,12 @@ impl InUse {
             marked.is_empty()
         });
         let gone = if is_last { namespaces.remove(namespace) } else { None };
-        // Its subscription ends outside of the lock: a pod that is being told may be about to ask for it.
+        // The subscription ends after the lock is released, because a change that is being delivered may wait for the lock.
         drop(namespaces);
         drop(gone);
     }
 
-    /// What is known of the pods that use a claim. If nothing is, the claim is woken when they are listed.
+    /// Whether pods use a claim. If the pods are not listed yet, the claim is woken when they are.
     pub fn pods(&self, claim: &ObjectName, uid: &str) -> Pods {
         let namespaces = self.lock();
         let watched = claim.namespace().and_then(|namespace| namespaces.get(namespace));
@@ -123,7 +123,7 @@ impl InUse {
                 for claim in &chosen(&marked, |mark| mark.awaits_list) {
                     wake(claim);
                 }
-                // Stays, as the watch beside it does.
+                // Does not end, because the end of a task counts as a failure.
                 std::future::pending::<()>().await;
             }
         });

@@ -1,5 +1,5 @@
-//! What a term remembers of claims, by uid and job: names come back, uids do not. All of it can be lost. Then a call is repeated, or
-//! an Event.
+//! What a term remembers about claims, by uid and job. The key is the uid, because another claim may get the same name. All of it may
+//! be lost: then a call or an Event is repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,9 +10,9 @@ use crate::cluster::ObjectName;
 /// One of the two jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Job {
-    /// The volume is made larger.
+    /// The volume is expanded.
     Expand,
-    /// The volume's attributes are changed.
+    /// The volume is modified.
     Modify,
 }
 
@@ -60,12 +60,12 @@ impl<V: Clone> ByUid<V> {
         self.lock().get(uid).cloned()
     }
 
-    /// Puts a value in place of the one before.
+    /// Sets or replaces the value.
     pub fn set(&self, uid: &str, value: V) {
         self.lock().insert(uid.to_owned(), value);
     }
 
-    /// There is no value any more.
+    /// Removes the value.
     pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
@@ -75,15 +75,15 @@ impl<V: Clone> ByUid<V> {
     }
 }
 
-/// No more texts than these are told apart for one job of one claim.
+/// How many different texts are remembered for one job of one claim.
 const MOST_TEXTS: usize = 32;
 
-/// Which warnings a user has read already.
+/// Which warnings were written as Events.
 #[derive(Debug, Default)]
 pub struct Told(Mutex<BTreeMap<(String, Job), BTreeSet<String>>>);
 
 impl Told {
-    /// Whether this text is news, which it is no longer from then on.
+    /// Whether this text is new. It is remembered from then on.
     pub fn is_news(&self, uid: &str, job: Job, gist: &str) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let texts = told.entry((uid.to_owned(), job)).or_default();
@@ -93,7 +93,7 @@ impl Told {
         texts.insert(gist.to_owned())
     }
 
-    /// What fails from here on is news.
+    /// Forgets the texts: the next failure is new.
     pub fn forget(&self, uid: &str, job: Job) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(uid.to_owned(), job));
     }

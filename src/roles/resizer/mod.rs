@@ -6,10 +6,9 @@
 //! pods of a namespace ──> in_use ──> the same queue: only where the driver refuses volumes that are in use
 //! ```
 //!
-//! - Both jobs of a claim have a key of their own, and so failures and pauses of their own. The volume's turn keeps them apart, or
-//!   together where the driver needs that (`turn.rs`).
-//! - All that must survive a crash stands in the claim's status. What a term remembers besides (`memory.rs`) saves calls, and can be
-//!   lost.
+//! - A claim has two jobs: to expand its volume and to modify it. Each job has its own key in the queue, and so its own failures and
+//!   pauses. The jobs change a volume in turn, or together if the driver needs that (`turn.rs`).
+//! - The claim's status has everything that must survive a crash. The term's memory (`memory.rs`) only saves calls, and may be lost.
 //! - Names, conditions, annotations, Events and the Lease are those of external-resizer v2.2, so that either can take over from the
 //!   other at any moment.
 

@@ -10,7 +10,7 @@ use crate::cluster::names::object_name;
 
 /// The states of `status.allocatedResourceStatuses.storage`.
 pub const CONTROLLER_RESIZE_IN_PROGRESS: &str = "ControllerResizeInProgress";
-/// The driver has refused the size for good.
+/// The driver has refused the size as infeasible.
 pub const CONTROLLER_RESIZE_INFEASIBLE: &str = "ControllerResizeInfeasible";
 /// The volume has its size, and the node has to act.
 pub const NODE_RESIZE_PENDING: &str = "NodeResizePending";
@@ -37,12 +37,12 @@ pub const RETRYING: &str = "Retrying";
 
 /// The states of `status.modifyVolumeStatus.status`.
 pub const PENDING: &str = "Pending";
-/// The driver was asked, or is about to be.
+/// The driver was called, or will be called.
 pub const IN_PROGRESS: &str = "InProgress";
-/// The driver has refused the class for good.
+/// The driver has refused the class as infeasible.
 pub const INFEASIBLE: &str = "Infeasible";
 
-/// The driver that works on disks of Amazon merges an expansion and a modification that come together: resizer spec 5.3.
+/// The driver of Amazon's EBS merges an expansion and a modification that come together: resizer spec 5.3.
 pub const PAIRED_DRIVERS: &[&str] = &["ebs.csi.aws.com"];
 
 /// The work queue (metric label `name`).

@@ -1,5 +1,5 @@
-//! The requests of both jobs about a claim and its volume. Every write goes through the fence of the term, carries a precondition, and
-//! waits for its turn.
+//! The API requests of both jobs for a claim and its PersistentVolume. Every write goes through the fence of the term, has a
+//! precondition, and waits for its turn.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use super::turn::Turn;
 /// Why a step ended the attempt.
 pub(super) type Stop = crate::roles::kit::Stop<InvalidChange>;
 
-/// Writes to the claim's status, and tells the cache. `None`: the other job of the claim has just written to it, so look again.
+/// Writes to the claim's status, and passes the answer to the cache. `None`: the claim has changed, for example by the claim's other
+/// job, so the caller must observe again.
 pub(super) async fn patch_claim(
     cx: &Context,
     now: &Objects,
@@ -30,12 +31,12 @@ pub(super) async fn patch_claim(
     }
     let api = cx.scope.api.use_now()?;
     let written: PersistentVolumeClaim = api.patch_status(&name, patch).await.map_err(|error| op.failed(error))?;
-    // Before the other job may write.
+    // The cache must have the answer before the other job writes.
     cx.stores.claims.apply_own_write(written.clone());
     Ok(Some(written))
 }
 
-/// Writes to the volume's object.
+/// Writes to the PersistentVolume.
 pub(super) async fn patch_volume(
     cx: &Context,
     volume: &Arc<PersistentVolume>,
@@ -64,14 +65,14 @@ pub(super) async fn read_secret(cx: &Context, place: &SecretRef) -> Result<Secre
     Ok(found.map_err(|error| LOAD_SECRET.failed(error))?)
 }
 
-/// Has the API confirm, once a term, that the claim is what the cache says, before the driver is asked. `false`: it is gone.
+/// Reads the claim from the API once per term, before the driver is called, because the cache may be old. `false`: the claim is gone.
 pub(super) async fn confirm(cx: &Context, now: &Objects) -> Result<bool, Stop> {
     let api = cx.scope.api.use_now()?;
     let name = now.name();
     let found = api.get_opt::<PersistentVolumeClaim>(&name).await.map_err(|error| CONFIRM.failed(error))?;
     let Some(found) = found else { return Ok(false) };
     if found.metadata.uid != now.claim.metadata.uid {
-        // The cache takes a namesake only from its own watch, so another look would see no more than this one did.
+        // The cache takes a claim with another uid only from its watch, so the next observation would be the same.
         return Err(crate::roles::kit::Stop::Behind(InvalidChange::Replaced(name.to_string()).into()));
     }
     cx.stores.claims.apply_own_write(found);
@@ -79,7 +80,7 @@ pub(super) async fn confirm(cx: &Context, now: &Objects) -> Result<bool, Stop> {
     Ok(true)
 }
 
-/// What a second look at claim and volume has brought, after a write that one of them was too new for.
+/// Reads the claim and the PersistentVolume again, after the API has refused a write because one of them has changed.
 pub(super) async fn refresh(cx: &Context, now: &Objects, error: &ChangeError) -> Result<Freshness, Stop> {
     let api = cx.scope.api.use_now()?;
     let read = read_again(api, &cx.stores.claims, now.claim.as_ref()).await;
@@ -94,7 +95,7 @@ pub(super) async fn refresh(cx: &Context, now: &Objects, error: &ChangeError) ->
             read.map_err(|error| REFRESH.failed(error))?
         }
     };
-    // A 404 to the write was hearsay if the API has the objects.
+    // If the API has the objects, the 404 to the write was wrong.
     let is_hearsay = error.says_not_found() && volume != Freshness::Gone;
     let is_newer = [claim, volume].contains(&Freshness::Newer) || is_hearsay;
     Ok(if is_newer { Freshness::Newer } else { Freshness::Same })

@@ -1,7 +1,7 @@
 //! Which changes of the cluster wake which job of a claim. Pure.
 //!
-//! A change wakes a job only if it is one that we never make ourselves. So our own marks, errors and sizes never wake the key,
-//! whichever of the write's answer and the watch's event arrives first, and back-off really backs off (resizer spec 2).
+//! A change wakes a job only if the daemon never makes such a change itself. So the daemon's own writes never wake the key, whether the
+//! write's answer or the watch event arrives first, and they do not end a back-off (resizer spec 2).
 
 use crate::cluster::{Change, PersistentVolume, PersistentVolumeClaim, SmolStr, VolumeAttributesClass, quantity};
 use crate::queue::epoch_of;
@@ -12,7 +12,7 @@ use super::expand::target::{Target, target};
 use super::memory::Job;
 use super::names;
 
-/// What tells one wish from the next: another one begins afresh, without the failures of the last.
+/// A number that changes with the claim's request: a new request starts without the failures of the last one.
 pub fn epoch(claim: &PersistentVolumeClaim, job: Job) -> u64 {
     let wish = match job {
         Job::Expand => &claim.spec.storage,
@@ -21,7 +21,7 @@ pub fn epoch(claim: &PersistentVolumeClaim, job: Job) -> u64 {
     epoch_of((&claim.metadata.uid, wish.as_deref()))
 }
 
-/// Whether there is something to do, or to wait for. Of a volume that the cache lacks nobody knows yet.
+/// Whether there is work, or something to wait for. Without the volume in the cache there is none yet.
 pub fn wants(
     claim: &PersistentVolumeClaim,
     volume: Option<&PersistentVolume>,
@@ -41,7 +41,7 @@ pub fn wants(
 }
 
 fn wants_size(claim: &PersistentVolumeClaim, volume: &PersistentVolume, is_ours: bool, expansion: Expansion) -> bool {
-    // A size that is no number is told.
+    // A size that is not a number is reported.
     let Ok(sizes) = Sizes::of(claim, volume) else { return is_bound(claim) };
     let is_noted = is_ours && note(volume).is_some() && sizes.capacity >= sizes.volume;
     is_noted || (is_bound(claim) && target(&sizes, expansion == Expansion::Controller) != Target::Done)
@@ -52,7 +52,7 @@ fn wants_class(claim: &PersistentVolumeClaim) -> bool {
     let wanted = claim.spec.volume_attributes_class_name.as_deref();
     match &status.modify {
         None => wanted.is_some() && wanted != status.current_attributes_class.as_deref(),
-        // Rolled back, and told so.
+        // The claim no longer names a class, and its condition must be removed.
         Some(modify) if wanted.is_none() && modify.status != names::IN_PROGRESS => {
             status.condition(names::MODIFYING_VOLUME).is_some()
         }
@@ -60,7 +60,7 @@ fn wants_class(claim: &PersistentVolumeClaim) -> bool {
     }
 }
 
-/// Whether somebody else has changed the claim so that a job must look at it again.
+/// Whether somebody else has changed the claim so that the job must run.
 pub fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim, job: Job) -> bool {
     old.metadata.uid != new.metadata.uid
         || epoch(old, job) != epoch(new, job)
@@ -72,7 +72,7 @@ pub fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim, job: 
         }
 }
 
-/// We begin, leave to the node, refuse, and finish: the last raises what the user has.
+/// The daemon's own writes begin an expansion, leave it to the node, record a refusal, and finish it; the last one raises the capacity.
 fn is_resized(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
     let resizer =
         |claim: &PersistentVolumeClaim| claim.metadata.annotation(names::ANNOTATION_STORAGE_RESIZER).map(str::to_owned);
@@ -90,12 +90,12 @@ fn is_resized(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool 
         || (before.allocated.is_some() && after.allocated.is_none())
 }
 
-/// We begin, wait, refuse, and finish: the last says which class the volume has.
+/// The daemon's own writes begin a modification, let it wait, record a refusal, and finish it; the last one sets the current class.
 fn is_modified(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
     let (before, after) = (status(old), status(new));
     let has_class = before.current_attributes_class != after.current_attributes_class;
     let is_done = before.modify.is_some() && after.modify.is_none();
-    // One without the other is not ours.
+    // The daemon always writes both together.
     has_class != is_done
 }
 
@@ -103,8 +103,8 @@ fn size(text: Option<&SmolStr>) -> i64 {
     text.and_then(|text| quantity::bytes(text).ok()).unwrap_or_default()
 }
 
-/// Whether the claim of a volume must be looked at again because the volume is there now, or is another's, or somebody has made its
-/// record smaller.
+/// Whether a change of a PersistentVolume must wake its claim: it has appeared, it belongs to another claim, its size was lowered, or it
+/// names another secret.
 pub fn volume_turns(change: &Change<PersistentVolume>) -> bool {
     let (old, new) = match (change.old.as_deref(), change.new.as_deref()) {
         (None, Some(_)) => return true,
@@ -133,7 +133,7 @@ pub fn class_appears(change: &Change<VolumeAttributesClass>) -> Option<&str> {
     is_new.then_some(&*new.metadata.name)
 }
 
-/// The jobs of a claim in the order in which they should get their turn: what may still be running goes first.
+/// The jobs of a claim in the order in which they should get their turn: a job whose call may still be running goes first.
 pub fn order(claim: &PersistentVolumeClaim) -> [Job; 2] {
     let is_modifying = status(claim).modify.as_ref().is_some_and(|modify| modify.status == names::IN_PROGRESS);
     let is_expanding = matches!(status(claim).allocated_status.as_deref(), Some(names::CONTROLLER_RESIZE_IN_PROGRESS));

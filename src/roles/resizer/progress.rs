@@ -1,11 +1,11 @@
-//! What one attempt at either job knows beside the caches, and decisions are made from.
+//! What one attempt at either job has done so far. Decisions are made from this and from the caches.
 //!
-//! `T` is what the driver is asked for: a size, or the name of a class. `A` is what it has answered.
+//! `T` is what the request wants: a size, or the name of a class. `A` is the driver's answer.
 
 use crate::csi::RpcError;
 use crate::roles::kit::Secret;
 
-/// What one attempt knows beside the caches.
+/// What one attempt has done so far.
 #[derive(Debug)]
 pub struct Progress<T, A> {
     /// The claim is gone.
@@ -16,7 +16,7 @@ pub struct Progress<T, A> {
     pub is_looked_up: bool,
     /// The secret, once read.
     pub secret: Option<Secret>,
-    /// The driver has changed the volume, and not all of that is recorded.
+    /// The driver has changed the volume, and the answer is not completely recorded.
     pub answer: Option<A>,
     /// The driver has not changed it.
     pub refused: Option<Refused<T>>,
@@ -25,11 +25,11 @@ pub struct Progress<T, A> {
 /// Why the driver has not changed the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused<T> {
-    /// What it was asked for.
+    /// The requested size or class.
     pub asked: T,
-    /// What it says.
+    /// The driver's error.
     pub error: RpcError,
-    /// The claim says so, too.
+    /// The claim's status says so.
     pub is_recorded: bool,
 }
 

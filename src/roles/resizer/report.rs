@@ -1,4 +1,4 @@
-//! Reports what became of an attempt: Kubernetes Events, metrics, one log line, the status page.
+//! Reports the outcome of an attempt: Kubernetes Events, metrics, one log line, the status page.
 
 use tracing::debug;
 
@@ -22,14 +22,14 @@ impl Context {
         }
     }
 
-    /// A Normal Event of an attempt that tells nothing new.
+    /// A Normal Event for an attempt that is not the first. Only with `events: all`.
     pub(super) fn tell_of_attempt(&self, now: &Objects, reason: &str, note: &str) {
         if self.section.events == EventsMode::All {
             self.event(now, EventKind::Normal, reason, note);
         }
     }
 
-    /// A Warning on the claim: once for each text that differs in more than ids.
+    /// A Warning on the claim: once for each text, where IDs do not count as a difference.
     pub(super) fn warn(&self, now: &Objects, job: Job, reason: &str, note: &str, gist: &str) {
         let is_news = self.told.is_news(now.uid(), job, gist);
         if is_news || self.section.events == EventsMode::All {
@@ -43,19 +43,19 @@ impl Context {
         self.waiting.forget(uid, job);
     }
 
-    /// The change is done, as far as the controller does it.
+    /// The controller's part of the change is done.
     pub(super) fn report_time(&self, ticket: &Ticket<WorkKey>, job: Job) {
         let labels = [("driver_name", self.scope.driver_name.as_str()), ("operation", job.label())];
         self.scope.meter.histogram(&metrics::CHANGE_DURATION, &labels).record(ticket.age().as_secs_f64());
     }
 
-    /// The claim waits for something that is no failure.
+    /// The claim waits, and the status page and a metric say for what.
     pub(super) fn report_waiting(&self, ticket: &Ticket<WorkKey>, now: &Objects, reason: Reason, says: &str) {
         ticket.note(says);
         self.waiting.note(&now.name(), now.uid(), ticket.key().job, reason, says);
     }
 
-    /// The attempt failed: says so in an Event, which ends with `suffix`, in the figures and in the log, and decides on the retry.
+    /// The attempt failed: reports this in an Event, which ends with `suffix`, in metrics and in the log. Returns when to try again.
     pub(super) fn report_failure(
         &self,
         ticket: &Ticket<WorkKey>,
@@ -82,7 +82,7 @@ impl Context {
         }
         self.report_waiting(ticket, now, Reason::Backoff, &message);
         match error {
-            // Only another driver helps, or another wish; both wake the key.
+            // Only another driver, or another request of the user, can help. Both wake the key.
             AttemptError::Reason(InvalidChange::NoExpansion(_) | InvalidChange::NoModification(_)) => {
                 self.waiting.forget(now.uid(), job);
                 Outcome::Settled
@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    /// The driver has refused, and the claim could not be told. People hear of the refusal; this is why its status lacks it.
+    /// The driver has refused, and the write to the claim's status failed. An Event reports the refusal; this logs the failed write.
     pub(super) fn log_unrecorded(&self, now: &Objects, job: Job, error: &ChangeError) {
         if is_expected(error) {
             debug!(error = error.message(), "looking again");
@@ -112,7 +112,7 @@ impl Context {
         self.scope.meter.counter(&metrics::CHANGE_ERRORS, &labels).increment(1);
     }
 
-    /// What users are told of a failure, in the words of csi-resizer. Of a write that only has to be repeated they hear nothing.
+    /// The Event for a failure, in the words of csi-resizer. `None` for a write that only has to be repeated.
     fn warning(&self, now: &Objects, job: Job, error: &ChangeError) -> Option<(&'static str, String)> {
         let reason = match job {
             Job::Expand => "VolumeResizeFailed",
@@ -165,7 +165,7 @@ fn is_transient(error: &ChangeError) -> bool {
     error.api().is_some_and(|error| error.is_transient() || error.kind().is_stale())
 }
 
-/// What happens in a healthy cluster, and is no line in the log.
+/// Whether the error also happens in a healthy cluster. Such an error is not logged as a failure.
 fn is_expected(error: &ChangeError) -> bool {
     error.api().is_some_and(|error| error.kind().is_stale() || error.kind() == ApiErrorKind::NotFound)
 }

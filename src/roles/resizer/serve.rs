@@ -35,7 +35,7 @@ use super::triggers::Queue;
 use super::turn::Turns;
 use super::waiting::Waiting;
 
-/// Between two tries to learn what the Node service can do.
+/// The pause between two calls of `NodeGetCapabilities`.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The role.
@@ -100,7 +100,7 @@ impl Resizer {
             controllers.task("classes", async move {
                 classes.synced().await;
                 queue.look_at_all(&cx, Cause::Changed);
-                // Stays, so that its end is not taken for a failure.
+                // Does not end, because the end of a task counts as a failure.
                 std::future::pending::<()>().await;
             });
         }
@@ -150,7 +150,7 @@ impl Resizer {
         }
     }
 
-    /// Wakes the expansion of a claim whose volume nobody uses any more.
+    /// Wakes the expansion of a claim whose volume no pod uses any more.
     fn wake(&self, queue: &WorkQueue<WorkKey>) -> Wake {
         let (queue, claims) = (queue.clone(), self.stores.claims.clone());
         Arc::new(move |name: &ObjectName| {
@@ -162,7 +162,7 @@ impl Resizer {
     }
 }
 
-/// How the driver expands volumes, as far as its controller says.
+/// How the driver expands volumes, as far as the controller's capabilities say it.
 fn expansion(capabilities: &Capabilities) -> Expansion {
     match (capabilities.controller_service(), capabilities.expand_volume()) {
         (false, _) => Expansion::None,
@@ -171,7 +171,7 @@ fn expansion(capabilities: &Capabilities) -> Expansion {
     }
 }
 
-/// Asks the Node service whether it expands volumes by itself: many controllers have none at their socket, which is an answer.
+/// Asks the Node service whether nodes expand volumes alone. If the controller's socket has no Node service, they do not.
 async fn ask_node_service(cx: Arc<Context>, queue: Queue) {
     while let Ok(client) = cx.scope.driver.use_now() {
         let found = match client.node_get_capabilities(NodeGetCapabilitiesRequest {}).await {
@@ -189,7 +189,7 @@ async fn ask_node_service(cx: Arc<Context>, queue: Queue) {
         queue.look_at_all(&cx, Cause::Changed);
         break;
     }
-    // Stays, so that its end is not taken for a failure.
+    // Does not end, because the end of a task counts as a failure.
     std::future::pending::<()>().await;
 }
 
@@ -200,7 +200,7 @@ fn expands(answer: &NodeGetCapabilitiesResponse) -> bool {
     })
 }
 
-/// What the status page tells of the role.
+/// The role's part of the status page.
 fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
     let facts = {
         let cx = Arc::clone(cx);
@@ -217,7 +217,7 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
             } else if !cx.modify.modifies {
                 "not supported by the driver"
             } else if classes.is_some_and(Cache::is_absent) {
-                "idle: the cluster has no VolumeAttributesClasses, or does not let us read them"
+                "idle: the cluster has no VolumeAttributesClasses, or the daemon may not read them"
             } else {
                 "on"
             };

@@ -1,4 +1,4 @@
-//! What feeds the resizer's queue: changes of the cluster, and a look at everything now and then.
+//! Feeds the resizer's queue: with changes of the cluster, and with all claims at each resync.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const ONLY_LANE: usize = 0;
 pub(super) struct Queue(pub(super) WorkQueue<WorkKey>);
 
 impl Queue {
-    /// Feeds the queue from the caches. What the caches hold already comes first.
+    /// Feeds the queue from the caches, beginning with the objects that they have already.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
         controllers.on(&cx.stores.claims, {
             let (queue, cx) = (self.clone(), Arc::clone(cx));
@@ -69,7 +69,7 @@ impl Queue {
         }
     }
 
-    /// Adds the job if there is something to do. Otherwise its failures are forgotten, and it waits for nothing any more.
+    /// Adds the job if there is work. Otherwise forgets its failures, and that it waits.
     fn wake(&self, now: &Objects, job: Job, cause: Cause, cx: &Context) {
         let key = WorkKey { claim: now.name(), job };
         let (volume, driver) = (now.volume.as_deref(), cx.scope.driver_name.as_str());
@@ -82,7 +82,7 @@ impl Queue {
         }
     }
 
-    /// The claim is gone: nothing of it is remembered.
+    /// The claim is gone: forgets everything about it.
     fn forget(&self, claim: &PersistentVolumeClaim, cx: &Context) {
         let name = ObjectName::of(claim);
         for job in Job::ALL {
@@ -91,7 +91,7 @@ impl Queue {
         cx.forget(&name, &claim.metadata.uid);
     }
 
-    /// Wakes whatever is not as it is wanted, in case a wake-up was ever missed.
+    /// Wakes every claim whose volume is not as the claim requests, in case a change was missed.
     pub(super) fn look_at_all(&self, cx: &Context, cause: Cause) {
         for claim in cx.stores.claims.all() {
             let now = cx.about(claim);

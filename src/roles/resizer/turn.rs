@@ -1,6 +1,7 @@
-//! A volume's turn: one change of it at a time, across all roles. Where the driver needs it, both jobs of one claim share a turn.
+//! A turn is the right to change a volume: one change at a time, across all roles. If the driver needs it, both jobs of one claim
+//! share a turn.
 //!
-//! Jobs that share a turn write to the same two objects. They do so one after the other, so that neither makes the other's write
+//! Jobs that share a turn write to the same two objects. They write one after the other, so that neither makes the other's write
 //! fail.
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use tokio::sync::{MutexGuard, OnceCell};
 
 use crate::csi::{VolumeLock, VolumeLocks};
 
-/// A turn that one attempt takes part in. It ends with the last of them.
+/// A turn. It ends when the last attempt that shares it has ended.
 #[derive(Debug, Clone)]
 pub struct Turn(Arc<Shared>);
 
@@ -38,7 +39,7 @@ impl Turns {
         self.pairs
     }
 
-    /// A turn for a job of this claim, which is still to be [waited for](Turn::begin).
+    /// A turn for a job of this claim. The caller must wait for it with [`Turn::begin`].
     pub fn join(&self, claim: &str, handle: &str) -> Turn {
         if !self.pairs {
             return Turn(Arc::default());

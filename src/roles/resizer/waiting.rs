@@ -1,4 +1,4 @@
-//! Which claims are not as they are wanted, and what they wait for: a gauge, and a table on the status page.
+//! The claims that wait for a change of their volume, and the reasons: a metric, and a table on the status page.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,15 +16,15 @@ use super::metrics;
 /// What a claim waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// The driver has said that it will not do it; another wish, or the end of the pause.
+    /// The driver has refused the size or the class as infeasible: for another request of the user, or the end of the pause.
     Infeasible,
-    /// The end of the pods that use its volume.
+    /// For the end of the pods that use its volume.
     InUse,
-    /// Its node.
+    /// For its node, which has to expand the file system.
     Node,
-    /// A class that can be used.
+    /// For a `VolumeAttributesClass` that can be used.
     ClassMissing,
-    /// The next attempt after a failed one.
+    /// For the next attempt after a failed one.
     Backoff,
 }
 
@@ -41,7 +41,7 @@ impl Reason {
         }
     }
 
-    /// Whether somebody should look at it.
+    /// Whether the status page shows the text as a problem.
     fn is_trouble(self) -> bool {
         self != Self::Node
     }
@@ -65,14 +65,14 @@ struct Entry {
 }
 
 impl Waiting {
-    /// None.
+    /// No claim waits.
     pub fn new(meter: Meter, driver: String, clock: Clock) -> Self {
         let waiting = Self { meter, driver, clock, claims: Mutex::default() };
         waiting.show(&waiting.lock());
         waiting
     }
 
-    /// A claim waits for this, and `says` why. The time counts from when it first did.
+    /// A claim waits for this reason; `says` explains it. The time counts from the first note with this reason.
     pub fn note(&self, claim: &ObjectName, uid: &str, job: Job, reason: Reason, says: &str) {
         let mut claims = self.lock();
         let key = (uid.to_owned(), job);
@@ -82,7 +82,7 @@ impl Waiting {
         self.show(&claims);
     }
 
-    /// It waits no more.
+    /// The claim no longer waits.
     pub fn forget(&self, uid: &str, job: Job) {
         let mut claims = self.lock();
         if claims.remove(&(uid.to_owned(), job)).is_some() {
@@ -90,7 +90,7 @@ impl Waiting {
         }
     }
 
-    /// The term is over: what waits now is told by whoever leads.
+    /// The term is over: the next leader reports the claims.
     pub fn retire(&self) {
         let mut claims = self.lock();
         claims.clear();

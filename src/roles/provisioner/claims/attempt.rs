@@ -1,4 +1,4 @@
-//! What one attempt at a claim knows, and what the outcome of a step means for it.
+//! The state of one attempt at a claim, and how the outcome of a step changes it.
 
 use tokio::time::Instant;
 
@@ -16,21 +16,21 @@ use super::transition::Change;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::status::SourceObjects;
 
-/// What one attempt knows.
+/// The state of one attempt.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct State {
-    /// A copy of what the term knows. It is written back before each step, and when the attempt ends.
+    /// A copy of the claim's state in the term. It is written back before each step, and when the attempt ends.
     pub(in crate::roles::provisioner) known: ClaimState,
-    /// Whether the copy differs from what the term knows.
+    /// Whether the copy differs from the term's state.
     pub(in crate::roles::provisioner) is_changed: bool,
     /// The journal has confirmed the request as it is now.
     pub(in crate::roles::provisioner) has_recorded: bool,
     pub(in crate::roles::provisioner) found: SourceObjects,
     pub(in crate::roles::provisioner) attributes_class: Option<VolumeAttributesClass>,
     pub(in crate::roles::provisioner) secrets: Option<Secret>,
-    /// What the API itself said of the volume's name.
+    /// The PersistentVolume of the volume's name, as the API itself has shown it.
     pub(in crate::roles::provisioner) seen: Option<PersistentVolume>,
-    /// No other PersistentVolume names the volume, and whether one may have been stored for it before that was checked.
+    /// `Some`: no other PersistentVolume has the volume. The value says whether one may have been stored for it before this check.
     pub(in crate::roles::provisioner) checked: Option<bool>,
     pub(in crate::roles::provisioner) begun: Instant,
     /// Whether the selected node was removed from the claim.
@@ -39,7 +39,7 @@ pub(in crate::roles::provisioner) struct State {
     pub(in crate::roles::provisioner) failure: Option<AttemptError>,
 }
 
-/// What a step has brought.
+/// The outcome of a step.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct Event {
     /// The claim as it was when the step began.
@@ -51,17 +51,17 @@ pub(in crate::roles::provisioner) struct Event {
 /// What has happened in a step.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) enum Happened {
-    /// Nothing that the next look does not see.
+    /// Nothing that the next observation does not show.
     Nothing,
     /// The claim was read again.
     Renewed,
-    /// The claim has gone on to another phase.
+    /// A change of the claim's phase.
     Changed(Change),
-    /// The same, and it ends the attempt.
+    /// A change of the claim's phase that ends the attempt with a failure.
     Failed(Change, AttemptError),
     /// The journal has confirmed the request.
     Recorded,
-    /// The driver was called. Says whether an Event says that it takes its time.
+    /// The driver was called. `told`: an Event says that the volume is being created.
     Answered { told: bool, change: Option<Change>, failure: Option<AttemptError> },
     /// An object behind the content source was read.
     Source(SourceRead),
@@ -72,9 +72,9 @@ pub(in crate::roles::provisioner) enum Happened {
     /// There is no secret, and the driver is called without. `proves_nothing`: the driver may refuse, without the secret, a volume
     /// that it has created with the secret.
     NoSecret { proves_nothing: bool },
-    /// What the API has of the volume's name, and what that means.
+    /// The PersistentVolume of the volume's name that the API has, and the change that follows.
     Confirmed(Option<Box<PersistentVolume>>, Option<Change>),
-    /// No other PersistentVolume names the volume.
+    /// No other PersistentVolume has the volume.
     Checked,
 }
 
@@ -86,7 +86,7 @@ pub(in crate::roles::provisioner) enum SourceRead {
     Content(Option<Box<VolumeSnapshotContent>>),
     Claim(Option<Box<PersistentVolumeClaim>>),
     Volume(Option<Box<PersistentVolume>>),
-    /// `told`: people were told that it is not.
+    /// `told`: an Event says that the source is not protected.
     Protected {
         told: bool,
     },
@@ -105,7 +105,7 @@ impl From<SourceRead> for Happened {
 }
 
 impl State {
-    /// What an attempt knows of a claim when it begins. `None`: there is no such claim, and nothing of it is left.
+    /// The state of an attempt when it begins. `None`: the claim is gone, and the term has no state of it.
     pub(in crate::roles::provisioner) fn begin(cx: &Context, key: &ClaimKey) -> Option<Self> {
         let found = cx.find(key);
         let mut known = match cx.states.get(&key.uid) {
@@ -119,7 +119,7 @@ impl State {
         Some(Self::new(known, cx.scope.clock.now()))
     }
 
-    /// Nothing is known but what the term knows.
+    /// The state of an attempt that has done nothing yet.
     fn new(known: ClaimState, begun: Instant) -> Self {
         Self {
             known,
@@ -140,7 +140,7 @@ impl State {
         match &change {
             // The next request is not sent without its secret.
             Change::Discarded => self.secrets = None,
-            // The entry says so, too.
+            // The entry changes with the request.
             Change::Planned(_) | Change::NoErrorIsFinal | Change::Unusable { .. } => self.has_recorded = false,
             Change::Made { .. } => self.checked = None,
             _ => {}
@@ -149,7 +149,7 @@ impl State {
         self.is_changed = true;
     }
 
-    /// What a step's outcome means.
+    /// Applies the outcome of a step.
     pub(in crate::roles::provisioner) fn apply(&mut self, event: Event) {
         if let Some(claim) = event.claim {
             self.known.claim = claim;
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// What ended is over, and its failure is the attempt's.
+    /// The request has ended, and its failure is now the attempt's.
     fn conclude(&mut self) {
         if let Phase::Finished { reschedule, failure, .. } = self.known.phase() {
             self.given_back = *reschedule;

@@ -1,15 +1,16 @@
-//! A claim, parsed once at the border: nobody re-reads its annotations later. Pure.
+//! A claim, parsed once: no other code reads its annotations. Pure.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::cluster::{ObjectName, PersistentVolumeClaim};
-/// What a claim's work is known by. The uid comes with it: a namesake is other work.
+
+/// The key of a claim's work. It has the uid, because another claim may get the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimKey {
-    /// The claim's uid: the name of its volume is made of it.
+    /// The claim's uid, which is part of its volume's name.
     pub uid: Arc<str>,
-    /// Where the claim is.
+    /// The claim's namespace and name.
     pub name: ObjectName,
 }
 
@@ -26,14 +27,14 @@ impl ClaimKey {
     }
 }
 
-/// Who is asked to provision a claim.
+/// Which provisioner the claim names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// Our driver.
     Us,
     /// An in-tree plugin, whose claims Kubernetes hands to our driver by CSI migration.
     InTree,
-    /// Somebody else, or nobody yet.
+    /// Another provisioner, or none yet.
     Others,
 }
 
@@ -42,17 +43,17 @@ pub enum Owner {
 pub struct Claim {
     /// The key of the work.
     pub key: ClaimKey,
-    /// The claim as the API has it.
+    /// The API's object.
     pub object: Arc<PersistentVolumeClaim>,
-    /// Who is asked to provision it.
+    /// Which provisioner it names.
     pub owner: Owner,
-    /// The class that it wants, the deprecated annotation first.
+    /// The class that it names; the deprecated annotation takes precedence.
     pub class: Option<String>,
-    /// The node that the scheduler has chosen.
+    /// The node that the scheduler has selected.
     pub selected_node: Option<String>,
-    /// The volume that it is bound to, or is to be.
+    /// The PersistentVolume that it is bound to, or that it requests.
     pub volume_name: Option<String>,
-    /// Somebody wants it gone.
+    /// It is being deleted.
     pub deleting: bool,
 }
 
@@ -73,7 +74,7 @@ impl Claim {
     }
 }
 
-/// Who is asked to provision a claim.
+/// Which provisioner a claim names.
 pub fn owner_of(object: &PersistentVolumeClaim, driver: &str) -> Owner {
     if object.provisioner() == Some(driver) {
         Owner::Us

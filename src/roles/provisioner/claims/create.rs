@@ -1,4 +1,4 @@
-//! What is asked of the driver for a claim, and what becomes of its answers.
+//! Makes the request for a claim's volume, calls the driver, and handles the driver's answer.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::sources::status::content;
 use crate::roles::provisioner::topology::Requirement;
 
-/// An attempt that takes longer is worth an Event that says that it is under way.
+/// If the driver takes longer, an Event says that the volume is being created.
 const LONG: Duration = Duration::from_secs(1);
 
 impl Look<'_> {
@@ -38,7 +38,7 @@ impl Look<'_> {
         let Some(class) = now.class.as_deref() else { return Ok(Happened::Nothing) };
         match self.planned(now, class) {
             Ok(plan) => Ok(Change::Planned(Box::new(plan)).into()),
-            // Also if another node may do better.
+            // Also an error that another node may not have.
             Err(error) => self.fail_before_asking(error, now.claim.selected_node.clone()),
         }
     }
@@ -61,7 +61,7 @@ impl Look<'_> {
         })
     }
 
-    /// From where the volume must be reachable.
+    /// The topology requirement of the volume.
     fn requirement(&self, now: &Observed, class: &StorageClass) -> Result<Option<Requirement>, AttemptError> {
         let cx = self.cx;
         if !cx.asking.topology {
@@ -73,7 +73,7 @@ impl Look<'_> {
             cx.pending_on.add(Dependency::AnyNode, now.claim.key.clone());
         }
         let planned = planned?;
-        // A request that is not recorded needs no room in the journal.
+        // Without a journal there is no limit.
         if !cx.rules.durable {
             return Ok(planned);
         }
@@ -92,7 +92,7 @@ impl Look<'_> {
         }))
     }
 
-    /// Locks the volume, and has it noted that the driver may have begun, whatever becomes of this run.
+    /// Locks the volume, and notes that the driver may have begun, so that a cancelled run loses nothing.
     pub(in crate::roles::provisioner) async fn begin(
         &self,
         attempt: &mut Attempt<'_, ClaimKey>,
@@ -105,7 +105,7 @@ impl Look<'_> {
         Ok(Change::Asking { secret }.into())
     }
 
-    /// Asks the driver for the volume.
+    /// Calls `CreateVolume`.
     pub(in crate::roles::provisioner) async fn create(
         &self,
         attempt: &mut Attempt<'_, ClaimKey>,
@@ -145,8 +145,8 @@ impl Look<'_> {
         Ok(Happened::Answered { told, change, failure })
     }
 
-    /// The driver has answered that a volume exists, and not which one. No error is its final answer any more, in this term and in
-    /// later ones. If the write fails, it is repeated before the driver is called again.
+    /// The driver has answered that a volume exists, but not which one. From now on no error is a final answer, in this term and in
+    /// later terms. If the write fails, the next attempt repeats it before it calls the driver.
     async fn record_no_error_is_final(&self) {
         let mut known = self.known().clone();
         known.apply(Change::NoErrorIsFinal);
@@ -171,7 +171,7 @@ impl Look<'_> {
         }
     }
 
-    /// Asks the API whether the PersistentVolume exists, before the driver is called again for what an earlier term has begun.
+    /// Asks the API whether the PersistentVolume exists, before the driver is called again with a request of an earlier term.
     pub(in crate::roles::provisioner) async fn confirm_volume(&self, now: &Observed) -> Result<Happened, Stop> {
         let name = self.volume_name(&now.claim).map_err(AttemptError::from)?;
         let seen: Option<PersistentVolume> = read(self.cx, &ObjectName::cluster(name), CONFIRM).await?;
@@ -187,8 +187,8 @@ impl Look<'_> {
         Ok(Happened::Confirmed(seen.map(Box::new), change))
     }
 
-    /// Stores the volume object. From here on, whatever the answer, only the volume's own life cycle deletes the volume,
-    /// unless the API has refused the object for good.
+    /// Stores the PersistentVolume. From here on, whatever the API answers, only the life cycle of the PersistentVolume deletes the
+    /// volume, unless the API has refused the PersistentVolume for good.
     pub(in crate::roles::provisioner) async fn save_volume(
         &self,
         now: &Observed,
@@ -198,7 +198,7 @@ impl Look<'_> {
         let (cx, plan) = (self.cx, &made.plan);
         let finalizers: Vec<&str> = cx.attacher_finalizer.as_deref().into_iter().collect();
         let mut body = persistent_volume(&plan.request.plan, &made.volume, &cx.identity, &finalizers);
-        // With the object, so that the attach that follows, perhaps in another process, can go on with the trace.
+        // The trace context is part of the object, so that the next attach, perhaps in another process, can continue the trace.
         if let Some(context) = TraceContext::of(attempt.ticket.span()) {
             body["metadata"]["annotations"][names::ANNOTATION_TRACEPARENT] = context.to_string().into();
         }
@@ -211,7 +211,7 @@ impl Look<'_> {
                 self.compare_saved(now, found, made, error)
             }
             Err(error) => {
-                // An answer that says no; without one the object may be there.
+                // Only a refusal says that the object was not stored. After other errors the object may exist.
                 let is_answer = [ApiErrorKind::Invalid, ApiErrorKind::Forbidden, ApiErrorKind::Unauthorized];
                 let is_refused = self.state.checked == Some(false) && is_answer.contains(&error.kind());
                 let failure = AttemptError::from(SAVE_VOLUME.failed(error));
@@ -223,7 +223,7 @@ impl Look<'_> {
         }
     }
 
-    /// A volume object of that name exists: ours from an earlier try, or a stranger's, which is never touched.
+    /// A PersistentVolume of that name exists: ours from an earlier attempt, or another one, which the daemon never changes.
     fn compare_saved(
         &self,
         now: &Observed,
@@ -240,7 +240,7 @@ impl Look<'_> {
         }
         self.wait_for_name();
         if is_of_it {
-            // Two claims whose volumes have one name, and the driver has answered both with the same: it is the other's.
+            // Two claims have the same volume name, and the driver has answered both with the same volume: it belongs to the other.
             return Ok(self.abandon_to(now, volume_id, &found.metadata.name));
         }
         let other = match place {
@@ -248,7 +248,7 @@ impl Look<'_> {
             NameStatus::Ours | NameStatus::OtherNode | NameStatus::Free => another_handle(&found),
         };
         let handle = made.volume.volume_id.clone();
-        // What has the name is not our object: ours was not stored.
+        // The object with this name is not ours, so ours was not stored.
         Ok(Happened::Failed(Change::MayBeStored(false), ClaimReason::SaveTaken { handle, other }.into()))
     }
 

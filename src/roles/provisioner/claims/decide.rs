@@ -7,12 +7,12 @@
 //!   claim deleted, or bound elsewhere, meanwhile ──> on to the final answer ─> DeleteCreated
 //! ```
 //!
-//! Three rules carry the safety. The driver is called only for an entry that the journal has made durable (J1). The entry leaves the
-//! journal only after a PersistentVolume exists, or after the driver's final answer that nothing does, or after the volume's deletion
-//! (J2). The request is the same, byte by byte, until the driver's final answer, whatever the claim says by then.
+//! Three rules prevent leaks. The driver is called only with a request that the API has confirmed in the journal (J1). The entry leaves
+//! the journal only after a PersistentVolume exists, after the driver's final answer that no volume exists, or after the volume's
+//! deletion (J2). The request is the same, byte by byte, until the driver's final answer, whatever the claim says by then.
 //!
-//! Where each node has a driver of its own, a claim may get another node while our driver still owes an answer. Then our volume is
-//! deleted, and the other node's driver creates one ([`Whose::GivenAway`]).
+//! With node deployment, a claim may get another node before our driver has given its final answer. Then the daemon deletes the volume
+//! that our driver creates, and the other node's driver creates one ([`Whose::GivenAway`]).
 //!
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
@@ -25,22 +25,22 @@ use super::phase::Phase;
 pub use super::view::{AttemptFacts, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 
-/// Why nothing is done for a claim. None of it is a failure.
+/// Why a claim is ignored. No reason is a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ignored {
     /// It is gone.
     Gone,
     /// It has a volume.
     Bound,
-    /// Another provisioner's.
+    /// It is for another provisioner.
     Foreign,
-    /// Its class is of an in-tree plugin, whose claims Kubernetes gives to our driver: the class must be replaced.
+    /// Its class belongs to an in-tree plugin, whose claims Kubernetes gives to our driver: the class must be replaced.
     InTree,
-    /// Its class is another provisioner's by now.
+    /// Its class now belongs to another provisioner.
     ForeignClass,
-    /// Somebody wants it gone, and nothing was begun.
+    /// It is being deleted, and no request was sent.
     Deleting,
-    /// No node was chosen for its first consumer yet.
+    /// The scheduler has not selected a node for its first consumer yet.
     NoNode,
     /// Another node's daemon provisions it.
     Elsewhere,
@@ -49,7 +49,7 @@ pub enum Ignored {
 }
 
 impl Ignored {
-    /// Whether people are told of it.
+    /// Whether an Event says so.
     pub fn is_told(self) -> bool {
         matches!(self, Self::InTree | Self::Populator)
     }
@@ -62,7 +62,7 @@ pub enum Step {
     Ignore(Ignored),
     /// Nothing: its volume exists.
     Settled,
-    /// Nothing more in this attempt: tell how it ended.
+    /// End the attempt, and report how the request ended.
     Conclude,
     /// Note that the claim's PersistentVolume exists. No request.
     Found,
@@ -70,25 +70,25 @@ pub enum Step {
     Refuse(InvalidClaim),
     /// Read what the API has under the name of the claim's volume.
     ConfirmVolume,
-    /// Find out about the content source.
+    /// Read or protect the content source.
     Source(SourceStep),
     /// Read the class of attributes.
     GetAttributesClass(String),
-    /// Make the request, which stays the same until the driver's final answer. No request to the API.
+    /// Build the request, which stays the same until the driver's final answer. Calls neither the API nor the driver.
     Plan,
     /// Read the secret for the driver.
     ReadSecret(SecretReference),
     /// Record the request in the journal.
     Record,
-    /// Lock the volume, and note that the driver is called from here on. No request to the API.
+    /// Lock the volume, and note that the driver may be called from here on. Calls neither the API nor the driver.
     Begin,
     /// `CreateVolume`.
     Create,
-    /// `DeleteVolume`, for a volume that nobody wants any more, or nobody can use.
+    /// `DeleteVolume`, for a volume that no claim wants any more, or that cannot be used.
     DeleteCreated(String),
-    /// Look whether another PersistentVolume names the volume, before it is stored.
+    /// Check, before the volume is stored, whether another PersistentVolume has it.
     CheckHandle,
-    /// Store the volume object, which always says whose claim it was made for.
+    /// Store the PersistentVolume, whose `claimRef` always names the claim.
     SaveVolume,
     /// Remove the selected node from the claim, so that the scheduler selects another one.
     Reschedule,
@@ -106,7 +106,7 @@ pub fn next_step(view: &View<'_>) -> Step {
             Fate::Keep => Step::CheckHandle,
             Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
         },
-        // The next leader must not store what is being deleted.
+        // The entry must say so, or the next leader would store the volume.
         Phase::Discarding(_) if must_record(view) => Step::Record,
         Phase::Discarding(unusable) => secret_then(view, Step::DeleteCreated(unusable.volume_id.clone())),
         Phase::Finished { reschedule, node, .. } => {
@@ -152,7 +152,7 @@ fn must_record(view: &View<'_>) -> bool {
     view.rules.durable && !view.attempt.has_recorded
 }
 
-/// What must be known before the driver is called. `None`: all of it is.
+/// The next step before the driver is called. `None`: everything is known.
 fn prepare(view: &View<'_>) -> Option<Step> {
     if view.state.request().is_some() {
         return secret(view);
@@ -162,10 +162,10 @@ fn prepare(view: &View<'_>) -> Option<Step> {
         return Some(Step::Refuse(class.map_or(InvalidClaim::NoClass, InvalidClaim::ClassMissing)));
     }
     match view.source {
-        // A claim that a populator serves is ignored once it is granted, and the rest of it is not looked at.
+        // The ReferenceGrant comes first: once access is granted, a claim that a populator serves is ignored.
         SourceStatus::Step(step @ SourceStep::ListGrants(_)) => return Some(Step::Source(step.clone())),
         SourceStatus::Refused(refusal) => return Some(Step::Refuse(refusal.clone())),
-        // A populator's claim is ignored before.
+        // `ignored` has already excluded a claim that a populator serves.
         SourceStatus::Stores | SourceStatus::Step(_) | SourceStatus::Populator(_) => {}
     }
     // Before the source: once it is protected, only the driver may refuse.
@@ -212,7 +212,7 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     if claim.deleting {
         return Some(Ignored::Deleting);
     }
-    // A class that is not there is an error, told by `prepare`.
+    // `prepare` reports a missing class as an error.
     let class = view.class?;
     if class.provisioner != view.rules.driver {
         let in_tree = InTree::of_plugin(&class.provisioner);
@@ -225,22 +225,22 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     matches!(view.source, SourceStatus::Populator(_)).then_some(Ignored::Populator)
 }
 
-/// Whether volumes of the class are made only once a pod has been given a node.
+/// Whether volumes of the class are created only after the scheduler has selected a node.
 pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// What becomes of a volume that no volume object tells of.
+/// What happens to a volume that no PersistentVolume names.
 enum Fate {
     Keep,
     Delete,
 }
 
-/// A volume that nobody waits for is deleted at once, unless its class keeps volumes: the detour over a volume object that
-/// is released and then deleted would take three writes and the patience of two controllers.
+/// A volume that no claim waits for is deleted at once, unless its class retains volumes. To store a PersistentVolume first, and to
+/// release and delete it then, would take three writes and two controllers.
 fn fate_of(view: &View<'_>, may_be_stored: bool) -> Fate {
     let claim = view.claim;
-    // The claim's name is another volume's, and so is whatever the class says of keeping.
+    // The other node's driver creates the claim's volume. The reclaim policy of the class is for that volume.
     if view.whose == Whose::GivenAway && !may_be_stored {
         return Fate::Delete;
     }
@@ -250,9 +250,9 @@ fn fate_of(view: &View<'_>, may_be_stored: bool) -> Fate {
     if is_unwanted && !is_kept && !may_be_stored {
         return Fate::Delete;
     }
-    // Also the one of a claim that is bound elsewhere names that claim. Without it any claim of any namespace could get it, with
-    // whatever it was made from; and one that nobody gets would never be released, so never deleted. With it the PV controller
-    // releases what is to be deleted, and keeps the rest for that claim.
+    // The PersistentVolume has a `claimRef` also if the claim is bound to another volume. Without it any claim of any namespace
+    // could get the volume and the data in it, and a volume that no claim gets would never be released, so never deleted. With it
+    // the PV controller releases a volume that is to be deleted, and keeps a retained one for that claim.
     Fate::Keep
 }
 
@@ -261,7 +261,7 @@ fn is_bound_elsewhere(claim: &Claim, name: Option<&str>) -> bool {
     claim.volume_name.is_some() && claim.volume_name.as_deref() != name
 }
 
-/// Whether nobody waits for the claim's volume, which is called `name`, any more. That never changes back.
+/// Whether the claim no longer wants its volume, which is called `name`. Once it does not, it never wants the volume again.
 pub fn is_unwanted(claim: &Claim, present: bool, name: Option<&str>) -> bool {
     !present || claim.deleting || is_bound_elsewhere(claim, name)
 }

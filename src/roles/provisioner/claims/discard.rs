@@ -1,10 +1,9 @@
-//! What becomes of a volume that the driver has made and that its claim does not get: it is deleted, unless another
-//! volume object names it by now.
+//! Deletes a volume that the driver has created and that its claim does not get, unless another PersistentVolume has the volume.
 //!
-//! A driver answers a name that it knows with the volume that it has made before. So what it answers may long be in use: somebody
-//! has found the volume in the storage while the claim still waited and has made a PersistentVolume for it, bound to this claim or
-//! to another; or two claims have got one name (`volumeNameUuidLength`). To delete it for the claim's sake would take away the
-//! data of whoever uses it, which is worse than any leak.
+//! If a driver knows the name in a request, it answers with the volume that it has created before. So this volume may be in use:
+//! somebody found it in the storage while the claim still waited, and created a PersistentVolume for it, bound to this claim or to
+//! another one; or two claims have the same volume name (`volumeNameUuidLength`). To delete such a volume would destroy the data of
+//! its user, which is worse than a leak.
 
 use std::sync::Arc;
 
@@ -26,15 +25,15 @@ use super::transition::Change;
 use crate::roles::provisioner::context::Context;
 
 impl Context {
-    /// The volume objects that name this volume of our driver, as the cache has them. Where each node has a driver of its own,
-    /// those that are certain to be other nodes' name other volumes.
+    /// The cached PersistentVolumes with this handle of our driver. With node deployment, without those that certainly belong to
+    /// another node: there the same handle is another volume.
     pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
         let mut found = self.stores.volumes.find(BY_HANDLE, handle);
         found.retain(|volume| self.deployment.may_be_here(volume));
         found
     }
 
-    /// The other volume objects of the driver's volume that this one names.
+    /// The other PersistentVolumes with the same handle.
     pub fn same_handle(&self, volume: &PersistentVolume) -> Vec<Arc<PersistentVolume>> {
         let Some(csi) = &volume.spec.csi else { return Vec::new() };
         let mut found = self.volumes_of(&csi.volume_handle);
@@ -42,7 +41,7 @@ impl Context {
         found
     }
 
-    /// Whether this volume object, which may not have come through the cache, names this volume of our driver.
+    /// Whether this PersistentVolume, which may not be from the cache, has this handle of our driver.
     pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
         let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.rules.driver);
         csi.is_some_and(|csi| csi.volume_handle == handle) && self.deployment.may_be_here(volume)
@@ -50,8 +49,7 @@ impl Context {
 }
 
 impl Look<'_> {
-    /// Deletes a volume that is not wanted, or cannot be used, and that no volume object names. One that another volume object
-    /// names is left to it.
+    /// Deletes a volume that no claim wants, or that cannot be used. If another PersistentVolume has the volume, it is not deleted.
     pub(in crate::roles::provisioner) async fn delete_created(
         &self,
         now: &Observed,
@@ -63,7 +61,7 @@ impl Look<'_> {
             attempt.park(&cx.scope.term, cx.relist()).await?;
             return Ok(Happened::Nothing);
         }
-        // Many drivers take the name for the id.
+        // Many drivers use the name as the ID, so both are locked.
         if !attempt.lock_pair(&request.volume_name, volume_id, &cx.scope.volume_locks, &cx.scope.term).await? {
             return Ok(Happened::Nothing);
         }
@@ -90,8 +88,8 @@ impl Look<'_> {
         is_unwanted(&now.claim, now.present, self.volume_name(&now.claim).ok().as_deref())
     }
 
-    /// Before a volume is stored: one that another volume object names is left to that. Two objects of one volume are one too
-    /// many, and two claims would share its data.
+    /// Checks, before a volume is stored, that no other PersistentVolume has it. With two PersistentVolumes of one volume, two claims
+    /// would share its data.
     pub(in crate::roles::provisioner) async fn check_handle(
         &self,
         now: &Observed,
@@ -99,7 +97,7 @@ impl Look<'_> {
     ) -> Result<Happened, Stop> {
         let Phase::Created(made) = self.known().phase() else { return Ok(Happened::Nothing) };
         let (cx, handle, is_unwanted) = (self.cx, made.volume.volume_id.as_str(), self.is_unwanted(now));
-        // What a claim waits for is most likely new: it is stored on the word of the watch, and no list holds it up.
+        // A volume that a claim waits for is most likely new: the cache is enough, so that no list delays the claim.
         if is_unwanted && !cx.deletions.relisted.is_done() {
             attempt.park(&cx.scope.term, cx.relist()).await?;
         }
@@ -107,8 +105,8 @@ impl Look<'_> {
         if is_unwanted || self.volume_name(&now.claim).is_ok_and(|name| name == other) {
             return Ok(self.abandon_to(now, handle, &other));
         }
-        // The claim goes on to want a volume, and the other object may go, with this one or without: then the driver's answer
-        // is another. One that may be stored is looked for first.
+        // The claim still wants a volume. The other PersistentVolume may go, with its volume or without; then the driver's answer
+        // is another one. If a PersistentVolume may be stored already, the next attempt looks for it first.
         cx.pending_on.add(Dependency::Name(ObjectName::cluster(&other)), now.claim.key.clone());
         let failure = AttemptError::from(ClaimReason::Anothers { handle: handle.to_owned(), other });
         if made.may_be_stored {
@@ -117,15 +115,15 @@ impl Look<'_> {
         Ok(Happened::Failed(Change::AskAgain, failure))
     }
 
-    /// The name of a volume object other than the claim's own that tells of the volume.
+    /// The name of a PersistentVolume other than the claim's own that has the volume.
     ///
-    /// Before a deletion, volumes were listed in this term. An object that the watch has not brought since is most likely
-    /// the one that the claim was bound to just now, so that one is asked for.
+    /// Before a deletion, PersistentVolumes were listed in this term. If the watch lacks one, this is most likely the one to which
+    /// the claim was bound just now, so it is read from the API.
     async fn other_owner(&self, now: &Observed, volume_id: &str) -> Result<Option<String>, Stop> {
         let cx = self.cx;
         let own = self.volume_name(&now.claim).ok();
         let name_of = |volume: &PersistentVolume| volume.metadata.name.to_string();
-        // One that people made may well be bound to this very claim.
+        // A PersistentVolume that a person created may be bound to this claim.
         let is_other = |volume: &PersistentVolume| {
             Some(&*volume.metadata.name) != own.as_deref() || cx.place(&now.claim, Some(volume)) != NameStatus::Ours
         };
@@ -142,7 +140,7 @@ impl Look<'_> {
         Ok(found.filter(|found| is_other(found) && cx.names(found, volume_id)).as_ref().map(name_of))
     }
 
-    /// The volume is another object's: nothing of it is the claim's any more.
+    /// Leaves the volume to another PersistentVolume.
     pub(in crate::roles::provisioner) fn abandon_to(&self, now: &Observed, volume_id: &str, other: &str) -> Happened {
         let error = AttemptError::from(ClaimReason::Anothers { handle: volume_id.to_owned(), other: other.to_owned() });
         warn!(

@@ -1,12 +1,12 @@
-//! A claim's entry in the journal: all that is needed to send the same request again, and to finish without the claim. Pure.
+//! A claim's entry in the journal: everything that is needed to send the same request again, and to finish without the claim. Pure.
 //!
 //! ```json
 //! {"at":"2026-11-23T08:00:00Z","request":{"volumeName":"pvc-6f1a","requiredBytes":1073741824,"modes":["SINGLE_NODE_WRITER"],
 //!  "persistentVolume":{"driver":"d","name":"pvc-6f1a","claim":{"namespace":"shop","name":"data",…},"class":"gold",…}},"node":"n1"}
 //! ```
 //!
-//! Only the daemon writes to the journal's namespace, so an entry is believed as it stands. It names secrets, and never contains
-//! their values.
+//! The daemon trusts an entry: only administrators may have the right to write ConfigMaps in its namespace. An entry names secrets,
+//! and never contains their values.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub struct Entry {
     /// The driver's id of a volume that cannot be used and is being deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discarding: Option<String>,
-    /// The volume may exist whatever error the driver returns.
+    /// A volume may exist whatever error the driver returns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_error_is_final: bool,
 }
@@ -64,7 +64,7 @@ impl StoredSource {
 }
 
 impl Entry {
-    /// What the journal must hold before the driver is called. `None`: there is no request.
+    /// The entry that the journal must have before the driver is called. `None`: there is no request.
     pub fn of(state: &ClaimState) -> Option<Self> {
         let plan = state.plan()?;
         let discarding = match state.phase() {
@@ -86,7 +86,8 @@ impl Entry {
         ClaimKey { uid: claim.uid.as_str().into(), name: ObjectName::namespaced(&claim.namespace, &claim.name) }
     }
 
-    /// What an earlier term has begun, as far as its entry says. The claim may be gone, so the entry stands in for it.
+    /// The state of a request of an earlier term, as far as the entry tells it. The claim may be gone, so a claim is made from the
+    /// entry.
     pub fn resume(self) -> ClaimState {
         let claim = self.claim();
         let source = self.source.as_ref().map(StoredSource::key);
@@ -111,7 +112,7 @@ impl Entry {
             "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: self.request.plan.driver },
         });
         let mut object = PersistentVolumeClaim {
-            // A map with texts is metadata.
+            // Cannot fail: each member is a text or a map of texts.
             metadata: serde_json::from_value(metadata).unwrap_or_default(),
             ..PersistentVolumeClaim::default()
         };

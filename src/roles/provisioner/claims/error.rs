@@ -17,7 +17,7 @@ use super::response::ResponseError;
 use crate::roles::provisioner::sources::source::SourceError;
 use crate::roles::provisioner::topology::{TopologyError, TopologyFinality};
 
-/// Why a claim cannot be provisioned as things stand. Nothing was asked of the driver.
+/// Why a claim cannot be provisioned now. The driver was not called.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidClaim {
     /// The claim has no class.
@@ -26,7 +26,7 @@ pub enum InvalidClaim {
     /// Its class does not exist.
     #[error("StorageClass \"{0}\" not found: create it, or create the claim again with another class")]
     ClassMissing(String),
-    /// Another volume object has the name that its volume must have.
+    /// Another PersistentVolume has the name that the claim's volume must have.
     #[error("the name of the claim's volume is taken: {0}")]
     NameTaken(String),
     /// Its source can't be used.
@@ -49,7 +49,7 @@ impl InvalidClaim {
         }
     }
 
-    /// Whether what was begun may be ended by it, where the driver owes no answer.
+    /// The outcome of an attempt that fails with it, if no request waits for the driver's answer.
     pub fn finality(&self) -> Finality {
         match self {
             Self::Source(error) => error.finality(),
@@ -61,7 +61,7 @@ impl InvalidClaim {
 
 /// Reads the PersistentVolume of the name of the claim's volume.
 pub const CONFIRM: Op = Op("cannot check whether the claim's volume exists already");
-/// Reads something that the volume is to be made from.
+/// Reads an object of the data source.
 pub const READ_SOURCE: Op = Op("cannot read the data source");
 /// Adds the finalizer to the source.
 pub const PROTECT_SOURCE: Op = Op("cannot protect the data source");
@@ -73,7 +73,7 @@ pub const READ_SECRET: Op = Op("cannot load the provisioner's secret");
 pub const RECORD: Op = Op("cannot save the request in the journal");
 /// Stores the PersistentVolume.
 pub const SAVE_VOLUME: Op = Op("the volume is created, but its PersistentVolume could not be stored");
-/// Removes the selected node from the claim, which another node may serve.
+/// Removes the selected node from a claim that another node may be able to serve.
 pub const RESCHEDULE: Op = Op("cannot remove the selected node from the claim");
 /// Reads the claim again.
 pub const REFRESH: Op = Op("cannot read the claim again after a conflict");
@@ -87,7 +87,7 @@ pub type Stop = kit::Stop<ClaimReason>;
 /// The provisioner's own reasons why an attempt at a claim fails.
 #[derive(Debug, Clone, Error)]
 pub enum ClaimReason {
-    /// The claim cannot be provisioned as things stand. The driver was not asked.
+    /// The claim cannot be provisioned now. The driver was not called.
     #[error(transparent)]
     Invalid(#[from] InvalidClaim),
     /// The cluster does not say where the volume should be.
@@ -96,7 +96,7 @@ pub enum ClaimReason {
     /// The driver's answer to `CreateVolume` cannot be used.
     #[error(transparent)]
     Response(#[from] ResponseError),
-    /// The driver has made the volume earlier, and it could not be used then.
+    /// The driver has created the volume in an earlier term, and the volume cannot be used.
     #[error("volume {0} is unusable, and is deleted before another one is requested")]
     Unfit(String),
     /// The volume exists, and another PersistentVolume has its name.
@@ -107,14 +107,14 @@ pub enum ClaimReason {
         /// What has the name.
         other: String,
     },
-    /// The volume exists, and a PersistentVolume that is not the claim's names it.
+    /// The volume exists, and a PersistentVolume that is not the claim's has it.
     #[error(
         "PersistentVolume \"{other}\" now has volume {handle}, which the driver created for this claim: it is neither deleted nor stored for the claim"
     )]
     Anothers {
         /// The driver's id of the volume.
         handle: String,
-        /// The PersistentVolume that names it.
+        /// The PersistentVolume that has the volume.
         other: String,
     },
     /// The volume is not wanted, or cannot be used, and the driver did not delete it.
@@ -122,7 +122,7 @@ pub enum ClaimReason {
     Discard {
         /// The driver's id of the volume.
         handle: String,
-        /// Why a claim that still waits cannot have it. `None`: the claim no longer wants it.
+        /// Why a claim that still waits cannot use it. `None`: the claim no longer wants it.
         unfit: Option<Box<AttemptError>>,
         /// The driver's answer.
         #[source]
@@ -163,7 +163,7 @@ impl Reason for ClaimReason {
 
     fn gist(&self) -> String {
         match self {
-            // The texts hold the driver's ids and sizes, which may be others at each attempt.
+            // The texts contain the driver's IDs and sizes, which may differ in each attempt.
             Self::Response(error) => error.gist().to_owned(),
             Self::Unfit(_) => String::new(),
             Self::SaveTaken { other, .. } | Self::Anothers { other, .. } => gist(other),
@@ -179,7 +179,7 @@ impl Reason for ClaimReason {
 }
 
 impl AttemptError {
-    /// Whether the driver was asked and may have less or more room than it said (spec 5.4).
+    /// Whether the driver was called, so that its free capacity may have changed (spec 5.4).
     pub fn is_of_the_driver(&self) -> bool {
         match self {
             Self::Driver(_) => true,
@@ -194,12 +194,12 @@ impl AttemptError {
         }
     }
 
-    /// Whether another attempt at the same can't fare better: the driver has said that the request itself is wrong.
+    /// Whether another attempt with the same request is useless: the driver says that the request itself is wrong.
     pub fn is_infeasible(&self) -> bool {
         matches!(self, Self::Driver(error) if finality::is_infeasible(error.code))
     }
 
-    /// What the attempt leaves behind where the driver was not asked. The driver's answers have a table of their own.
+    /// The outcome of an attempt that did not call the driver. [`finality::after_create`] has the outcomes of the driver's answers.
     pub fn finality(&self) -> Finality {
         match self {
             Self::Reason(ClaimReason::Invalid(invalid)) => invalid.finality(),
@@ -210,7 +210,7 @@ impl AttemptError {
         }
     }
 
-    /// What people read: the error with its causes, and what it means for the claim.
+    /// The text for users: the error with its causes, and its meaning for the claim.
     pub fn told(&self) -> String {
         let text = self.message();
         if self.is_infeasible() {
@@ -219,7 +219,7 @@ impl AttemptError {
         text
     }
 
-    /// When to try again. Nothing wakes a claim when an object comes that no cache watches.
+    /// When to try again. An object that no cache watches does not wake the claim when it appears.
     pub fn retry(&self) -> Outcome {
         let is_withheld = self.api().is_some_and(|error| error.kind().is_withheld());
         match self.outcome() {
@@ -231,7 +231,7 @@ impl AttemptError {
     }
 }
 
-/// A failure in the words that people read, wherever they read it: in an Event, on the status page, in the log.
+/// A failure with the text for users, the same in an Event, on the status page and in the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a>(pub &'a AttemptError);
 
@@ -241,7 +241,7 @@ impl Told<'_> {
         self.0.told()
     }
 
-    /// The text that tells a new failure from the same one again.
+    /// The text by which a new failure differs from a repeated one.
     pub fn gist(&self) -> String {
         self.0.gist()
     }

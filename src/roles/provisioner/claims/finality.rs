@@ -1,22 +1,22 @@
-//! What an attempt that failed leaves behind: the four states of a claim, and what a gRPC code means for them. Pure.
+//! What a failed attempt leaves behind: the four outcomes, and the gRPC codes that lead to them. Pure.
 //!
-//! The question behind each state is whether a volume may exist that no PersistentVolume names. Only a *final* answer says
-//! that there is none; everything else keeps the journal's entry and the request.
+//! Each outcome says whether a volume may exist that no PersistentVolume names. Only a *final* answer says that there is no such
+//! volume. Every other outcome keeps the journal's entry and the request.
 
 use tonic::Code;
 
 use crate::roles::kit::finality::{Call, is_final};
 
-/// How a failed attempt stands.
+/// The outcome of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Finality {
-    /// A final answer: nothing exists and nothing goes on. The next attempt starts afresh.
+    /// A final answer: no volume exists, and none is being created. The next attempt builds a new request.
     Finished,
-    /// The driver may still be at it, or has created the volume unseen: the same request again, until a final answer.
+    /// The driver may still create the volume, or has created it: the same request is sent again until a final answer.
     InBackground,
-    /// The driver was not asked. What an earlier attempt left stands as it was.
+    /// The driver was not called. The outcome of an earlier attempt still holds.
     NoChange,
-    /// Final, and another node may fare better: the scheduler has to choose again.
+    /// A final answer, and another node may be able to serve the claim: the scheduler has to select again.
     Reschedule,
 }
 
@@ -44,7 +44,7 @@ impl Finality {
 /// [`Code::Unavailable`].
 pub fn after_create(code: Code, topology: bool, node_known: bool) -> Finality {
     match code {
-        // A driver without space on one node's side of the world may have it on another's.
+        // A driver without space in one topology segment may have space in another one.
         Code::ResourceExhausted if topology && node_known => Finality::Reschedule,
         code if is_final(Call::Create, code) => Finality::Finished,
         _ => Finality::InBackground,

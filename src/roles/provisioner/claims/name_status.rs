@@ -1,21 +1,22 @@
-//! Whose the PersistentVolume is that has the name of a claim's volume. Pure.
+//! To whom the PersistentVolume belongs that has the name of a claim's volume. Pure.
 
 use super::claim::{Claim, ClaimKey};
 use super::decide::NameStatus;
 use crate::cluster::PersistentVolume;
 use crate::roles::provisioner::deletion;
 
-/// Whether a volume object is the one that was made for the claim, whoever has it now: the claim was bound to it under its name,
-/// and a provisioner of our driver has made it. A volume populator hands the volume of a claim of its own to the claim of people,
-/// and so does whoever renames a claim. As long as there is such an object, nothing that was asked for the claim can be lost.
+/// Whether a PersistentVolume was created for the claim, also if another claim has it now: the claim was bound to its name, and a
+/// provisioner of our driver has created it. A volume populator gives the volume of its own claim to the user's claim, and so do tools
+/// that rename claims. As long as such a PersistentVolume exists, the volume of the claim's request is not lost.
 pub fn was_handed_on(volume: &PersistentVolume, claim: &Claim, driver: &str) -> bool {
     let is_named = claim.volume_name.as_deref() == Some(&*volume.metadata.name);
     let is_ours = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
     is_named && is_ours && deletion::decide::provisioned_by(volume) == Some(driver)
 }
 
-/// Whether a volume object is the claim's own. One that was kept when its claim was bound elsewhere is, too: our driver has made
-/// it under the claim's name, and the PV controller has taken the uid out of its reference, or somebody the whole of it.
+/// To whom a PersistentVolume belongs. A retained one whose claim was bound to another volume is the claim's own, too: a provisioner of
+/// our driver has created it for this claim, and the PV controller has removed the uid from its `claimRef`, or a person has removed the
+/// whole `claimRef`.
 pub fn status_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> NameStatus {
     let found = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
     let claim = volume.spec.claim_ref.as_deref();

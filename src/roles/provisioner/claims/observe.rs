@@ -1,5 +1,4 @@
-//! What one attempt sees of its claim: the caches, what the term knows of it, and what the API itself has said. Reads, and writes
-//! nothing.
+//! What one attempt observes of its claim: the caches, the state in this term, and the API's answers. This module only reads.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, SourceError, Wanted, normalise};
 use crate::roles::provisioner::sources::status::origin;
 
-/// What one decision is made from.
+/// The observation that one decision is made from.
 pub(in crate::roles::provisioner) struct Observed {
     pub(in crate::roles::provisioner) claim: Claim,
     pub(in crate::roles::provisioner) present: bool,
@@ -28,7 +27,7 @@ pub(in crate::roles::provisioner) struct Observed {
     place: NameStatus,
 }
 
-/// The term's context and what the attempt knows, for one step. A step reads both, and changes neither.
+/// The term's context and the attempt's state, for one step. A step only reads them.
 #[derive(Clone, Copy)]
 pub(in crate::roles::provisioner) struct Look<'a> {
     pub(in crate::roles::provisioner) cx: &'a Context,
@@ -36,7 +35,7 @@ pub(in crate::roles::provisioner) struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// What the term knows of the claim.
+    /// The claim's state in this term.
     pub(in crate::roles::provisioner) fn known(&self) -> &'a ClaimState {
         &self.state.known
     }
@@ -55,9 +54,9 @@ impl<'a> Look<'a> {
         };
         let own = claim.key.name.namespace().unwrap_or_default().to_owned();
         let source = normalise(&claim.object.spec, &own, cx.section.cross_namespace_sources);
-        // A request that was sent stays as it is, whatever became of the source since.
+        // A request that was sent does not change, even if the source has changed since.
         let origin = if known.is_begun() { SourceStatus::Stores } else { self.origin(&claim, &source, &own) };
-        // A claim that has lost its node while our driver owes an answer still gets our volume, until another node is selected.
+        // A claim that lost its node before our driver's final answer still gets our volume, until another node is selected.
         let is_ours = cx.deployment.is_ours(&claim) || known.is_begun() && claim.selected_node.is_none();
         let is_elsewhere = place == NameStatus::OtherNode || present && !is_ours;
         let whose = match is_ours {
@@ -68,13 +67,13 @@ impl<'a> Look<'a> {
         Observed { claim, present, class, source, whose, origin, place }
     }
 
-    /// Whether a driver owes an answer for a claim that wants no volume any more.
+    /// Whether a request waits for the driver's final answer, and the claim no longer wants the volume.
     pub(in crate::roles::provisioner) fn is_over(&self, claim: &Claim, present: bool) -> bool {
         let name = self.volume_name(claim).ok();
         self.known().is_creating() && is_unwanted(claim, present, name.as_deref())
     }
 
-    /// How far the source is known; refused at once where the driver can't do what the claim asks for.
+    /// The status of the source. A source is refused at once if the driver lacks a capability that the claim needs.
     fn origin(&self, claim: &Claim, source: &Result<Source, SourceError>, own: &str) -> SourceStatus {
         let (cx, found) = (self.cx, &self.state.found);
         if let Ok(source) = source
@@ -88,7 +87,7 @@ impl<'a> Look<'a> {
         origin(source, own, &self.wanted(claim), found)
     }
 
-    /// What the cluster has under the name of the claim's volume.
+    /// Which PersistentVolume has the name of the claim's volume.
     pub(in crate::roles::provisioner) fn place(&self, claim: &Claim) -> NameStatus {
         let cx = self.cx;
         let Ok(name) = self.volume_name(claim) else { return NameStatus::Free };
@@ -101,15 +100,15 @@ impl<'a> Look<'a> {
                 .iter()
                 .any(|it| cx.place(claim, Some(it)) == NameStatus::Ours)
         };
-        // Under the name that another configuration has made, and not bound yet.
+        // An unbound PersistentVolume that has its name from another configuration counts, too.
         let is_settled = self.known().is_unasked() || self.known().is_stored();
         if place == NameStatus::Free && is_settled && is_stored() { NameStatus::Ours } else { place }
     }
 
-    /// Whose the volume object is that has the name of the claim's volume.
+    /// To whom the PersistentVolume belongs that has the name of the claim's volume.
     pub(in crate::roles::provisioner) fn whose(&self, claim: &Claim, found: Option<&PersistentVolume>) -> NameStatus {
         let cx = self.cx;
-        // A volume that was handed on to another claim answers the request, too.
+        // A PersistentVolume that was handed on to another claim is the outcome of the request, too.
         let is_begun = self.known().is_creating();
         let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &cx.rules.driver);
         let place = if is_begun && found.is_some_and(is_handed_on) { NameStatus::Ours } else { cx.place(claim, found) };
@@ -119,7 +118,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whether the claim's own volume object can be what comes of our driver's answer.
+    /// Whether the claim's own PersistentVolume can be the outcome of our driver's answer.
     fn answer(&self, found: &PersistentVolume) -> NameStatus {
         if !self.cx.deployment.may_be_here(found) {
             return NameStatus::OtherNode;
@@ -132,7 +131,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The name of the claim's volume: as it was asked for, or is to be.
+    /// The name of the claim's volume: that of the request, or that of the next request.
     pub(in crate::roles::provisioner) fn volume_name(&self, claim: &Claim) -> Result<String, RequestError> {
         match self.known().request() {
             Some(request) => Ok(request.volume_name.clone()),
@@ -169,11 +168,11 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whether the claim still wants what was refused: what only an old view shows is not worth telling. One that the
-    /// failure itself gave back to the scheduler waits for another node because of it.
+    /// Whether the claim still wants the volume that was refused: a failure of an older view is not reported. A claim that the
+    /// failure itself has returned to the scheduler counts: it waits for another node because of the failure.
     pub(in crate::roles::provisioner) fn is_wanted(&self, now: &Observed) -> bool {
         let known = self.known();
-        // What another node's daemon works on is that one's to tell: else every node would.
+        // Only the daemon of the claim's node reports the failure; otherwise every node would.
         if self.cx.deployment.is_anothers(&now.claim) && known.is_unasked() {
             return false;
         }
@@ -186,7 +185,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// What a volume object is that has the claim's name and claim, and is not of the volume that the driver has made.
+/// Describes a PersistentVolume that has the expected name and claim, but another handle than the driver's volume.
 pub(in crate::roles::provisioner) fn another_handle(found: &PersistentVolume) -> String {
     let handle = found.spec.csi.as_ref().map_or("none", |csi| csi.volume_handle.as_str());
     let name = &found.metadata.name;

@@ -1,4 +1,4 @@
-//! Which claims wait for what no look-up of the caches finds them by.
+//! Which claims wait for something by which the caches cannot find them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use super::claim::ClaimKey;
 pub enum Dependency {
     /// Any change of the driver's nodes.
     AnyNode,
-    /// That a volume object of this name goes.
+    /// The deletion of the PersistentVolume with this name.
     Name(ObjectName),
 }
 
-/// Which claims wait for what no look-up of the caches finds them by.
+/// The claims that wait, and what they wait for.
 #[derive(Debug, Default)]
 pub struct PendingOn(Mutex<Waiting>);
 
-/// The same, from both sides.
+/// The relation, in both directions.
 #[derive(Debug, Default)]
 struct Waiting {
     by_what: BTreeMap<Dependency, BTreeSet<ClaimKey>>,
@@ -28,14 +28,14 @@ struct Waiting {
 }
 
 impl PendingOn {
-    /// A claim waits.
+    /// Notes that a claim waits for this.
     pub fn add(&self, what: Dependency, key: ClaimKey) {
         let mut waiting = self.lock();
         waiting.by_claim.entry(key.clone()).or_default().insert(what.clone());
         waiting.by_what.entry(what).or_default().insert(key);
     }
 
-    /// The claims that have waited.
+    /// Takes the claims that wait for this.
     pub fn take(&self, what: &Dependency) -> BTreeSet<ClaimKey> {
         let mut waiting = self.lock();
         let keys = waiting.by_what.remove(what).unwrap_or_default();
@@ -45,7 +45,7 @@ impl PendingOn {
         keys
     }
 
-    /// A claim waits for nothing any more.
+    /// Removes a claim that waits for nothing any more.
     pub fn forget(&self, key: &ClaimKey) {
         let mut waiting = self.lock();
         for what in waiting.by_claim.remove(key).unwrap_or_default() {
@@ -65,7 +65,7 @@ impl PendingOn {
     }
 }
 
-/// Takes one out of those under a key, and the key with the last.
+/// Removes a value of a key, and the key together with its last value.
 fn drop_from<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, one: &V) {
     if let Some(all) = map.get_mut(key) {
         all.remove(one);

@@ -1,7 +1,7 @@
 //! Changes claims and volume objects, one request at a time. No decisions: what to do comes from [`super::decide`].
 //!
-//! Every write goes through the fence of the term, carries a precondition, and hands the server's answer to the cache, so
-//! that the next look sees it.
+//! Every write goes through the fence of the term, has a precondition, and passes the server's answer to the cache, so that the
+//! next observation sees it.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ async fn reschedule(cx: &Context, claim: &Claim) -> Result<(), Stop> {
     patch_claim(cx, claim, &change, RESCHEDULE).await
 }
 
-/// Writes a change of the claim, and shows the answer to the cache.
+/// Writes a change of the claim, and passes the answer to the cache.
 pub(in crate::roles::provisioner) async fn patch_claim<R: Reason>(
     cx: &Context,
     claim: &Claim,
@@ -53,7 +53,7 @@ pub(in crate::roles::provisioner) async fn patch_claim<R: Reason>(
     Ok(())
 }
 
-/// Reads what may not be there.
+/// Reads an object that may not exist.
 pub(in crate::roles::provisioner) async fn read<K: Object>(
     cx: &Context,
     name: &ObjectName,
@@ -105,8 +105,8 @@ impl Look<'_> {
         }
     }
 
-    /// Records the request in the journal, and waits until the API has confirmed it. The wait holds a worker, so that the journal
-    /// never holds more requests than workers send.
+    /// Records the request in the journal, and waits until the API has confirmed it. The worker waits, too, so that the journal
+    /// never has more new requests than there are workers.
     pub(in crate::roles::provisioner) async fn record(&self, entry: &Entry) -> Result<(), Stop> {
         let (cx, uid) = (self.cx, &self.known().claim.key.uid);
         let Some(journal) = &cx.journal else { return Ok(()) };
@@ -126,7 +126,7 @@ impl Look<'_> {
         self.fail_before_asking(reason.into(), None)
     }
 
-    /// The driver was not called in this attempt. If it owes no answer either, a final error ends the request.
+    /// The driver was not called in this attempt. If no earlier request waits for its answer, a final error ends the claim's request.
     pub(in crate::roles::provisioner) fn fail_before_asking(
         &self,
         failure: AttemptError,
@@ -140,7 +140,7 @@ impl Look<'_> {
         Ok(Change::Hopeless { reschedule, node, failure }.into())
     }
 
-    /// What has the name of the claim's volume goes: that wakes the claim.
+    /// Wakes the claim once the PersistentVolume that has the name of its volume is gone.
     pub(in crate::roles::provisioner) fn wait_for_name(&self) {
         let claim = &self.known().claim;
         if let Ok(name) = self.volume_name(claim) {
@@ -148,9 +148,9 @@ impl Look<'_> {
         }
     }
 
-    /// Reads the secret for the driver. Never logged, and kept only while the driver owes an answer to a request that it was sent
-    /// with: where the secret goes meanwhile, as with its namespace, the same is asked with the same. A volume that is to be
-    /// deleted may go without it.
+    /// Reads the secret for the driver. The daemon never logs it, and keeps it only while a request that was sent with it waits for
+    /// the driver's final answer: if the secret is deleted meanwhile, for example with its namespace, the same request is sent with
+    /// the same secret. `deleteWithoutSecret` allows to delete a volume without the secret.
     async fn read_secret(&self, reference: &SecretReference, now: &Observed) -> Result<Happened, Stop> {
         let cx = self.cx;
         let failure = match secret::read(cx.scope.api.use_now()?, reference).await {
@@ -215,7 +215,7 @@ impl Look<'_> {
     async fn protect_source(&self, now: &Observed, attempt: &mut Attempt<'_, ClaimKey>) -> Result<Happened, Stop> {
         let (cx, found) = (self.cx, &self.state.found);
         if let Some(class) = &now.class {
-            // By now nothing but the driver may say no: a source is not held up by a claim that is hopeless.
+            // From here on only the driver may refuse: an invalid claim must not keep the finalizer on a source.
             let attributes_class = self.state.attributes_class.as_ref();
             let claim = &now.claim.object;
             let rules = &cx.asking;
@@ -231,8 +231,8 @@ impl Look<'_> {
         let claim = &now.claim.key;
         let is_strange = source.name.namespace() != claim.name.namespace();
         if is_strange {
-            // From here on it counts as a user. Until now it did not, so that what was read of the source may be from before
-            // another attempt removed the finalizer.
+            // From here on this claim counts as a user of the source. It did not count before, so another attempt may have
+            // removed the finalizer after this attempt had read the source.
             cx.sources.admitted.note(&claim.uid);
         }
         let mut told = false;
@@ -253,8 +253,8 @@ impl Look<'_> {
         Ok(SourceRead::Protected { told }.into())
     }
 
-    /// A snapshot that we are not allowed to change is restored all the same, and people are told (spec 2.5, step 15). Should it
-    /// go meanwhile, the driver has the last word. Without the right to change claims, nothing would be begun anyway.
+    /// A snapshot that the daemon may not change is restored without its finalizer, and an Event says so (spec 2.5, step 15). If
+    /// somebody deletes the snapshot meanwhile, the driver decides. A claim that is to be cloned has no such exception.
     fn even_if_forbidden(&self, protected: Result<(), Stop>) -> Result<bool, Stop> {
         match protected {
             Err(Stop::Failed(failure)) => match failure.api() {
@@ -269,8 +269,8 @@ impl Look<'_> {
     }
 }
 
-/// Adds a finalizer to a source, as it is now: what was read of it before its turn came may be old. `afresh`: it is read again
-/// first, because even a finalizer that was seen on it may be gone.
+/// Adds a finalizer to a source. If the source has changed since it was read, it is read again. `afresh`: it is read again in any
+/// case, because even a finalizer that was on it before may be gone.
 async fn protect<K: Cached>(
     cx: &Context,
     cache: &Cache<K>,

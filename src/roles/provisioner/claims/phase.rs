@@ -59,12 +59,12 @@ pub enum Phase {
 pub struct Plan {
     /// The request.
     pub request: Arc<Request>,
-    /// The data source that the volume is created from. The claim may name it no more when the driver answers.
+    /// The data source of the volume. When the driver answers, the claim may name another source.
     pub source: Option<SourceKey>,
     /// The node that the scheduler had selected when the request was made.
     pub node: Option<String>,
-    /// The volume may exist whatever error the driver returns: it has answered with success and without a volume, or it is called
-    /// without the secret of the first call. Only a usable volume ends this.
+    /// A volume may exist whatever error the driver returns: the driver has answered with success and without a volume, or it is
+    /// called without the secret of the first call. Only an answer with a volume ends this.
     pub no_error_is_final: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Works a claim: the attempt loop's hooks. What a step does is in [`super::create`], [`super::discard`] and [`super::perform`].
+//! Reconciles a claim: the hooks of the attempt loop. The steps are in [`super::create`], [`super::discard`] and [`super::perform`].
 //!
-//! How far the claim is lives in the term's states, which are written *before* each step whose outcome might be lost, so that a
-//! panic or a cancelled run loses nothing.
+//! The claim's state is in the term's [`ClaimStates`](super::states::ClaimStates). It is written there *before* each step whose
+//! outcome might be lost, so that a panic or a cancelled run loses nothing.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::state::Reported;
 use super::transition::Change;
 use crate::roles::provisioner::context::Context;
 
-/// Works the queue of claims.
+/// Reconciles the claims of the queue.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct ClaimReconciler {
     pub(in crate::roles::provisioner) cx: Arc<Context>,
@@ -33,12 +33,12 @@ pub(in crate::roles::provisioner) enum End {
     Provisioned,
     /// There is nothing to do.
     Ignored(Ignored),
-    /// A step has failed, after what it brought was noted.
+    /// A step has failed. Its result was applied before.
     Failed(AttemptError),
 }
 
 impl ClaimReconciler {
-    /// Works claims with what a term's tickets share.
+    /// A reconciler with the term's shared context.
     pub(in crate::roles::provisioner) fn new(cx: Arc<Context>) -> Self {
         Self { cx }
     }
@@ -47,8 +47,8 @@ impl ClaimReconciler {
         Look { cx: &self.cx, state }
     }
 
-    /// Nothing is begun, so that nothing needs to be known. But a claim that waits for another node is not over: people who were
-    /// told of a failure are told of its end.
+    /// Drops the state of an ignored claim: no request was sent. But a claim that waits for another node keeps its reported failure,
+    /// so that the recovery is reported, too.
     fn drop_entry(&self, mut state: State, why: Ignored) {
         if why == Ignored::NoNode && state.known.reported != Reported::default() {
             state.known.apply(Change::Renewed);
@@ -58,8 +58,8 @@ impl ClaimReconciler {
         }
     }
 
-    /// The volume object exists. While the cache has not seen it, that is known from the entry alone: another run must not
-    /// ask the driver a second time (R59).
+    /// The PersistentVolume exists. Until the cache has it, only the claim's state says so: another run must not call the driver a
+    /// second time (R59).
     fn settle(&self, mut state: State) {
         let look = self.look(&state);
         let claim = &state.known.claim;
@@ -123,7 +123,7 @@ impl Reconciler for ClaimReconciler {
         let claim = now.present.then(|| now.claim.clone());
         let happened = match look.perform(step, now, attempt).await {
             Ok(happened) => happened,
-            // Admission refuses what it would not refuse for the claim as it is by now.
+            // Admission may have refused because the claim has changed: read the claim, and decide again.
             Err(Stop::Failed(error)) if error.is_of(RESCHEDULE) && is_forbidden(&error) => {
                 return self.refresh(now, &error).await?.ok_or_else(|| error.into());
             }
@@ -172,7 +172,7 @@ impl Reconciler for ClaimReconciler {
                 cx.forget(key);
                 return match why {
                     Ignored::Gone => Outcome::Forget,
-                    // Our driver has given the answer that it owed for another node's claim: check again which node has the claim.
+                    // Our driver has given its final answer for another node's claim: check again which node has the claim.
                     Ignored::Elsewhere if has_ended => Outcome::RetryAfter(CATCH_UP),
                     _ => Outcome::Settled,
                 };

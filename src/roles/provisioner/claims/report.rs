@@ -1,6 +1,7 @@
-//! Reports how attempts at claims end: Kubernetes Events, metrics, one log line. Reporting reads, and changes nothing.
+//! Reports how attempts at claims end: Kubernetes Events, metrics, one log line. Reporting only reads.
 //!
-//! People hear of changes: the Go sidecar tells of every attempt, and says the same of each. What is ignored is no failure.
+//! Each new failure and each recovery is reported once. The Go sidecar writes the same Event for every attempt. An ignored claim is no
+//! failure.
 
 use tracing::{debug, info, warn};
 
@@ -20,19 +21,19 @@ use crate::roles::kit::EventsMode;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, normalise};
 
-/// With more requests than this in the journal, nobody reads an Event of each claim that goes smoothly.
+/// If the journal has more requests than this, claims that succeed at once get no Event.
 const BURST: usize = 36;
 
 impl Context {
-    /// Whether so many claims are provisioned at once that the writes of their Events would delay them.
+    /// Whether so many claims are being provisioned that the writes of their Events would delay them.
     fn is_burst(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.len() > BURST)
     }
 }
 
 impl Look<'_> {
-    /// The class and the kind of the source, for figures. What a claim's author may write freely is no label, or each would be
-    /// a series for good: only a class that there is counts, or the one that the driver was asked with.
+    /// The class and the kind of the source, as labels of metrics. A label must not have a text that a claim's author can choose freely,
+    /// because each text would be a new series. So the class is the one of the request, or an existing one, or empty.
     fn labels(&self, claim: &Claim) -> (String, &'static str) {
         let own = claim.key.name.namespace().unwrap_or_default();
         let source = normalise(&claim.object.spec, own, true).unwrap_or(Source::None);
@@ -41,13 +42,13 @@ impl Look<'_> {
         (known.unwrap_or_default().to_owned(), source.kind())
     }
 
-    /// The driver is about to be asked. Says whether people were told.
+    /// The driver is about to be called. Returns whether an Event says so.
     pub(super) fn tell_begins(&self) -> bool {
         debug!(resumed = self.known().is_resumed(), "asking the driver for the volume");
         self.cx.section.events == EventsMode::All && self.tell_provisioning()
     }
 
-    /// It takes its time. Says whether people were told, by now or before.
+    /// The driver is slow. Writes an Event, if there is none yet, and returns `true`.
     pub(super) fn tell_provisioning(&self) -> bool {
         let (claim, reported) = (&self.known().claim, &self.known().reported);
         if !reported.provisioning {
@@ -57,7 +58,7 @@ impl Look<'_> {
         true
     }
 
-    /// Nothing keeps the snapshot while it is restored: once for each claim, however often it is tried.
+    /// The snapshot has no finalizer while it is restored. Reported once for each claim.
     pub(super) fn tell_unprotected(&self, error: &ApiError) {
         if self.known().reported.unprotected {
             return;
@@ -67,22 +68,21 @@ impl Look<'_> {
         self.cx.tell_claim(&self.known().claim, EventKind::Warning, "SourceUnprotected", &note);
     }
 
-    /// What became of a claim that another process, or an earlier term, had begun.
+    /// The result of a request that an earlier term had sent.
     pub(in crate::roles::provisioner) fn tell_resumed(&self, result: &str) {
         if self.known().is_resumed() {
             self.cx.reporter.resumed(result);
         }
     }
 
-    /// A volume that is not wanted, or cannot be used, was deleted again.
+    /// A volume that no claim wants, or that could not be used, was deleted again.
     pub(super) fn tell_discarded(&self, volume: &str) {
         info!(volume, "deleted the volume: no claim wants it, or it could not be used");
         self.tell_resumed("reclaimed");
         self.cx.reporter.reclaimed();
     }
 
-    /// A volume that the claim has no use for was left to another PersistentVolume: nothing that is tried again, but people must
-    /// know.
+    /// A volume that the claim no longer wants was left to another PersistentVolume. This is not tried again, but the user must know.
     pub(super) fn tell_left(&self, error: &AttemptError) {
         self.cx.tell_claim(&self.known().claim, EventKind::Warning, "ProvisioningFailed", &error.message());
     }
@@ -92,11 +92,11 @@ impl Look<'_> {
         self.tell_resumed("found");
         let (cx, claim) = (self.cx, &now.claim);
         cx.sources_may_be_free(claim);
-        // Once, though the claim may still have to be released.
+        // Only once, although the claim may be reconciled again.
         let Phase::Stored { success: Some(success), .. } = self.known().phase() else { return };
         let (class, source) = self.labels(claim);
         let took = cx.scope.clock.now().saturating_duration_since(success.begun);
-        // What was asked for has a name.
+        // A claim with a request has a volume name.
         let name = self.volume_name(claim).unwrap_or_default();
         info!(
             persistent_volume = name,
@@ -147,10 +147,10 @@ impl Look<'_> {
         }
     }
 
-    /// An attempt failed: says so in an Event and in the figures. Returns the failure's gist where people were told of it.
+    /// An attempt failed: reports this in an Event and in metrics. Returns the failure's gist if an Event was written.
     pub(super) fn tell_failed(&self, now: &Observed, error: &AttemptError) -> Option<String> {
         let cx = self.cx;
-        // One whose volume object is stored is provisioned, and was told so: what is left is our affair.
+        // A claim whose PersistentVolume is stored is provisioned, and an Event has said so. What is left concerns only the daemon.
         if self.known().is_stored() || !self.is_wanted(now) {
             return None;
         }
@@ -170,8 +170,8 @@ impl Look<'_> {
 }
 
 impl ClaimReconciler {
-    /// An attempt failed: says so in the log, on the status page, in an Event and in the figures. Returns the failure's gist where
-    /// an Event tells of it. Nothing changes by it.
+    /// An attempt failed: reports this in the log, on the status page, in an Event and in metrics. Returns the failure's gist if an
+    /// Event was written.
     pub(super) fn tell_failure(
         &self,
         ticket: &Ticket<ClaimKey>,

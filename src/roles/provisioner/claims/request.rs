@@ -1,10 +1,10 @@
-//! What the driver is asked for: a claim and its class, made into one `CreateVolume`. Pure.
+//! The `CreateVolume` request, built from a claim and its class. Pure.
 //!
-//! Built once an attempt, and pinned while an answer is outstanding: the driver knows a volume by its name, and a request
-//! under that name that asks for something else is refused, or worse, answered with what was asked before.
+//! A request that was sent stays the same until the driver's final answer. The driver knows a volume by its name: it would refuse
+//! another request with the same name, or, which is worse, answer it with the volume of the first request.
 //!
-//! Called without source and requirement it checks all that can be wrong with claim and class alone: before anything is
-//! written for a claim that is hopeless.
+//! Without source and requirement, [`build`] checks everything that can be wrong with the claim and the class alone, before anything is
+//! written for an invalid claim.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,17 +27,17 @@ mod modes;
 
 pub use error::RequestError;
 
-/// What volumes are called.
+/// The rule for the names of volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameRule {
-    /// What stands before the claim's uid.
+    /// The text before the claim's uid.
     pub prefix: String,
-    /// How much of the uid is taken, without its dashes; `None`: all of it, with them.
+    /// How many digits of the uid the name has, without dashes; `None`: the whole uid, with its dashes.
     pub uuid_length: Option<usize>,
 }
 
 impl NameRule {
-    /// The name of the volume of the claim with this uid: for the driver, and of its PersistentVolume.
+    /// The name of the volume, and of its PersistentVolume, of the claim with this uid.
     pub fn volume_name(&self, uid: &str) -> Result<String, RequestError> {
         if uid.is_empty() {
             return Err(RequestError::NoUid);
@@ -47,7 +47,7 @@ impl NameRule {
             None => uid.to_owned(),
         };
         let name = format!("{}-{part}", self.prefix);
-        // Found out after the volume was made, this would leave a volume that nothing can ever name.
+        // Checked before the call: no PersistentVolume could be stored for a volume with an invalid name.
         if self.prefix.is_empty() || !is_subdomain(&name) {
             return Err(RequestError::VolumeName { prefix: self.prefix.clone(), name });
         }
@@ -61,21 +61,21 @@ impl NameRule {
 pub struct ProvisionRules {
     /// Our driver.
     pub driver: String,
-    /// What volumes are called.
+    /// The names of volumes.
     pub names: NameRule,
     /// The driver has `SINGLE_NODE_MULTI_WRITER`.
     pub multi_writer: bool,
-    /// The driver has `VOLUME_ACCESSIBILITY_CONSTRAINTS`, and the configuration lets it be used.
+    /// The driver has `VOLUME_ACCESSIBILITY_CONSTRAINTS`, and the configuration does not disable topology.
     pub topology: bool,
-    /// For classes that name no file system; may be empty.
+    /// The file system for classes that name none; may be empty.
     pub default_fs_type: String,
-    /// Whether the driver is told the claim's and the volume's names.
+    /// Whether requests contain the names of the claim and the volume.
     pub extra_create_metadata: bool,
-    /// Whether a volume for readers only is marked so.
+    /// Whether a volume with only the mode `ReadOnlyMany` is marked as read-only.
     pub publish_readonly: bool,
 }
 
-/// All that a request is made of.
+/// Everything that a request is built from.
 #[derive(Debug, Clone)]
 pub struct RequestInput<'a> {
     /// The claim.
@@ -84,15 +84,15 @@ pub struct RequestInput<'a> {
     pub class: &'a StorageClass,
     /// The term's rules.
     pub rules: &'a ProvisionRules,
-    /// What the volume is to be made from.
+    /// The content source.
     pub source: Option<ContentSource>,
-    /// From where it must be reachable.
+    /// The topology requirement.
     pub requirement: Option<Requirement>,
-    /// The class of attributes that the claim names, if it names one and that was found.
+    /// The `VolumeAttributesClass` that the claim names, if it exists.
     pub attributes_class: Option<&'a VolumeAttributesClass>,
 }
 
-/// All that `CreateVolume` is asked, but for secrets' values. The journal stores it, and the same request comes back byte by byte.
+/// A `CreateVolume` request without the secrets' values. The journal saves it, and a later term sends the same request, byte by byte.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Request {
@@ -101,21 +101,21 @@ pub struct Request {
     /// The driver's parameters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// The least size.
+    /// The smallest allowed size.
     pub required_bytes: i64,
     /// One access mode of CSI for each of the claim's, in the claim's order.
     #[serde(with = "modes")]
     pub modes: Vec<Mode>,
-    /// What the volume is to be made from.
+    /// The content source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_source: Option<ContentSource>,
-    /// From where it must be reachable.
+    /// The topology requirement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requirement: Option<Requirement>,
-    /// From the class of attributes.
+    /// The parameters of the `VolumeAttributesClass`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mutable_parameters: BTreeMap<String, String>,
-    /// Where the secret for the call is.
+    /// The namespace and the name of the secret for the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretReference>,
     /// What the PersistentVolume needs besides the driver's answer.
@@ -123,7 +123,7 @@ pub struct Request {
     pub plan: VolumePlan,
 }
 
-/// The capabilities that a claim needs of the driver, each with what for.
+/// The driver's capabilities that a claim needs, each with the purpose.
 pub fn needed_capabilities(claim: &PersistentVolumeClaim, source: &Source) -> Vec<(ControllerRpc, &'static str)> {
     let mut needed = vec![(ControllerRpc::CreateDeleteVolume, "create a volume")];
     match source {
@@ -137,7 +137,7 @@ pub fn needed_capabilities(claim: &PersistentVolumeClaim, source: &Source) -> Ve
     needed
 }
 
-/// That the driver has them.
+/// Checks that the driver has the capabilities that a claim needs.
 pub fn check_capabilities(
     driver: &str,
     capabilities: &Capabilities,
@@ -155,7 +155,7 @@ pub fn check_capabilities(
     }
 }
 
-/// The class of attributes that a claim names.
+/// The `VolumeAttributesClass` that a claim names.
 pub fn attributes_class(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty())
 }
@@ -193,7 +193,7 @@ pub fn capabilities(modes: &[Mode], fs_type: Option<&str>, mount_options: &[Stri
     modes.iter().map(capability).collect()
 }
 
-/// Makes the request.
+/// Builds the request.
 pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
     let RequestInput { claim, class, rules, .. } = input;
     let (meta, spec) = (&claim.metadata, &claim.spec);
@@ -275,7 +275,7 @@ impl Request {
         capabilities(&self.modes, self.plan.fs_type.as_deref(), &self.plan.mount_options)
     }
 
-    /// As the driver is asked. The size has no upper limit, as the Go sidecar sends none: a driver may round it up.
+    /// The CSI message. The size has no upper limit, because the Go sidecar sends none: a driver may round the size up.
     pub fn to_proto(&self, secrets: HashMap<String, String>) -> CreateVolumeRequest {
         CreateVolumeRequest {
             name: self.volume_name.clone(),

@@ -1,8 +1,7 @@
 //! Checks the driver's answer to `CreateVolume`. Pure.
 //!
-//! An answer is checked before anything is made of it. A volume that can't be saved, that is too small, empty where a source
-//! was wanted, or out of reach, is deleted again, and the error says so ([`ResponseError::must_delete`]). The claim stays *in
-//! background* until that is done: only then is it sure that nothing is left.
+//! The daemon deletes a volume that cannot be stored, is too small, does not have the requested source, or is not accessible; the
+//! error says so ([`ResponseError::must_delete`]). The claim's entry stays in the journal until the volume is deleted.
 
 use thiserror::Error;
 
@@ -11,17 +10,17 @@ use super::volume::Created;
 use crate::proto::{self, CreateVolumeResponse};
 use crate::roles::provisioner::topology::{AffinityError, Requirement, Segment, affinity};
 
-/// More than this in a volume's id, attributes and places, and the API refuses the PersistentVolume for its size, on every
-/// try: etcd takes 1.5 MiB in all.
+/// With more bytes than this in the volume's ID, attributes and segments, the API would refuse the PersistentVolume on every attempt:
+/// etcd takes 1.5 MiB.
 const MOST_BYTES: usize = 1 << 20;
 
-/// An answer that no PersistentVolume can be made of.
+/// Why no PersistentVolume can be made from an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ResponseError {
-    /// Success, and nothing else.
+    /// Success without a volume.
     #[error("the driver answered CreateVolume with success and without a volume: its answer must have one")]
     NoVolume,
-    /// A volume that can't be addressed.
+    /// A volume without an ID.
     #[error("the driver answered CreateVolume with a volume without an id")]
     NoId,
     /// Too small.
@@ -34,13 +33,13 @@ pub enum ResponseError {
         /// The requested size.
         requested: i64,
     },
-    /// Not made from its source, as far as the driver says.
+    /// The answer does not name the requested source.
     #[error(
         "the driver's answer does not say that volume {0} was made from the requested content source: it would be empty, \
          and the driver may not support content sources"
     )]
     SourceIgnored(String),
-    /// Nowhere.
+    /// Not accessible from any segment.
     #[error("volume {id} can't be reached from anywhere")]
     Nowhere {
         /// The volume.
@@ -48,7 +47,7 @@ pub enum ResponseError {
         /// Why.
         source: AffinityError,
     },
-    /// Where nobody asked for.
+    /// Not in a requested segment.
     #[error("the driver created volume {id} in {found}: expected one of {wanted}")]
     Elsewhere {
         /// The volume.
@@ -58,7 +57,7 @@ pub enum ResponseError {
         /// Where it should be.
         wanted: String,
     },
-    /// Too much to be saved.
+    /// Too large for a PersistentVolume.
     #[error(
         "the id, attributes and topologies of the created volume have {0} bytes: a PersistentVolume holds {MOST_BYTES} of \
          them at most"
@@ -67,7 +66,7 @@ pub enum ResponseError {
 }
 
 impl ResponseError {
-    /// Whether there is a volume that must be deleted again, by the answer's id.
+    /// Whether the answer has a volume with an ID, which must be deleted again.
     pub fn must_delete(&self) -> bool {
         !matches!(self, Self::NoVolume | Self::NoId)
     }
@@ -84,7 +83,7 @@ impl ResponseError {
         }
     }
 
-    /// What is wrong, without what the driver makes anew at each attempt: ids, sizes, places.
+    /// What is wrong, without the parts that differ in each answer: IDs, sizes, segments.
     pub fn gist(&self) -> &'static str {
         match self {
             Self::Nowhere { .. } => "nowhere",
@@ -96,7 +95,7 @@ impl ResponseError {
 
 /// Reads the answer to `request`.
 ///
-/// A content source that is not the requested one is taken: drivers answer with their own spelling of an id.
+/// A content source with another ID than the requested one is accepted: some drivers answer with another form of the ID.
 pub fn check_response(request: &Request, response: &CreateVolumeResponse) -> Result<Created, ResponseError> {
     let volume = response.volume.as_ref().ok_or(ResponseError::NoVolume)?;
     if volume.volume_id.is_empty() {
@@ -135,15 +134,15 @@ fn size_of(volume: &proto::Volume) -> usize {
     volume.volume_id.len() + volume.volume_context.iter().fold(0, pairs) + places.fold(0, pairs)
 }
 
-/// Whether some place does not contradict some wanted one. Drivers answer with more keys than they were asked for, with fewer,
-/// and with others; only another value for the same key is surely somewhere else.
+/// Whether a segment of the answer agrees with a requested one. Drivers answer with more keys than requested, with fewer, and with
+/// others. Only another value for the same key is certainly another place.
 fn may_be_reached(wanted: &Requirement, found: &[Segment]) -> bool {
     let agree =
         |one: &Segment, other: &Segment| one.pairs().all(|(key, value)| other.get(key).is_none_or(|at| at == value));
     wanted.requisite.is_empty() || found.iter().any(|place| wanted.requisite.iter().any(|term| agree(place, term)))
 }
 
-/// A few places, and how many more.
+/// The first segments as text, and the number of the others.
 fn listed(places: &[Segment]) -> String {
     const SHOWN: usize = 5;
     let mut text = places.iter().take(SHOWN).map(|place| format!("({place})")).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! What a term knows of a claim beyond what the API shows: which request was sent, and the driver's answer. Pure.
+//! The state of a claim in this term, beyond what the API shows: which request was sent, and the driver's answer. Pure.
 //!
 //! ```text
 //!     Asking             Made               PV stored
@@ -16,8 +16,8 @@
 //! volume without a request, or an answer without a call, cannot be expressed.
 //!
 //! A claim leaves a phase in which a volume may exist only on a final answer, a deletion or a stored PersistentVolume. What happens
-//! to the claim meanwhile (its node is removed, it is bound to another volume, it is deleted) never changes the phase: that is how the
-//! Go sidecar leaks volumes (spec 2.4).
+//! to the claim meanwhile (its node is removed, it is bound to another volume, it is deleted) never changes the phase: the Go sidecar
+//! leaks volumes because it forgets them then (spec 2.4).
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use super::phase::{Asker, Phase, Plan};
 use super::request::Request;
 use super::transition::{Change, transition};
 
-/// What the term knows of one claim.
+/// The state of one claim in this term.
 #[derive(Debug, Clone)]
 pub struct ClaimState {
     /// The claim as it was last seen. It may be gone.
@@ -50,7 +50,7 @@ pub struct Reported {
 }
 
 impl ClaimState {
-    /// A claim at first sight. The journal has no entry for it, so the driver was not called.
+    /// A claim that this term sees for the first time. The journal has no entry for it, so the driver was not called.
     pub fn at_first_sight(claim: Claim) -> Self {
         Self::resumed(claim, Phase::default())
     }
@@ -71,7 +71,7 @@ impl ClaimState {
         &self.phase
     }
 
-    /// Goes on to the next phase.
+    /// Applies a change, which may lead to the next phase.
     pub fn apply(&mut self, change: Change) {
         self.phase = transition(std::mem::take(&mut self.phase), change);
     }
@@ -127,18 +127,18 @@ impl ClaimState {
         matches!(self.phase, Phase::Creating { .. })
     }
 
-    /// Whether the driver has answered, and a write is still owed because of the answer: also for a volume that cannot be used, or the
-    /// next leader would store it.
+    /// Whether the driver has answered, and the daemon must still write something because of the answer. This includes a volume that
+    /// cannot be used: without the write the next leader would store it.
     pub fn has_answer(&self) -> bool {
         matches!(self.phase, Phase::Created(_) | Phase::Discarding(_) | Phase::Finished { .. } | Phase::Stored { .. })
     }
 
-    /// Whether this term has not called the driver yet for what an earlier term has begun.
+    /// Whether an earlier term has called the driver, and this term has not yet.
     pub fn is_of_earlier_term(&self) -> bool {
         self.by() == Some(Asker::EarlierTerm)
     }
 
-    /// Whether the driver owes no answer and has given none that is still to be handled.
+    /// Whether no request was sent, or its final answer was handled.
     pub fn is_unasked(&self) -> bool {
         matches!(self.phase, Phase::Idle { .. })
     }

@@ -1,4 +1,4 @@
-//! What a term knows of its claims, by uid.
+//! The states of the claims in this term, by uid.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use super::phase::Phase;
 use super::state::ClaimState;
 use crate::roles::provisioner::sources::protection::SourceKey;
 
-/// What the term knows of each claim that was begun or has failed.
+/// The state of each claim whose request was sent or that has failed.
 #[derive(Debug, Default)]
 pub struct ClaimStates(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
     by_uid: BTreeMap<Arc<str>, ClaimState>,
-    /// How many of them need a source: each clone of a thousand asks whether it was the last.
+    /// How many claims need each source. Each of a thousand clones checks whether it was the last one, so this is counted.
     users: BTreeMap<SourceKey, usize>,
 }
 
@@ -45,24 +45,24 @@ impl Entries {
     }
 }
 
-/// The source that the driver may still make a claim's volume from.
+/// The source from which the driver may still be creating a claim's volume.
 fn needed_by(state: &ClaimState) -> Option<SourceKey> {
     state.plan().filter(|_| state.is_begun())?.source.clone()
 }
 
 impl ClaimStates {
-    /// What is known of the claim of this uid.
+    /// The state of the claim with this uid.
     pub fn get(&self, uid: &str) -> Option<ClaimState> {
         self.lock().by_uid.get(uid).cloned()
     }
 
-    /// Notes how far a claim is. Returns the source that no claim needs any more because of that.
+    /// Stores the state of a claim. Returns a source that no claim needs any more because of that.
     #[must_use]
     pub fn put(&self, state: ClaimState) -> Option<SourceKey> {
         self.lock().insert(state)
     }
 
-    /// Notes a claim of the journal, unless the claim is known already.
+    /// Stores the state of a claim from the journal, unless the claim has one already.
     pub fn note_resumed(&self, state: ClaimState) {
         let mut book = self.lock();
         if !book.by_uid.contains_key(&state.claim.key.uid) {
@@ -70,7 +70,7 @@ impl ClaimStates {
         }
     }
 
-    /// Nothing of the claim is left to be known. Returns the source that no claim needs any more because of that.
+    /// Removes the state of a claim. Returns a source that no claim needs any more because of that.
     #[must_use]
     pub fn forget(&self, uid: &str) -> Option<SourceKey> {
         self.lock().remove(uid)
@@ -88,12 +88,12 @@ impl ClaimStates {
         self.lock().by_uid.get(uid).is_some_and(is_unsaved)
     }
 
-    /// Whether a claim that names this source was begun.
+    /// Whether the driver may still be creating a volume from this source.
     pub fn is_used(&self, source: &SourceKey) -> bool {
         self.lock().users.contains_key(source)
     }
 
-    /// How many volumes wait for their PersistentVolume, and how many answers the driver owes.
+    /// How many volumes wait for their PersistentVolume, and how many requests wait for the driver's final answer.
     pub fn count(&self) -> (usize, usize) {
         let book = self.lock();
         let unsaved = book.by_uid.values().filter(|state| matches!(state.phase(), Phase::Created(_))).count();

@@ -1,4 +1,4 @@
-//! From one phase of a claim to the next: the one function that may do so. Pure.
+//! The only function that changes the phase of a claim. Pure.
 //!
 //! A claim leaves a phase in which a volume may exist only on a final answer, a deletion or a stored PersistentVolume.
 
@@ -43,14 +43,14 @@ pub enum Change {
     },
     /// The driver's final answer is that nothing exists.
     Refused {
-        /// Another node may do better.
+        /// Another node may be able to serve the claim.
         reschedule: bool,
         /// Its answer.
         failure: AttemptError,
     },
     /// No request can be made for the claim, and the driver was not called.
     Hopeless {
-        /// Another node may do better.
+        /// Another node may be able to serve the claim.
         reschedule: bool,
         /// The node that the scheduler has selected.
         node: Option<String>,
@@ -59,13 +59,13 @@ pub enum Change {
     },
     /// Whether a PersistentVolume may have been stored for the volume.
     MayBeStored(bool),
-    /// The volume is another PersistentVolume's, and the claim waits on: the driver's next answer may be another.
+    /// Another PersistentVolume has the volume, and the claim still waits: the driver's next answer may be another volume.
     AskAgain,
     /// The driver has deleted the volume.
     Discarded,
-    /// The volume is another PersistentVolume's, and the claim has no part in it.
+    /// Another PersistentVolume has the volume, and the daemon leaves the volume to it.
     Abandoned {
-        /// The error of a claim that waits on.
+        /// The error of a claim that still waits.
         failure: Option<AttemptError>,
     },
     /// The PersistentVolume is stored.
@@ -74,7 +74,7 @@ pub enum Change {
     Found,
     /// The success was reported.
     SuccessTold,
-    /// The end was noted, and the failure goes to the attempt.
+    /// The end of the request was handled, and the failure is now the attempt's.
     Concluded,
 }
 

@@ -1,4 +1,4 @@
-//! What a decision about a claim is made from.
+//! The view of a claim that a decision is made from.
 
 use crate::cluster::StorageClass;
 
@@ -11,7 +11,7 @@ use super::state::ClaimState;
 pub struct Rules {
     /// Our driver.
     pub driver: String,
-    /// Whether the journal holds a request before the driver is called.
+    /// Whether the daemon saves a request in the journal before it calls the driver.
     pub durable: bool,
 }
 
@@ -24,15 +24,15 @@ pub struct View<'a> {
     pub present: bool,
     /// The class that it names.
     pub class: Option<&'a StorageClass>,
-    /// What stands in the place of its volume.
+    /// What has the name of its volume.
     pub volume: &'a NameStatus,
-    /// Where its content comes from.
+    /// The status of its data source.
     pub source: &'a SourceStatus,
-    /// The class of attributes that it names and that was not read yet.
+    /// The `VolumeAttributesClass` that it names, if that was not read yet.
     pub attributes_class: Option<&'a str>,
-    /// Whose claim it is.
+    /// Which node's daemon serves the claim.
     pub whose: Whose,
-    /// What the term knows of it.
+    /// Its state in this term.
     pub state: &'a ClaimState,
     /// What this attempt has done so far.
     pub attempt: AttemptFacts,
@@ -40,44 +40,44 @@ pub struct View<'a> {
     pub rules: &'a Rules,
 }
 
-/// Whose claim it is. Always ours, but where each node has a daemon of its own.
+/// Which node's daemon serves the claim. Without node deployment always this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// The claim is for this daemon.
+    /// This daemon serves the claim.
     Ours,
-    /// Another node's daemon makes the claim's volume, or nobody has the claim.
+    /// Another node's daemon serves the claim, or the claim has no node yet.
     Anothers,
-    /// The same, while our driver still owes an answer: of what that is, nothing is kept.
+    /// The same, but our driver has not given its final answer: the daemon deletes the volume that our driver creates.
     GivenAway,
 }
 
-/// What the cluster has under the name of the claim's volume.
+/// Which PersistentVolume has the name of the claim's volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameStatus {
-    /// Nothing.
+    /// None.
     Free,
-    /// The claim's own volume.
+    /// The claim's own.
     Ours,
-    /// The claim's own volume, which another node's driver has made.
+    /// The claim's own, whose volume another node's driver has created.
     OtherNode,
-    /// Something else, in words.
+    /// Another one, described for users.
     Conflict(String),
 }
 
-/// How far the claim's content source is known.
+/// The status of the claim's data source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceStatus {
-    /// It is empty, or all of it is known and protected.
+    /// The claim has no source, or the source is read and protected.
     Stores,
-    /// Something of it must be read or written first.
+    /// An object of the source must be read or written first.
     Step(SourceStep),
-    /// A volume populator fills the volume, and makes it, too.
+    /// A volume populator creates and fills the volume.
     Populator(String),
-    /// It can't be used as things stand.
+    /// The source cannot be used now.
     Refused(InvalidClaim),
 }
 
-/// One request that a content source needs.
+/// One request that a data source needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceStep {
     /// List the grants of a namespace.
@@ -90,7 +90,7 @@ pub enum SourceStep {
     GetClaim,
     /// Read the volume behind the source claim.
     GetVolume(String),
-    /// Put the finalizer on it that keeps it until we are done.
+    /// Add the protection finalizer to the source.
     Protect,
 }
 
@@ -101,6 +101,6 @@ pub struct AttemptFacts {
     pub has_recorded: bool,
     /// The secret was read.
     pub has_secret: bool,
-    /// No other PersistentVolume names the volume that the driver has made.
+    /// No other PersistentVolume has the volume that the driver has created.
     pub has_checked: bool,
 }

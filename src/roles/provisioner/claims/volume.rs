@@ -1,4 +1,4 @@
-//! The PersistentVolume of a volume that the driver has made. Pure.
+//! The PersistentVolume of a volume that the driver has created. Pure.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl ClaimIdentity {
     }
 }
 
-/// What the PersistentVolume needs besides the driver's answer. Pinned with the request, since class and claim may be gone when
-/// the answer comes.
+/// What the PersistentVolume needs besides the driver's answer. It is part of the request, because the class and the claim may be gone
+/// when the driver answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumePlan {
@@ -53,9 +53,9 @@ pub struct VolumePlan {
     pub driver: String,
     /// The PersistentVolume's name.
     pub name: String,
-    /// Whom it is for.
+    /// The claim that the volume is for.
     pub claim: ClaimIdentity,
-    /// The claim's access modes, as they stand.
+    /// The claim's access modes.
     pub access_modes: Box<[SmolStr]>,
     /// The claim's volume mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ pub struct VolumePlan {
     /// Whether it may only be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// Whether the driver says where volumes can be reached.
+    /// Whether the driver's answers have topology.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub topology: bool,
     /// Where the secrets are.
@@ -85,22 +85,22 @@ pub struct VolumePlan {
 }
 
 impl VolumePlan {
-    /// Whether a volume that nobody wants any more is kept.
+    /// Whether a volume that no claim wants any more is retained.
     pub fn is_retained(&self) -> bool {
         self.reclaim_policy == "Retain"
     }
 }
 
-/// A volume as the driver made it.
+/// A volume that the driver has created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {
     /// The driver's id.
     pub volume_id: String,
     /// Its size, exactly.
     pub capacity_bytes: i64,
-    /// What the driver wants to be told about it.
+    /// The volume's attributes, which the driver gets with later calls.
     pub context: BTreeMap<String, String>,
-    /// Where it can be reached; `None`: everywhere.
+    /// The segments from which it is accessible; `None`: all.
     pub affinity: Option<Vec<Segment>>,
 }
 

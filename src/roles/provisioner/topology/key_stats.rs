@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lookup::sorted;
 
-/// What people are warned of once, and not for each claim.
+/// Which warnings were logged. Each is logged once per term, and not for each claim.
 #[derive(Debug, Default)]
 pub struct TopologyWarnings {
-    /// Which topology keys the nodes tell.
+    /// The topology keys of the nodes.
     pub keys: Mutex<TopologyKeyStats>,
-    /// Whether people have heard that there are more places than a claim has room for.
+    /// Whether the log says that an entry of the journal has no room for all topology segments.
     cut: AtomicBool,
 }
 
 impl TopologyWarnings {
-    /// Whether people are still to hear that there are more places than a claim has room for. `true` once.
+    /// Whether the log does not say yet that an entry of the journal has no room for all topology segments. `true` once.
     pub fn tell_cut(&self) -> bool {
         !self.cut.swap(true, Ordering::Relaxed)
     }

@@ -1,15 +1,15 @@
-//! What marks an expansion as begun, before the driver is asked (resizer spec 3.3). Pure.
+//! What the claim's status says about an expansion before the driver is called (resizer spec 3.3). Pure.
 
 use crate::cluster::quantity::{bytes, format_bytes};
 use crate::cluster::{ClaimResize, PersistentVolumeClaim, SmolStr};
 use crate::roles::resizer::claim::{ResizeState, Sizes, status};
 use crate::roles::resizer::names;
 
-/// What the mark changes. What is as it should be is not in it.
+/// The changes of the claim's status. It has only what differs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one change of the mark")]
+#[expect(clippy::struct_excessive_bools, reason = "each is one change of the status")]
 pub struct Begin {
-    /// What is asked for, in the words of who asked: it becomes A.
+    /// The requested size, as the user has written it: it becomes A.
     pub allocated: Option<SmolStr>,
     /// St becomes `ControllerResizeInProgress`.
     pub sets_state: bool,
@@ -17,15 +17,15 @@ pub struct Begin {
     pub drops_not_required: bool,
     /// The condition `Resizing` appears.
     pub adds_resizing: bool,
-    /// Conditions that tell of an expansion before this one.
+    /// The conditions of an earlier expansion.
     pub removes: Vec<&'static str>,
-    /// The last refusal no longer says how the last call has ended.
+    /// The condition of the last refusal is marked as old, because there is a new call.
     pub retries: bool,
     /// Another size than before.
     pub is_fresh: bool,
 }
 
-/// What is to be written before the driver is asked for `size`. `None`: all of it is there.
+/// What must be written before the driver is called with `size`. `None`: the status says it already.
 pub fn begin(claim: &PersistentVolumeClaim, sizes: &Sizes, size: i64) -> Option<Begin> {
     let status = status(claim);
     let is_fresh = sizes.allocated != Some(size);
@@ -52,7 +52,7 @@ fn has_refusal(status: &ClaimResize) -> bool {
         .is_some_and(|error| !error.reason.is_empty() && error.reason != names::RETRYING)
 }
 
-/// The size as the user wrote it, or as it was begun before.
+/// The size as the user has written it, or as it was begun before.
 fn words(claim: &PersistentVolumeClaim, status: &ClaimResize, size: i64) -> SmolStr {
     let said = [claim.spec.storage.as_ref(), status.allocated.as_ref()];
     let same = said.into_iter().flatten().find(|text| bytes(text) == Ok(size));

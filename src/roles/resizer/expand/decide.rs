@@ -1,13 +1,13 @@
-//! What to do next for a claim that may want to be larger. Pure, total, and asserted without a server.
+//! The next step of a claim whose volume may need an expansion. Pure, total, and tested without a server.
 //!
 //! ```text
-//! gates ─> target ─> checks ─> secret ─> turn ─> pods ─> begin mark ─> ControllerExpandVolume ─┬─> volume ─> claim
+//! gates ─> target ─> checks ─> secret ─> turn ─> pods ─> begin ─────> ControllerExpandVolume ─┬─> volume ─> claim
 //!                                                                                              └─> refusal ─> claim
 //! ```
 //!
-//! Three rules carry the safety. What cannot be asked for is never marked as begun: the mark counts against the namespace's quota.
-//! The driver is asked for a size only once the claim durably says so (I2). The volume's object has its size before the claim
-//! says that a node must reach it (I6).
+//! Three rules make this safe. An expansion that cannot be requested is never marked as begun in the claim's status, because
+//! `allocatedResources` counts against the namespace's quota. The driver is called with a size only after the claim's status says so
+//! (I2). The PersistentVolume has the new size before the claim says that a node must reach it (I6).
 
 use std::time::Duration;
 
@@ -25,16 +25,16 @@ use crate::roles::resizer::progress;
 use super::begin::{Begin, begin};
 use super::target::{Target, target};
 
-/// How volumes grow.
+/// How the driver expands volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expansion {
-    /// By a call of the Controller service, and perhaps one of the node's.
+    /// By a call of the Controller service, and perhaps also of the Node service.
     Controller,
     /// By a call of the Node service alone.
     Node,
-    /// Not at all.
+    /// It does not.
     None,
-    /// The driver could not be asked yet.
+    /// The Node service has not answered yet.
     Unknown,
 }
 
@@ -43,22 +43,22 @@ pub enum Expansion {
 pub struct Rules {
     /// Our driver.
     pub driver: String,
-    /// The driver tells single-node from single-writer.
+    /// The driver has `SINGLE_NODE_MULTI_WRITER`.
     pub multi_writer: bool,
-    /// The size before an expansion is noted on the volume while a node has to act.
+    /// The PersistentVolume gets an annotation with the size before an expansion, until the node has finished.
     pub annotates: bool,
-    /// The pause after the driver has said that a size is not feasible.
+    /// The pause after the driver has refused a size as infeasible.
     pub infeasible_pause: Duration,
 }
 
-/// What is known of the pods that use the claim's volume.
+/// Whether pods use the claim's volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pods {
-    /// The driver has not said that it matters, or none uses it.
+    /// No pod uses it, or the driver has not refused it because it is in use.
     None,
-    /// The driver has refused a volume that is in use, and a pod uses it still.
+    /// The driver has refused the volume while it was in use, and a pod still uses it.
     Some,
-    /// It matters, and they are not listed yet.
+    /// The driver has refused the volume, and the pods are not listed yet.
     Unknown,
 }
 
@@ -69,11 +69,11 @@ pub struct View<'a> {
     pub claim: &'a PersistentVolumeClaim,
     /// Its volume, if the cache holds it.
     pub volume: Option<&'a PersistentVolume>,
-    /// How volumes grow.
+    /// How the driver expands volumes.
     pub expansion: Expansion,
     /// The pods that use it.
     pub pods: Pods,
-    /// What is left of the wait before a node is told once more to try what it could not do.
+    /// The rest of the back-off before a node that has failed is asked to try again.
     pub node_pause: Option<Duration>,
     /// The API has shown the claim during the term.
     pub is_confirmed: bool,
@@ -85,15 +85,15 @@ pub struct View<'a> {
     pub progress: &'a Progress,
 }
 
-/// What one attempt knows.
+/// What one attempt has done so far.
 pub type Progress = progress::Progress<i64, Answer>;
 /// Why the driver has not expanded the volume.
 pub type Refused = progress::Refused<i64>;
 
-/// What the driver has done.
+/// The driver's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What it was asked for.
+    /// The requested size.
     pub asked: i64,
     /// The size that the volume has now.
     pub size: i64,
@@ -108,41 +108,41 @@ pub enum Step {
     Settled,
     /// Nothing until something else has happened.
     Wait(Wait),
-    /// The size before a finished expansion leaves the volume's object.
+    /// Remove the annotation with the size before a finished expansion from the PersistentVolume.
     RemoveNote,
     /// Read the secret.
     ReadSecret(SecretRef),
     /// Lock the volume with this handle.
     TakeTurn(String),
-    /// Mark the expansion as begun.
+    /// Write to the claim's status that the expansion has begun.
     Begin(Begin),
-    /// Read the claim, of which only the cache is known.
+    /// Read the claim from the API, because the cache may be old.
     Confirm,
     /// `ControllerExpandVolume`.
     Expand(Box<Expand>),
-    /// Nothing is asked of a node-only driver: its answer is known.
+    /// For a driver that only expands on nodes: go on without a call.
     LeaveToNode(i64),
-    /// Write the size on the volume's object.
+    /// Write the size to the PersistentVolume.
     RecordSize {
         /// The size.
         size: i64,
-        /// The size that the claim had before, where that is to be noted.
+        /// The size that the claim had before, if the annotation is needed.
         before: Option<i64>,
     },
-    /// Tell the claim that its node has to act. For a node-only driver that also says what was begun.
+    /// Write to the claim's status that its node has to act. For a driver that only expands on nodes, also the size that was begun.
     RecordNode {
-        /// What was begun, where no mark says so.
+        /// The size that was begun, if the claim's status does not have it yet.
         begun: Option<i64>,
     },
-    /// The node has begun or ended meanwhile: the write that told the claim was done, though its answer was lost.
+    /// The node has begun or finished meanwhile: the write to the claim took effect, although its answer was lost.
     NodeHasBegun,
-    /// Tell the claim its new size.
+    /// Write the new size to the claim's status.
     RecordDone(i64),
-    /// Somebody else has begun something else meanwhile: what the driver has answered no longer matters.
+    /// Drop the driver's answer, because somebody else has begun another expansion meanwhile.
     DropAnswer,
-    /// Tell the claim why the driver has refused.
+    /// Write to the claim's status why the driver has refused.
     RecordRefusal,
-    /// The driver has refused, and all of that is recorded which is to be.
+    /// The driver has refused, and nothing is left to be recorded.
     Refused(RpcError),
     /// Give up this attempt.
     Refuse(InvalidChange),
@@ -155,9 +155,9 @@ pub enum Wait {
     Node,
     /// Its volume is in use.
     Pods,
-    /// The pods of its namespace are still to be listed.
+    /// The pods of its namespace are not listed yet.
     PodList,
-    /// The driver has said that the size is not feasible.
+    /// The driver has refused the size as infeasible.
     Infeasible(Duration),
     /// A node has failed at this size before.
     NodeRetry(Duration),
@@ -167,14 +167,14 @@ pub enum Wait {
     Driver,
 }
 
-/// An expansion, ready but for the secret's text.
+/// The request of an expansion, without the secret.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expand {
     /// The volume's handle.
     pub volume_id: String,
-    /// How large it is to be.
+    /// The requested size.
     pub size: i64,
-    /// How it is used.
+    /// The volume's capability: its access mode and type.
     pub capability: VolumeCapability,
 }
 
@@ -231,7 +231,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     ask(view, volume, &sizes, size)
 }
 
-/// The pauses that only another wish, or time, ends.
+/// The pauses that only time, or another request of the user, ends.
 fn pause(view: &View<'_>, sizes: &Sizes, size: i64) -> Option<Wait> {
     if sizes.state == ResizeState::ControllerInfeasible && sizes.allocated == Some(size) {
         let error = status(view.claim).condition(names::CONTROLLER_RESIZE_ERROR)?;
@@ -244,7 +244,7 @@ fn pause(view: &View<'_>, sizes: &Sizes, size: i64) -> Option<Wait> {
     None
 }
 
-/// All that comes before the call, and the call.
+/// The steps before the call, and the call.
 fn ask(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, size: i64) -> Result<Step, InvalidChange> {
     let progress = view.progress;
     let csi = volume.spec.csi.as_deref().filter(|csi| !csi.volume_handle.is_empty()).ok_or(InvalidChange::NoHandle)?;
@@ -280,8 +280,8 @@ fn ask(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, size: i64) -> 
     Ok(Step::Expand(Box::new(Expand { volume_id: csi.volume_handle.clone(), size, capability })))
 }
 
-/// What is still to be written of what the driver has done. The volume's object comes first: a node that is told to act must find
-/// the size there that it has to reach.
+/// The next write after the driver's answer. The PersistentVolume comes first, because a node that has to act reads there the size
+/// that it must reach.
 fn record(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, answer: Answer) -> Step {
     if !view.progress.has_turn {
         return match &volume.spec.csi {
@@ -296,12 +296,12 @@ fn record(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, answer: Ans
     if sizes.capacity > answer.size {
         return Step::DropAnswer;
     }
-    // Told once more, the node would wait for a kubelet that has nothing left to do.
+    // If the claim said again that the node has to act, it would wait for a kubelet that has nothing left to do.
     let has_begun = sizes.state == ResizeState::NodeInProgress || sizes.capacity == answer.size;
     if answer.needs_node && has_begun {
         return Step::NodeHasBegun;
     }
-    // A volume does not shrink; of a node-only driver's the size is no more than a record.
+    // A volume does not shrink. For a driver that only expands on nodes, the size is only a record.
     let size = if is_real { answer.size.max(sizes.volume) } else { answer.size };
     let is_due = view.rules.annotates && answer.needs_node && note(volume).is_none();
     let before = (is_due && sizes.capacity > 0 && sizes.capacity < size).then_some(sizes.capacity);
@@ -315,12 +315,12 @@ fn record(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, answer: Ans
     }
 }
 
-/// The size before an expansion that a node has to finish, as the volume's object notes it.
+/// The annotation with the size before an expansion that a node has to finish.
 pub fn note(volume: &PersistentVolume) -> Option<&str> {
     volume.metadata.annotation(names::ANNOTATION_PRE_RESIZE_CAPACITY)
 }
 
-/// Whether the driver says that it will never do it.
+/// Whether the driver says that the expansion is infeasible.
 pub fn is_infeasible(refused: &Refused) -> bool {
     is_infeasible_expansion(refused.error.code)
 }

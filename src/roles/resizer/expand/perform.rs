@@ -1,4 +1,4 @@
-//! Changes the world for an expansion, one step at a time. No decisions: what to do comes from [`super::decide`].
+//! Performs the steps of an expansion. [`super::decide`] decides which step comes next.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -19,10 +19,10 @@ use super::begin::Begin;
 use super::decide::{Answer, Expand, Refused};
 use super::writes;
 
-/// What a step has brought.
+/// The outcome of a step.
 pub(super) type Done = attempt::Done<i64, Answer>;
 
-/// Begins the expansion, durably. With another size than before, users are told.
+/// Writes to the claim's status that the expansion has begun. For a new size there is an Event.
 pub(super) async fn begin(
     cx: &Context,
     now: &Objects,
@@ -32,7 +32,7 @@ pub(super) async fn begin(
 ) -> Result<Done, Stop> {
     let Some(patch) = writes::begun(&now.claim, begin, at) else { return Ok(Done::Nothing) };
     let Some(written) = patch_claim(cx, now, turn, &patch, BEGIN_EXPANSION).await? else { return Ok(Done::Nothing) };
-    // A server whose gate is off takes the write and keeps none of it.
+    // A server without the feature gate accepts the write and drops the field.
     let is_stored = begin.allocated.is_none() || status(&written).allocated.is_some();
     if !is_stored {
         let gate = "RecoverVolumeExpansionFailure";
@@ -47,7 +47,7 @@ pub(super) async fn begin(
     Ok(Done::Nothing)
 }
 
-/// The same where no mark says whether users were told.
+/// Writes the Event of a new size for a driver that only expands on nodes: no status says whether there was one.
 pub(super) fn tell_of_size(cx: &Context, now: &Objects, size: i64) {
     if cx.told.is_news(now.uid(), Job::Expand, &format!("to {size}")) {
         cx.event(now, EventKind::Normal, "Resizing", &beginning(now));
@@ -60,7 +60,7 @@ fn beginning(now: &Objects) -> String {
     format!("External resizer is resizing volume {}", now.volume_name())
 }
 
-/// Asks the driver.
+/// Calls `ControllerExpandVolume`.
 pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: Option<&Secret>) -> Result<Done, Stop> {
     let request = ControllerExpandVolumeRequest {
         volume_id: expand.volume_id,
@@ -84,7 +84,7 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
     cx.in_use.unmark(&now.name(), now.uid());
     let size = match answer.capacity_bytes {
         0 => {
-            tracing::info!(volume = now.volume_name(), "the driver names no size: taken for the one it was asked for");
+            tracing::info!(volume = now.volume_name(), "the driver's answer has no size: the requested size counts");
             expand.size
         }
         size if size < expand.size => {
@@ -97,7 +97,7 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
     Ok(Done::Answered(answer))
 }
 
-/// Writes the size on the volume's object.
+/// Writes the size to the PersistentVolume.
 pub(super) async fn record_size(
     cx: &Context,
     now: &Objects,
@@ -110,7 +110,7 @@ pub(super) async fn record_size(
     patch_volume(cx, volume, Some(turn), &patch, RECORD_SIZE).await.map(|()| Done::Nothing)
 }
 
-/// Tells the claim that its node has to act.
+/// Writes to the claim's status that its node has to act.
 pub(super) async fn record_node(
     cx: &Context,
     now: &Objects,
@@ -136,7 +136,7 @@ pub(super) fn left_to_node(cx: &Context, now: &Objects) -> Done {
     Done::Recorded
 }
 
-/// Tells the claim its new size.
+/// Writes the new size to the claim's status.
 pub(super) async fn record_done(cx: &Context, now: &Objects, size: i64, turn: &Turn) -> Result<Done, Stop> {
     let Some(patch) = writes::done(&now.claim, size) else { return Ok(Done::Nothing) };
     if patch_claim(cx, now, turn, &patch, RECORD_DONE).await?.is_none() {
@@ -148,13 +148,13 @@ pub(super) async fn record_done(cx: &Context, now: &Objects, size: i64, turn: &T
     Ok(Done::Recorded)
 }
 
-/// What was known of the attempts before this success no longer matters.
+/// Forgets the attempts before this success.
 fn finished(cx: &Context, now: &Objects) {
     cx.expanded.forget(now.uid());
     cx.told.forget(now.uid(), Job::Expand);
 }
 
-/// The note of the former size leaves the volume's object.
+/// Removes the annotation with the size before the expansion from the PersistentVolume.
 pub(super) async fn remove_note(cx: &Context, now: &Objects) -> Result<Done, Stop> {
     let Some(volume) = &now.volume else { return Ok(Done::Nothing) };
     let Some(patch) = writes::note_removed(volume) else { return Ok(Done::Nothing) };

@@ -1,4 +1,4 @@
-//! Works the expansion of a claim: the attempt loop's hooks.
+//! Reconciles the expansion of a claim: the hooks of the attempt loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,16 @@ use super::decide::{Answer, Pods, Step, View, Wait, next_step};
 use super::perform::{self, Done};
 use super::writes;
 
-/// How often a claim whose volume is in use is looked at, though nothing has happened: what keeps the daemon from seeing its pods
-/// has to be told.
+/// How often a claim whose volume is in use is checked again without a change, to report it if the daemon cannot watch its pods.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Works the expansions of claims.
+/// Reconciles the expansions of claims.
 #[derive(Debug)]
 pub struct Expansions(pub Arc<Context>);
 
 type State = attempt::State<i64, Answer>;
 
-/// How an attempt ends well, or with what the driver says.
+/// How an attempt ends without another error.
 #[derive(Debug)]
 pub enum End {
     /// The claim has what it asks for.
@@ -104,7 +103,7 @@ impl Reconciler for Expansions {
     ) -> Result<Done, Stop> {
         let cx = &*self.0;
         let Some(now) = now else { return Ok(Done::Nothing) };
-        // What needs no turn comes first.
+        // The steps that need no turn come first.
         match &step {
             // `next_step` has ended the attempt.
             Step::Settled | Step::Wait(_) | Step::Refused(_) => return Ok(Done::Nothing),
@@ -158,12 +157,12 @@ impl Reconciler for Expansions {
         let State { uid, progress, did_something, turn, .. } = state;
         drop(turn);
         let key = ticket.key();
-        // Another claim has the name by now, or none.
+        // The claim is gone, or another claim has its name.
         let Some(now) = cx.find(&key.claim).filter(|now| now.uid() == uid) else { return Outcome::Forget };
         if did_something {
             cx.report_time(ticket, Job::Expand);
         }
-        // What the driver says is told, whether the claim could be told or not.
+        // The driver's error is reported, even if it could not be written to the claim.
         let ended = match (ended, progress.refused) {
             (Err(error), Some(refused)) => {
                 cx.log_unrecorded(&now, Job::Expand, &error);
@@ -192,8 +191,8 @@ impl Expansions {
             // The watch wakes the key.
             Wait::Volume | Wait::Driver => Outcome::Settled,
             Wait::PodList => {
-                let trouble = cx.in_use.trouble(&now.name()).unwrap_or_default();
-                waits(Reason::InUse, &format!("the pods that may use the volume are not listed yet {trouble}"));
+                let trouble = cx.in_use.trouble(&now.name()).map(|trouble| format!(": {trouble}")).unwrap_or_default();
+                waits(Reason::InUse, &format!("the pods that may use the volume are not listed yet{trouble}"));
                 Outcome::RetryAfter(cx.section.retry.initial)
             }
             Wait::Node => {
@@ -207,14 +206,14 @@ impl Expansions {
                      currently in-use",
                     now.name()
                 );
-                // The end of the last pod wakes the key, unless that cannot be seen: this is told then.
+                // The end of the last pod wakes the key. If the daemon cannot watch the pods, the text says so.
                 let trouble = cx.in_use.trouble(&now.name()).map(|trouble| format!("; {trouble}")).unwrap_or_default();
                 waits(Reason::InUse, &(says.clone() + &trouble));
                 cx.warn(now, Job::Expand, "VolumeResizeFailed", &says, &says);
                 Outcome::RetryAfter(LOOK_AGAIN.min(cx.section.retry.max))
             }
             Wait::Infeasible(left) => {
-                waits(Reason::Infeasible, "the driver has refused the size for good");
+                waits(Reason::Infeasible, "the driver says that the size is infeasible");
                 Outcome::RetryAfter(left)
             }
             Wait::NodeRetry(left) => {
@@ -228,7 +227,7 @@ impl Expansions {
         let (cx, code) = (&*self.0, error.code);
         let failed = cx.report_failure(ticket, now, &AttemptError::Driver(error), "");
         if is_infeasible_expansion(code) {
-            cx.report_waiting(ticket, now, Reason::Infeasible, "the driver has refused the size for good");
+            cx.report_waiting(ticket, now, Reason::Infeasible, "the driver says that the size is infeasible");
             return Outcome::RetryAfter(cx.section.retry.infeasible);
         }
         failed

@@ -1,19 +1,19 @@
-//! Which size a claim's volume is to have: the table of resizer spec 3.2. Pure.
+//! Which size a claim's volume should have: the table of resizer spec 3.2. Pure.
 
 use crate::roles::resizer::claim::{ResizeState, Sizes};
 
-/// What is to be done about a claim's size.
+/// What must be done about a claim's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Nothing: the claim has what it asks for.
     Done,
     /// Nothing: the node has to act first.
     Node,
-    /// The driver is to make the volume this large.
+    /// The driver must expand the volume to this size.
     Size(i64),
 }
 
-/// What is to be done. `is_real`: the driver expands volumes by a call. Otherwise only nodes do.
+/// What must be done. `is_real`: the controller expands volumes by a call. Otherwise only nodes do.
 pub fn target(sizes: &Sizes, is_real: bool) -> Target {
     use ResizeState::{
         ControllerInProgress, ControllerInfeasible, NodeInProgress, NodeInfeasible, NodePending, None as Idle, Unknown,
@@ -27,7 +27,7 @@ pub fn target(sizes: &Sizes, is_real: bool) -> Target {
         match state {
             NodePending | NodeInProgress if volume >= begun => Target::Node,
             NodeInfeasible | NodePending | NodeInProgress => Target::Size(begun),
-            // Without a final error the call may still be running: it is finished first, even if less is wanted by now (I4).
+            // Without a final error the call may still be running: it is finished first, even if the claim now asks for less (I4).
             ControllerInProgress if !sizes.has_failed => Target::Size(begun),
             ControllerInProgress | ControllerInfeasible | Idle => Target::Size(requested),
             Unknown => Target::Node,
@@ -37,10 +37,10 @@ pub fn target(sizes: &Sizes, is_real: bool) -> Target {
             (NodePending | NodeInProgress | Unknown, _) => Target::Node,
             (NodeInfeasible, _) if is_real => Target::Size(begun),
             (ControllerInProgress | ControllerInfeasible, _) => Target::Size(begun),
-            // Less than what is asked for could never satisfy the claim.
+            // A smaller size than the requested one would not be enough for the claim.
             (Idle, Some(begun)) => Target::Size(begun.max(requested)),
             (Idle, None) if sizes.waits_for_file_system => Target::Node,
-            // A node-only driver's size is a record that no storage has reached: a wish for less is taken.
+            // For a driver that only expands on nodes, the size is a record that no storage has reached: a smaller request is allowed.
             (NodeInfeasible, _) | (Idle, None) => Target::Size(requested),
         }
     }

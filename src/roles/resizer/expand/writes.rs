@@ -1,7 +1,7 @@
 //! What an expansion writes: one patch each (resizer spec 6). Pure.
 //!
-//! Each patch names what it changes and nothing else, so that conditions, resources and annotations of others stay, those that the
-//! cache has not seen among them.
+//! Each patch names only what it changes, so that conditions, resources and annotations of others stay, also those that the cache
+//! does not have yet.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -18,13 +18,13 @@ const STATE: [&str; 3] = ["status", "allocatedResourceStatuses", "storage"];
 const ALLOCATED: [&str; 3] = ["status", "allocatedResources", "storage"];
 const NOT_REQUIRED: [&str; 3] = ["metadata", "annotations", names::ANNOTATION_EXPANSION_NOT_REQUIRED];
 const NOTE: [&str; 3] = ["metadata", "annotations", names::ANNOTATION_PRE_RESIZE_CAPACITY];
-/// What users of csi-resizer know.
+/// The text of csi-resizer.
 const WAITS_FOR_NODE: &str = "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
-/// The conditions of an expansion, all of which go when it is done.
+/// The conditions of an expansion. All are removed when it is done.
 const CONDITIONS: [&str; 4] =
     [names::CONTROLLER_RESIZE_ERROR, names::NODE_RESIZE_ERROR, names::RESIZING, names::FILE_SYSTEM_RESIZE_PENDING];
 
-/// The mark that the driver is about to be asked.
+/// The claim's status says that the expansion has begun.
 pub(super) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp) -> Option<Patch> {
     let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version);
     if begin.drops_not_required {
@@ -48,7 +48,7 @@ pub(super) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp
     begin.removes.iter().fold(patch, |patch, type_| patch.remove_condition(type_)).into_patch()
 }
 
-/// The size of the volume's object, and what the claim had `before`.
+/// The size of the PersistentVolume, and the annotation with the size that the claim had `before`.
 pub(super) fn size(volume: &PersistentVolume, size: i64, before: Option<i64>) -> Option<Patch> {
     let patch = StrategicPatch::of(&volume.metadata, Guard::Version);
     let patch = patch.set(&["spec", "capacity", "storage"], format_bytes(size));
@@ -59,12 +59,12 @@ pub(super) fn size(volume: &PersistentVolume, size: i64, before: Option<i64>) ->
     .into_patch()
 }
 
-/// The note of the former size goes.
+/// The annotation with the size before the expansion is removed.
 pub(super) fn note_removed(volume: &PersistentVolume) -> Option<Patch> {
     StrategicPatch::of(&volume.metadata, Guard::Uid).remove(&NOTE).into_patch()
 }
 
-/// A node has to act. `begun`: what a node-only driver is to reach, which no mark says.
+/// A node has to act. `begun`: the size that a driver that only expands on nodes has to reach.
 pub(super) fn left_to_node(claim: &PersistentVolumeClaim, begun: Option<i64>, now: Timestamp) -> Option<Patch> {
     let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version).set(&STATE, names::NODE_RESIZE_PENDING);
     if let Some(begun) = begun {
@@ -84,7 +84,7 @@ pub(super) fn left_to_node(claim: &PersistentVolumeClaim, begun: Option<i64>, no
     patch.set_condition(&condition(names::FILE_SYSTEM_RESIZE_PENDING, "", WAITS_FOR_NODE, now)).into_patch()
 }
 
-/// The claim has its size, and nobody has to act any more.
+/// The claim has its size, and no node has to act.
 pub(super) fn done(claim: &PersistentVolumeClaim, size: i64) -> Option<Patch> {
     let patch = StrategicPatch::of(&claim.metadata, Guard::Version)
         .set(&["status", "capacity", "storage"], format_bytes(size))
@@ -93,7 +93,7 @@ pub(super) fn done(claim: &PersistentVolumeClaim, size: i64) -> Option<Patch> {
     CONDITIONS.into_iter().fold(patch, StrategicPatch::remove_condition).into_patch()
 }
 
-/// Why the driver has refused. Written to this claim whatever else has changed of it; never to a namesake.
+/// Why the driver has refused. The patch does not depend on the claim's version, but on its uid.
 pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
     let mut patch = StrategicPatch::of(&claim.metadata, Guard::Uid);
     if is_infeasible(refused) {
@@ -109,7 +109,7 @@ fn condition<'a>(type_: &'a str, reason: &'a str, message: &'a str, now: Timesta
     Condition { type_, status: "True", reason, message, probed: None, changed: Some(now) }
 }
 
-/// The size as the user wrote it.
+/// The size as the user has written it.
 fn words(claim: &PersistentVolumeClaim, size: i64) -> String {
     let said = claim.spec.storage.as_ref();
     let same = said.filter(|text| crate::cluster::quantity::bytes(text) == Ok(size));

@@ -1,12 +1,12 @@
-//! What to do next for a claim that may name another `VolumeAttributesClass`. Pure, total, and asserted without a server.
+//! The next step of a claim that may name another `VolumeAttributesClass`. Pure, total, and tested without a server.
 //!
 //! ```text
-//! gates ─> class ─> checks ─> secret ─> turn ─> begin mark ─> ControllerModifyVolume ─┬─> volume ─> claim
+//! gates ─> class ─> checks ─> secret ─> turn ─> begin ─────> ControllerModifyVolume ─┬─> volume ─> claim
 //!                    └─> pending, until there is such a class                         └─> refusal ─> claim
 //! ```
 //!
-//! Two rules carry the safety. The driver is asked for a class only once the claim durably says so (I3). While the outcome of a
-//! call is unknown, its class is asked for again, whatever the user wishes by now.
+//! Two rules make this safe. The driver is called with a class only after the claim's status says so (I3). While the outcome of a call
+//! is unknown, the call is repeated with the same class, even if the claim now names another one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,9 +27,9 @@ pub struct Rules {
     pub driver: String,
     /// The driver can modify volumes.
     pub modifies: bool,
-    /// The driver is told the names of claim and volume.
+    /// The request contains the names of the claim and the volume.
     pub tells_names: bool,
-    /// The pause after the driver has said that a class is not feasible.
+    /// The pause after the driver has refused a class as infeasible.
     pub infeasible_pause: Duration,
 }
 
@@ -38,9 +38,9 @@ pub struct Rules {
 pub enum Class<'a> {
     /// The cache has it.
     Known(&'a VolumeAttributesClass),
-    /// The cache has none of that name.
+    /// The cache has no class of this name.
     Missing,
-    /// The cluster has no such kind, or does not show it to us, or has not yet.
+    /// The cluster does not have the kind, or the daemon may not read it, or the cache is not synced yet.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ pub struct View<'a> {
     pub begun: Class<'a>,
     /// The last call may still be running.
     pub is_uncertain: bool,
-    /// The class that was begun has been missing for so long that nobody will bring it back.
+    /// The class that was begun has been missing for so long that the resizer no longer waits for it.
     pub gives_up_begun: bool,
     /// The API has shown the claim during the term.
     pub is_confirmed: bool,
@@ -69,7 +69,7 @@ pub struct View<'a> {
     pub progress: &'a Progress,
 }
 
-/// What one attempt knows.
+/// What one attempt has done so far.
 pub type Progress = progress::Progress<String, String>;
 /// Why the driver has not modified the volume.
 pub type Refused = progress::Refused<String>;
@@ -81,29 +81,29 @@ pub enum Step {
     Settled,
     /// Nothing until something else has happened.
     Wait(Wait),
-    /// The user has taken the wish for the first class back: nothing is being modified any more.
+    /// Remove the condition, because the claim no longer names its first class.
     Cancel,
     /// Ask the API for a class that the cache lacks.
     LookUp(String),
-    /// Tell the claim that its class is missing.
+    /// Write to the claim's status that its class is missing.
     RecordPending(InvalidChange),
     /// Read the secret.
     ReadSecret(SecretRef),
     /// Lock the volume with this handle.
     TakeTurn(String),
-    /// Mark the modification to this class as begun.
+    /// Write to the claim's status that the modification to this class has begun.
     Begin(String),
-    /// Read the claim, of which only the cache is known.
+    /// Read the claim from the API, because the cache may be old.
     Confirm,
     /// `ControllerModifyVolume`.
     Modify(Box<Modify>),
-    /// Write the class on the volume's object.
+    /// Write the class to the PersistentVolume.
     RecordClass(String),
-    /// Tell the claim its new class.
+    /// Write the new class to the claim's status.
     RecordModified(String),
-    /// Somebody else has begun something else meanwhile: what the driver has answered no longer matters.
+    /// Drop the driver's answer, because somebody else has begun another modification meanwhile.
     DropAnswer,
-    /// Tell the claim why the driver has refused.
+    /// Write to the claim's status why the driver has refused.
     RecordRefusal,
     /// The driver has refused this class, and the claim says so.
     Refused(String, RpcError),
@@ -114,24 +114,24 @@ pub enum Step {
 /// What a claim waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
-    /// A class that can be used; why there is none.
+    /// A class that can be used, and the reason why there is none.
     Class(InvalidChange),
     /// Classes can be read.
     Classes,
-    /// The driver has said that the class is not feasible.
+    /// The driver has refused the class as infeasible.
     Infeasible(Duration),
     /// The cache lacks its volume.
     Volume,
 }
 
-/// A modification, ready but for the secret's text.
+/// The request of a modification, without the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Modify {
     /// The class.
     pub class: String,
     /// The volume's handle.
     pub volume_id: String,
-    /// What is to be changed.
+    /// The parameters.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -191,7 +191,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     if needed == Class::Unknown {
         return Ok(Step::Wait(Wait::Classes));
     }
-    // What was begun comes first: its call may still be running, or there is no other wish.
+    // The class that was begun comes first: its call may still be running, or the claim names no other class.
     if let (true, Some(begun)) = (is_in_progress && (view.is_uncertain || wanted.is_none()), begun) {
         match known(view, begun, view.begun) {
             Ok(class) => return ask(view, volume, class, begun),
@@ -209,7 +209,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     }
 }
 
-/// The step, once it is this attempt's turn.
+/// The step, if the attempt has its turn; otherwise the step to get the turn.
 fn in_turn(view: &View<'_>, volume: &PersistentVolume, step: Step) -> Step {
     match &volume.spec.csi {
         Some(csi) if !view.progress.has_turn => Step::TakeTurn(csi.volume_handle.clone()),
@@ -217,7 +217,7 @@ fn in_turn(view: &View<'_>, volume: &PersistentVolume, step: Step) -> Step {
     }
 }
 
-/// The class, if our driver understands it.
+/// The class, if it exists and is for our driver.
 fn known<'a>(view: &View<'_>, name: &str, class: Class<'a>) -> Result<&'a VolumeAttributesClass, InvalidChange> {
     match class {
         Class::Known(class) if class.driver_name == view.rules.driver => Ok(class),
@@ -230,7 +230,7 @@ fn known<'a>(view: &View<'_>, name: &str, class: Class<'a>) -> Result<&'a Volume
     }
 }
 
-/// All that comes before the call, and the call.
+/// The steps before the call, and the call.
 fn ask(
     view: &View<'_>,
     volume: &PersistentVolume,
@@ -272,7 +272,7 @@ fn ask(
     Ok(Step::Modify(Box::new(Modify { class: name.to_owned(), volume_id, parameters })))
 }
 
-/// The secret for a modification: the volume's own, else that for its expansion.
+/// The secret for a modification; if the volume has none, the secret for its expansion.
 fn secret(volume: &PersistentVolume) -> Option<SecretRef> {
     let annotation = |key| volume.metadata.annotation(key).filter(|text| !text.is_empty()).map(str::to_owned);
     match (annotation(names::ANNOTATION_MODIFY_SECRET_NAME), annotation(names::ANNOTATION_MODIFY_SECRET_NAMESPACE)) {
@@ -281,8 +281,7 @@ fn secret(volume: &PersistentVolume) -> Option<SecretRef> {
     }
 }
 
-/// What is still to be written of what the driver has done. The volume's object comes first, so that a class in use is always named
-/// by some object.
+/// The next write after the driver's answer. The PersistentVolume comes first, so that an object always names a class that is in use.
 fn record(view: &View<'_>, volume: &PersistentVolume, class: &str) -> Step {
     if !view.progress.has_turn {
         return match &volume.spec.csi {
@@ -292,7 +291,7 @@ fn record(view: &View<'_>, volume: &PersistentVolume, class: &str) -> Step {
     }
     let status = status(view.claim);
     let (modify, current) = (status.modify.as_ref(), status.current_attributes_class.as_deref());
-    // All of it is written, though the answer to the last write was lost: once more does no harm, and users are told.
+    // Everything is written, although the answer to the last write was lost. To write it again does no harm, and causes the Event.
     let is_recorded = modify.is_none() && current == Some(class);
     if !is_recorded && modify.is_none_or(|modify| modify.target.as_deref() != Some(class)) {
         return Step::DropAnswer;

@@ -1,4 +1,4 @@
-//! Changes the world for a modification, one step at a time. No decisions: what to do comes from [`super::decide`].
+//! Performs the steps of a modification. [`super::decide`] decides which step comes next.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -19,7 +19,7 @@ use crate::roles::resizer::turn::Turn;
 use super::decide::{Modify, Refused};
 use super::writes;
 
-/// What a step has brought.
+/// The outcome of a step.
 pub(super) type Done = attempt::Done<String, String>;
 
 /// Asks the API for a class that the cache lacks.
@@ -33,12 +33,12 @@ pub(super) async fn look_up(cx: &Context, class: &str) -> Result<Done, Stop> {
     }
 }
 
-/// Begins the modification, durably. With another class than before, users are told.
+/// Writes to the claim's status that the modification has begun. For a new class there is an Event.
 pub(super) async fn begin(cx: &Context, now: &Objects, class: &str, turn: &Turn, at: Timestamp) -> Result<Done, Stop> {
     let is_new = status(&now.claim).modify.as_ref().is_none_or(|modify| modify.target.as_deref() != Some(class));
     let Some(patch) = writes::begun(&now.claim, class, at) else { return Ok(Done::Nothing) };
     let Some(written) = patch_claim(cx, now, turn, &patch, BEGIN_MODIFICATION).await? else { return Ok(Done::Nothing) };
-    // A server whose gate is off takes the write and keeps none of it.
+    // A server without the feature gate accepts the write and drops the field.
     if status(&written).modify.is_none() {
         return Err(InvalidChange::NotStored("status.modifyVolumeStatus of claims", "VolumeAttributesClass").into());
     }
@@ -53,7 +53,7 @@ pub(super) async fn begin(cx: &Context, now: &Objects, class: &str, turn: &Turn,
     Ok(Done::Nothing)
 }
 
-/// Asks the driver.
+/// Calls `ControllerModifyVolume`.
 pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: Option<&Secret>) -> Result<Done, Stop> {
     let request = ControllerModifyVolumeRequest {
         volume_id: modify.volume_id,
@@ -61,7 +61,7 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
         mutable_parameters: modify.parameters.into_iter().collect(),
     };
     let client = cx.scope.driver.use_now()?;
-    // From here on nobody knows what the driver does, until it answers.
+    // From here on the outcome is unknown until the driver answers.
     cx.refused.forget(now.uid());
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_modify_volume(request)).await?;
     match answer {
@@ -78,14 +78,14 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
     }
 }
 
-/// Writes the class on the volume's object.
+/// Writes the class to the PersistentVolume.
 pub(super) async fn record_class(cx: &Context, now: &Objects, class: &str, turn: &Turn) -> Result<Done, Stop> {
     let Some(volume) = &now.volume else { return Ok(Done::Nothing) };
     let Some(patch) = writes::class(volume, class) else { return Ok(Done::Nothing) };
     patch_volume(cx, volume, Some(turn), &patch, RECORD_CLASS).await.map(|()| Done::Nothing)
 }
 
-/// Tells the claim its new class.
+/// Writes the new class to the claim's status.
 pub(super) async fn record_modified(cx: &Context, now: &Objects, class: &str, turn: &Turn) -> Result<Done, Stop> {
     let Some(patch) = writes::done(&now.claim, class) else { return Ok(Done::Nothing) };
     if patch_claim(cx, now, turn, &patch, RECORD_MODIFIED).await?.is_none() {
@@ -100,7 +100,7 @@ pub(super) async fn record_modified(cx: &Context, now: &Objects, class: &str, tu
     Ok(Done::Recorded)
 }
 
-/// Tells the claim that there is no class as it asks for it.
+/// Writes to the claim's status that its class is missing.
 pub(super) async fn record_pending(cx: &Context, now: &Objects, turn: &Turn) -> Result<Done, Stop> {
     let Some(patch) = writes::pending(&now.claim) else { return Ok(Done::Nothing) };
     if let Some(written) = patch_claim(cx, now, turn, &patch, RECORD_PENDING).await?
@@ -111,7 +111,7 @@ pub(super) async fn record_pending(cx: &Context, now: &Objects, turn: &Turn) -> 
     Ok(Done::Nothing)
 }
 
-/// The claim asks for no class any more, and none was ever given to its volume.
+/// The claim names no class any more, and its volume never had one.
 pub(super) async fn cancel(cx: &Context, now: &Objects, turn: &Turn) -> Result<Done, Stop> {
     let Some(patch) = writes::cancelled(&now.claim) else { return Ok(Done::Nothing) };
     if patch_claim(cx, now, turn, &patch, CANCEL).await?.is_some() {

@@ -1,4 +1,4 @@
-//! Works the modification of a claim's volume: the attempt loop's hooks.
+//! Reconciles the modification of a claim's volume: the hooks of the attempt loop.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use super::decide::{Class, Step, View, Wait, next_step};
 use super::perform::{self, Done};
 use super::writes;
 
-/// Works the modifications of claims.
+/// Reconciles the modifications of claims.
 #[derive(Debug)]
 pub struct Modifications(pub Arc<Context>);
 
 type State = attempt::State<String, String>;
 
-/// What a decision is made from.
+/// The observation that a decision is made from.
 #[derive(Debug)]
 pub struct Seen {
     now: Objects,
@@ -51,7 +51,7 @@ impl Known {
     }
 }
 
-/// How an attempt ends well, or with what the driver says.
+/// How an attempt ends without another error.
 #[derive(Debug)]
 pub enum End {
     /// The volume is as the claim asks.
@@ -138,7 +138,7 @@ impl Reconciler for Modifications {
     ) -> Result<Done, Stop> {
         let cx = &*self.0;
         let Some(Seen { now, .. }) = seen else { return Ok(Done::Nothing) };
-        // What needs no turn comes first.
+        // The steps that need no turn come first.
         match &step {
             // `next_step` has ended the attempt.
             Step::Settled | Step::Wait(_) | Step::Refused(..) => return Ok(Done::Nothing),
@@ -187,12 +187,12 @@ impl Reconciler for Modifications {
         let cx = &*self.0;
         let State { uid, progress, did_something, turn, .. } = state;
         drop(turn);
-        // Another claim has the name by now, or none.
+        // The claim is gone, or another claim has its name.
         let Some(now) = cx.find(&ticket.key().claim).filter(|now| now.uid() == uid) else { return Outcome::Forget };
         if did_something {
             cx.report_time(ticket, Job::Modify);
         }
-        // What the driver says is told, whether the claim could be told or not.
+        // The driver's error is reported, even if it could not be written to the claim.
         let ended = match (ended, progress.refused) {
             (Err(error), Some(refused)) => {
                 cx.log_unrecorded(&now, Job::Modify, &error);
@@ -214,7 +214,7 @@ impl Reconciler for Modifications {
                 if !is_infeasible {
                     return failed;
                 }
-                cx.report_waiting(ticket, &now, Reason::Infeasible, "the driver has refused the class for good");
+                cx.report_waiting(ticket, &now, Reason::Infeasible, "the driver says that the class is infeasible");
                 Outcome::RetryAfter(cx.section.retry.infeasible)
             }
             Err(error) => cx.report_failure(ticket, &now, &error, ""),
@@ -239,7 +239,7 @@ impl Modifications {
                 Outcome::Settled
             }
             Wait::Infeasible(left) => {
-                cx.report_waiting(ticket, now, Reason::Infeasible, "the driver has refused the class for good");
+                cx.report_waiting(ticket, now, Reason::Infeasible, "the driver says that the class is infeasible");
                 Outcome::RetryAfter(*left)
             }
         }

@@ -13,21 +13,21 @@ use super::decide::Refused;
 
 const MODIFY: [&str; 2] = ["status", "modifyVolumeStatus"];
 
-/// The mark that the driver is about to be asked for `class`.
+/// The claim's status says that the modification to `class` has begun.
 pub(super) fn begun(claim: &PersistentVolumeClaim, class: &str, now: Timestamp) -> Option<Patch> {
     let is_other = status(claim).modify.as_ref().is_none_or(|modify| modify.target.as_deref() != Some(class));
     let message = format!("Modifying volume to \"{class}\" is in progress.");
     let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version)
         .set(&MODIFY, state(names::IN_PROGRESS, class))
         .set_condition(&condition(claim, names::MODIFYING_VOLUME, "", &message, now));
-    // It tells of another class.
+    // The condition is about another class.
     if is_other && status(claim).condition(names::MODIFY_VOLUME_ERROR).is_some() {
         patch = patch.remove_condition(names::MODIFY_VOLUME_ERROR);
     }
     patch.into_patch()
 }
 
-/// There is no class as the claim asks for it. What was begun before stays.
+/// The claim's class is missing. The class that was begun before stays in the status.
 pub(super) fn pending(claim: &PersistentVolumeClaim) -> Option<Patch> {
     let state = [MODIFY[0], MODIFY[1], "status"];
     StrategicPatch::of(&claim.metadata, Guard::Version).set(&state, names::PENDING).into_patch()
@@ -57,7 +57,7 @@ pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Tim
         .into_patch()
 }
 
-/// The class of the volume's object.
+/// The class of the PersistentVolume.
 pub(super) fn class(volume: &PersistentVolume, class: &str) -> Option<Patch> {
     StrategicPatch::of(&volume.metadata, Guard::Uid).set(&["spec", "volumeAttributesClassName"], class).into_patch()
 }
@@ -81,7 +81,7 @@ fn state(status: &str, target: &str) -> Value {
     json!({ "status": status, "targetVolumeAttributesClassName": target })
 }
 
-/// The time of the last transition is written only where the status or the reason is another one.
+/// The time of the last transition is written only if the status or the reason changes.
 fn condition<'a>(
     claim: &PersistentVolumeClaim,
     type_: &'a str,

@@ -1,4 +1,4 @@
-//! Why no request can be made of a claim, and how the claim stands then. Pure.
+//! Why no request can be built for a claim, and the outcome of such an attempt. Pure.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use crate::roles::provisioner::claims::finality::Finality;
 use crate::roles::provisioner::parameters::ParameterError;
 use crate::roles::provisioner::parameters::secrets::SecretError;
 
-/// Why no request can be made of a claim.
+/// Why no request can be built for a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestError {
     /// No uid: no server sends that.
@@ -35,17 +35,17 @@ pub enum RequestError {
         /// Our driver.
         driver: String,
     },
-    /// The driver can't do what the claim asks for.
+    /// The driver lacks a capability that the claim needs.
     #[error("driver {driver} does not have the capability {capability}, which is needed to {reason}")]
     Capability {
         /// Our driver.
         driver: String,
         /// The capability, by its name in the specification.
         capability: &'static str,
-        /// What for.
+        /// The purpose.
         reason: &'static str,
     },
-    /// A selector picks among volumes that exist.
+    /// The claim has a selector, which can select only existing volumes.
     #[error(
         "spec.selector is set: a volume that is yet to be created can't be selected; remove it, or bind to an existing one"
     )]
@@ -56,7 +56,7 @@ pub enum RequestError {
     /// The class's parameters are wrong.
     #[error(transparent)]
     Parameters(#[from] ParameterError),
-    /// A mode that CSI has no word for.
+    /// An access mode that CSI does not have.
     #[error(
         "access mode \"{0}\" is not supported: expected ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod"
     )]
@@ -64,16 +64,16 @@ pub enum RequestError {
     /// No mode.
     #[error("spec.accessModes is empty: at least one is needed")]
     NoAccessMode,
-    /// A secret's place is not known.
+    /// The namespace or the name of a secret cannot be determined.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// The class of attributes is not there.
+    /// The `VolumeAttributesClass` does not exist.
     #[error("VolumeAttributesClass \"{0}\" not found: create it, or name another in spec.volumeAttributesClassName")]
     AttributesClassMissing(String),
-    /// The class of attributes is another driver's.
+    /// The `VolumeAttributesClass` is for another driver.
     #[error("VolumeAttributesClass \"{name}\" is for driver {found}: expected one for {driver}")]
     AttributesClassDriver {
-        /// The class of attributes.
+        /// The `VolumeAttributesClass`.
         name: String,
         /// Whose it is.
         found: String,
@@ -83,7 +83,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// How the claim stands.
+    /// The outcome of the attempt.
     pub fn finality(&self) -> Finality {
         match self {
             Self::Secret(error) => error.finality(),
@@ -92,7 +92,7 @@ impl RequestError {
         }
     }
 
-    /// Whether it ends with another class of attributes, or another text of it.
+    /// Whether the `VolumeAttributesClass` is the reason.
     pub fn is_of_attributes_class(&self) -> bool {
         matches!(self, Self::AttributesClassMissing(_) | Self::AttributesClassDriver { .. })
     }
