@@ -98,10 +98,8 @@ fn run(contender: &str, seat: &Seat<'_>, process: Start) -> Program {
         let script = "hostname \"$0\"; exec \"$@\"";
         before.extend(["unshare", "--map-root-user", "--uts", "sh", "-c", script, seat.host].map(str::to_owned));
     }
-    if seat.capacity {
-        // Where the capacity objects go: to the pod's namespace.
-        before.extend(["env".to_owned(), format!("NAMESPACE={NAMESPACE}"), format!("POD_NAMESPACE={NAMESPACE}")]);
-    }
+    // The pod's namespace: where the journal and the capacity objects go.
+    before.extend(["env".to_owned(), format!("NAMESPACE={NAMESPACE}"), format!("POD_NAMESPACE={NAMESPACE}")]);
     before.push(process.file.display().to_string());
     before.extend(process.arguments);
     let file = before.remove(0);
