@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tonic::{Code, Request, Response, Status};
 
 use super::calls::{Call, Outcome, Violation};
-use super::faults::Action;
+use super::faults::{About, Action};
 use super::lies::Answer as _;
 use super::refusal::Refusal;
 use super::rpc::Rpc;
@@ -37,16 +37,24 @@ impl Driver {
         let header = |name| request.metadata().get(name).and_then(|value| value.to_str().ok());
         let body = request.get_ref();
         let (volume, name, node) = (named(body.volume()), named(body.name()), named(body.node()));
+        let snapshot = named(body.snapshot());
         let subject = body.subject().filter(|subject| !subject.is_empty());
+        let reads = body.reads();
         let started = self.age();
         self.change(|inner| {
-            let action = inner.script.tear_down(R::METHOD, volume.as_deref().or(name.as_deref()), node.as_deref());
+            let about = About {
+                volume: volume.as_deref().or(name.as_deref()),
+                node: node.as_deref(),
+                snapshot: snapshot.as_deref(),
+            };
+            let action = inner.script.tear_down(R::METHOD, about);
             let call = Call {
                 id: 0,
                 method: R::METHOD,
                 volume,
                 name,
                 node,
+                snapshot,
                 secrets: body.has_secrets(),
                 traceparent: header("traceparent").map(str::to_owned),
                 connection: request.extensions().get::<Connection>().map_or(0, |connection| connection.0),
@@ -55,6 +63,8 @@ impl Driver {
                 expand: body.expand(),
                 modify: body.modify(),
                 capacity: body.capacity(),
+                cut: body.cut(),
+                list: body.list(),
                 fault: action.clone(),
                 started,
                 deadline: header("grpc-timeout").and_then(timeout).map(|timeout| started.saturating_add(timeout)),
@@ -62,7 +72,7 @@ impl Driver {
                 ended: None,
                 outcome: Outcome::Running,
             };
-            let id = inner.log.begin(call, subject.as_deref());
+            let id = inner.log.begin(call, subject.as_deref(), reads);
             self.show(inner, id);
             (Running { driver: self.clone(), id, subject }, action)
         })

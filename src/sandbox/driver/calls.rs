@@ -8,8 +8,8 @@ use super::faults::Action;
 use super::method::Method;
 use super::refusal::{Refusal, code_name};
 use crate::proto::{
-    ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest, CreateVolumeRequest,
-    GetCapacityRequest,
+    ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest,
+    CreateSnapshotRequest, CreateVolumeRequest, GetCapacityRequest, ListSnapshotsRequest,
 };
 
 /// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
@@ -28,6 +28,8 @@ pub struct Call {
     pub name: Option<String>,
     /// The node that it is about.
     pub node: Option<String>,
+    /// The snapshot that it is about, by its ID; by its name where it was to be cut.
+    pub snapshot: Option<String>,
     /// Whether it brought secrets. Their values are not kept.
     pub secrets: bool,
     /// The W3C trace context that it brought.
@@ -44,6 +46,10 @@ pub struct Call {
     pub modify: Option<Box<ControllerModifyVolumeRequest>>,
     /// The whole request of a question for capacity.
     pub capacity: Option<Box<GetCapacityRequest>>,
+    /// The whole request of a snapshot, its secrets taken out.
+    pub cut: Option<Box<CreateSnapshotRequest>>,
+    /// The whole request of a question for snapshots, its secrets taken out.
+    pub list: Option<Box<ListSnapshotsRequest>>,
     /// What went wrong with it, by script or by chance.
     pub fault: Option<Action>,
     /// When it arrived.
@@ -86,9 +92,9 @@ impl Outcome {
 /// What the caller must not do, and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// A call changed a volume while its caller still waited for another call for the same volume.
+    /// A call changed a volume or a snapshot while its caller still waited for another call that changes or reads the same.
     Overlap {
-        /// The volume, or the name of a volume to be.
+        /// The volume or snapshot, or the name of a volume to be.
         subject: String,
         /// The call that ran.
         running: (u64, Method),
@@ -126,22 +132,31 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Live {
     subject: String,
+    reads: Option<String>,
     method: Method,
     connection: u64,
     deadline: Option<Duration>,
 }
 
 impl Log {
-    /// Notes a call's arrival; `subject` is what it changes, if anything. Returns its number.
-    pub(super) fn begin(&mut self, mut call: Call, subject: Option<&str>) -> u64 {
+    /// Notes a call's arrival; `subject` is what it changes, if anything, and `reads` what must stay meanwhile. Returns its
+    /// number.
+    pub(super) fn begin(&mut self, mut call: Call, subject: Option<&str>, reads: Option<String>) -> u64 {
         self.last += 1;
         call.id = self.last;
         if let Some(subject) = subject {
             // The caller of an expired call waits no more, even where the cancellation is lost in a cut network.
             let waits = |live: &Live| live.deadline.is_none_or(|deadline| call.started < deadline);
-            for (id, live) in self.live.iter().filter(|(_, live)| live.subject == subject && waits(live)) {
+            let shared = |live: &Live| -> Option<String> {
+                let changes_ours = live.subject == subject || Some(&live.subject) == reads.as_ref();
+                let reads_ours = live.reads.as_deref() == Some(subject);
+                let what = if reads_ours { subject } else { live.subject.as_str() };
+                (changes_ours || reads_ours).then(|| what.to_owned())
+            };
+            for (id, live) in self.live.iter().filter(|(_, live)| waits(live)) {
+                let Some(subject) = shared(live) else { continue };
                 self.violations.push(Violation::Overlap {
-                    subject: subject.to_owned(),
+                    subject,
                     running: (*id, live.method),
                     came: (call.id, call.method),
                     same_connection: live.connection == call.connection,
@@ -149,6 +164,7 @@ impl Log {
             }
             let live = Live {
                 subject: subject.to_owned(),
+                reads,
                 method: call.method,
                 connection: call.connection,
                 deadline: call.deadline,
@@ -218,6 +234,7 @@ mod tests {
             volume: Some("v".to_owned()),
             name: None,
             node: None,
+            snapshot: None,
             secrets: false,
             traceparent: None,
             connection: 1,
@@ -226,6 +243,8 @@ mod tests {
             expand: None,
             modify: None,
             capacity: None,
+            cut: None,
+            list: None,
             fault: None,
             started: Duration::from_secs(started),
             deadline: deadline.map(Duration::from_secs),
@@ -244,22 +263,46 @@ mod tests {
     #[test]
     fn two_running_calls_for_one_volume_are_a_violation() {
         let mut log = Log::default();
-        let first = log.begin(call(0, None), Some("v"));
-        log.begin(call(1, None), Some("w"));
-        log.begin(call(1, None), None);
+        let first = log.begin(call(0, None), Some("v"), None);
+        log.begin(call(1, None), Some("w"), None);
+        log.begin(call(1, None), None, None);
         assert_eq!(log.violations(), []);
-        log.begin(call(2, None), Some("v"));
+        log.begin(call(2, None), Some("v"), None);
         assert_eq!(log.violations().len(), 1);
         assert!(log.violations()[0].to_string().contains(&format!("#{first} was running")));
     }
 
     #[test]
+    fn what_a_call_reads_is_changed_by_no_other() {
+        let reads = || Some("snapshot/s".to_owned());
+        for restore_is_first in [true, false] {
+            let mut log = Log::default();
+            let mut begin = |is_restore: bool| {
+                if is_restore {
+                    log.begin(call(0, None), Some("name/a"), reads());
+                } else {
+                    log.begin(call(0, None), Some("snapshot/s"), None);
+                }
+            };
+            begin(restore_is_first);
+            begin(!restore_is_first);
+            assert_eq!(log.violations().len(), 1);
+            assert!(log.violations()[0].to_string().starts_with("snapshot/s: "), "{}", log.violations()[0]);
+        }
+        // Two may read the same.
+        let mut log = Log::default();
+        log.begin(call(0, None), Some("name/a"), reads());
+        log.begin(call(0, None), Some("name/b"), reads());
+        assert_eq!(log.violations(), []);
+    }
+
+    #[test]
     fn ended_and_expired_calls_overlap_with_nothing() {
         let mut log = Log::default();
-        let first = log.begin(call(0, None), Some("v"));
+        let first = log.begin(call(0, None), Some("v"), None);
         log.end(first, Outcome::Abandoned, Duration::from_secs(1));
-        log.begin(call(1, Some(5)), Some("v"));
-        log.begin(call(5, None), Some("v"));
+        log.begin(call(1, Some(5)), Some("v"), None);
+        log.begin(call(5, None), Some("v"), None);
         assert_eq!(log.violations(), []);
         assert_eq!(log.counters()[&(Method::ControllerPublishVolume, "Abandoned")], 1);
     }

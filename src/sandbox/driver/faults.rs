@@ -27,6 +27,9 @@ pub struct Fault {
     /// The node; none: any.
     #[serde(default)]
     pub node: Option<String>,
+    /// The snapshot by its ID, or by its name where it is to be cut; none: any.
+    #[serde(default)]
+    pub snapshot: Option<String>,
     /// How many matching calls pass first.
     #[serde(default)]
     pub skip: u32,
@@ -40,12 +43,12 @@ pub struct Fault {
 impl Fault {
     /// `action` on every call of `method`.
     pub fn on(method: Method, action: Action) -> Self {
-        Self { method: Some(method), volume: None, node: None, skip: 0, times: None, action }
+        Self { method: Some(method), ..Self::anywhere(action) }
     }
 
     /// `action` on every call.
     pub fn anywhere(action: Action) -> Self {
-        Self { method: None, volume: None, node: None, skip: 0, times: None, action }
+        Self { method: None, volume: None, node: None, snapshot: None, skip: 0, times: None, action }
     }
 
     /// Only for this volume.
@@ -59,6 +62,13 @@ impl Fault {
     #[must_use]
     pub fn node(mut self, node: &str) -> Self {
         self.node = Some(node.to_owned());
+        self
+    }
+
+    /// Only for this snapshot.
+    #[must_use]
+    pub fn snapshot(mut self, snapshot: &str) -> Self {
+        self.snapshot = Some(snapshot.to_owned());
         self
     }
 
@@ -156,7 +166,7 @@ impl Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Lie {
-    /// `Probe` answers that the driver isn't ready yet.
+    /// `Probe` answers that the driver isn't ready yet, and whatever tells of a snapshot that the snapshot isn't.
     NotReady,
     /// `GetPluginInfo` answers without a name.
     EmptyName,
@@ -172,7 +182,7 @@ pub enum Lie {
     EntryWithoutStatus,
     /// `ListVolumes` has each entry twice, the second time published nowhere.
     DuplicateEntries,
-    /// `ListVolumes` never ends: each page points to the first one.
+    /// `ListVolumes` and `ListSnapshots` never end: each page points to the first one.
     TokenLoop,
     /// `CreateVolume` answers without a volume.
     NoVolume,
@@ -180,12 +190,30 @@ pub enum Lie {
     EmptyVolumeId,
     /// `CreateVolume` answers with this ID, and the volume has another.
     VolumeId(String),
-    /// `CreateVolume` answers that the volume has this many bytes.
+    /// `CreateVolume` answers that the volume has this many bytes; whatever tells of a snapshot, that it has.
     Size(i64),
     /// `CreateVolume` made the volume from its source, or not, and tells of none.
     ForgetSource,
     /// `CreateVolume` answers that the volume is reached from these places.
     Topologies(Vec<BTreeMap<String, String>>),
+    /// `CreateSnapshot` and `GetSnapshot` answer without a snapshot.
+    NoSnapshot,
+    /// Whatever tells of a snapshot tells of no ID.
+    EmptySnapshotId,
+    /// Whatever tells of a snapshot tells this ID, and the snapshot has another.
+    SnapshotId(String),
+    /// Whatever tells of a snapshot does not say when it was cut.
+    NoCreationTime,
+    /// Whatever tells of a snapshot says that it was cut so many seconds, and nanoseconds, after 1970.
+    CreationTime(i64, i32),
+    /// Whatever tells of a snapshot says that it belongs to this group.
+    SnapshotGroup(String),
+    /// `ListSnapshots` begins with an entry that has no snapshot.
+    EntryWithoutSnapshot,
+    /// `ListSnapshots` begins with an entry of this ID, which was not asked for and is not ready to use.
+    AnotherSnapshotFirst(String),
+    /// `ListSnapshots` leaves out everything.
+    OmitSnapshots,
     /// `GetCapacity` answers this many bytes.
     Capacity(i64),
     /// The answer is this many bytes larger.
@@ -247,6 +275,24 @@ impl Chance {
     }
 }
 
+/// What a call is about.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct About<'a> {
+    /// The volume by its ID, or by its name where it is to be made.
+    pub(super) volume: Option<&'a str>,
+    /// The node.
+    pub(super) node: Option<&'a str>,
+    /// The snapshot by its ID, or by its name where it is to be cut.
+    pub(super) snapshot: Option<&'a str>,
+}
+
+impl About<'_> {
+    fn is_meant_by(&self, fault: &Fault) -> bool {
+        let fits = |wanted: &Option<String>, have: Option<&str>| wanted.is_none() || wanted.as_deref() == have;
+        fits(&fault.volume, self.volume) && fits(&fault.node, self.node) && fits(&fault.snapshot, self.snapshot)
+    }
+}
+
 /// The rules in force and how often each has matched.
 #[derive(Debug, Default)]
 pub(super) struct Script {
@@ -268,10 +314,9 @@ impl Script {
     }
 
     /// What goes wrong with this call, if anything does.
-    pub(super) fn tear_down(&mut self, method: Method, volume: Option<&str>, node: Option<&str>) -> Option<Action> {
-        let fits = |wanted: &Option<String>, have: Option<&str>| wanted.is_none() || wanted.as_deref() == have;
+    pub(super) fn tear_down(&mut self, method: Method, about: About<'_>) -> Option<Action> {
         for (fault, seen) in &mut self.rules {
-            if fault.method.is_some_and(|m| m != method) || !fits(&fault.volume, volume) || !fits(&fault.node, node) {
+            if fault.method.is_some_and(|m| m != method) || !about.is_meant_by(fault) {
                 continue;
             }
             *seen = seen.saturating_add(1);
@@ -295,9 +340,20 @@ mod tests {
         script.add(Fault::on(PUBLISH, Action::Hang).volume("v").nth(2));
         let calls = [("w", false), ("v", false), ("w", false), ("v", true), ("v", false)];
         for (volume, struck) in calls {
-            assert_eq!(script.tear_down(PUBLISH, Some(volume), Some("n")).is_some(), struck, "{volume}");
+            let about = About { volume: Some(volume), node: Some("n"), snapshot: None };
+            assert_eq!(script.tear_down(PUBLISH, about).is_some(), struck, "{volume}");
         }
-        assert_eq!(script.tear_down(Method::Probe, None, None), None);
+        assert_eq!(script.tear_down(Method::Probe, About::default()), None);
+    }
+
+    #[test]
+    fn a_rule_for_one_snapshot_spares_the_others() {
+        let mut script = Script::default();
+        script.add(Fault::on(Method::DeleteSnapshot, Action::Hang).snapshot("s"));
+        for (snapshot, struck) in [(None, false), (Some("t"), false), (Some("s"), true)] {
+            let about = About { snapshot, ..About::default() };
+            assert_eq!(script.tear_down(Method::DeleteSnapshot, about).is_some(), struck, "{snapshot:?}");
+        }
     }
 
     #[test]
@@ -305,11 +361,11 @@ mod tests {
         let mut script = Script::default();
         script.add(Fault::on(PUBLISH, Action::Hang).once());
         script.add(Fault::anywhere(Action::fail(Code::Internal, "no")).times(2));
-        assert_eq!(script.tear_down(PUBLISH, None, None), Some(Action::Hang));
+        assert_eq!(script.tear_down(PUBLISH, About::default()), Some(Action::Hang));
         for _ in 0..2 {
-            assert_eq!(script.tear_down(PUBLISH, None, None), Some(Action::fail(Code::Internal, "no")));
+            assert_eq!(script.tear_down(PUBLISH, About::default()), Some(Action::fail(Code::Internal, "no")));
         }
-        assert_eq!(script.tear_down(PUBLISH, None, None), None);
+        assert_eq!(script.tear_down(PUBLISH, About::default()), None);
     }
 
     #[test]
@@ -317,7 +373,7 @@ mod tests {
         let series = |seed| {
             let mut script = Script::default();
             script.set_chance(Chance::honest(Rng::seeded(seed), 0.3));
-            (0..200).map(|_| script.tear_down(PUBLISH, None, None)).collect::<Vec<_>>()
+            (0..200).map(|_| script.tear_down(PUBLISH, About::default())).collect::<Vec<_>>()
         };
         let struck = series(1).iter().flatten().count();
         assert!((30..90).contains(&struck), "{struck} of 200 at a rate of 0.3");

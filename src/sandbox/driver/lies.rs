@@ -12,7 +12,7 @@ use crate::proto::{
     ControllerUnpublishVolumeResponse, CreateSnapshotResponse, CreateVolumeResponse, DeleteSnapshotResponse,
     DeleteVolumeResponse, GetCapacityResponse, GetPluginCapabilitiesResponse, GetPluginInfoResponse,
     GetSnapshotResponse, ListSnapshotsResponse, ListVolumesResponse, PluginCapability, ProbeResponse, Topology,
-    ValidateVolumeCapabilitiesResponse, list_volumes_response,
+    ValidateVolumeCapabilitiesResponse, list_snapshots_response, list_volumes_response,
 };
 
 /// A capability that no version of the specification has.
@@ -26,10 +26,7 @@ pub(super) trait Answer: Send + 'static {
 
 impl Answer for DeleteVolumeResponse {}
 impl Answer for ControllerUnpublishVolumeResponse {}
-impl Answer for CreateSnapshotResponse {}
 impl Answer for DeleteSnapshotResponse {}
-impl Answer for ListSnapshotsResponse {}
-impl Answer for GetSnapshotResponse {}
 impl Answer for ControllerGetVolumeResponse {}
 impl Answer for ControllerModifyVolumeResponse {}
 
@@ -63,6 +60,59 @@ impl Answer for CreateVolumeResponse {
             }
             _ => {}
         }
+    }
+}
+
+impl Answer for CreateSnapshotResponse {
+    fn distort(&mut self, lie: &Lie) {
+        distort_snapshot(&mut self.snapshot, lie);
+    }
+}
+
+impl Answer for GetSnapshotResponse {
+    fn distort(&mut self, lie: &Lie) {
+        distort_snapshot(&mut self.snapshot, lie);
+    }
+}
+
+impl Answer for ListSnapshotsResponse {
+    fn distort(&mut self, lie: &Lie) {
+        match lie {
+            Lie::OmitSnapshots => self.entries.clear(),
+            Lie::EntryWithoutSnapshot => {
+                self.entries.insert(0, list_snapshots_response::Entry { snapshot: None });
+            }
+            Lie::AnotherSnapshotFirst(id) => {
+                let snapshot = crate::proto::Snapshot {
+                    snapshot_id: id.clone(),
+                    size_bytes: 1,
+                    ..crate::proto::Snapshot::default()
+                };
+                self.entries.insert(0, list_snapshots_response::Entry { snapshot: Some(snapshot) });
+            }
+            Lie::TokenLoop => self.next_token = validate::first_page_token(),
+            Lie::NoSnapshot => self.entries.iter_mut().for_each(|entry| entry.snapshot = None),
+            _ => self.entries.iter_mut().for_each(|entry| distort_snapshot(&mut entry.snapshot, lie)),
+        }
+    }
+}
+
+fn distort_snapshot(told: &mut Option<crate::proto::Snapshot>, lie: &Lie) {
+    if matches!(lie, Lie::NoSnapshot) {
+        *told = None;
+    }
+    let Some(snapshot) = told else { return };
+    match lie {
+        Lie::NotReady => snapshot.ready_to_use = false,
+        Lie::EmptySnapshotId => snapshot.snapshot_id.clear(),
+        Lie::SnapshotId(id) => snapshot.snapshot_id.clone_from(id),
+        Lie::Size(bytes) => snapshot.size_bytes = *bytes,
+        Lie::NoCreationTime => snapshot.creation_time = None,
+        Lie::CreationTime(seconds, nanos) => {
+            snapshot.creation_time = Some(prost_types::Timestamp { seconds: *seconds, nanos: *nanos });
+        }
+        Lie::SnapshotGroup(id) => snapshot.group_snapshot_id.clone_from(id),
+        _ => {}
     }
 }
 
@@ -209,6 +259,55 @@ mod tests {
         let nowhere = Lie::Topologies(vec![BTreeMap::new()]);
         assert_eq!(distorted(nowhere).unwrap().accessible_topology, [Topology::default()]);
         assert!(distorted(Lie::NotReady).is_some_and(|it| it.capacity_bytes == 5 && it.content_source.is_some()));
+    }
+
+    #[test]
+    fn snapshots_lie_as_told() {
+        let told = || {
+            let snapshot = crate::proto::Snapshot {
+                snapshot_id: "s".to_owned(),
+                size_bytes: 5,
+                creation_time: Some(prost_types::Timestamp { seconds: 7, nanos: 0 }),
+                ready_to_use: true,
+                ..crate::proto::Snapshot::default()
+            };
+            CreateSnapshotResponse { snapshot: Some(snapshot) }
+        };
+        let distorted = |lie: Lie| {
+            let mut answer = told();
+            answer.distort(&lie);
+            answer.snapshot
+        };
+        assert_eq!(distorted(Lie::NoSnapshot), None);
+        assert_eq!(distorted(Lie::EmptySnapshotId).unwrap().snapshot_id, "");
+        assert_eq!(distorted(Lie::SnapshotId("t".to_owned())).unwrap().snapshot_id, "t");
+        assert_eq!(distorted(Lie::Size(-1)).unwrap().size_bytes, -1);
+        assert_eq!(distorted(Lie::NoCreationTime).unwrap().creation_time, None);
+        assert_eq!(distorted(Lie::CreationTime(-9, 4)).unwrap().creation_time.unwrap().seconds, -9);
+        assert_eq!(distorted(Lie::SnapshotGroup("g".to_owned())).unwrap().group_snapshot_id, "g");
+        assert!(!distorted(Lie::NotReady).unwrap().ready_to_use);
+        assert_eq!(distorted(Lie::NoVolume), told().snapshot);
+    }
+
+    #[test]
+    fn listings_of_snapshots_lie_as_told() {
+        let snapshot = crate::proto::Snapshot { snapshot_id: "s".to_owned(), ..crate::proto::Snapshot::default() };
+        let distorted = |lie: &Lie| {
+            let entry = list_snapshots_response::Entry { snapshot: Some(snapshot.clone()) };
+            let mut answer = ListSnapshotsResponse { entries: vec![entry], next_token: String::new() };
+            answer.distort(lie);
+            answer
+        };
+        let ids = |lie: &Lie| -> Vec<Option<String>> {
+            distorted(lie).entries.into_iter().map(|it| it.snapshot.map(|it| it.snapshot_id)).collect()
+        };
+        let id = |id: &str| Some(id.to_owned());
+        assert_eq!(ids(&Lie::OmitSnapshots), []);
+        assert_eq!(ids(&Lie::EntryWithoutSnapshot), [None, id("s")]);
+        assert_eq!(ids(&Lie::AnotherSnapshotFirst("t".to_owned())), [id("t"), id("s")]);
+        assert_eq!(ids(&Lie::NoSnapshot), [None]);
+        assert_eq!(ids(&Lie::SnapshotId("u".to_owned())), [id("u")]);
+        assert_ne!(distorted(&Lie::TokenLoop).next_token, "");
     }
 
     #[test]

@@ -145,6 +145,18 @@ impl Driver {
         self.change_state(|state| state.cut(name, volume, now))
     }
 
+    /// The snapshot of this name, if one was cut and is still there: its ID and what it is.
+    pub fn snapshot_named(&self, name: &str) -> Option<(String, Snapshot)> {
+        let inner = self.lock();
+        let found = inner.state.snapshots().iter().find(|(_, snapshot)| snapshot.name == name);
+        found.map(|(id, snapshot)| (id.clone(), snapshot.clone()))
+    }
+
+    /// Says whether a snapshot is ready to use, whatever the profile says of it. Says whether it is there.
+    pub fn finish_snapshot(&self, id: &str, ready: bool) -> bool {
+        self.change_state(|state| state.snapshot_mut(id).map(|it| it.ready = Some(ready)).is_some())
+    }
+
     /// A copy of everything that the backend holds.
     pub fn state(&self) -> State {
         self.lock().state.clone()
@@ -220,6 +232,12 @@ impl Driver {
     /// The calls that were to make the volume of this name, oldest first.
     pub fn creates_of(&self, name: &str) -> Vec<Call> {
         self.lock().log.calls().filter(|call| call.name.as_deref() == Some(name)).cloned().collect()
+    }
+
+    /// The calls that were to cut the snapshot of this name, oldest first.
+    pub fn cuts_of(&self, name: &str) -> Vec<Call> {
+        let is_of = |call: &&Call| call.method == Method::CreateSnapshot && call.snapshot.as_deref() == Some(name);
+        self.lock().log.calls().filter(is_of).cloned().collect()
     }
 
     /// How often each volume was to be made, by its name.

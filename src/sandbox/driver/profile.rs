@@ -66,6 +66,14 @@ pub struct Profile {
     /// How long a snapshot is not ready to use after it was cut.
     #[serde(with = "crate::process::duration")]
     pub snapshot_ready_after: Duration,
+    /// How many answers about a snapshot say that it is not ready to use yet.
+    pub snapshot_ready_polls: u32,
+    /// No snapshot is ready to use until [`super::Driver::finish_snapshot`] says so.
+    pub snapshots_wait: bool,
+    /// What the making and deleting of snapshots must present, if anything.
+    pub snapshot_secrets: Secrets,
+    /// What the look-up of snapshots must present, if anything.
+    pub snapshot_list_secrets: Secrets,
 }
 
 /// A place with storage of its own.
@@ -130,6 +138,10 @@ impl Default for Profile {
             tells_volume_sizes: true,
             page_limit: 0,
             snapshot_ready_after: Duration::ZERO,
+            snapshot_ready_polls: 0,
+            snapshots_wait: false,
+            snapshot_secrets: Secrets::default(),
+            snapshot_list_secrets: Secrets::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::refusal::Refusal;
 use super::state::State;
 use crate::proto::controller_service_capability::{Rpc as ControllerRpc, Type as ControllerType};
 use crate::proto::plugin_capability::{Service, Type as PluginType, VolumeExpansion};
+use crate::proto::volume_content_source::Type as Source;
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
     ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
@@ -47,6 +48,11 @@ pub(super) trait Rpc: Send + Sync + 'static {
         None
     }
 
+    /// The snapshot that it is about, by its ID; by its name where it is to be cut.
+    fn snapshot(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether it brings secrets.
     fn has_secrets(&self) -> bool {
         false
@@ -54,6 +60,11 @@ pub(super) trait Rpc: Send + Sync + 'static {
 
     /// What it changes: one call at a time may. None: nothing.
     fn subject(&self) -> Option<String> {
+        None
+    }
+
+    /// What it reads and must not lose meanwhile: nobody may change it.
+    fn reads(&self) -> Option<String> {
         None
     }
 
@@ -79,6 +90,16 @@ pub(super) trait Rpc: Send + Sync + 'static {
 
     /// The question for capacity, for the record.
     fn capacity(&self) -> Option<Box<GetCapacityRequest>> {
+        None
+    }
+
+    /// The request of a snapshot without its secrets, for the record.
+    fn cut(&self) -> Option<Box<CreateSnapshotRequest>> {
+        None
+    }
+
+    /// The question for snapshots without its secrets, for the record.
+    fn list(&self) -> Option<Box<ListSnapshotsRequest>> {
         None
     }
 }
@@ -155,6 +176,12 @@ rpc! { CreateVolume: CreateVolumeRequest => CreateVolumeResponse =
     }
     fn name(&self) -> Option<&str> {
         Some(&self.name)
+    }
+    fn reads(&self) -> Option<String> {
+        match self.volume_content_source.as_ref()?.r#type.as_ref()? {
+            Source::Snapshot(source) => Some(subject_of(&source.snapshot_id)),
+            Source::Volume(_) => None,
+        }
     }
     fn create(&self) -> Option<Box<CreateVolumeRequest>> {
         let mut request = self.clone();
@@ -243,31 +270,61 @@ rpc! { CreateSnapshot: CreateSnapshotRequest => CreateSnapshotResponse =
     fn has_secrets(&self) -> bool {
         !self.secrets.is_empty()
     }
+    fn snapshot(&self) -> Option<&str> {
+        Some(&self.name)
+    }
     fn subject(&self) -> Option<String> {
         Some(self.source_volume_id.clone())
+    }
+    fn cut(&self) -> Option<Box<CreateSnapshotRequest>> {
+        let mut request = self.clone();
+        request.secrets.clear();
+        Some(Box::new(request))
     }
 }
 
 rpc! { DeleteSnapshot: DeleteSnapshotRequest => DeleteSnapshotResponse =
 |this, state, profile, _now| state.delete_snapshot(profile, this);
+    fn snapshot(&self) -> Option<&str> {
+        Some(&self.snapshot_id)
+    }
     fn has_secrets(&self) -> bool {
         !self.secrets.is_empty()
     }
     fn subject(&self) -> Option<String> {
-        Some(format!("snapshot/{}", self.snapshot_id))
+        Some(subject_of(&self.snapshot_id))
     }
 }
 
 rpc! { ListSnapshots: ListSnapshotsRequest => ListSnapshotsResponse =
 |this, state, profile, now| state.list_snapshots(profile, this, now);
+    fn volume(&self) -> Option<&str> {
+        Some(&self.source_volume_id)
+    }
+    fn snapshot(&self) -> Option<&str> {
+        Some(&self.snapshot_id)
+    }
     fn has_secrets(&self) -> bool {
         !self.secrets.is_empty()
+    }
+    fn list(&self) -> Option<Box<ListSnapshotsRequest>> {
+        let mut request = self.clone();
+        request.secrets.clear();
+        Some(Box::new(request))
     }
 }
 
 rpc! { GetSnapshot: GetSnapshotRequest => GetSnapshotResponse =
 |this, state, profile, now| state.get_snapshot(profile, this, now);
+    fn snapshot(&self) -> Option<&str> {
+        Some(&self.snapshot_id)
+    }
     fn has_secrets(&self) -> bool {
         !self.secrets.is_empty()
     }
+}
+
+/// What a call about a snapshot changes or reads. A volume may have the same ID.
+fn subject_of(snapshot: &str) -> String {
+    format!("snapshot/{snapshot}")
 }

@@ -41,6 +41,12 @@ pub struct Snapshot {
     pub size: i64,
     /// When it was cut.
     pub created: Timestamp,
+    /// How often a caller was told of it. A profile may let it take that long until it is ready.
+    pub told: u32,
+    /// Whether it is ready to use, by the operator's word; none: as the profile says.
+    pub ready: Option<bool>,
+    /// The group that it was cut with; empty: none.
+    pub group: String,
 }
 
 /// One volume.
@@ -97,6 +103,16 @@ impl State {
     /// The snapshots, by ID.
     pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
         &self.snapshots
+    }
+
+    /// One snapshot, to be changed as an operator at the storage console would.
+    pub fn snapshot_mut(&mut self, id: &str) -> Option<&mut Snapshot> {
+        self.snapshots.get_mut(id)
+    }
+
+    /// Loses a snapshot, as an operator at the storage console would. Says whether it was there.
+    pub fn lose_snapshot(&mut self, id: &str) -> bool {
+        self.snapshots.remove(id).is_some()
     }
 
     /// The nodes that a volume is published to.

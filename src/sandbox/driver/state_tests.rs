@@ -386,7 +386,7 @@ fn snapshots_are_idempotent_listed_and_ready_in_time() {
     assert_eq!(code(state.create_snapshot(&profile, &cut("s", "w"), now)), Code::AlreadyExists);
     state.create_snapshot(&profile, &cut("t", "w"), now).unwrap();
 
-    let found = |source: &str, id: &str| {
+    let mut found = |source: &str, id: &str| {
         let request = ListSnapshotsRequest {
             source_volume_id: source.to_owned(),
             snapshot_id: id.to_owned(),
