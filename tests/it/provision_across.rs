@@ -153,8 +153,9 @@ async fn a_source_of_another_namespace_is_not_followed_while_that_is_off_and_the
     let first = world.daemon_on("first", crate::supplier::supplier(json!({}))).await;
     let source = claim_elsewhere(&world, "source", &class, json!({})).await;
     supplied_elsewhere(&world, &source).await;
-    let claims = json!({ "group": "", "kind": "PersistentVolumeClaim" });
-    grant(&world, "grant", OTHER, "default", claims).await;
+    // By name: other scenarios have claims there, too, which nobody must have.
+    let named = json!({ "group": "", "kind": "PersistentVolumeClaim", "name": source });
+    grant(&world, "grant", OTHER, "default", named).await;
     let clone = clone_of(&world, "clone", &class, &source).await;
     world.claim_told(&clone, "ProvisioningFailed", "data sources of other namespaces are disabled").await;
     assert_untouched(&world, &clone, &source).await;

@@ -183,7 +183,7 @@ async fn z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_
     world.sized(&claim, "2Gi").await;
     world.driver().inject(expanding(Action::Lie(Lie::Size(2 * GIB + 1))).times(3));
     world.ask_for(&claim, "3Gi").await;
-    world.claim_told(&claim, "VolumeResizeFailed", "less than").await;
+    world.claim_told(&claim, "VolumeResizeFailed", "were requested").await;
     assert_eq!(world.recorded_size(&volume).await, "2Gi");
     world.sized(&claim, "3Gi").await;
     let calls = world.expansions();
