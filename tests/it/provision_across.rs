@@ -185,9 +185,10 @@ async fn what_only_a_populator_knows_in_another_namespace_is_left_to_it_once_tha
     let on = crate::supplier::supplier(json!({ "crossNamespaceSources": true }));
     let second = world.daemon_on("second", on).await;
     assert_refused(&world.claim_told(&claim, "ProvisioningFailed", DENIED).await);
-    // Grants of what the driver itself would take, and of the same kind of another group.
+    // Grants of what the driver itself would take, and of the same kind of another group. By name: other scenarios have claims
+    // there that nobody must have.
     for (short, group, kind) in [("claims", "", "PersistentVolumeClaim"), ("dumps", "example.org", "Dump")] {
-        grant(&world, short, OTHER, "default", json!({ "group": group, "kind": kind })).await;
+        grant(&world, short, OTHER, "default", json!({ "group": group, "kind": kind, "name": "monday" })).await;
     }
     let before = failures(&world.metrics(&second).await);
     // The first of these may have begun before the last grant was there.
