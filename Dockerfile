@@ -57,7 +57,7 @@ FROM gcr.io/distroless/static-debian12:nonroot
 # Of which commit, and where its source is: only who builds knows.
 ARG VERSION=0.1.0 REVISION="" SOURCE=""
 LABEL org.opencontainers.image.title="csi-control-plane" \
-      org.opencontainers.image.description="One daemon that hosts every CSI sidecar's role beside a storage driver on Kubernetes" \
+      org.opencontainers.image.description="One process beside a CSI driver, in the place of csi-attacher, csi-provisioner, csi-resizer and csi-snapshotter" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \

@@ -3,6 +3,8 @@
 //! prost drops the specification's `csi_secret` field option, and derives a `Debug` that shows the secret. So the option is
 //! read here from the descriptor pool: the messages that carry it get no derived `Debug`, and a generated one that hides
 //! exactly those fields. A specification bump can thus never leak a new secret field.
+//!
+//! `proto/pluginregistration.proto` is compiled besides.
 
 #![allow(clippy::disallowed_methods, reason = "cargo talks to a build script through the environment")]
 
@@ -14,10 +16,13 @@ use prost_reflect::prost::Message as _;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
 const PROTO: &str = "proto/csi.proto";
+/// The kubelet's side of a plugin's registration: no secrets, and a server in each build.
+const REGISTRATION: &str = "pluginregistration.proto";
 const SECRET_OPTION: &str = "csi.v1.csi_secret";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={PROTO}");
+    println!("cargo::rerun-if-changed=proto/{REGISTRATION}");
     println!("cargo::rerun-if-changed=build.rs");
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).open_file("csi.proto")?;
@@ -45,6 +50,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("csi_redacted_debug.rs"), generated)?;
+    compile_registration()
+}
+
+/// Messages, client and server of the kubelet's plugin registration.
+fn compile_registration() -> Result<(), Box<dyn Error>> {
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).open_file(REGISTRATION)?;
+    let set = prost_reflect::prost_types::FileDescriptorSet::decode(compiler.encode_file_descriptor_set().as_slice())?;
+    let builder = tonic_prost_build::configure().build_client(true).build_server(true);
+    builder.emit_rerun_if_changed(false).disable_comments(["."]).compile_fds(set)?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ _default:
     @just --list --unsorted
 
 # Everything that CI runs, in its order.
-ci: format lint docs dependencies demo simulate crash bench-check cluster kubectl chart page (image "amd64" "arm64") test
+ci: format lint docs dependencies workflows demo simulate crash bench-check cluster kubectl chart page (image "amd64" "arm64") test
 
 # The README's test command.
 test *args:
@@ -32,6 +32,10 @@ docs:
 # Licences, sources, banned and duplicate crates. Advisories need the network: `cargo deny check advisories`.
 dependencies:
     cargo deny --locked check bans licenses sources
+
+# The workflows of the forge, by actionlint (needs Go). Not by the shellcheck that a machine may have: it would differ elsewhere.
+workflows:
+    actionlint="$(tests/cluster/build.sh actionlint)" && "${actionlint%%:*}/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yaml
 
 # The sandbox's demo, to its end.
 demo:
@@ -84,7 +88,7 @@ bench *args:
 # The micro-benches still build and run once, and so does the comparison (needs Go): few objects, nothing optimised.
 bench-check:
     cargo bench --locked --profile simulation -- --test
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
         --binary target/debug/csi-control-plane --results target/tmp/compare --rounds 1 --count 20 --segments 5 --bound 5s \
         --workloads attach,resize,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,csi-resizer-tuned,bare
 
@@ -94,7 +98,11 @@ release:
 
 # The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
 cluster *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
+
+# The translation of in-tree volumes against the Go library's, over thousands of objects (needs Go): `TRANSLATIONS=100000 just translation`.
+translation:
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --features cluster-tests --test translation
 
 # The sandbox as a user of `kubectl` meets it: the real one (needs Go).
 kubectl:
@@ -154,7 +162,7 @@ _image-binary *platforms:
     done
     printf '%s\n' "${binaries[@]}" > target/image-binaries
 
-# The image's binary beside csi-attacher, csi-provisioner and csi-resizer on a real control plane (needs Go, cargo-auditable): `just compare --help`.
-# Writes `benches/compare/results` and the table of the README.
+# The image's binary beside the Go sidecars on a real control plane (needs Go, cargo-auditable): `just compare --help`.
+# Writes `benches/compare/results`, and the tables of README.md and benches/README.md.
 compare *args: _image-binary
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}

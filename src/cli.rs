@@ -22,6 +22,10 @@ use crate::config::sidecar::Sidecar;
 use crate::config::{FILE_VARIABLE, flags, sidecar};
 use crate::process::duration;
 
+use values::{driver_name, image, secret};
+
+mod values;
+
 /// The exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -56,6 +60,8 @@ pub enum Command {
         config: PathBuf,
         /// The driver's name, because the plan depends on it; `check` does not call the driver.
         driver_name: Option<String>,
+        /// Accept a configuration that enables no role.
+        allow_empty: bool,
         /// The format of the plan.
         output: Output,
     },
@@ -84,14 +90,15 @@ pub enum Command {
 /// The options of `migrate`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct Migrate {
-    /// The manifest with the controller's workload; `-` is the standard input.
-    #[arg(short, long = "file", value_name = "FILE")]
-    pub file: PathBuf,
+    /// A manifest, or a folder with manifests (.yaml, .yml, .json); can be given several times, `-` is the standard input. The
+    /// workload is in one of them.
+    #[arg(short, long = "file", value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
     /// The folder for the written files. Without it, the manifests go to the standard output.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The driver's name, if the manifest does not have it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = driver_name)]
     pub driver_name: Option<String>,
     /// The workload's namespace, if the manifest has none.
     #[arg(long, value_name = "NAME")]
@@ -100,7 +107,7 @@ pub struct Migrate {
     #[arg(long, value_name = "KIND/NAME")]
     pub workload: Option<String>,
     /// The daemon's image in your registry (the README says how to build it).
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
     pub image: Option<String>,
     /// A secret that the daemon may read; can be given several times. Without it: every secret of the cluster.
     #[arg(long = "secret", value_name = "NAMESPACE/NAME", value_parser = secret)]
@@ -159,9 +166,15 @@ enum Verb {
         /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The same without `--config`.
+        #[arg(value_name = "FILE", conflicts_with = "config")]
+        file: Option<PathBuf>,
         /// The driver's name, for the names of Leases and finalizers.
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", value_parser = driver_name)]
         driver_name: Option<String>,
+        /// Accept a configuration that enables no role.
+        #[arg(long)]
+        allow_empty: bool,
         /// How to print the result.
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
@@ -215,8 +228,8 @@ pub fn parse(
     };
     Ok(match parsed.verb {
         Verb::Run { config } => Command::Run { config: required(config)? },
-        Verb::Check { config, driver_name, output } => {
-            Command::Check { config: required(config)?, driver_name, output }
+        Verb::Check { config, file, driver_name, allow_empty, output } => {
+            Command::Check { config: required(config.or(file))?, driver_name, allow_empty, output }
         }
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,
@@ -231,19 +244,6 @@ pub fn parse(
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let parsed = duration::parse(text).filter(|parsed| !parsed.is_zero());
     parsed.ok_or_else(|| format!("expected {}, and more than 0", duration::ALLOWED))
-}
-
-/// A secret's namespace and name. Neither may be empty or contain a slash or a star, because RBAC names have no
-/// patterns.
-fn secret(text: &str) -> Result<(String, String), String> {
-    let is_name = |name: &str| {
-        let of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-        !name.is_empty() && name.chars().all(of_a_name)
-    };
-    match text.split_once('/') {
-        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok((namespace.to_owned(), name.to_owned())),
-        _ => Err("expected NAMESPACE/NAME of a secret".to_owned()),
-    }
 }
 
 fn instead(error: &clap::Error, hint: Option<&str>) -> Instead {
@@ -306,13 +306,18 @@ mod tests {
             ("run --config c.yaml", Command::Run { config: config.clone() }),
             (
                 "check --config c.yaml",
-                Command::Check { config: config.clone(), driver_name: None, output: Output::Text },
+                Command::Check { config: config.clone(), driver_name: None, allow_empty: false, output: Output::Text },
+            ),
+            (
+                "check c.yaml --allow-empty",
+                Command::Check { config: config.clone(), driver_name: None, allow_empty: true, output: Output::Text },
             ),
             (
                 "check --config=c.yaml --driver-name ebs.csi.aws.com --output json",
                 Command::Check {
                     config: config.clone(),
                     driver_name: Some("ebs.csi.aws.com".to_owned()),
+                    allow_empty: false,
                     output: Output::Json,
                 },
             ),
@@ -321,7 +326,7 @@ mod tests {
             (
                 "migrate -f d.yaml --out o --driver-name d.example --workload deployment/d --lenient --secret n/s --secret n/t",
                 Command::Migrate(Box::new(Migrate {
-                    file: "d.yaml".into(),
+                    files: vec!["d.yaml".into()],
                     out: Some("o".into()),
                     driver_name: Some("d.example".to_owned()),
                     namespace: None,
@@ -354,7 +359,9 @@ mod tests {
     #[test]
     fn a_manifest_may_come_from_the_standard_input() {
         let Ok(Command::Migrate(migrate)) = parsed("migrate -f -", &[]) else { panic!("no migration") };
-        assert_eq!(migrate.file, PathBuf::from("-"));
+        assert_eq!(migrate.files, [PathBuf::from("-")]);
+        let Ok(Command::Migrate(migrate)) = parsed("migrate -f a.yaml -f folder", &[]) else { panic!("no migration") };
+        assert_eq!(migrate.files, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
     }
 
     #[test]
@@ -375,6 +382,10 @@ mod tests {
             ("run --config c.yaml --fast", "--fast"),
             ("check --config c.yaml --output xml", "text, json"),
             ("walk", "walk"),
+            ("runn --config c.yaml", "'run'"),
+            ("check a.yaml --config c.yaml", "cannot be used with"),
+            ("check c.yaml --driver-name Bad_Name", "such as ebs.csi.aws.com"),
+            ("migrate -f d.yaml --driver-name x.", "such as ebs.csi.aws.com"),
             ("schema extra", "extra"),
             ("sandbox --csi-endpoint", "a value is required"),
             ("sandbox --node-id n", "--csi-endpoint"),
@@ -383,6 +394,7 @@ mod tests {
             ("migrate", "--file <FILE>"),
             ("migrate -f d.yaml --secret s", "expected NAMESPACE/NAME"),
             ("migrate -f d.yaml --secret n/*", "expected NAMESPACE/NAME"),
+            ("migrate -f d.yaml --image x:", "expected an image, such as registry.example.com/csi-control-plane:0.1.0"),
         ] {
             let instead = parsed(line, &[]).unwrap_err();
             assert_eq!(instead.exit, Exit::Usage, "{line}");

@@ -1,8 +1,9 @@
 //! The commands. Only this file ends the process, prints, and reads the environment.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
-use csi_control_plane::migrate::{self, Files, Outcome, Wanted};
+use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Rng, error_chain};
 use csi_control_plane::roles::{metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
@@ -37,8 +38,8 @@ fn main() -> ExitCode {
     };
     let done = match command {
         Command::Run { config } => load(&config, &variables).map(|loaded| run(&config, loaded, &variables)),
-        Command::Check { config, driver_name, output } => {
-            check(&config, &variables, driver_name.as_deref(), output).map(|()| Ok(Exit::Success))
+        Command::Check { config, driver_name, allow_empty, output } => {
+            check(&config, &variables, driver_name.as_deref(), allow_empty, output).map(|()| Ok(Exit::Success))
         }
         Command::Schema => {
             print(&format!("{:#}\n", Config::schema(&sections())));
@@ -83,11 +84,14 @@ fn check(
     path: &Path,
     variables: &BTreeMap<String, String>,
     driver: Option<&str>,
+    allow_empty: bool,
     output: Output,
 ) -> Result<(), String> {
     let file = File::read(path).map_err(|error| format!("error: {}\n", error_chain(&error)))?;
     let sources = Sources { file: Some(file), environment: variables.clone() };
-    let loaded = match (config::load(&sources, &sections()), output) {
+    let loaded = config::load(&sources, &sections());
+    let loaded = loaded.and_then(|loaded| if allow_empty { Ok(loaded) } else { loaded.with_a_role(path, &sections()) });
+    let loaded = match (loaded, output) {
         (Ok(loaded), _) => loaded,
         (Err(rejected), Output::Text) => return Err(format!("{rejected}\n")),
         (Err(rejected), Output::Json) => {
@@ -118,13 +122,8 @@ fn check(
 
 /// Rewrites a workload. If the documents go to the standard output, the report goes to the standard error stream.
 fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
-    let is_stdin = wanted.file.as_os_str() == "-";
-    let read = if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(&wanted.file) };
-    let source = if is_stdin { "standard input".to_owned() } else { wanted.file.display().to_string() };
-    let text = read.map_err(|error| format!("error: cannot read {source}: {error}\n"))?;
     let Outcome { report, files } = migrate::migrate(&Wanted {
-        source,
-        text,
+        manifests: manifests(&wanted.files)?,
         driver: wanted.driver_name.clone(),
         namespace: wanted.namespace.clone(),
         workload: wanted.workload.clone(),
@@ -154,6 +153,39 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
     }
     complain(&report.faults_text());
     Ok(Ok(if files.is_some() { Exit::Success } else { Exit::Config }))
+}
+
+/// Reads the manifests: files, the standard input, and what is directly in folders, by name.
+fn manifests(paths: &[PathBuf]) -> Result<Vec<Manifest>, String> {
+    let mut found = Vec::new();
+    for path in paths {
+        let name = path.display().to_string();
+        let failed = |error: std::io::Error| format!("error: cannot read {name}: {error}\n");
+        if path.as_os_str() == "-" {
+            let text = std::io::read_to_string(std::io::stdin())
+                .map_err(|error| format!("error: cannot read standard input: {error}\n"))?;
+            found.push(Manifest { name: "standard input".to_owned(), text });
+        } else if path.is_dir() {
+            let entries = std::fs::read_dir(path).map_err(failed)?;
+            let mut files: Vec<PathBuf> =
+                entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
+            files.retain(|file| {
+                let is_manifest = |extension: &OsStr| ["yaml", "yml", "json"].iter().any(|it| extension == *it);
+                file.is_file() && file.extension().is_some_and(is_manifest)
+            });
+            if files.is_empty() {
+                return Err(format!(
+                    "error: no manifest in {name}: expected files that end with .yaml, .yml or .json\n"
+                ));
+            }
+            files.sort();
+            found.extend(manifests(&files)?);
+        } else {
+            let text = std::fs::read_to_string(path).map_err(failed)?;
+            found.push(Manifest { name, text });
+        }
+    }
+    Ok(found)
 }
 
 /// Writes the files into a folder without overwriting any: an existing file may be the manifest itself, or edited.

@@ -21,13 +21,14 @@ All are at `/metrics` of `diagnostics.listen`, in the Prometheus text format. Wh
 meaning, ours has its name, labels and buckets, so that dashboards and alerts go on working; the column *Go sidecars* says
 which have it. Names that begin with `csi_control_plane_` are ours alone.
 
-A series appears with the first event that it counts: a daemon without claims has no series of claims.
+A series appears with the first event that it counts: a daemon without claims has no series of claims. Where the driver has taken
+an in-tree plugin over, `csi_sidecar_operations_seconds` has one more label, `migrated`: whether the call was for an object of the plugin.
 ";
 
 const NOT_HERE: &str = "
 ## Not here
 
-Metrics of csi-attacher v4.12, csi-provisioner v6.3 and csi-resizer v2.2 that the daemon does not have. `just cluster parity`
+Metrics of csi-attacher v4.12, csi-provisioner v6.3, csi-resizer v2.2 and csi-snapshotter v8.6 that the daemon does not have. `just cluster parity`
 scrapes all three after real work: it compares type, labels and buckets of the metrics that are theirs, and fails if this list
 lacks one.
 

@@ -9,12 +9,16 @@ use std::{fmt, fs};
 
 use csi_control_plane::roles::ROLES;
 
+#[path = "it/node_rows.rs"]
+mod node_rows;
 #[path = "it/provision_rows.rs"]
 mod provision_rows;
 #[path = "it/resize_rows.rs"]
 mod resize_rows;
 #[path = "it/rows.rs"]
 mod rows;
+#[path = "it/snapshot_rows.rs"]
+mod snapshot_rows;
 
 /// A role that this daemon hosts.
 struct Hosted {
@@ -31,14 +35,21 @@ struct Hosted {
 /// Every role of `ROLES`. The reconciler is the attacher's loop, and has its specification.
 const HOSTED: &[Hosted] = &[
     Hosted { role: "attacher", spec: "attacher", letter: 'R', proofs: rows::ROWS },
+    Hosted { role: "liveness", spec: "node-and-health", letter: 'L', proofs: node_rows::LIVENESS },
     Hosted { role: "provisioner", spec: "provisioner", letter: 'R', proofs: provision_rows::ROWS },
     Hosted { role: "reconciler", spec: "attacher", letter: 'R', proofs: rows::ROWS },
+    Hosted { role: "registrar", spec: "node-and-health", letter: 'N', proofs: node_rows::REGISTRAR },
     Hosted { role: "resizer", spec: "resizer", letter: 'Z', proofs: resize_rows::ROWS },
+    Hosted { role: "snapshotter", spec: "snapshotter", letter: 'S', proofs: snapshot_rows::ROWS },
 ];
 
 /// Folders besides those of the roles whose citations need no name: the first file that has the letter is meant.
-const UNNAMED: &[(&str, &[&str])] =
-    &[("tests/simulation/changes/", &["resizer"]), ("tests/simulation/", &["attacher", "provisioner"])];
+const UNNAMED: &[(&str, &[&str])] = &[
+    ("src/translation/", &["migration"]),
+    ("tests/simulation/changes/", &["resizer"]),
+    ("tests/simulation/snapshots/", &["snapshotter"]),
+    ("tests/simulation/", &["attacher", "provisioner"]),
+];
 
 /// What is searched for citations, and in which files of it.
 const SEARCHED: &[&str] = &["src", "tests", "benches", "docs", "charts", "config", "README.md", "CONTRIBUTING.md"];

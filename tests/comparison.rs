@@ -302,12 +302,53 @@ fn the_published_results_can_be_read_and_every_run_has_its_occasion() {
     );
 }
 
-/// What the README's table must have: a line for each target, and in the whole table each figure that has none.
+/// Both documents have what `just compare` would write into them: every row of the front page was measured.
 #[test]
-fn every_target_has_its_line_in_the_readme_and_every_figure_one_in_the_table() {
+fn the_documents_hold_the_published_results() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = Document::read(&root.join("benches/compare/results"));
+    let all = lines(&document.runs);
+    let front = report::front::front(&document.runs, &all);
+    assert_eq!(front.lines().filter(|line| line.starts_with("| ")).count(), 1 + 9, "{front}");
+    assert!(!front.contains("not measured"), "{front}");
+    let aimed: Vec<_> = all.into_iter().filter(|line| line.target.is_one()).collect();
+    for (file, figures) in
+        [(report::readme::FRONT, front), (report::readme::BENCHES, report::table::figures(&document, &aimed))]
+    {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let wanted = report::readme::between(&text, &figures);
+        assert!(wanted.as_ref() == Some(&text), "{file}: `just compare --report` writes it");
+    }
+}
+
+#[test]
+fn the_front_page_prefers_the_comparison_with_all_four_sidecars() {
+    const OCCASION: &str = "2026-01-01 10:00:00";
+    let idle = |scenario: &str, contender: &str, rss: f64| run(scenario, contender, 1, OCCASION, &[("rss_bytes", rss)]);
+    let two = vec![
+        idle("both-idle-0", "csi-attacher-tuned", 50e6),
+        idle("both-idle-0", "csi-provisioner-tuned", 60e6),
+        idle("both-idle-0", "csi-control-plane", 14e6),
+    ];
+    let four = ["attacher", "provisioner", "resizer", "snapshotter"].map(|name| format!("csi-{name}-tuned"));
+    let four = four.iter().map(|name| idle("all-idle-0", name, 55e6));
+    let all = [two.clone(), four.collect(), vec![idle("all-idle-0", "csi-control-plane", 20e6)]].concat();
+    for (runs, row) in [
+        (two, "| memory, idle, no volumes | attacher, provisioner | 110 MB | 14.0 MB |"),
+        (all, "| memory, idle, no volumes | all four | 220 MB | 20.0 MB |"),
+        (Vec::new(), "| memory, idle, no volumes | – | not measured | not measured |"),
+    ] {
+        let front = report::front::front(&runs, &lines(&runs));
+        assert!(front.lines().any(|line| line == row), "no {row:?} in\n{front}");
+    }
+}
+
+/// What the benches' table must have: a line for each target, and in the whole table each figure that has none.
+#[test]
+fn every_target_has_its_line_in_the_benches_readme_and_every_figure_one_in_the_table() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
-    let (readme, table) = (read("README.md"), read("benches/compare/results/table.md"));
+    let (readme, table) = (read("benches/README.md"), read("benches/compare/results/table.md"));
     let columns = |line: &str| line.split('|').map(|column| column.trim().to_owned()).collect::<Vec<_>>();
     for (figure, target) in [
         ("attach of 500, defaults", "≥ 150×"),
@@ -331,7 +372,7 @@ fn every_target_has_its_line_in_the_readme_and_every_figure_one_in_the_table() {
         ("connections cut in a burst: detaches lost", "0, each"),
     ] {
         let line = readme.lines().map(columns).find(|line| line.get(1).is_some_and(|it| it == figure));
-        let line = line.unwrap_or_else(|| panic!("the README has no line of {figure:?}"));
+        let line = line.unwrap_or_else(|| panic!("benches/README.md has no line of {figure:?}"));
         assert_eq!(line[5], target, "{figure}");
         assert!(["met", "**missed**"].contains(&line[6].as_str()), "{line:?}");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 const USAGE: &str = "\
 Usage: just compare [OPTIONS]
 
-  --workloads LIST   of attach, provision, resize, both, capacity (default: all)
+  --workloads LIST   of attach, provision, resize, snapshot, polled-snapshot, both, all, capacity (default: all)
   --scenarios LIST   of burst, slow-burst, single, start, failover, cut, idle, first-attach, refresh (default: all)
   --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
@@ -16,8 +16,9 @@ Usage: just compare [OPTIONS]
   --bound DURATION   after so long a phase of a contender with a throttle is cut, and its rate so far is told; 0: never
                      (default 60s)
   --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned, csi-resizer,
-                     csi-resizer-tuned, sidecars-tuned, bare, bare-no-intent,
-                     csi-control-plane-{no-intent,attacher,attacher-reconciler,with-resizer,apart} (default: all)
+                     csi-resizer-tuned, csi-snapshotter, csi-snapshotter-tuned, sidecars-tuned, bare, bare-no-intent,
+                     csi-control-plane-{no-intent,attacher,attacher-reconciler,with-resizer,without-snapshotter,apart}
+                     (default: all)
   --seed N           of the moments at which a leader goes (default: another each time; it is printed)
   --binary PATH      ours (default: the image's, target/MACHINE-unknown-linux-musl/release/csi-control-plane)
   --before PATH      another build of ours, measured as csi-control-plane-before: what a change has made of it

@@ -110,20 +110,23 @@ fn run(contender: &str, seat: &Seat<'_>, process: Start) -> Program {
 pub(crate) fn all(arguments: &Arguments) -> Vec<Box<dyn Contender>> {
     let go = |program, tuned| -> Box<dyn Contender> { Box::new(Sidecar { program, tuned }) };
     let us = |daemon: fn(PathBuf) -> Daemon| -> Box<dyn Contender> { Box::new(daemon(arguments.binary.clone())) };
-    let all: [Box<dyn Contender>; 15] = [
+    let all: [Box<dyn Contender>; 18] = [
         go("csi-attacher", false),
         go("csi-provisioner", false),
         go("csi-resizer", false),
+        go("csi-snapshotter", false),
         us(Daemon::whole),
         go("csi-attacher", true),
         go("csi-provisioner", true),
         go("csi-resizer", true),
+        go("csi-snapshotter", true),
         Box::new(Bare(report::BARE)),
         us(Daemon::without_intent),
         Box::new(Bare(report::BARE_WITHOUT_INTENT)),
         us(Daemon::with_attacher),
         us(Daemon::with_attacher_and_reconciler),
         us(Daemon::with_resizer),
+        us(Daemon::without_snapshotter),
         us(Daemon::apart),
         Box::new(Sidecars),
     ];

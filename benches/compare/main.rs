@@ -37,6 +37,8 @@ mod contender;
 mod control_plane;
 mod counted;
 mod kernel;
+#[path = "../../tests/cluster/kinds.rs"]
+mod kinds;
 mod machine;
 mod plan;
 #[path = "../../tests/cluster/programs.rs"]
@@ -114,7 +116,9 @@ fn taking<'a>(
     contenders: &'a [Box<dyn Contender>],
 ) -> Vec<&'a dyn Contender> {
     let takes = |one: &&dyn Contender| {
-        one.does(workload) && scenario.takes(*one) && (scenario.takes_bare() || one.writes(workload).is_none())
+        one.does(workload)
+            && scenario.takes(workload, *one)
+            && (scenario.takes_bare() || one.writes(workload).is_none())
     };
     contenders.iter().map(AsRef::as_ref).filter(takes).collect()
 }

@@ -20,6 +20,7 @@ use crate::bare::{self, Write};
 use crate::contender::NAMESPACE;
 use crate::control_plane::{ControlPlane, Extent};
 use crate::counted::{self, Requests, failed, key};
+use crate::kinds;
 use crate::workload::{Placed, There, Undo, Workload};
 
 /// Without a request for so long, work is over.
@@ -46,6 +47,9 @@ rules:
   - { apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattributesclasses], verbs: [get, list, watch] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch] }
+  - { apiGroups: [snapshot.storage.k8s.io], resources: [volumesnapshotclasses], verbs: [get, list, watch] }
+  - { apiGroups: [snapshot.storage.k8s.io], resources: [volumesnapshotcontents], verbs: [get, list, watch, update, patch] }
+  - { apiGroups: [snapshot.storage.k8s.io], resources: [volumesnapshotcontents/status], verbs: [update, patch] }
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -80,6 +84,9 @@ impl Stage {
     pub(crate) async fn set(workload: &dyn Workload) -> Self {
         let control_plane = ControlPlane::start(Extent::Api).await;
         let client = control_plane.client().await;
+        if workload.has_snapshots() {
+            kinds::install(&client).await;
+        }
         let token = accounts::token(&client, NAMESPACE, "contender", RIGHTS).await;
         let kubeconfig = control_plane.kubeconfig("contender", &token);
         let this = Self { control_plane, client, kubeconfig, own: Mutex::default() };
@@ -210,19 +217,24 @@ impl Stage {
         self.begin(workload, number..number + 1, |_| ()).await;
     }
 
-    /// Merges into an object or its status.
+    /// Merges into an object or its status, if the object is there.
     pub(crate) async fn merge(&self, collection: &str, name: &str, sub: &str, patch: &Value) {
-        self.send(key("PATCH", collection, sub), bare::merge(collection, name, sub, patch)).await;
+        self.if_there(key("PATCH", collection, sub), bare::merge(collection, name, sub, patch)).await;
     }
 
     /// Deletes an object, if it is there.
     async fn delete(&self, collection: &str, name: &str) {
         let request = Request::delete(format!("{collection}/{name}")).body(Vec::new()).unwrap();
-        let key = key("DELETE", collection, "");
+        self.if_there(key("DELETE", collection, ""), request).await;
+    }
+
+    /// Sends a request about an object that a contender may have finished with meanwhile.
+    async fn if_there(&self, key: String, request: Request<Vec<u8>>) {
+        let path = request.uri().path().to_owned();
         match self.client.request::<Value>(request).await {
             Ok(_) => self.count(key),
             Err(kube::Error::Api(status)) if status.code == 404 => self.count(failed(&key, status.code)),
-            Err(error) => panic!("{collection}/{name} is not deleted: {error}"),
+            Err(error) => panic!("{path}: {error}"),
         }
     }
 
@@ -240,12 +252,7 @@ impl Stage {
         for undo in undo {
             match undo {
                 Undo::Delete(collection, name) => self.delete(collection, &name).await,
-                Undo::Status(collection, name, status) => {
-                    self.merge(collection, &name, "/status", &json!({ "status": status })).await;
-                }
-                Undo::Spec(collection, name, spec) => {
-                    self.merge(collection, &name, "", &json!({ "spec": spec })).await;
-                }
+                Undo::Merge(collection, name, sub, patch) => self.merge(collection, &name, sub, &patch).await,
             }
         }
     }

@@ -53,8 +53,14 @@ pub(super) struct StatusSource {
 }
 
 impl StatusSource {
-    /// Shows the driver, the Leases and the state of the configuration.
+    /// Shows the state of the configuration.
     pub(super) fn register(&self, board: &Board, standing: Standing) {
+        let clock = self.clock;
+        board.configuration(move || standing.report(clock.now())).forever();
+    }
+
+    /// Shows the shared connection to the driver, and the Leases: what the roles of the cluster need.
+    pub(super) fn register_cluster(&self, board: &Board) {
         let status = self.clone();
         board.driver(move || status.driver_report()).forever();
         let driver_states = self.csi.state();
@@ -69,8 +75,6 @@ impl StatusSource {
             .forever();
         let leases = self.leases.clone();
         board.lease("leases", move || leases.health()).forever();
-        let clock = self.clock;
-        board.configuration(move || standing.report(clock.now())).forever();
     }
 
     /// Shows the roles and warnings of a new configuration instead of the old one.

@@ -9,12 +9,10 @@
 //! Lease and the other slots are not affected.
 
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::process::watch;
-use futures::FutureExt as _;
 use futures::future::{join, join_all};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error, info, info_span, warn};
@@ -23,19 +21,16 @@ use crate::cluster::WatchHandle;
 use crate::csi::{Driver, DriverState};
 use crate::diagnostics::Board;
 use crate::election::{Elector, Gate, LeaseSettings, Term};
-use crate::process::{Clock, ErrorChain, TaskEnd, error_chain};
-use crate::roles::{ROLES, Registration, Role, RoleContext, RoleError};
+use crate::process::{Clock, ErrorChain, TaskEnd};
+use crate::roles::{ROLES, Role, RoleContext};
 use crate::telemetry::{Meter, names};
 
 use super::role_states::{Phase, RoleStates};
+use super::serving::{Serving, Span};
 
 /// How long a leader whose driver is gone keeps the Lease. A driver's restart takes seconds; after that, a replica with
 /// a working driver should lead (attacher R29).
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
-/// The pause before a role whose term failed is served again; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest such pause. After a role was served for longer than this, the pause is reset to the first.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A role that is enabled, loaded, and served again and again.
 pub(super) struct ActiveRole {
@@ -146,14 +141,14 @@ impl LeaseGroup {
         }
     }
 
-    /// A slot for every role that there could be, until `closed`: most are empty.
+    /// A slot for every role of the cluster that there could be, until `closed`: most are empty.
     async fn slots(&self, context: &RoleContext, gate: impl Fn() -> Gate, closed: &CancellationToken) {
-        join_all(ROLES.iter().map(|role| self.slot(role, context.of_role(role), gate(), closed))).await;
+        let roles = ROLES.iter().filter_map(|role| Some((role.name, role.cluster()?)));
+        join_all(roles.map(|(name, role)| self.slot(name, context.of_role(role), gate(), closed))).await;
     }
 
     /// Serves the role in the slot, term after term, until the gate closes.
-    async fn slot(&self, role: &Registration, context: RoleContext, mut gate: Gate, closed: &CancellationToken) {
-        let name = role.name;
+    async fn slot(&self, name: &'static str, context: RoleContext, mut gate: Gate, closed: &CancellationToken) {
         let mut roles = self.roles.clone();
         loop {
             let active = tokio::select! {
@@ -187,56 +182,26 @@ impl LeaseGroup {
 
     /// Serves one term, again after each error, until it is over.
     async fn serve(&self, active: &ActiveRole, context: &RoleContext, term: &Term) {
-        let (role, clock) = (active.name, self.context.clock);
-        let context = RoleContext { api: context.api.share(role), ..RoleContext::clone(context) };
-        let serving = self.context.meter.gauge(&names::ROLE_SERVING, &[("role", role)]);
-        let mut pauses = Pauses::default();
-        while !term.is_over() {
-            let begun = clock.now();
-            self.states.enter(role, Phase::Serving, clock.now());
-            serving.set(1.0);
-            info!(role, term = term.id(), "serving");
-            let span = info_span!("role", role);
-            let served = AssertUnwindSafe(active.role.serve(&context, term.clone()).instrument(span));
-            let result = served.catch_unwind().await.unwrap_or_else(|panic| Err(RoleError::panicked(panic.as_ref())));
-            serving.set(0.0);
-            let Err(error) = result else { break };
-            if let RoleError::TaskEnded(end) = &error {
-                count_task_failure(end, &self.context.board, &self.context.meter);
-            }
-            let pause = pauses.after(clock.now().saturating_duration_since(begun));
-            error!(role, error = %ErrorChain(&error), pause = ?pause, "the term ended in an error; serving again after a pause");
-            self.context.meter.counter(&names::ROLE_RESTARTS, &[("role", role)]).increment(1);
-            self.states.failed(role, error_chain(&error));
-            self.states.enter(role, Phase::Restarting, clock.now());
-            tokio::select! {
-                biased;
-                () = term.over() => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
-        info!(role, term = term.id(), "term served");
+        let context = RoleContext { api: context.api.share(active.name), ..RoleContext::clone(context) };
+        let Self { states, context: RoleContext { board, meter, clock, .. }, .. } = self;
+        let serving = Serving { states, board, meter, clock: *clock };
+        let serve = || active.role.serve(&context, term.clone()).instrument(info_span!("role", role = active.name));
+        serving.until_over(active.name, term, serve).await;
     }
 }
 
-/// The pauses before a role is served again.
-#[derive(Debug)]
-struct Pauses {
-    next: Duration,
-}
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Self { next: FIRST_PAUSE }
+/// A role of the cluster is served for a term.
+impl Span for Term {
+    fn number(&self) -> u64 {
+        self.id()
     }
-}
 
-impl Pauses {
-    /// The pause after a failure of a role that was served for this time.
-    fn after(&mut self, served: Duration) -> Duration {
-        let pause = if served > LONGEST_PAUSE { FIRST_PAUSE } else { self.next };
-        self.next = (pause * 2).min(LONGEST_PAUSE);
-        pause
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
+
+    fn over(&self) -> impl Future<Output = ()> + Send {
+        Self::over(self)
     }
 }
 
@@ -297,20 +262,5 @@ async fn driver_changed(
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_role_that_fails_again_and_again_is_served_ever_later_and_one_that_held_out_at_once() {
-        let mut pauses = Pauses::default();
-        let seconds: Vec<u64> = (0..8).map(|_| pauses.after(Duration::from_secs(2)).as_secs()).collect();
-        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(pauses.after(LONGEST_PAUSE), LONGEST_PAUSE, "just about as long as it was waited for");
-        assert_eq!(pauses.after(LONGEST_PAUSE + FIRST_PAUSE), FIRST_PAUSE);
-        assert_eq!(pauses.after(FIRST_PAUSE), 2 * FIRST_PAUSE);
     }
 }

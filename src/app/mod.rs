@@ -1,7 +1,8 @@
 //! Wiring: the order in which services start, the roles of each Lease, and the shutdown.
 //!
 //! ```text
-//! serve:    diagnostics ─> driver (wait) ─> cluster caches ─> Lease groups, one per Lease ─> stop
+//! serve:    diagnostics ─> local roles ─> driver (wait) ─> cluster caches ─> Lease groups, one per Lease ─> stop
+//!           (only if a role works with the cluster: clients, the shared connection to the driver, and all behind them)
 //! Lease group: driver ready ─> elector ∥ (gate ─> term ─> role.serve ─> again) ─> hand back ─> again
 //! reload:   file changed ─> judged ─> log, calls, Lease groups follow ─> roles that it touches begin anew, in their terms
 //! ```
@@ -10,10 +11,12 @@ mod board;
 mod environment;
 mod lease_group;
 mod lease_groups;
+mod local_roles;
 mod plan;
 mod reload;
 mod role_states;
 mod run;
+mod serving;
 
 pub use environment::{Environment, telemetry_settings};
 pub use plan::{Plan, UNKNOWN_DRIVER};

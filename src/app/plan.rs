@@ -9,9 +9,10 @@ use serde_json::Value;
 use crate::cluster::rbac::{self, Namespaces, Rule, Rules};
 use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
-use crate::roles::{LeasePolicy, LoadError, ROLES, RulesOf, Wired, Wiring};
+use crate::roles::{Kind, LeasePolicy, LoadError, ROLES, Registration, RulesOf, Wired, Wiring};
 
 use super::lease_group::ActiveRole;
+use super::local_roles::LoadedLocal;
 
 /// The sections of the enabled roles.
 pub(super) type Sections = BTreeMap<&'static str, Value>;
@@ -21,6 +22,8 @@ pub(super) type Sections = BTreeMap<&'static str, Value>;
 pub struct Plan {
     /// The driver in the names below.
     pub driver: String,
+    /// Whether a role needs the cluster. If none does, the daemon needs no kubeconfig, no service account and no API server.
+    pub cluster: bool,
     /// The enabled roles and the Lease of each.
     pub roles: Vec<PlannedRole>,
     /// The kinds that are watched, once each.
@@ -52,7 +55,7 @@ pub const UNKNOWN_DRIVER: &str = "driver.example.com";
 /// The suffix of a role's name in the names of its RBAC objects, if each node has its own daemon.
 const PER_NODE: &str = ".per-node";
 
-/// An enabled role, loaded.
+/// An enabled role of the cluster, loaded.
 pub(super) struct LoadedRole {
     /// Which Lease it is served under.
     pub(super) lease: LeasePolicy,
@@ -64,22 +67,38 @@ pub(super) struct LoadedRole {
     pub(super) label: String,
 }
 
-/// Loads the enabled roles, in the order of [`ROLES`].
+/// Loads the enabled roles of the cluster, in the order of [`ROLES`].
 pub(super) fn load(sections: &Sections, caches: &Caches) -> Result<Vec<LoadedRole>, LoadError> {
     ROLES.iter().filter_map(|role| load_one(role.name, sections, caches).transpose()).collect()
 }
 
-/// Loads one role, if it is enabled.
+/// Loads the enabled roles that work without the cluster, in the order of [`ROLES`].
+pub(super) fn load_local(sections: &Sections) -> Result<Vec<LoadedLocal>, LoadError> {
+    ROLES.iter().filter_map(|role| load_one_local(role.name, sections).transpose()).collect()
+}
+
+/// Loads one role that works without the cluster, if it is one and enabled.
+pub(super) fn load_one_local(name: &str, sections: &Sections) -> Result<Option<LoadedLocal>, LoadError> {
+    let Some((section, registration)) = enabled(name, sections) else { return Ok(None) };
+    let Kind::Local(load) = registration.kind else { return Ok(None) };
+    let role = load(section).map_err(|source| LoadError { role: registration.name, source })?;
+    Ok(Some(LoadedLocal { name: registration.name, role }))
+}
+
+fn enabled<'a>(name: &str, sections: &'a Sections) -> Option<(&'a Value, &'static Registration)> {
+    Some((sections.get(name)?, ROLES.iter().find(|role| role.name == name)?))
+}
+
+/// Loads one role of the cluster, if it is one and enabled.
 pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Result<Option<LoadedRole>, LoadError> {
-    let registration = ROLES.iter().find(|role| role.name == name);
-    let (Some(registration), Some(section)) = (registration, sections.get(name)) else { return Ok(None) };
+    let Some((section, registration)) = enabled(name, sections) else { return Ok(None) };
+    let Some(cluster) = registration.cluster() else { return Ok(None) };
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
-    let role =
-        (registration.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
+    let role = (cluster.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
     let Wired { rules, rules_of_driver, watches, depends_on } = wiring.into_wired();
-    let lease = (registration.lease)(section);
+    let lease = (cluster.lease)(section);
     // A role that usually has a Lease but has none here works for its own node, and needs other rights.
-    let usually = (registration.lease)(&Value::Null);
+    let usually = (cluster.lease)(&Value::Null);
     let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
     let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
     let active = ActiveRole { name: registration.name, role, depends_on, _watches: watches };
@@ -113,13 +132,14 @@ impl Plan {
         all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespaces.own), node: None }));
         all.extend(roles.iter().flat_map(|role| role.rules.iter().cloned()));
         all.extend(roles.iter().flat_map(|role| role.rules_of_driver.iter().flat_map(|rules| rules(known))));
-        let planned: Vec<PlannedRole> = roles
-            .iter()
-            .map(|role| PlannedRole {
-                name: role.active.name,
-                lease: role.lease.name(driver).filter(|_| election.enabled),
-            })
-            .collect();
+        let lease = |name: &str| {
+            let role = roles.iter().find(|role| role.active.name == name)?;
+            role.lease.name(driver).filter(|_| election.enabled)
+        };
+        let enabled = ROLES.iter().map(|role| role.name).filter(|name| loaded.roles.contains_key(name));
+        let planned: Vec<PlannedRole> = enabled.map(|name| PlannedRole { name, lease: lease(name) }).collect();
+        // A section that can't be read is found here, as for the roles of the cluster.
+        let _ = load_local(&loaded.roles)?;
         let leases: BTreeSet<String> = planned.iter().filter_map(|role| role.lease.clone()).collect();
         if !leases.is_empty() {
             all.extend(leading(known.map(|_| leases)));
@@ -127,6 +147,7 @@ impl Plan {
         let name = rbac::name(driver, roles.iter().map(|role| role.label.as_str()));
         Ok(Self {
             driver: driver.to_owned(),
+            cluster: !roles.is_empty(),
             roles: planned,
             watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
             manifests: all.manifests(&name, &namespaces),
@@ -169,6 +190,10 @@ impl fmt::Display for Plan {
         }
         for role in &self.roles {
             writeln!(f, "role     {:<12} lease {}", role.name, role.lease.as_deref().unwrap_or("none"))?;
+        }
+        if !self.cluster && !self.roles.is_empty() {
+            writeln!(f, "cluster  not used: no kubeconfig, no service account, no rights")?;
+            return Ok(());
         }
         for kind in &self.watches {
             writeln!(f, "watch    {kind}")?;

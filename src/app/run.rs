@@ -9,19 +9,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::cluster::{
-    Api, ApiOptions, Caches, ClientOptions, Clients, ConnectError, EventRecorder, EventSource, Viewpoint,
+    Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, ConnectError, EventRecorder, EventSource, InTree,
+    Viewpoint,
 };
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board};
-use crate::process::{ErrorChain, TaskEnd, TaskEnds, Tasks};
-use crate::roles::{LoadError, RoleContext};
+use crate::process::{ErrorChain, Rng, TaskEnd, TaskEnds, Tasks};
+use crate::roles::{Instance, LoadError, LocalContext, RoleContext, needs_cluster};
 use crate::telemetry::{Meter, Propagation, names};
 
 use super::board::{Leases, StatusEntries, StatusSource};
 use super::environment::Environment;
 use super::lease_group::count_task_failure;
 use super::lease_groups::{LeaseFactory, LeaseGroups};
+use super::local_roles::{LoadedLocal, LocalRoles};
 use super::plan::{self, LoadedRole};
 use super::reload::{Change, Dependencies, Reloader};
 use super::role_states::RoleStates;
@@ -51,6 +53,8 @@ const DIAGNOSTICS_END: Duration = Duration::from_secs(4);
 
 /// Runs the daemon until `stop`, then waits for work in flight and releases the Leases.
 pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationToken) -> Result<(), AppError> {
+    let roles: Vec<&str> = loaded.roles.keys().copied().collect();
+    info!(version = env!("CARGO_PKG_VERSION"), roles = roles.join(", "), "starting");
     let (tasks, mut ends) = Tasks::new("app");
     let diagnostics_stop = CancellationToken::new();
     let result = work(loaded, environment, stop, &tasks, &mut ends, &diagnostics_stop).await;
@@ -83,122 +87,179 @@ async fn work(
 
     // Diagnostics start first, so that a slow driver does not make the daemon look dead.
     let board = Board::new(env!("CARGO_PKG_VERSION"), clock);
+    let diagnostics: Option<SocketAddr> = environment.diagnostics.as_ref().and_then(|it| it.local_addr().ok());
     if let Some(listener) = environment.diagnostics {
-        let address: Option<SocketAddr> = listener.local_addr().ok();
-        info!(address = address.map(tracing::field::display), "serving diagnostics");
+        info!(address = diagnostics.map(tracing::field::display), "serving diagnostics");
         tasks.spawn(DIAGNOSTICS, diagnostics::serve(listener, board.clone(), meter.clone(), diagnostics_stop.clone()));
     }
     tasks.spawn("upkeep", meter.clone().upkeep());
 
     let propagation = environment.telemetry.propagation;
     let csi = Csi::new(environment.driver, config.csi.options(propagation), meter.clone(), clock, rng.clone());
+    csi.know_successors(|name| InTree::of_driver(name).is_some());
     let status = StatusSource {
         csi: csi.clone(),
-        endpoint: environment.endpoint,
+        endpoint: environment.endpoint.clone(),
         states: RoleStates::default(),
         leases: Leases::default(),
         clock,
     };
     let (api_options, client_options) = (ApiOptions::from(&config.kubernetes), client_options(config));
+    let is_clustered = needs_cluster(loaded.roles.keys());
+    let beside_driver = LocalContext {
+        driver: csi.dialer(),
+        endpoint: environment.endpoint,
+        diagnostics,
+        board: board.clone(),
+        meter: meter.clone(),
+        clock,
+        rng: rng.clone(),
+    };
     let mut daemon = Daemon {
+        local_roles: LocalRoles::new(beside_driver, status.states.clone(), &stop),
         reloader: Reloader::new(environment.configuration, loaded, clock, meter.clone()),
-        csi: csi.clone(),
-        status: status.clone(),
+        csi,
+        status,
         board: board.clone(),
         entries: StatusEntries::default(),
         caches: Caches::new(),
         lease_groups: None,
         propagation,
     };
-    status.register(&board, daemon.reloader.standing());
+    daemon.status.register(&board, daemon.reloader.standing());
     if !environment.telemetry.warnings.is_empty() {
         board.warnings(environment.telemetry.warnings).forever();
     }
     board.tasks(tasks.view()).forever();
-    status.configured(&board, &mut daemon.entries, daemon.reloader.current());
-    let clients = Clients::connect(&environment.cluster, &client_options).await.map_err(AppError::Cluster)?;
-
-    info!(endpoint = status.endpoint, "waiting for the driver");
-    tasks.spawn("csi", csi.clone().run());
-    let ready = ready(&csi);
-    tokio::pin!(ready);
-    let driver = loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            ready = &mut ready => break ready?,
-            end = essential_end(ends, &board, meter) => return Err(AppError::TaskEnded(end)),
-            (loaded, change) = daemon.reloader.next(Dependencies::new) => daemon.apply(loaded, change),
+    daemon.status.configured(&board, &mut daemon.entries, daemon.reloader.current());
+    daemon.local_roles.change([], plan::load_local(&daemon.reloader.current().roles)?);
+    let result = async {
+        if is_clustered {
+            let access = ClusterEnvironment {
+                access: environment.cluster,
+                clients: client_options,
+                api: api_options,
+                instance: environment.instance,
+                rng: rng.clone(),
+            };
+            if !daemon.join_cluster(access, tasks, ends, meter, &stop).await? {
+                return Ok(());
+            }
+        } else {
+            info!("no role needs the cluster: no connection to its API");
         }
+        daemon.supervise(ends, meter, &stop).await
     };
-    info!(driver = driver.name, version = driver.vendor_version(), capabilities = ?driver.capabilities.names(), "driver ready");
+    let result = result.await;
+    // They outlive the roles of the cluster, whose work in flight may take a while to end; with `stop` they have begun to end.
+    daemon.local_roles.end().await;
+    result
+}
 
-    let roles = plan::load(&daemon.reloader.current().roles, &daemon.caches)?;
-    let mut instance = environment.instance;
-    instance.namespace.get_or_insert_with(|| clients.namespace.clone());
-    let view =
-        Viewpoint { driver: &driver.name, namespace: instance.namespace.as_deref(), node: instance.node.as_deref() };
-    daemon.caches.start(&clients, &view, tasks, meter, clock, rng.clone());
-    status.register_caches(&board, &daemon.caches);
-    StatusSource::register_operations(&board, &driver.operations);
-    let api = Api::new(clients.work.clone(), &api_options, meter.clone());
-    // Each role makes it its own: see `RoleContext::of_role`.
-    let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
-    let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone());
-    tasks.spawn("events", events.clone().run());
-
-    let context = RoleContext {
-        driver: driver.clone(),
-        csi: csi.clone(),
-        api,
-        events,
-        board: board.clone(),
-        meter: meter.clone(),
-        clock,
-        rng: rng.clone(),
-        instance,
-    };
-    let election = daemon.reloader.current().config.leader_election.clone();
-    let leases = LeaseFactory::new(&election, &context.instance, rng);
-    let mut lease_groups = LeaseGroups::new(leases, status, context, clients.election.clone(), stop.clone());
-    lease_groups.change([], roles, &election);
-    daemon.lease_groups = Some(lease_groups);
-    daemon.supervise(&csi, ends, meter, &stop).await
+/// What only the roles of the cluster need.
+struct ClusterEnvironment {
+    access: ClusterAccess,
+    clients: ClientOptions,
+    api: ApiOptions,
+    instance: Instance,
+    rng: Rng,
 }
 
 /// The parts of the daemon that a new configuration can change.
 struct Daemon {
+    /// The roles that work without the cluster.
+    local_roles: LocalRoles,
     reloader: Reloader,
     csi: Csi,
     status: StatusSource,
     board: Board,
     entries: StatusEntries,
     caches: Caches,
-    /// `None`: the driver is not ready yet, and no role is loaded.
+    /// `None`: the driver is not ready yet, or no role works with the cluster.
     lease_groups: Option<LeaseGroups>,
     propagation: Propagation,
 }
 
 impl Daemon {
-    /// Waits for the Lease groups to end, or for a fatal error.
+    /// Connects to the cluster and the driver, and starts the Lease groups. `false`: `stop` came first.
+    async fn join_cluster(
+        &mut self,
+        cluster: ClusterEnvironment,
+        tasks: &Tasks,
+        ends: &mut TaskEnds,
+        meter: &Meter,
+        stop: &CancellationToken,
+    ) -> Result<bool, AppError> {
+        let ClusterEnvironment { access, clients, api, mut instance, rng } = cluster;
+        let (csi, board, clock) = (self.csi.clone(), self.board.clone(), self.status.clock);
+        self.status.register_cluster(&board);
+        let clients = Clients::connect(&access, &clients).await.map_err(AppError::Cluster)?;
+
+        info!(endpoint = self.status.endpoint, "waiting for the driver");
+        tasks.spawn("csi", csi.clone().run());
+        let ready = ready(&csi);
+        tokio::pin!(ready);
+        let driver = loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(false),
+                ready = &mut ready => break ready?,
+                end = essential_end(ends, &board, meter) => return Err(AppError::TaskEnded(end)),
+                ended = self.local_roles.ended() => ended.map_err(AppError::TaskEnded)?,
+                (loaded, change) = self.reloader.next(Dependencies::new) => self.apply(loaded, change),
+            }
+        };
+        info!(driver = driver.name, version = driver.vendor_version(), capabilities = ?driver.capabilities.names(), "driver ready");
+
+        let roles = plan::load(&self.reloader.current().roles, &self.caches)?;
+        instance.namespace.get_or_insert_with(|| clients.namespace.clone());
+        let view = Viewpoint {
+            driver: &driver.name,
+            namespace: instance.namespace.as_deref(),
+            node: instance.node.as_deref(),
+        };
+        self.caches.start(&clients, &view, tasks, meter, clock, rng.clone());
+        self.status.register_caches(&board, &self.caches);
+        StatusSource::register_operations(&board, &driver.operations);
+        let api = Api::new(clients.work.clone(), &api, meter.clone());
+        // Each role makes it its own: see `RoleContext::of_role`.
+        let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
+        let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone());
+        tasks.spawn("events", events.clone().run());
+
+        let meter = meter.clone();
+        let csi = self.csi.clone();
+        let context = RoleContext { driver, csi, api, events, board, meter, clock, rng: rng.clone(), instance };
+        let election = self.reloader.current().config.leader_election.clone();
+        let leases = LeaseFactory::new(&election, &context.instance, &rng);
+        let mut lease_groups =
+            LeaseGroups::new(leases, self.status.clone(), context, clients.election.clone(), stop.clone());
+        lease_groups.change([], roles, &election);
+        self.lease_groups = Some(lease_groups);
+        Ok(true)
+    }
+
+    /// Waits for all roles to end, or for a fatal error.
     async fn supervise(
-        mut self,
-        csi: &Csi,
+        &mut self,
         ends: &mut TaskEnds,
         meter: &Meter,
         stop: &CancellationToken,
     ) -> Result<(), AppError> {
         let result = loop {
-            let Some(lease_groups) = &mut self.lease_groups else { return Ok(()) };
-            let (idle, depends_on) = (lease_groups.is_idle(), lease_groups.depends_on());
+            let idle = self.lease_groups.as_ref().is_none_or(LeaseGroups::is_idle);
+            let depends_on = self.lease_groups.as_ref().map(LeaseGroups::depends_on).unwrap_or_default();
             tokio::select! {
                 biased;
-                ended = lease_groups.ended(), if !idle => if let Err(end) = ended {
+                ended = ended(&mut self.lease_groups), if !idle => if let Err(end) = ended {
                     break Err(AppError::TaskEnded(end));
                 },
                 () = stop.cancelled(), if idle => break Ok(()),
-                reason = fatal(csi) => break Err(AppError::Driver(reason)),
+                reason = fatal(&self.csi) => break Err(AppError::Driver(reason)),
                 end = essential_end(ends, &self.board, meter) => break Err(AppError::TaskEnded(end)),
+                ended = self.local_roles.ended() => if let Err(end) = ended {
+                    break Err(AppError::TaskEnded(end));
+                },
                 (loaded, change) = self.reloader.next(|| depends_on.clone()), if !stop.is_cancelled() => {
                     self.apply(loaded, change);
                 }
@@ -208,8 +269,8 @@ impl Daemon {
             // The caller logs the reason once. The other Lease groups still release their Leases.
             info!("stopping after an error: waiting for work in flight, then releasing the leases");
             stop.cancel();
-            while let Some(lease_groups) = self.lease_groups.as_mut().filter(|lease_groups| !lease_groups.is_idle()) {
-                let _ = lease_groups.ended().await;
+            while self.lease_groups.as_ref().is_some_and(|lease_groups| !lease_groups.is_idle()) {
+                let _ = ended(&mut self.lease_groups).await;
             }
         }
         result
@@ -217,12 +278,15 @@ impl Daemon {
 
     /// Applies a checked configuration. All steps that can fail come first.
     fn apply(&mut self, loaded: Loaded, change: Change) {
-        let anew = change.added.iter().chain(&change.restarted).filter(|_| self.lease_groups.is_some());
+        let anew = || change.added.iter().chain(&change.restarted);
+        let clustered = anew().filter(|_| self.lease_groups.is_some());
         let roles: Result<Vec<LoadedRole>, LoadError> =
-            anew.filter_map(|name| plan::load_one(name, &loaded.roles, &self.caches).transpose()).collect();
-        let roles = match roles {
-            Ok(roles) => roles,
-            Err(error) => return self.reloader.failed(&error),
+            clustered.filter_map(|name| plan::load_one(name, &loaded.roles, &self.caches).transpose()).collect();
+        let local: Result<Vec<LoadedLocal>, LoadError> =
+            anew().filter_map(|name| plan::load_one_local(name, &loaded.roles).transpose()).collect();
+        let (roles, local) = match (roles, local) {
+            (Ok(roles), Ok(local)) => (roles, local),
+            (Err(error), _) | (_, Err(error)) => return self.reloader.failed(&error),
         };
         if let Some(log) = self.reloader.level().filter(|_| change.log) {
             let level = &loaded.config.telemetry.logs.level;
@@ -238,6 +302,7 @@ impl Daemon {
         if let Some(lease_groups) = &mut self.lease_groups {
             lease_groups.change(change.removed.iter().copied(), roles, &loaded.config.leader_election);
         }
+        self.local_roles.change(change.removed.iter().copied(), local);
         for role in &change.removed {
             self.status.states.forget(role);
         }
@@ -258,6 +323,14 @@ async fn ready(csi: &Csi) -> Result<std::sync::Arc<Driver>, AppError> {
         if states.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// Waits for a Lease group to end. `Err`: it ended unexpectedly.
+async fn ended(lease_groups: &mut Option<LeaseGroups>) -> Result<(), TaskEnd> {
+    match lease_groups {
+        Some(lease_groups) => lease_groups.ended().await,
+        None => std::future::pending().await,
     }
 }
 

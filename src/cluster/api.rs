@@ -5,6 +5,7 @@
 //! burst of one role does not delay the requests of another role.
 
 mod lists;
+mod urls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,6 +67,8 @@ pub struct Api {
     share: &'static str,
     /// Checked after a request has got its slot, because the wait for a slot has no limit.
     permit: Option<Permit>,
+    /// The version of a kind that has several.
+    version: Option<urls::OfKind>,
 }
 
 struct Inner {
@@ -148,7 +151,7 @@ impl Api {
     pub fn new(client: kube::Client, options: &ApiOptions, meter: Meter) -> Self {
         let slots = Slots::new(options.max_in_flight);
         let inner = Inner { client, slots, timeout: options.timeout, meter };
-        Self { inner: Arc::new(inner), share: OWN_SHARE, permit: None }
+        Self { inner: Arc::new(inner), share: OWN_SHARE, permit: None, version: None }
     }
 
     /// The same client for the requests of `name`. They get a fair share of the slots while other shares wait, and all
@@ -164,7 +167,7 @@ impl Api {
             verb: Verb::Get,
             resource: K::Kind::plural(&()).into_owned(),
             object: name,
-            url: object_url::<K::Kind>(name),
+            url: self.object_url::<K::Kind>(name),
             content: None,
         })
         .await
@@ -188,7 +191,7 @@ impl Api {
             verb: Verb::Create,
             resource: K::Kind::plural(&()).into_owned(),
             object: name,
-            url: format!("{}?fieldManager={PROGRAM}", K::Kind::url_path(&(), name.namespace())),
+            url: format!("{}?fieldManager={PROGRAM}", self.kind_url::<K::Kind>(name)),
             content: Some(("application/json", self::body(object))),
         })
         .await
@@ -206,7 +209,7 @@ impl Api {
                 verb: Verb::Delete,
                 resource: K::Kind::plural(&()).into_owned(),
                 object: name,
-                url: object_url::<K::Kind>(name),
+                url: self.object_url::<K::Kind>(name),
                 content: Some(("application/json", body(&options))),
             })
             .await?;
@@ -218,7 +221,7 @@ impl Api {
     where
         K: Object,
     {
-        self.call(patching::<K::Kind>(name, "", patch)).await
+        self.call(self.patching::<K::Kind>(name, "", patch)).await
     }
 
     /// Patches an object's status and returns the object.
@@ -226,7 +229,7 @@ impl Api {
     where
         K: Object,
     {
-        self.call(patching::<K::Kind>(name, "/status", patch)).await
+        self.call(self.patching::<K::Kind>(name, "/status", patch)).await
     }
 
     /// Reads a Secret's content. Never cached, never logged.
@@ -237,7 +240,7 @@ impl Api {
                 verb: Verb::Get,
                 resource: "secrets".to_owned(),
                 object: &secret,
-                url: object_url::<k8s_openapi::api::core::v1::Secret>(&secret),
+                url: self.object_url::<k8s_openapi::api::core::v1::Secret>(&secret),
                 content: None,
             })
             .await?;
@@ -261,7 +264,7 @@ impl Api {
 
     /// Changes a core/v1 Event.
     pub async fn patch_event(&self, name: &ObjectName, patch: &Patch) -> Result<(), ApiError> {
-        self.call::<IgnoredAny>(patching::<k8s_openapi::api::core::v1::Event>(name, "", patch)).await.map(|_| ())
+        self.call::<IgnoredAny>(self.patching::<k8s_openapi::api::core::v1::Event>(name, "", patch)).await.map(|_| ())
     }
 
     async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ApiError> {
@@ -348,20 +351,6 @@ fn is_nameable(call: &Call<'_>) -> bool {
     // A list has no name, and the server may choose the name of a created object.
     let is_open = matches!(call.verb, Verb::List | Verb::Create) && call.object.name().is_empty();
     (is_open || is_part(call.object.name())) && call.object.namespace().is_none_or(is_part)
-}
-
-fn object_url<K: Resource<DynamicType = ()>>(name: &ObjectName) -> String {
-    format!("{}/{}", K::url_path(&(), name.namespace()), name.name())
-}
-
-fn patching<'a, K: Resource<DynamicType = ()>>(name: &'a ObjectName, subresource: &str, patch: &Patch) -> Call<'a> {
-    Call {
-        verb: Verb::Patch,
-        resource: format!("{}{subresource}", K::plural(&())),
-        object: name,
-        url: format!("{}{subresource}?fieldManager={PROGRAM}", object_url::<K>(name)),
-        content: Some((patch.content_type(), body(patch))),
-    }
 }
 
 /// The request body. Values and patches are JSON already, so serialization cannot fail.

@@ -13,7 +13,7 @@
 //! and continues. [`Subscription::panicked`] reports the panic to the subscription's owner, whose term must fail.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use crate::process::watch;
@@ -41,6 +41,8 @@ struct Inner<K: Cached> {
     wishes: Mutex<Wishes>,
     /// Whether the cluster has the kind, as far as known.
     present: AtomicBool,
+    /// Which of [`Cached::VERSIONS`] is read.
+    version: AtomicUsize,
     lists: watch::Sender<Lists>,
     setup: OnceLock<Setup>,
 }
@@ -127,6 +129,7 @@ impl<K: Cached> Cache<K> {
             synced: watch::Sender::new(false),
             wishes: Mutex::default(),
             present: AtomicBool::new(true),
+            version: AtomicUsize::new(0),
             lists: watch::Sender::new(Lists::default()),
             setup: OnceLock::new(),
         }))
@@ -179,6 +182,16 @@ impl<K: Cached> Cache<K> {
     /// Whether the cluster does not have the kind, or does not let us read it. Then the empty cache is correct.
     pub fn is_absent(&self) -> bool {
         !self.0.present.load(Ordering::Acquire)
+    }
+
+    /// The version in which the kind is read, if it has several.
+    pub fn version(&self) -> Option<&'static str> {
+        K::VERSIONS.get(self.0.version.load(Ordering::Acquire)).copied()
+    }
+
+    /// Which of [`Cached::VERSIONS`] is read from now on.
+    pub(super) fn read_as(&self, version: usize) {
+        self.0.version.store(version, Ordering::Release);
     }
 
     /// Waits until a list was completed.

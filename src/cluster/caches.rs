@@ -16,7 +16,7 @@ use super::clients::Clients;
 use super::objects::{Cached, Fields};
 use super::rbac::Rule;
 use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope, Wish};
-use super::watch::{self, Watched};
+use super::watch::{self, Version, Watched};
 use crate::process::watch as value;
 use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
@@ -100,9 +100,9 @@ impl<K: Cached> AnyWanted for Wanted<K> {
         self.cache.set_up(&start.driver, &start.meter, start.clock);
         self.turn(Some(start));
         let (client, in_namespace) = (start.client.clone(), self.in_namespace);
-        let api = move |namespace: Option<&str>| match (in_namespace, namespace) {
+        let api = move |namespace: Option<&str>, version: Version| match (in_namespace, namespace) {
             (Some(within), Some(namespace)) => within(client.clone(), namespace),
-            _ => kube::Api::all(client.clone()),
+            _ => kube::Api::all_with(client.clone(), &version),
         };
         let (clock, rng) = (start.clock, start.rng.clone());
         let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.list_silence, clock, rng);
@@ -209,6 +209,17 @@ impl Caches {
         (cache, self.handle::<K>(ask))
     }
 
+    /// The cache of a kind, with at least the objects that a label selector matches, for as long as the handle is held. `None`: all
+    /// objects.
+    pub fn watch_labelled<K: Cached>(
+        &self,
+        labels: impl Fn(&Viewpoint<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> (Cache<K>, WatchHandle) {
+        let scope: ScopeOf = Arc::new(move |view| WatchScope { namespace: None, labels: labels(view) });
+        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.part(scope));
+        (cache, self.handle::<K>(ask))
+    }
+
     fn enter_in<K>(&self, scope: ScopeOf) -> (Cache<K>, u64)
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
@@ -251,7 +262,7 @@ impl Caches {
         let scope = WatchScope { namespace: Some(namespace.to_owned()), labels: None };
         let wish = value::Sender::new(Some(Wish { scope, fields: Fields::NONE }));
         let own = namespace.to_owned();
-        let api = move |_: Option<&str>| kube::Api::namespaced(start.client.clone(), &own);
+        let api = move |_: Option<&str>, _: Version| kube::Api::namespaced(start.client.clone(), &own);
         let watched = watch::run(cache.clone(), api, wish.subscribe(), start.list_silence, start.clock, start.rng);
         tasks.spawn(format_args!("watch.{}.{namespace}", K::Kind::plural(&())), async move {
             // Its receiver waits for another wish, and none comes.

@@ -122,7 +122,10 @@ pub enum ConnectError {
     #[error("found neither a kubeconfig nor a pod's service account")]
     Infer(#[source] Box<kube::config::InferConfigError>),
     /// A proxy is configured.
-    #[error("the kubeconfig asks for the proxy {0}, and proxies are not supported")]
+    #[error(
+        "the API server would be reached through the proxy {0}, and proxies are not supported: remove `proxy-url` from the \
+         kubeconfig, or unset HTTPS_PROXY and https_proxy for this process (NO_PROXY has no effect here)"
+    )]
     Proxy(String),
     /// The credentials or certificates cannot be used.
     #[error("cannot use the credentials for the Kubernetes API")]

@@ -18,11 +18,13 @@ use super::names;
 use super::packed_map::PackedMap;
 
 /// Finalizers of many objects that are too long to be stored inline in a `SmolStr`: each is a static text.
-const WELL_KNOWN: [&str; 4] = [
+const WELL_KNOWN: [&str; 6] = [
     "kubernetes.io/pv-protection",
     "kubernetes.io/pvc-protection",
     names::FINALIZER_PROVISIONER,
     names::FINALIZER_CLONING,
+    names::FINALIZER_BOUND_CONTENT,
+    names::FINALIZER_BOUND_GROUP_CONTENT,
 ];
 
 /// An object's identity, its version, and its metadata.

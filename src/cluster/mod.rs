@@ -62,10 +62,10 @@ pub use objects::{
     GroupSource, GroupStatus, HealthCondition, InTree, InTreeSource, InTreeVolume, IndexName, ModifyStatus, Node,
     NodeReady, NodeRequirement, NodeState, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
     PortworxVolume, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass, ToldEvent, TopologyExpression,
-    TopologySelectorTerm, V1Beta2, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
-    VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
-    VolumeResize, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec,
-    VsphereVolume, source_key,
+    TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
+    VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize,
+    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume,
+    source_key,
 };
 pub use packed_map::PackedMap;
 pub use patch::Patch;

@@ -105,6 +105,11 @@ pub const ANNOTATION_JOURNAL_NODE: &str = "csi-control-plane.io/node";
 
 /// On a PersistentVolume: the provisioner still has to delete the driver's volume.
 pub const FINALIZER_PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+/// On a `VolumeSnapshotContent`: its snapshotter still has to delete the driver's snapshot, or to see that it stays.
+pub const FINALIZER_BOUND_CONTENT: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+/// On a `VolumeGroupSnapshotContent`: the same for a group of snapshots.
+pub const FINALIZER_BOUND_GROUP_CONTENT: &str =
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
 /// On a claim: it is being cloned.
 pub const FINALIZER_CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 

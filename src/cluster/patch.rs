@@ -208,12 +208,18 @@ pub fn test(path: &str, value: &Value) -> Value {
     json!({ "op": "test", "path": path, "value": value })
 }
 
-fn add(path: &str, value: &Value) -> Value {
+/// An operation that puts `value` at `path`, whether something is there or not. Its parent must be there.
+pub fn add(path: &str, value: &Value) -> Value {
     json!({ "op": "add", "path": path, "value": value })
 }
 
+/// An operation that removes what is at `path`, and fails if nothing is.
+pub fn remove(path: &str) -> Value {
+    json!({ "op": "remove", "path": path })
+}
+
 /// RFC 6901: a key as one step of a path.
-fn escaped(key: &str) -> String {
+pub fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 

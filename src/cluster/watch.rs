@@ -8,6 +8,7 @@
 //! - **Timeouts.** We abort a list that stops half-way. After a long time without watch events we do not trust the
 //!   watch, and list again.
 //! - **Optional kinds.** If a cluster does not have the CRD, the kind has no objects; this is not an error.
+//! - **Kinds with several versions.** The best that the server has is read, and another when that is no longer served.
 //!
 //! Lists are always consistent reads, page by page. kube's streaming lists start at version 0, which may be older than
 //! the cached objects: then "not in the list" would not mean "gone", and a volume could be released while it is
@@ -64,7 +65,13 @@ enum Restart {
     Ended,
     Asked,
     Absent,
+    /// The server has no such version of the kind, and may have another.
+    Unserved,
 }
+
+/// The version in which a kind is read; `None`: that of its URL.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Version(pub(super) Option<&'static str>);
 
 /// An object for kube's watcher, which needs only the version.
 #[derive(Debug, Clone)]
@@ -82,22 +89,22 @@ impl<'de, K: Cached> Deserialize<'de> for Watched<K> {
 }
 
 impl<K: Cached> Resource for Watched<K> {
-    type DynamicType = ();
+    type DynamicType = Version;
     type Scope = <K::Kind as Resource>::Scope;
 
-    fn kind((): &()) -> Cow<'_, str> {
+    fn kind(_: &Version) -> Cow<'_, str> {
         K::Kind::kind(&())
     }
 
-    fn group((): &()) -> Cow<'_, str> {
+    fn group(_: &Version) -> Cow<'_, str> {
         K::Kind::group(&())
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        K::Kind::version(&())
+    fn version(version: &Version) -> Cow<'_, str> {
+        version.0.map_or_else(|| K::Kind::version(&()), Cow::Borrowed)
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
+    fn plural(_: &Version) -> Cow<'_, str> {
         K::Kind::plural(&())
     }
 
@@ -122,7 +129,7 @@ pub(super) fn list_silence(response_timeout: Duration) -> Duration {
 /// Watches the current wish. Without a wish, it watches nothing and the cache is empty.
 pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
-    api: impl Fn(Option<&str>) -> kube::Api<Watched<K>>,
+    api: impl Fn(Option<&str>, Version) -> kube::Api<Watched<K>>,
     mut wish: watch::Receiver<Option<Wish>>,
     list_silence: Duration,
     clock: Clock,
@@ -137,11 +144,11 @@ pub(super) async fn run<K: Cached>(
             }
         };
         if let Some(Wish { scope: WatchScope { namespace, labels }, .. }) = wanted {
-            let api = api(namespace.as_deref());
+            let api = |version| api(namespace.as_deref(), version);
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = keep(&cache, &api, labels, list_silence, clock, rng.clone()) => {}
+                () = keep(&cache, api, labels, list_silence, clock, rng.clone()) => {}
             }
         } else {
             cache.clear();
@@ -153,7 +160,7 @@ pub(super) async fn run<K: Cached>(
 /// Fills the cache from one scope, forever.
 async fn keep<K: Cached>(
     cache: &Cache<K>,
-    api: &kube::Api<Watched<K>>,
+    api: impl Fn(Version) -> kube::Api<Watched<K>>,
     labels: Option<String>,
     list_silence: Duration,
     clock: Clock,
@@ -163,8 +170,19 @@ async fn keep<K: Cached>(
     let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     config.label_selector = labels;
     let mut after = None;
+    // Which version is read, and how many in a row are not served.
+    let (mut version, mut unserved) = (0, 0);
     loop {
-        let restart = follow(cache, api, &config, list_silence, clock, &mut backoff, after).await;
+        cache.read_as(version);
+        let api = api(Version(cache.version()));
+        let has_other = unserved + 1 < K::VERSIONS.len();
+        let restart = follow(cache, &api, &config, list_silence, clock, &mut backoff, (after, has_other)).await;
+        if restart == Restart::Unserved {
+            unserved += 1;
+            version = (version + 1) % K::VERSIONS.len().max(1);
+            continue;
+        }
+        unserved = 0;
         debug!(kind = K::KIND, because = ?restart, "listing again");
         after = Some(restart);
         if restart == Restart::Asked {
@@ -173,6 +191,7 @@ async fn keep<K: Cached>(
         if restart == Restart::Absent {
             // A request for a list ends the wait.
             let _ = timeout(LOOK_AGAIN, cache.relist_asked()).await;
+            version = 0;
             continue;
         }
         // Without this, a server that refuses every watch right after every list would be listed without a pause.
@@ -187,7 +206,7 @@ async fn follow<K: Cached>(
     list_silence: Duration,
     clock: Clock,
     backoff: &mut Backoff,
-    after: Option<Restart>,
+    (after, has_other): (Option<Restart>, bool),
 ) -> Restart {
     let mut events = pin!(watcher(api.clone(), config.clone()));
     let (mut listing, mut failing) = (true, false);
@@ -241,6 +260,9 @@ async fn follow<K: Cached>(
                 cache.feed(News::Deleted(object.object));
             }
             Err(error) if K::OPTIONAL && is_absent(&error, cache.is_synced() && !cache.is_absent()) => {
+                if listing && has_other && code(&error) == Some(404) {
+                    return Restart::Unserved;
+                }
                 if listing {
                     cache.feed(News::RestartList);
                     cache.feed(News::ListDone);

@@ -44,6 +44,11 @@ impl Variable<'_> {
         self.path.iter().rev().fold(leaf, |value, key| Value::Object(Map::from_iter([(key.clone(), value)])))
     }
 
+    /// The variable of the key with these words, if the underscores are at other places: `…_CSI__TIMEOUT` for `…_CSI_TIMEOUT`.
+    pub(super) fn meant(&self, schema: &Value) -> Option<String> {
+        find(schema, &self.path.concat().to_lowercase()).map(|words| format!("{PREFIX}{}", words.join("__")))
+    }
+
     /// The text as the key's type: a text stays what it is (`123` too), anything else is read as YAML.
     fn leaf(&self, schema: Option<&Value>) -> Value {
         let text = || Value::String(self.text.to_owned());
@@ -55,6 +60,20 @@ impl Variable<'_> {
             _ => yaml::parse(self.text).map_or_else(|_| text(), |tree| tree.value),
         }
     }
+}
+
+/// The words of the key whose path is `text` without its separators.
+fn find(schema: &Value, text: &str) -> Option<Vec<String>> {
+    schema["properties"].as_object()?.iter().find_map(|(key, child)| {
+        let rest = text.strip_prefix(key.to_lowercase().as_str())?;
+        let below = if rest.is_empty() { Vec::new() } else { find(child, rest)? };
+        Some(std::iter::once(upper_case(key)).chain(below).collect())
+    })
+}
+
+fn upper_case(key: &str) -> String {
+    let letters = key.chars().flat_map(|c| [c.is_ascii_uppercase().then_some('_'), Some(c.to_ascii_uppercase())]);
+    letters.flatten().collect()
 }
 
 fn camel_case(segment: &str) -> String {

@@ -39,6 +39,16 @@ pub struct Flag {
     pub note: &'static str,
 }
 
+impl Flag {
+    /// The key that replaces it, if one does.
+    pub fn key(&self) -> Option<&'static str> {
+        match self.now {
+            Now::Key(key) => Some(key),
+            Now::Verb(_) | Now::Gone => None,
+        }
+    }
+}
+
 /// A row of a table of flags.
 pub const fn flag(name: &'static str, takes: Takes, now: Now, note: &'static str) -> Flag {
     Flag { name, takes, now, note }
@@ -56,8 +66,8 @@ pub const SHARED: &[Flag] = &[
         "timeout",
         Time,
         Key("csi.timeout"),
-        "one RPC; 15s, where sidecars had 10s or 15s; of several sidecars the largest is used. A page of ListVolumes has a \
-         `pageTimeout` of its own",
+        "one RPC of any role; 15s, where sidecars had 10s or 15s. Each role may have its own `timeout`, and a page of ListVolumes has \
+         `pageTimeout`",
     ),
     flag("max-grpc-log-length", Count, Key("csi.maxLogLength"), "8192 instead of no limit; no limit is null, not -1"),
     flag("leader-election", Switch, Key("leaderElection.enabled"), "true instead of false"),

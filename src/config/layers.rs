@@ -48,7 +48,13 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
         if let Some(variable) = variable(name, text) {
             let origin = format!("environment variable {}", variable.name);
             let mut tree = variable.tree(&schema);
+            let before = faults.len();
             note(&schema, &mut tree, faults, |_| origin.clone());
+            if let Some(meant) = variable.meant(&schema) {
+                for fault in faults.iter_mut().skip(before).filter(|fault| fault.found == shape::UNKNOWN_KEY) {
+                    fault.allowed = format!("did you mean the variable {meant}?");
+                }
+            }
             figment = figment.merge(Layer { origin, tree });
         }
     }

@@ -18,6 +18,7 @@
 //! - Each layer is checked before the merge: so a fault in the file is found even if a variable hides it, and its
 //!   origin is known. Figment keeps the origin of merged values.
 
+pub mod defaults;
 mod environment;
 pub mod flags;
 mod layers;
@@ -47,7 +48,7 @@ use crate::telemetry::TelemetrySection;
 
 pub use environment::{FILE_VARIABLE, PREFIX};
 pub use runtime::RuntimeSection;
-pub use schema::RoleSection;
+pub use schema::{RoleSection, Warnings};
 
 /// Every section that is not a role's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -121,6 +122,22 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Refuses a configuration that enables no role: most often its blocks are at a wrong place, or commented out. A running
+    /// daemon accepts it, because a role may be added to its file later.
+    pub fn with_a_role(self, file: &Path, roles: &[RoleSection]) -> Result<Self, Rejected> {
+        if !self.roles.is_empty() {
+            return Ok(self);
+        }
+        let names: Vec<_> = roles.iter().map(|role| role.name).collect();
+        let fault = Fault {
+            key: "roles".to_owned(),
+            found: "no role".to_owned(),
+            allowed: format!("a block for at least one of {}; --allow-empty if you mean none", names.join(", ")),
+            origin: Some(file.display().to_string()),
+        };
+        Err(Rejected { faults: vec![fault] })
+    }
+
     /// The configuration in effect, as a complete file.
     pub fn effective(&self) -> Value {
         let mut all = serde_json::to_value(&self.config).unwrap_or_default();
@@ -136,6 +153,9 @@ pub struct Rejected {
     pub faults: Vec<Fault>,
 }
 
+/// How many faults people are shown. A file of another program has thousands of unknown keys.
+const SHOWN: usize = 20;
+
 impl std::error::Error for Rejected {}
 
 impl fmt::Display for Rejected {
@@ -143,7 +163,7 @@ impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.faults.len();
         write!(f, "the configuration has {count} fault{}", if count == 1 { "" } else { "s" })?;
-        for Fault { key, found, allowed, origin } in &self.faults {
+        for Fault { key, found, allowed, origin } in self.faults.iter().take(SHOWN) {
             let key = if key.is_empty() { "(the whole file)" } else { key };
             write!(f, "\n\n  {key}")?;
             if let Some(origin) = origin {
@@ -151,7 +171,10 @@ impl fmt::Display for Rejected {
             }
             write!(f, "\n    found:   {found}\n    allowed: {allowed}")?;
         }
-        Ok(())
+        match count.saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\n\n  and {more} more"),
+        }
     }
 }
 
@@ -229,6 +252,10 @@ fn warnings(config: &Config, enabled: &BTreeMap<&'static str, Value>, roles: &[R
     }
     if config.diagnostics.listen.is_none() {
         warnings.push("diagnostics.listen is null: no probes, no metrics, no status page".to_owned());
+    }
+    for role in roles {
+        let section = enabled.get(role.name);
+        warnings.extend(section.into_iter().flat_map(|section| role.warnings(section, config)));
     }
     warnings
 }

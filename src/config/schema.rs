@@ -14,12 +14,27 @@ pub struct RoleSection {
     pub name: &'static str,
     schema: fn(&mut SchemaGenerator) -> Schema,
     complete: fn(&str, Value, &mut Faults) -> Value,
+    warnings: Warnings,
 }
+
+/// Values of a role's complete section that are allowed and probably not intended, also beside the rest of the file.
+pub type Warnings = fn(&Value, &Config) -> Vec<String>;
 
 impl RoleSection {
     /// The section `T` at `roles.<name>`.
     pub const fn of<T: Section>(name: &'static str) -> Self {
-        Self { name, schema: T::json_schema, complete: complete::<T> }
+        Self { name, schema: T::json_schema, complete: complete::<T>, warnings: |_, _| Vec::new() }
+    }
+
+    /// The same with warnings.
+    #[must_use]
+    pub const fn with_warnings(self, warnings: Warnings) -> Self {
+        Self { warnings, ..self }
+    }
+
+    /// What is allowed in this complete section, and probably not intended.
+    pub(super) fn warnings(&self, section: &Value, config: &Config) -> Vec<String> {
+        (self.warnings)(section, config)
     }
 
     /// Gives a value of [`Loaded::roles`](super::Loaded::roles) its type. It was checked when it was loaded, so this

@@ -18,6 +18,9 @@ pub(super) struct Finding {
     pub(super) allowed: String,
 }
 
+/// What was found where no key is.
+pub(super) const UNKNOWN_KEY: &str = "an unknown key";
+
 type Format = (&'static str, fn(&str) -> bool, &'static str);
 
 /// Formats of strings: name, test, description.
@@ -108,7 +111,7 @@ impl Walk<'_> {
             let fits = if let Some(child) = child(schema, &key) {
                 self.fits(child, &mut value)
             } else {
-                self.report("an unknown key".to_owned(), self.instead(schema, &key));
+                self.report(UNKNOWN_KEY.to_owned(), self.instead(schema, &key));
                 false
             };
             self.path.pop();
@@ -122,6 +125,9 @@ impl Walk<'_> {
     /// What could have been meant by an unknown key.
     fn instead(&self, schema: &Value, key: &str) -> String {
         let known = || schema["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str);
+        if key == "enabled" && self.path.len() == 3 && self.path[0] == "roles" {
+            return "nothing: the block itself enables the role".to_owned();
+        }
         if let Some(meant) = suggest::nearest(key, known()) {
             return format!("did you mean `{meant}`?");
         }

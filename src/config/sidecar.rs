@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::defaults::{OldDefault, Version};
 use super::flags::{Flag, Now, SHARED};
 
 /// A Go sidecar that roles replace.
@@ -22,10 +23,13 @@ pub struct Sidecar {
     pub gates: &'static [Gate],
     /// Its feature gates that cannot be switched off here.
     pub locked_gates: &'static [LockedGate],
-    /// Its deadline of one RPC where `--timeout` is not given.
+    /// Its deadline of one RPC where `--timeout` is not given. Zero: it has none.
     pub timeout: Duration,
-    /// Its flags whose default is another one here.
-    pub defaults: &'static [OtherDefault],
+    /// Its flags whose default is or was another one than here, by version.
+    pub defaults: &'static [OldDefault],
+    /// The first version whose leader election uses the Lease of the role. Older versions hold another object, so
+    /// that they and the daemon could lead at the same time.
+    pub lease_since: Version,
     /// The key for one sidecar per node, without leader election.
     pub per_node: Option<&'static str>,
     /// Advice for users who migrate this workload.
@@ -57,15 +61,6 @@ pub struct LockedGate {
     pub name: &'static str,
     /// Why what it switches off is not done here.
     pub why: &'static str,
-}
-
-/// A flag whose default is another one here.
-#[derive(Debug)]
-pub struct OtherDefault {
-    /// The key that the flag is.
-    pub key: &'static str,
-    /// What is told where the flag is not given.
-    pub told: &'static str,
 }
 
 /// A workload with the sidecar, as it will be.

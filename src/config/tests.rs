@@ -144,6 +144,7 @@ fn every_kind_of_bad_input_is_told_with_key_and_place() {
         ("brushes: 5", "brushes: an unknown key -> did you mean `roles.painter.brushes`? (config.yaml:1)".to_owned()),
         ("runtime: {sausage: 5}", "runtime.sausage: an unknown key -> one of workerThreads (config.yaml:1)".to_owned()),
         ("roles: {plumber: {}}", "roles.plumber: an unknown key -> one of painter (config.yaml:1)".to_owned()),
+        ("roles: {painter: {enabled: true}}", "roles.painter.enabled: an unknown key -> nothing: the block itself enables the role (config.yaml:1)".to_owned()),
         ("1: x", "1: an unknown key -> one of csi, diagnostics, kubernetes, leaderElection, roles, runtime, telemetry (config.yaml:1)".to_owned()),
         // Sense.
         ("csi: {endpoint: 'tcp://x'}", "csi.endpoint: \"tcp://x\" -> a unix socket: unix:///absolute/path or /absolute/path (config.yaml:1)".to_owned()),
@@ -179,6 +180,16 @@ fn text_that_is_no_yaml_is_told_with_line_and_column() {
 fn faults_of_the_environment_name_the_variable() {
     let table = [
         (("CSI_CONTROL_PLANE_CSI__TIMOUT", "1s"), "csi.timout: an unknown key -> did you mean `timeout`?".to_owned()),
+        (
+            ("CSI_CONTROL_PLANE_CSI_TIMEOUT", "1s"),
+            "csiTimeout: an unknown key -> did you mean the variable CSI_CONTROL_PLANE_CSI__TIMEOUT?".to_owned(),
+        ),
+        (
+            ("CSI_CONTROL_PLANE_LEADER_ELECTION_LEASE_DURATION", "1s"),
+            "leaderElectionLeaseDuration: an unknown key -> did you mean the variable \
+             CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION?"
+                .to_owned(),
+        ),
         (("CSI_CONTROL_PLANE_DIAGNOSTICS__PORT", "80"), "diagnostics.port: an unknown key -> one of listen".to_owned()),
         (("CSI_CONTROL_PLANE_CSI__TIMEOUT", "15"), format!("csi.timeout: \"15\" -> {}", duration::ALLOWED)),
         (
@@ -248,6 +259,29 @@ roles:
     let rejected = load(&sources(text, &variables), ROLES).unwrap_err();
     insta::assert_snapshot!(rejected);
     assert_eq!(rejected.to_json().as_array().map(Vec::len), Some(rejected.faults.len()));
+}
+
+#[test]
+fn of_thousands_of_faults_people_see_twenty_and_a_count() {
+    let lines: Vec<String> = (0..3000).map(|n| format!("key{n}: 1")).collect();
+    let text = lines.join("\n");
+    let rejected = load(&sources(&text, &[]), ROLES).unwrap_err();
+    let shown = rejected.to_string();
+    assert_eq!((rejected.faults.len(), shown.matches("found:").count()), (3000, 20));
+    assert!(
+        shown.starts_with("the configuration has 3000 faults") && shown.ends_with("\n\n  and 2980 more"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_file_without_a_role_is_refused_where_that_is_asked() {
+    for text in ["", "roles: {}\n", "csi: {timeout: 1s}\n"] {
+        let rejected = loaded(text, &[]).with_a_role("config.yaml".as_ref(), ROLES).unwrap_err();
+        let told = "a block for at least one of painter; --allow-empty if you mean none";
+        assert_eq!((rejected.faults.len(), rejected.faults[0].allowed.as_str()), (1, told), "{text}");
+    }
+    assert!(loaded("roles: {painter: }", &[]).with_a_role("config.yaml".as_ref(), ROLES).is_ok());
 }
 
 #[test]

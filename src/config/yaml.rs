@@ -91,7 +91,25 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 map.insert(key, value);
             }
         }
+        if let Some(merged) = map.remove(MERGE) {
+            merge(&mut map, merged);
+        }
         Ok(Value::Object(map))
+    }
+}
+
+/// YAML's key for a mapping, or a list of them, whose keys count where they are not given.
+const MERGE: &str = "<<";
+
+fn merge(into: &mut Map<String, Value>, from: Value) {
+    match from {
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                into.entry(key).or_insert(value);
+            }
+        }
+        Value::Array(all) if all.iter().all(Value::is_object) => all.into_iter().for_each(|one| merge(into, one)),
+        other => drop(into.insert(MERGE.to_owned(), other)),
     }
 }
 
@@ -218,6 +236,15 @@ mod tests {
         assert_eq!(
             tree.value,
             json!({"a": "yes", "b": "0644", "c": true, "d": null, "e": 1.5, "f": "NaN", "g": -3, "1": "x"})
+        );
+    }
+
+    #[test]
+    fn a_merge_key_gives_what_is_not_given_and_is_no_key_itself() {
+        let text = "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [{z: 4}, *a, {x: 5}]}\nd: {<<: 6}\n";
+        assert_eq!(
+            parse(text).unwrap().value,
+            json!({"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": {"x": 1, "y": 2, "z": 4}, "d": {"<<": 6}})
         );
     }
 

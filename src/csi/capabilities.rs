@@ -4,10 +4,15 @@
 use std::collections::BTreeSet;
 
 use crate::proto::plugin_capability::{self, service, volume_expansion};
-use crate::proto::{ControllerGetCapabilitiesResponse, GetPluginCapabilitiesResponse, controller_service_capability};
+use crate::proto::{
+    ControllerGetCapabilitiesResponse, GetPluginCapabilitiesResponse, GroupControllerGetCapabilitiesResponse,
+    controller_service_capability, group_controller_service_capability,
+};
 
 /// The RPC groups of the Controller service that a driver may offer.
 pub use crate::proto::controller_service_capability::rpc::Type as ControllerRpc;
+/// The RPC groups of the `GroupController` service that a driver may offer.
+pub use crate::proto::group_controller_service_capability::rpc::Type as GroupRpc;
 /// The services and properties that a driver may offer.
 pub use crate::proto::plugin_capability::service::Type as PluginService;
 
@@ -17,6 +22,7 @@ pub struct Capabilities {
     services: BTreeSet<i32>,
     expansions: BTreeSet<i32>,
     controller: BTreeSet<i32>,
+    groups: BTreeSet<i32>,
 }
 
 impl Capabilities {
@@ -37,6 +43,16 @@ impl Capabilities {
             capabilities.controller.insert(rpc.r#type);
         }
         capabilities
+    }
+
+    /// With what the driver's `GroupController` service offers.
+    #[must_use]
+    pub fn with_groups(mut self, groups: &GroupControllerGetCapabilitiesResponse) -> Self {
+        for entry in groups.capabilities.iter().filter_map(|c| c.r#type) {
+            let group_controller_service_capability::Type::Rpc(rpc) = entry;
+            self.groups.insert(rpc.r#type);
+        }
+        self
     }
 
     /// Whether the Controller service offers this group of RPCs.
@@ -99,12 +115,32 @@ impl Capabilities {
         self.has(ControllerRpc::ModifyVolume)
     }
 
+    /// Whether the driver takes and deletes snapshots.
+    pub fn create_delete_snapshot(&self) -> bool {
+        self.has(ControllerRpc::CreateDeleteSnapshot)
+    }
+
+    /// Whether the driver lists its snapshots.
+    pub fn list_snapshots(&self) -> bool {
+        self.has(ControllerRpc::ListSnapshots)
+    }
+
+    /// Whether the driver can be asked for one snapshot.
+    pub fn get_snapshot(&self) -> bool {
+        self.has(ControllerRpc::GetSnapshot)
+    }
+
+    /// Whether the driver takes, deletes and tells of groups of snapshots.
+    pub fn group_snapshots(&self) -> bool {
+        self.groups.contains(&(GroupRpc::CreateDeleteGetVolumeGroupSnapshot as i32))
+    }
+
     /// Whether a volume may not be accessible from all nodes.
     pub fn volume_accessibility_constraints(&self) -> bool {
         self.has_service(PluginService::VolumeAccessibilityConstraints)
     }
 
-    /// Every capability by its name in the specification: services, then expansion, then RPC groups.
+    /// Every capability by its name in the specification: services, then expansion, then RPC groups of both controller services.
     pub fn names(&self) -> Vec<String> {
         let services =
             self.services.iter().map(|n| named("", *n, service::Type::try_from(*n).ok().map(|t| t.as_str_name())));
@@ -113,7 +149,8 @@ impl Capabilities {
         });
         let controller =
             self.controller.iter().map(|n| named("", *n, ControllerRpc::try_from(*n).ok().map(|t| t.as_str_name())));
-        services.chain(expansions).chain(controller).collect()
+        let groups = self.groups.iter().map(|n| named("", *n, GroupRpc::try_from(*n).ok().map(|t| t.as_str_name())));
+        services.chain(expansions).chain(controller).chain(groups).collect()
     }
 }
 
@@ -152,7 +189,7 @@ mod tests {
     #[test]
     fn each_question_looks_at_its_own_capability() {
         type Question = fn(&Capabilities) -> bool;
-        let questions: [(ControllerRpc, Question); 9] = [
+        let questions: [(ControllerRpc, Question); 12] = [
             (ControllerRpc::PublishUnpublishVolume, Capabilities::publish_unpublish),
             (ControllerRpc::PublishReadonly, Capabilities::publish_readonly),
             (ControllerRpc::ListVolumes, Capabilities::list_volumes),
@@ -162,6 +199,9 @@ mod tests {
             (ControllerRpc::GetCapacity, Capabilities::get_capacity),
             (ControllerRpc::ExpandVolume, Capabilities::expand_volume),
             (ControllerRpc::ModifyVolume, Capabilities::modify_volume),
+            (ControllerRpc::CreateDeleteSnapshot, Capabilities::create_delete_snapshot),
+            (ControllerRpc::ListSnapshots, Capabilities::list_snapshots),
+            (ControllerRpc::GetSnapshot, Capabilities::get_snapshot),
         ];
         for (offered, _) in questions {
             let capabilities = Capabilities::from_responses(&plugin(&[1], &[]), Some(&controller(&[offered as i32])));
@@ -170,6 +210,21 @@ mod tests {
                 assert_eq!(question(&capabilities), rpc == offered, "{rpc:?} of {offered:?}");
             }
         }
+    }
+
+    #[test]
+    fn groups_of_snapshots_are_a_capability_of_the_group_controller() {
+        use crate::proto::GroupControllerServiceCapability;
+        use group_controller_service_capability::{Rpc, Type};
+        let of = |numbers: &[i32]| {
+            let entry = |n: &i32| GroupControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: *n })) };
+            let capabilities = numbers.iter().map(entry).chain([GroupControllerServiceCapability { r#type: None }]);
+            let groups = GroupControllerGetCapabilitiesResponse { capabilities: capabilities.collect() };
+            Capabilities::from_responses(&plugin(&[3], &[]), None).with_groups(&groups)
+        };
+        let number = GroupRpc::CreateDeleteGetVolumeGroupSnapshot as i32;
+        assert!(of(&[number]).group_snapshots() && !of(&[77]).group_snapshots());
+        assert_eq!(of(&[number]).names()[1..], ["CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
+use super::neighbours;
 use crate::process::{BoxedIo, Dial};
 
 /// The driver's unix socket.
@@ -103,17 +104,29 @@ impl Endpoint {
 
     /// How to connect to it.
     pub fn dial(&self) -> Dial {
-        Dial::unix(self.path.clone())
+        let (path, dial) = (self.path.clone(), Dial::unix(self.path.clone()));
+        Dial::new(move || {
+            let (path, dial) = (path.clone(), dial.clone());
+            async move {
+                match dial.dial().await {
+                    Ok(io) => Ok(io),
+                    Err(error) => Err(neighbours::explain(&path, error).await),
+                }
+            }
+        })
     }
 }
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+pub enum ConnectError {
+    /// The socket.
     #[error("cannot connect to the driver's socket")]
     Dial(#[source] io::Error),
+    /// What listens there.
     #[error("cannot speak HTTP/2 with the driver")]
     Protocol(#[source] tonic::transport::Error),
+    /// Its pace.
     #[error("cannot connect to the driver within {0:?}")]
     Slow(Duration),
 }
@@ -159,7 +172,7 @@ impl Connection {
     }
 
     /// Resolves when the connection is over.
-    pub(super) fn lost(&self) -> impl Future<Output = ()> {
+    pub(super) fn lost(&self) -> impl Future<Output = ()> + use<> {
         self.lost.clone().cancelled_owned()
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -72,6 +72,8 @@ pub struct Client {
     timeout: Option<Duration>,
     /// Checked right before a call is sent.
     permit: Option<Permit>,
+    /// Whether the calls are for an in-tree object that was translated.
+    is_migrated: bool,
 }
 
 /// The shared state of all clients of a process.
@@ -79,6 +81,8 @@ pub(super) struct Caller {
     /// The current options: a call uses the options at its start.
     options: RwLock<CsiOptions>,
     driver_name: Mutex<Arc<str>>,
+    /// Whether a driver of this name has taken an in-tree plugin over.
+    is_successor: OnceLock<fn(&str) -> bool>,
     pub(super) meter: Meter,
     pub(super) clock: Clock,
 }
@@ -92,7 +96,8 @@ const NOT_PERMITTED_MESSAGE: &str = "the leadership term ended before it was sen
 
 impl Caller {
     pub(super) fn new(options: CsiOptions, meter: Meter, clock: Clock) -> Self {
-        Self { options: RwLock::new(options), driver_name: Mutex::new(UNKNOWN_DRIVER.into()), meter, clock }
+        let driver_name = Mutex::new(UNKNOWN_DRIVER.into());
+        Self { options: RwLock::new(options), driver_name, is_successor: OnceLock::new(), meter, clock }
     }
 
     /// How calls that begin now are made.
@@ -110,6 +115,16 @@ impl Caller {
         *self.driver_name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
     }
 
+    /// Which drivers have taken an in-tree plugin over. The first answer counts.
+    pub(super) fn know_successors(&self, is_successor: fn(&str) -> bool) {
+        let _ = self.is_successor.set(is_successor);
+    }
+
+    /// Whether the metric has the driver's name.
+    pub(super) fn knows_driver_name(&self) -> bool {
+        *self.driver_label() != *UNKNOWN_DRIVER
+    }
+
     fn driver_label(&self) -> Arc<str> {
         Arc::clone(&self.driver_name.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -117,7 +132,7 @@ impl Caller {
 
 impl Client {
     pub(super) fn new(route: Arc<Route>, caller: Arc<Caller>) -> Self {
-        Self { route, caller, timeout: None, permit: None }
+        Self { route, caller, timeout: None, permit: None, is_migrated: false }
     }
 
     pub(super) fn route(&self) -> &Arc<Route> {
@@ -133,6 +148,12 @@ impl Client {
         Self { timeout: Some(timeout), ..self.clone() }
     }
 
+    /// The same client for calls for an in-tree object that was translated, if `is_migrated`: the metric says so (migration spec 11).
+    #[must_use]
+    pub fn for_migrated(&self, is_migrated: bool) -> Self {
+        Self { is_migrated, ..self.clone() }
+    }
+
     pub(super) async fn call<Q: Request, R: Response>(&self, method: Method, request: Q) -> Result<R, RpcError> {
         let span = info_span!(
             "csi_rpc",
@@ -145,7 +166,7 @@ impl Client {
             rpc.method = method.rpc,
             rpc.grpc.status_code = Empty,
         );
-        let mut observation = Observation::begin(&self.caller, method, span.clone());
+        let mut observation = Observation::begin(&self.caller, method, self.is_migrated, span.clone());
         let mut options = self.caller.options();
         options.timeout = self.timeout.unwrap_or(options.timeout);
         async {
@@ -240,6 +261,7 @@ struct Observation {
     caller: Arc<Caller>,
     driver: Arc<str>,
     method: Method,
+    is_migrated: bool,
     span: Span,
     started: Instant,
     code: Code,
@@ -247,11 +269,11 @@ struct Observation {
 }
 
 impl Observation {
-    fn begin(caller: &Arc<Caller>, method: Method, span: Span) -> Self {
+    fn begin(caller: &Arc<Caller>, method: Method, is_migrated: bool, span: Span) -> Self {
         let started = caller.clock.now();
         let message = "the caller went away".to_owned();
         let driver = caller.driver_label();
-        Self { caller: Arc::clone(caller), driver, method, span, started, code: Code::Cancelled, message }
+        Self { caller: Arc::clone(caller), driver, method, is_migrated, span, started, code: Code::Cancelled, message }
     }
 
     fn elapsed(&self) -> Duration {
@@ -276,11 +298,16 @@ impl Drop for Observation {
             self.span.record("otel.status_code", "ERROR");
             self.span.record("otel.status_description", self.message.as_str());
         }
-        let labels = [
+        let is_successor = self.caller.is_successor.get().is_some_and(|is_successor| is_successor(&self.driver));
+        let mut labels = vec![
             ("driver_name", &*self.driver),
             ("method_name", self.method.path),
             ("grpc_status_code", code_name(self.code)),
         ];
+        // Every series of a driver that has taken a plugin over has the label, and no series of another driver (M6).
+        if is_successor {
+            labels.push(("migrated", if self.is_migrated { "true" } else { "false" }));
+        }
         self.caller.meter.histogram(&names::CSI_OPERATIONS, &labels).record(self.elapsed().as_secs_f64());
     }
 }

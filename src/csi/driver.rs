@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
+use tonic::Code;
+use tracing::warn;
 
-use super::capabilities::Capabilities;
+use super::capabilities::{Capabilities, PluginService};
 use super::channel::ConnectError;
 use super::client::Client;
 use super::error::RpcError;
+use super::snapshot_locks::SnapshotLocks;
 use super::volume_listings::VolumeListings;
 use super::volume_locks::VolumeLocks;
 use crate::proto;
@@ -70,6 +73,8 @@ pub struct Driver {
     pub client: Client,
     /// Which volumes are being changed. Shared by all generations.
     pub operations: VolumeLocks,
+    /// Which snapshots are being restored or deleted. Shared by all generations.
+    pub snapshots: SnapshotLocks,
     /// Where volumes were last seen attached. Shared by all generations.
     pub listings: VolumeListings,
     vendor_version: Mutex<String>,
@@ -81,6 +86,7 @@ impl Driver {
         generation: u64,
         client: Client,
         operations: VolumeLocks,
+        snapshots: SnapshotLocks,
         listings: VolumeListings,
     ) -> Self {
         let Identity { name, vendor_version, capabilities } = identity;
@@ -90,6 +96,7 @@ impl Driver {
             generation,
             client,
             operations,
+            snapshots,
             listings,
             vendor_version: Mutex::new(vendor_version),
         }
@@ -142,6 +149,14 @@ pub(super) enum HandshakeError {
     Services(#[source] RpcError),
     #[error("cannot get the driver's controller capabilities")]
     Controller(#[source] RpcError),
+    #[error("cannot get the driver's capabilities for groups of snapshots")]
+    Groups(#[source] RpcError),
+}
+
+/// Whether the driver may answer if it is asked again.
+fn is_passing(code: Code) -> bool {
+    use Code::{Aborted, Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable};
+    matches!(code, Cancelled | DeadlineExceeded | Aborted | Unavailable | ResourceExhausted)
 }
 
 /// Probes once and, if the driver is ready, gets its name and its capabilities. Each call has its own deadline
@@ -171,6 +186,14 @@ pub(super) async fn identify(
             .await
             .map_err(HandshakeError::Controller)?;
         capabilities = Capabilities::from_responses(&services, Some(&controller));
+    }
+    if capabilities.has_service(PluginService::GroupControllerService) {
+        match client.group_controller_get_capabilities(proto::GroupControllerGetCapabilitiesRequest {}).await {
+            Ok(groups) => capabilities = capabilities.with_groups(&groups),
+            Err(error) if is_passing(error.code) => return Err(HandshakeError::Groups(error)),
+            // Groups alone need the answer: whatever else the driver offers is served.
+            Err(error) => warn!(%error, "the driver does not say what it can do for groups of snapshots"),
+        }
     }
     Ok(Identity { name: info.name, vendor_version: info.vendor_version, capabilities })
 }

@@ -6,7 +6,9 @@
 //!                                       client      one method per RPC: deadline, span, metric, typed error
 //!                                       capabilities  what the driver can do; a change begins a generation
 //!                                       operations  one mutating RPC per volume at a time
+//!                                       snapshots   restores of a snapshot beside each other, its deletion alone
 //!                                       listings    where volumes were last seen attached
+//!                Dial ─> Dialer ─> Link: a connection of its own, for roles that check the driver itself
 //! ```
 //! Contract: a holder of an `Arc<Driver>` may keep it. If the driver restarts, calls fail as `Unavailable` until it is
 //! back. If it comes back with other capabilities, these calls fail permanently and the state has a new `Arc`, so that
@@ -20,9 +22,12 @@ mod config;
 mod driver;
 pub mod error;
 mod grpc_status;
+mod link;
+mod neighbours;
 pub mod redact;
 mod rpcs;
 mod service;
+mod snapshot_locks;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 mod tests;
@@ -30,13 +35,15 @@ pub mod volume;
 mod volume_listings;
 mod volume_locks;
 
-pub use capabilities::{Capabilities, ControllerRpc, PluginService};
-pub use channel::{Endpoint, EndpointError};
+pub use capabilities::{Capabilities, ControllerRpc, GroupRpc, PluginService};
+pub use channel::{ConnectError, Endpoint, EndpointError};
 pub use client::{Client, CsiOptions};
 pub use config::CsiSection;
 pub use driver::{Driver, DriverState, NameError, check_name};
 pub use error::{RpcError, code_name};
+pub use link::{Dialer, Link};
 pub use service::Csi;
+pub use snapshot_locks::{SnapshotActivity, SnapshotLock, SnapshotLocks};
 pub use volume::AccessModeError;
 pub use volume_listings::{PublishedOn, VolumeListing, VolumeListings};
 pub use volume_locks::{Both, VolumeActivity, VolumeLock, VolumeLocks};

@@ -1,4 +1,4 @@
-//! Every RPC of the Identity and Controller services, and the RPCs of the Node service that are not only for kubelet.
+//! Every RPC of the Identity, Controller and `GroupController` services, and the RPCs of the Node service that are not only for kubelet.
 
 use std::collections::HashMap;
 
@@ -100,6 +100,19 @@ rpcs! {
     /// Changes a volume's mutable parameters.
     Controller ControllerModifyVolume
         = controller_modify_volume(secret ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
+    /// Asks for the `GroupController` service's RPC groups.
+    GroupController GroupControllerGetCapabilities
+        = group_controller_get_capabilities(plain GroupControllerGetCapabilitiesRequest)
+            -> GroupControllerGetCapabilitiesResponse;
+    /// Takes snapshots of several volumes at once.
+    GroupController CreateVolumeGroupSnapshot
+        = create_volume_group_snapshot(secret CreateVolumeGroupSnapshotRequest) -> CreateVolumeGroupSnapshotResponse;
+    /// Deletes a group of snapshots.
+    GroupController DeleteVolumeGroupSnapshot
+        = delete_volume_group_snapshot(secret DeleteVolumeGroupSnapshotRequest) -> DeleteVolumeGroupSnapshotResponse;
+    /// Asks for a group of snapshots.
+    GroupController GetVolumeGroupSnapshot
+        = get_volume_group_snapshot(secret GetVolumeGroupSnapshotRequest) -> GetVolumeGroupSnapshotResponse;
     /// Asks which node the driver runs on, and where in its topology that is.
     Node NodeGetInfo = node_get_info(plain NodeGetInfoRequest) -> NodeGetInfoResponse;
     /// Asks for the Node service's RPC groups.

@@ -22,6 +22,8 @@ use super::capabilities::Capabilities;
 use super::channel::{Connection, Route};
 use super::client::{Caller, Client, CsiOptions};
 use super::driver::{Driver, DriverState, HandshakeError, Identity, identify};
+use super::link::Dialer;
+use super::snapshot_locks::SnapshotLocks;
 use super::volume_listings::VolumeListings;
 use super::volume_locks::VolumeLocks;
 use crate::process::{Clock, Dial, Rng, error_chain};
@@ -47,6 +49,7 @@ pub struct Csi {
     rng: Rng,
     state: Arc<watch::Sender<DriverState>>,
     operations: VolumeLocks,
+    snapshots: SnapshotLocks,
     listings: VolumeListings,
     /// The number of connections to a ready driver, and the time of the latest one.
     met: Arc<Mutex<(u64, Option<Instant>)>>,
@@ -62,6 +65,7 @@ impl Csi {
             rng,
             state: Arc::new(watch::Sender::new(state)),
             operations: VolumeLocks::new(clock),
+            snapshots: SnapshotLocks::new(clock),
             listings: VolumeListings::new(),
             met: Arc::default(),
         }
@@ -70,6 +74,16 @@ impl Csi {
     /// Sets the options of new calls. A running call keeps its options.
     pub fn set_options(&self, options: CsiOptions) {
         self.caller.set_options(options);
+    }
+
+    /// Which drivers have taken an in-tree plugin over: the metric of calls to one of them has the label `migrated`.
+    pub fn know_successors(&self, is_successor: fn(&str) -> bool) {
+        self.caller.know_successors(is_successor);
+    }
+
+    /// Makes connections of their users' own to the same driver, whether this one is there or not.
+    pub fn dialer(&self) -> Dialer {
+        Dialer::new(self.dial.clone(), Arc::clone(&self.caller))
     }
 
     /// The number of connections to a ready driver.
@@ -207,7 +221,8 @@ impl Csi {
                 1
             }
         };
-        Arc::new(Driver::new(identity, generation, client, self.operations.clone(), self.listings.clone()))
+        let (operations, snapshots) = (self.operations.clone(), self.snapshots.clone());
+        Arc::new(Driver::new(identity, generation, client, operations, snapshots, self.listings.clone()))
     }
 
     async fn give_up(&self, renamed: &HandshakeError) {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::report::{QueueReport, StatusReport, WorkReport};
+use super::report::{QueueReport, StatusReport, WorkCounts, WorkReport};
 use super::shown::cut;
 
 /// The state of a work item.
@@ -90,12 +90,30 @@ impl fmt::Display for Find {
     }
 }
 
+impl WorkCounts {
+    /// Counts the items by their state.
+    fn of(work: &[WorkReport]) -> Self {
+        let mut counts = Self::default();
+        for item in work {
+            let count = match item.state() {
+                WorkState::Running => &mut counts.running,
+                WorkState::BackingOff => &mut counts.backing_off,
+                WorkState::Delayed => &mut counts.delayed,
+                WorkState::Waiting => &mut counts.waiting,
+            };
+            *count += 1;
+        }
+        counts
+    }
+}
+
 impl StatusReport {
     /// Counts all work, and keeps the `limit` most urgent matching items, failing first, then oldest. If there are
     /// more, the items are taken from the queues in turn, so that a thousand attachments don't hide a claim.
     pub(super) fn take_work(&mut self, mut work: Vec<WorkReport>, find: Option<&Find>, limit: usize) {
         self.work_total = work.len();
         self.work_failing = work.iter().filter(|item| item.failing()).count();
+        self.work_states = WorkCounts::of(&work);
         self.find = find.map(Find::to_string);
         if let Some(find) = find {
             work.retain(|item| find.is_in(item.texts()));

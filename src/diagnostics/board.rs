@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
+use axum::Router;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -14,8 +16,8 @@ use super::backlog::Find;
 use super::configuration::ConfigurationReport;
 use super::health::Check;
 use super::report::{
-    CacheReport, ConditionReport, DriverReport, Fact, Overall, QueueReport, RoleReport, StatusReport, TableReport,
-    TaskFailureReport, WorkReport,
+    CacheReport, ConditionReport, DriverReport, FORMAT_VERSION, Fact, Overall, QueueReport, RoleReport, StatusReport,
+    TableReport, TaskFailureReport, WorkCounts, WorkReport,
 };
 use super::shown::Age;
 use crate::process::{Clock, TaskEnd};
@@ -32,7 +34,10 @@ pub struct Board(Arc<Inner>);
 struct Inner {
     version: String,
     clock: Clock,
-    started: (Timestamp, Instant),
+    started: Timestamp,
+    made: Instant,
+    /// How long the process had run when the board was made.
+    ran: Duration,
     sources: Mutex<Sources>,
     failures: Mutex<Failures>,
 }
@@ -60,7 +65,9 @@ enum Entry {
     Warnings(Vec<String>),
     Readiness(Condition),
     Lease(Condition),
+    Alive(Condition),
     Table(TableSource),
+    Page(String, Router),
 }
 
 #[derive(Default)]
@@ -106,10 +113,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Board {
     /// An empty board of a process that starts now.
     pub fn new(version: impl Into<String>, clock: Clock) -> Self {
+        Self::of_a_process_that_ran(version, clock, Duration::ZERO)
+    }
+
+    /// An empty board of a process that has run for this long.
+    pub fn of_a_process_that_ran(version: impl Into<String>, clock: Clock, ran: Duration) -> Self {
         Self(Arc::new(Inner {
             version: version.into(),
             clock,
-            started: (clock.wall(), clock.now()),
+            started: clock.wall().saturating_sub(ran).unwrap_or(Timestamp::MIN),
+            made: clock.now(),
+            ran,
             sources: Mutex::default(),
             failures: Mutex::default(),
         }))
@@ -194,6 +208,30 @@ impl Board {
         self.register(Entry::Readiness((name.into(), Arc::new(condition))))
     }
 
+    /// `/livez` succeeds only while this does. After a failure the kubelet restarts the container: only for what a restart mends, and
+    /// nothing else does.
+    pub fn alive(
+        &self,
+        name: impl Into<String>,
+        condition: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Alive((name.into(), Arc::new(condition))))
+    }
+
+    /// Serves a page of a role's own at this path of the diagnostics, if they have no page there themselves.
+    pub fn page(&self, path: impl Into<String>, routes: Router) -> Registered {
+        self.register(Entry::Page(path.into(), routes))
+    }
+
+    /// The page at this path.
+    pub(super) fn find_page(&self, path: &str) -> Option<Router> {
+        let sources = lock(&self.0.sources);
+        sources.entries.values().find_map(|entry| match entry {
+            Entry::Page(known, routes) if known == path => Some(routes.clone()),
+            _ => None,
+        })
+    }
+
     /// `/healthz/leader-election` succeeds only while this does. As in the Go sidecars, the condition fails only if we
     /// hold the lease and our last renewal is older than its duration plus 20 s; a standby is always healthy.
     pub fn lease(
@@ -215,6 +253,14 @@ impl Board {
 
     fn entries(&self) -> Vec<Entry> {
         lock(&self.0.sources).entries.values().cloned().collect()
+    }
+
+    /// What `/livez` answers.
+    pub fn livez(&self) -> Check {
+        Check {
+            endpoint: "livez",
+            conditions: self.conditions(|e| if let Entry::Alive(c) = e { Some(c) } else { None }),
+        }
     }
 
     /// What `/readyz` answers.
@@ -253,11 +299,12 @@ impl Board {
             (failures.last.iter().cloned().collect(), failures.total)
         };
         let mut report = StatusReport {
+            format_version: FORMAT_VERSION,
             version: board.version.clone(),
             overall: Overall::Starting,
-            started: board.started.0,
+            started: board.started,
             now: board.clock.wall(),
-            uptime: Age(board.clock.now().saturating_duration_since(board.started.1)),
+            uptime: Age(board.ran + board.clock.now().saturating_duration_since(board.made)),
             driver: None,
             readiness: self.readyz().conditions,
             roles: Vec::new(),
@@ -267,6 +314,7 @@ impl Board {
             work: Vec::new(),
             work_total: 0,
             work_failing: 0,
+            work_states: WorkCounts::default(),
             tasks: Vec::new(),
             task_failures,
             task_failures_total,
@@ -289,7 +337,7 @@ impl Board {
                 Entry::Table(source) => report.tables.push(source(find.as_ref())),
                 Entry::Configuration(source) => report.configuration = Some(source()),
                 Entry::Warnings(warnings) => report.warnings.extend(warnings),
-                Entry::Readiness(_) | Entry::Lease(_) => {}
+                Entry::Readiness(_) | Entry::Lease(_) | Entry::Alive(_) | Entry::Page(..) => {}
             }
         }
         for (role, facts) in all_facts {

@@ -25,12 +25,6 @@ pub struct Verdict {
 }
 
 impl Check {
-    /// The answer of `/livez`: always success. After a failure kubelet would kill the process, but errors that need a
-    /// restart end the process by themselves.
-    pub fn alive() -> Self {
-        Self { endpoint: "livez", conditions: Vec::new() }
-    }
-
     /// Answers a probe with this query string.
     pub fn answer(&self, query: &str) -> Verdict {
         let parameters: Vec<(&str, &str)> =

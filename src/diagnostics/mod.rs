@@ -6,7 +6,8 @@
 //!        ▼
 //!      Board ──report()──> StatusReport ──┬── /status.json
 //!        │                                └── page ── /
-//!        └──readiness / leases ── health ── /livez  /readyz  /healthz/leader-election
+//!        ├──liveness / readiness / leases ── health ── /livez  /readyz  /healthz/leader-election
+//!        └──pages of roles ─────────────────────────── their paths
 //!      Meter ─────────────────────────────────────────── /metrics
 //! ```
 //!
@@ -37,8 +38,8 @@ pub use configuration::{ConfigurationReport, FaultReport, RefusedBecause, Refuse
 pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{
-    CacheReport, ConditionReport, DriverReport, DriverStatus, Fact, Overall, QueueReport, RoleReport, RoleStatus,
-    StatusReport, TableReport, TaskFailureReport, WorkReport,
+    CacheReport, ConditionReport, DriverReport, DriverStatus, FORMAT_VERSION, Fact, Overall, QueueReport, RoleReport,
+    RoleStatus, StatusReport, TableReport, TaskFailureReport, WorkCounts, WorkReport,
 };
-pub use server::serve;
+pub use server::{serve, serve_routes};
 pub use shown::Age;

@@ -15,7 +15,7 @@ mod work;
 use std::fmt::{Display, Write as _};
 
 use self::markup::{Text, Tone, badge, utc};
-use super::report::{ConditionReport, DriverStatus, Overall, RoleStatus, StatusReport};
+use super::report::{ConditionReport, DriverStatus, Overall, RoleStatus, StatusReport, WorkCounts};
 
 /// The page's style, which the server allows by its hash.
 pub(super) const STYLE: &str = include_str!("page.css");
@@ -55,7 +55,10 @@ fn role_state(state: RoleStatus) -> (Tone, &'static str) {
 pub fn render(report: &StatusReport) -> String {
     let mut out = String::with_capacity(32 * 1024);
     let driver = report.driver.as_ref();
-    let name = driver.and_then(|driver| driver.name.as_deref()).unwrap_or("driver not known yet");
+    // Roles that work without the cluster share no connection to the driver.
+    let is_local = driver.is_none() && !report.roles.is_empty();
+    let unnamed = if is_local { "daemon without a cluster" } else { "driver not known yet" };
+    let name = driver.and_then(|driver| driver.name.as_deref()).unwrap_or(unnamed);
     let (tone, word) = overall(report.overall);
     let _ = write!(
         out,
@@ -156,21 +159,23 @@ fn notices(out: &mut String, report: &StatusReport) {
     }
 }
 
+/// What there is, in numbers. The states add up to what is in progress.
 fn tiles(out: &mut String, report: &StatusReport) {
     let serving = report.roles.iter().filter(|role| role.state == RoleStatus::Serving).count();
-    let waiting: usize = report.queues.iter().map(|queue| queue.depth).sum();
-    let running: usize = report.queues.iter().map(|queue| queue.running).sum();
-    let objects: usize = report.caches.iter().map(|cache| cache.objects).sum();
+    let WorkCounts { running, waiting, backing_off, delayed } = report.work_states;
     let alarm = if report.work_failing > 0 { " class=\"alarm\"" } else { "" };
+    let failing = match report.work_failing {
+        0 => String::new(),
+        failing => format!("<i> · {failing} failing</i>"),
+    };
     let _ = writeln!(
         out,
         "<ul class=\"tiles\"><li><b>{serving}<i>/{roles}</i></b><span>roles serving</span></li>\
-         <li><b>{total}</b><span>being worked on</span></li><li{alarm}><b>{failing}</b><span>failing</span></li>\
-         <li><b>{running}</b><span>running now</span></li><li><b>{waiting}</b><span>waiting</span></li>\
-         <li><b>{objects}</b><span>objects cached</span></li></ul>",
+         <li><b>{total}</b><span>in progress{failing}</span></li><li><b>{running}</b><span>running</span></li>\
+         <li><b>{waiting}</b><span>waiting</span></li><li{alarm}><b>{backing_off}</b><span>backing off</span></li>\
+         <li><b>{delayed}</b><span>delayed</span></li></ul>",
         roles = report.roles.len(),
         total = report.work_total,
-        failing = report.work_failing,
     );
 }
 

@@ -9,10 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::configuration::ConfigurationReport;
 use super::shown::{Age, cut};
 
+/// The version of the report's format. It is raised when a field goes away or gets another meaning. New fields come
+/// without that, so programs must ignore fields that they do not know.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// The complete status at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
+    /// The version of this format, [`FORMAT_VERSION`].
+    pub format_version: u32,
     /// The program's version.
     pub version: String,
     /// The overall state.
@@ -43,6 +49,8 @@ pub struct StatusReport {
     pub work_total: usize,
     /// The number of work items whose last attempt failed.
     pub work_failing: usize,
+    /// The work items by state; the numbers add up to `work_total`.
+    pub work_states: WorkCounts,
     /// The tasks that run.
     pub tasks: Vec<String>,
     /// The last tasks that ended unexpectedly, newest first.
@@ -251,6 +259,20 @@ pub struct QueueReport {
     pub oldest_age: Option<Age>,
 }
 
+/// Work items by state. Each item is counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkCounts {
+    /// A worker has them.
+    pub running: usize,
+    /// They wait for a worker.
+    pub waiting: usize,
+    /// They failed, and wait for their next attempt.
+    pub backing_off: usize,
+    /// They wait for a time, without a failure.
+    pub delayed: usize,
+}
+
 /// One work item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -309,7 +331,9 @@ impl StatusReport {
         {
             Overall::Degraded
         } else if fails(&self.readiness)
-            || driver.is_none_or(|driver| driver == DriverStatus::Connecting)
+            || driver == Some(DriverStatus::Connecting)
+            // Only roles that need no shared connection are served without one.
+            || (driver.is_none() && !role(RoleStatus::Serving))
             || role(RoleStatus::WaitingForDriver)
         {
             Overall::Starting

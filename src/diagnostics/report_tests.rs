@@ -28,6 +28,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         last_error: error.map(str::to_owned),
     };
     let mut report = StatusReport {
+        format_version: FORMAT_VERSION,
         version: "0.1.0".to_owned(),
         overall: Overall::Healthy,
         started: "2026-11-21T03:12:44.120Z".parse().unwrap(),
@@ -138,6 +139,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         work: Vec::new(),
         work_total: 0,
         work_failing: 0,
+        work_states: WorkCounts::default(),
         tasks: ["app.csi", "app.diagnostics", "app.upkeep", "attacher.drift", "attacher.resync"]
             .map(str::to_owned)
             .to_vec(),
@@ -213,21 +215,23 @@ fn json_uses_camel_case_and_seconds() {
     assert_eq!(json["driver"]["vendorVersion"], "v2.4.1");
     assert_eq!(json["roles"][0]["termAgeSeconds"], 5104.0);
     assert_eq!(json["work"][0]["nextTrySeconds"], 38.4);
-    assert_eq!(json["workTotal"], 5);
+    assert_eq!((&json["formatVersion"], &json["workTotal"]), (&1.into(), &5.into()));
+    let states = serde_json::json!({"running": 3, "waiting": 1, "backingOff": 1, "delayed": 0});
+    assert_eq!(json["workStates"], states, "they add up to the total");
     assert_eq!(serde_json::from_value::<StatusReport>(json).unwrap(), demo());
 }
 
 #[test]
-fn ages_are_told_in_words() {
+fn ages_are_written_as_kubectl_writes_them() {
     let cases: [(u64, &str); 8] = [
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (9_960, "9.9 s"),
-        (59_999, "59 s"),
-        (61_000, "1 m 1 s"),
-        (3_600_000, "1 h 0 m"),
-        (86_399_000, "23 h 59 m"),
-        (90_000_000, "1 d 1 h"),
+        (0, "0ms"),
+        (999, "999ms"),
+        (9_960, "9.9s"),
+        (59_999, "59s"),
+        (61_000, "1m1s"),
+        (3_600_000, "1h0m"),
+        (86_399_000, "23h59m"),
+        (90_000_000, "1d1h"),
     ];
     for (millis, words) in cases {
         assert_eq!(Age(Duration::from_millis(millis)).to_string(), words);
@@ -245,7 +249,7 @@ fn the_whole_is_as_well_as_its_parts() {
     assert!(refused.is_some());
     let cases: [(Change, Overall); 11] = [
         (|_| (), Overall::Healthy),
-        (|r| r.driver = None, Overall::Starting),
+        (|r| r.driver = None, Overall::Healthy),
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Fatal, Overall::Failing),
         (|r| r.driver.as_mut().unwrap().state = DriverStatus::Lost, Overall::Degraded),
         (|r| r.roles[0].state = RoleStatus::Restarting, Overall::Degraded),

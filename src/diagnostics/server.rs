@@ -1,4 +1,4 @@
-//! The HTTP server: a handful of read-only routes over any listener.
+//! The HTTP server: a handful of read-only routes over any listener. Roles with a port of their own use it, too.
 //!
 //! Each connection is a named task with its own limits: the request's head must arrive in time, and the client must
 //! read the answer in time. There are never more than a few dozen connections: a new one replaces the oldest. So
@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use axum::extract::{Query, RawQuery, State};
+use axum::extract::{Query, RawQuery, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
@@ -24,6 +24,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::board::Board;
@@ -54,7 +55,7 @@ const LIMITS: Limits = Limits {
 /// Limit for answers in flight after `stop`.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// Serves until `stop`.
+/// Serves the diagnostics until `stop`.
 pub async fn serve<L>(listener: L, board: Board, meter: Meter, stop: CancellationToken)
 where
     L: Listener,
@@ -62,20 +63,48 @@ where
     serve_within(LIMITS, listener, board, meter, stop).await;
 }
 
-async fn serve_within<L>(limits: Limits, mut listener: L, board: Board, meter: Meter, stop: CancellationToken)
+async fn serve_within<L>(limits: Limits, listener: L, board: Board, meter: Meter, stop: CancellationToken)
 where
     L: Listener,
 {
     let router = router(board.clone(), meter.clone());
+    serve_connections("diagnostics", limits, listener, router, board, meter, stop).await;
+}
+
+/// Serves these routes until `stop`, with the limits of the diagnostics. `name` is that of its tasks.
+pub async fn serve_routes<L>(
+    name: &'static str,
+    listener: L,
+    routes: Router,
+    board: Board,
+    meter: Meter,
+    stop: CancellationToken,
+) where
+    L: Listener,
+{
+    serve_connections(name, LIMITS, listener, routes, board, meter, stop).await;
+}
+
+async fn serve_connections<L>(
+    name: &'static str,
+    limits: Limits,
+    mut listener: L,
+    router: Router,
+    board: Board,
+    meter: Meter,
+    stop: CancellationToken,
+) where
+    L: Listener,
+{
     let mut open: VecDeque<Open> = VecDeque::new();
-    let (tasks, mut ends) = Tasks::new("diagnostics");
+    let (tasks, mut ends) = Tasks::new(name);
     let mut number = 0_u64;
     loop {
         let (io, _) = tokio::select! {
             biased;
             () = stop.cancelled() => break,
             Some(end) = ends.next() => {
-                ended(&end, &board, &meter);
+                ended(name, &end, &board, &meter);
                 continue;
             }
             accepted = listener.accept() => accepted,
@@ -118,11 +147,11 @@ struct Open {
 }
 
 /// The end of a connection is normal, even with a client's error. A panic is our bug.
-fn ended(end: &TaskEnd, board: &Board, meter: &Meter) {
+fn ended(name: &str, end: &TaskEnd, board: &Board, meter: &Meter) {
     if let TaskFate::Panicked(_) = end.fate {
         warn!(task = end.task, fate = %end.fate, "could not build an HTTP response");
         // Without the connection's number: a metric's labels are few.
-        meter.counter(&names::TASK_FAILURES, &[("task", "diagnostics.connection")]).increment(1);
+        meter.counter(&names::TASK_FAILURES, &[("task", &format!("{name}.connection"))]).increment(1);
         board.task_failed(end);
     } else {
         debug!(task = end.task, fate = %end.fate, "a connection ended");
@@ -174,7 +203,10 @@ fn router(board: Board, meter: Meter) -> Router {
         .route("/", get(status_page))
         .route("/status.json", get(status_json))
         .route("/metrics", get(metrics))
-        .route("/livez", get(|RawQuery(query): RawQuery| async move { probe(&Check::alive(), query) }))
+        .route(
+            "/livez",
+            get(|State(s): State<Shown>, RawQuery(query): RawQuery| async move { probe(&s.board.livez(), query) }),
+        )
         .route(
             "/readyz",
             get(|State(s): State<Shown>, RawQuery(query): RawQuery| async move { probe(&s.board.readyz(), query) }),
@@ -183,7 +215,7 @@ fn router(board: Board, meter: Meter) -> Router {
             "/healthz/leader-election",
             get(|State(s): State<Shown>, RawQuery(query): RawQuery| async move { probe(&s.board.leases(), query) }),
         )
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not found\n") })
+        .fallback(other_page)
         .layer(axum::middleware::map_response(move |response| std::future::ready(harden(response, &policy))))
         .with_state(Shown { board, meter })
 }
@@ -201,6 +233,14 @@ async fn status_page(State(shown): State<Shown>, looking: Query<Looking>) -> Res
 
 async fn status_json(State(shown): State<Shown>, looking: Query<Looking>) -> Response {
     Json(shown.board.report_on(&looking.find)).into_response()
+}
+
+/// A role's page, if one has this path.
+async fn other_page(State(shown): State<Shown>, request: Request) -> Response {
+    match shown.board.find_page(request.uri().path()) {
+        Some(page) => page.oneshot(request).await.into_response(),
+        None => (StatusCode::NOT_FOUND, "not found\n").into_response(),
+    }
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {

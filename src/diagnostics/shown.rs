@@ -17,7 +17,7 @@ pub(super) fn cut(text: &mut String) {
     }
 }
 
-/// An amount of time: seconds in JSON, words on the page.
+/// An amount of time: seconds in JSON. On the page as kubectl and the configuration write it: `12m20s`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(pub Duration);
 
@@ -45,12 +45,12 @@ impl fmt::Display for Age {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {
-            0 => write!(f, "{} ms", self.0.subsec_millis()),
-            1..10 => write!(f, "{seconds}.{} s", self.0.subsec_millis() / 100),
-            10..60 => write!(f, "{seconds} s"),
-            60..3600 => write!(f, "{} m {} s", seconds / 60, seconds % 60),
-            3600..86_400 => write!(f, "{} h {} m", seconds / 3600, seconds % 3600 / 60),
-            _ => write!(f, "{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+            0 => write!(f, "{}ms", self.0.subsec_millis()),
+            1..10 => write!(f, "{seconds}.{}s", self.0.subsec_millis() / 100),
+            10..60 => write!(f, "{seconds}s"),
+            60..3600 => write!(f, "{}m{}s", seconds / 60, seconds % 60),
+            3600..86_400 => write!(f, "{}h{}m", seconds / 3600, seconds % 3600 / 60),
+            _ => write!(f, "{}d{}h", seconds / 86_400, seconds % 86_400 / 3600),
         }
     }
 }

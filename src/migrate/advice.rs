@@ -13,11 +13,16 @@ use crate::process::duration;
 use super::document::Workload;
 
 /// A call in flight is let end before the Lease is handed over: the pod must live as long.
-pub(super) fn grace(timeout: Duration, workload: &Workload, notes: &mut Vec<String>) {
+pub(super) fn grace(loaded: &Loaded, workload: &Workload, notes: &mut Vec<String>) {
     let grace = workload.pod.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30);
+    let of_role = |(role, section): (&&str, &serde_json::Value)| {
+        Some((duration::parse(section.get("timeout")?.as_str()?)?, format!("roles.{role}.timeout")))
+    };
+    let common = (loaded.config.csi.timeout, "csi.timeout".to_owned());
+    let (timeout, key) = loaded.roles.iter().filter_map(of_role).fold(common, Ord::max);
     if timeout >= Duration::from_secs(grace) {
         notes.push(format!(
-            "csi.timeout is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in flight can end before the Lease is released",
+            "{key} is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in flight can end before the Lease is released",
             duration::format(timeout)
         ));
     }
@@ -81,38 +86,100 @@ pub(super) fn of_sidecars(
     made_anew
 }
 
+/// Whether the old pods must end before the new ones begin, and the other way round on the way back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// A Lease keeps old and new apart, or the update itself does.
+    ByItself,
+    /// The user must do it.
+    First,
+}
+
+impl Stopped {
+    /// `without`: the sidecars that hold no Lease.
+    pub(super) fn of(without: &[&str], workload: &Workload, notes: &mut Vec<String>) -> Self {
+        if without.is_empty() {
+            return Self::ByItself;
+        }
+        let (names, hold) = (without.join(" and "), if without.len() == 1 { "holds" } else { "hold" });
+        let kind = &workload.kind;
+        if workload.ends_before_it_begins {
+            notes.push(format!(
+                "{names} {hold} no Lease of the daemon: this {kind} ends its old pod before it starts the new one, so both never \
+                 work at the same time"
+            ));
+            return Self::ByItself;
+        }
+        notes.push(format!(
+            "{names} {hold} no Lease of the daemon, so nothing keeps the old pods and the new ones apart: stop the old pods first, as \
+             the steps say, and the new ones before you go back"
+        ));
+        Self::First
+    }
+}
+
+/// The commands that end all pods of the workload.
+fn stop(workload: &Workload, place: &str) -> Vec<String> {
+    let (kind, name) = (workload.kind.to_lowercase(), &workload.name);
+    let end = if kind == "daemonset" {
+        // A DaemonSet has no number of pods: a label that no node has leaves none. `replace` removes it again.
+        format!(
+            "kubectl patch{place} {kind}/{name} --patch \
+             '{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"csi-control-plane.io/none\":\"none\"}}}}}}}}}}'"
+        )
+    } else {
+        format!("kubectl scale{place} {kind}/{name} --replicas=0")
+    };
+    let wait = match &workload.selector {
+        Some(labels) => format!("kubectl wait{place} pod --for=delete --selector={labels} --timeout=10m"),
+        None => format!("kubectl get{place} pods --watch, until the pods of {name} are gone"),
+    };
+    vec![end, wait]
+}
+
 /// What to do with the files, in order, and how to go back. `made_anew`: what the sidecars have to make anew then.
 pub(super) fn next(
     folder: Option<&str>,
     workload: &Workload,
     namespace: Option<&str>,
     driver: &str,
+    stopped: Stopped,
     made_anew: &[MadeAnew],
 ) -> Vec<String> {
+    let place = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let stop = if stopped == Stopped::First { stop(workload, &place) } else { Vec::new() };
     let Some(folder) = folder else {
-        return vec![
+        let mut steps: Vec<String> = stop;
+        steps.push(
             "use `kubectl apply -f -` only if the workload was created by `kubectl apply`, too: otherwise the old"
                 .to_owned(),
+        );
+        steps.push(
             "sidecars stay beside the daemon. --out DIR writes files for `kubectl replace` and for the way back"
                 .to_owned(),
-        ];
+        );
+        return steps;
     };
     let folder = folder.trim_end_matches('/');
     let (kind, name) = (workload.kind.to_lowercase(), &workload.name);
-    let place = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-    // A file that names no namespace is put into that of whoever puts it there.
+    // `kubectl` puts an object that names no namespace into the namespace of its own configuration.
     let own = if workload.namespace.is_none() { &*place } else { "" };
     let mut steps = vec![
         format!("1. diff {folder}/original.yaml {folder}/workload.yaml"),
         format!("   csi-control-plane check --config {folder}/config.yaml --driver-name {driver}"),
         format!("2. kubectl apply -f {folder}/configmap.yaml -f {folder}/rbac.yaml -f {folder}/bindings.yaml"),
-        format!("3. kubectl replace --save-config{own} -f {folder}/workload.yaml"),
-        "   (`apply` would keep the old sidecars, unless `apply` created them)".to_owned(),
-        format!("4. kubectl rollout status{place} {kind}/{name}"),
-        "to go back, at any time".to_owned(),
-        format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"),
-        format!("   kubectl delete -f {folder}/configmap.yaml -f {folder}/bindings.yaml -f {folder}/rbac.yaml"),
     ];
+    for (at, command) in stop.iter().enumerate() {
+        steps.push(format!("{} {command}", if at == 0 { "3." } else { "  " }));
+    }
+    let number = if stop.is_empty() { 3 } else { 4 };
+    steps.push(format!("{number}. kubectl replace --save-config{own} -f {folder}/workload.yaml"));
+    steps.push("   (`apply` would keep the old sidecars, unless `apply` created them)".to_owned());
+    steps.push(format!("{}. kubectl rollout status{place} {kind}/{name}", number + 1));
+    steps.push("to go back, at any time".to_owned());
+    steps.extend(stop.iter().map(|command| format!("   {command}")));
+    steps.push(format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"));
+    steps.push(format!("   kubectl delete -f {folder}/configmap.yaml -f {folder}/bindings.yaml -f {folder}/rbac.yaml"));
     if !made_anew.is_empty() {
         steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
     }
@@ -132,7 +199,8 @@ mod tests {
             "kind: {kind}\nmetadata: {{name: d, namespace: n}}\nspec:\n  replicas: 1\n  template:\n    spec:\n      containers:\n      \
              - name: csi-provisioner\n        image: x/csi-provisioner:v6\n        args: [--csi-address=/csi/s{arguments}]\n"
         );
-        let wanted = Wanted { text, driver: Some("disk.example.com".to_owned()), ..Wanted::default() };
+        let manifests = vec![crate::migrate::Manifest { name: "d.yaml".to_owned(), text }];
+        let wanted = Wanted { manifests, driver: Some("disk.example.com".to_owned()), ..Wanted::default() };
         let (printed, told) = (migrate(&wanted), migrate(&Wanted { folder: Some("m".to_owned()), ..wanted }));
         assert!(told.files.is_some(), "{}", told.report.faults_text());
         assert_eq!(printed.report.notes, told.report.notes, "with files and without");

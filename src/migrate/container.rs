@@ -28,6 +28,11 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
     let mut put = |key: &str, value: Value| container.insert(key.into(), value);
     put("name", CONTAINER.into());
     put("image", image.into());
+    for key in ["imagePullPolicy", "lifecycle", "terminationMessagePath", "terminationMessagePolicy"] {
+        if let Some(value) = first(old, key, notes) {
+            put(key, value);
+        }
+    }
     put("args", list(["run", "--config", &format!("{FOLDER}/{NAME}")].map(Value::from)));
     put("env", variables(old, notes));
     let from: Vec<Value> = union(old, "envFrom", |entry| serde_yaml::to_string(entry).unwrap_or_default(), notes);
@@ -48,6 +53,15 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
         put("livenessProbe", probe("/livez", listen.port(), 10, 6));
         put("readinessProbe", probe("/readyz", listen.port(), 5, 3));
     }
+    for one in old {
+        let runs = |probe: &&&str| one.value.get(**probe).and_then(|probe| probe.get("exec")).is_some();
+        for probe in ["livenessProbe", "readinessProbe", "startupProbe"].iter().filter(runs) {
+            notes.push(format!(
+                "{probe} of {}: it runs a program of the sidecar's image, and goes with it; the daemon's probes ask its diagnostics",
+                one.name
+            ));
+        }
+    }
     let values: Vec<&Value> = old.iter().map(|old| old.value).collect();
     if let Some(sum) = resources::sum(&values) {
         put("resources", sum);
@@ -60,6 +74,19 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
     mounts.push(map(own));
     put("volumeMounts", list(mounts));
     container.into()
+}
+
+/// The first value of a field. Other values are told.
+fn first(old: &[Old<'_>], key: &str, notes: &mut Vec<String>) -> Option<Value> {
+    let value = |old: &Old<'_>| old.value.get(key).filter(|value| !value.is_null()).cloned();
+    let (name, found) = old.iter().find_map(|old| Some((old.name, value(old)?)))?;
+    for other in old.iter().filter(|other| value(other).is_some_and(|theirs| theirs != found)) {
+        notes.push(format!("{key}: {} has another one than {name}; that of {name} is kept", other.name));
+    }
+    if key == "lifecycle" {
+        notes.push(format!("lifecycle of {name} is kept: a command in it must exist in the daemon's image"));
+    }
+    Some(found)
 }
 
 /// The volume of the configuration.
@@ -83,6 +110,15 @@ pub(super) fn ports<'a>(old: &[Old<'a>]) -> impl Iterator<Item = (&'a str, u16, 
 fn variables(old: &[Old<'_>], notes: &mut Vec<String>) -> Value {
     let named = |entry: &Value| string(entry, "name").unwrap_or_default().to_owned();
     let mut variables = union(old, "env", named, notes);
+    let is_proxy = |name: &String| ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].contains(&&*name.to_uppercase());
+    let proxies: Vec<String> = variables.iter().map(named).filter(is_proxy).collect();
+    if !proxies.is_empty() {
+        notes.push(format!(
+            "env: {} is copied. With the pod's service account the daemon reaches the Kubernetes API without a proxy; with a kubeconfig it \
+             refuses to start beside this variable: then remove it from the container",
+            proxies.join(" and ")
+        ));
+    }
     for (name, path) in [("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")] {
         if !variables.iter().any(|entry| string(entry, "name") == Some(name)) {
             let source = map([("fieldRef", map([("fieldPath", path.into())]))]);
@@ -143,8 +179,8 @@ fn security(old: &[Old<'_>], pod: &Value, notes: &mut Vec<String>) -> Option<Val
         return first;
     }
     notes.push(
-        "securityContext: nobody said which user the sidecars are, so they were their image's, root; runAsUser: 0 keeps the \
-         driver's socket within reach. Take it away where the image's own user, 65532, may use the socket"
+        "securityContext: the manifest sets no user, so the sidecars ran as the user of their images, root; with runAsUser: 0 the \
+         daemon can use the driver's socket. Remove it if the user of the daemon's image, 65532, may use the socket"
             .to_owned(),
     );
     let mut context = first.as_ref().and_then(Value::as_mapping).cloned().unwrap_or_default();

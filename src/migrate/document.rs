@@ -41,6 +41,10 @@ pub(super) struct Workload {
     pub(super) counts_pods: bool,
     /// `spec.template.spec`.
     pub(super) pod: Value,
+    /// Whether an update ends each old pod before it makes a new one, and there is only one at a time.
+    pub(super) ends_before_it_begins: bool,
+    /// The labels that select its pods, as `kubectl` writes them; none if they cannot be written so.
+    pub(super) selector: Option<String>,
 }
 
 /// Reads all documents, or tells every one that can't be read.
@@ -114,7 +118,29 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         namespace: text("namespace"),
         counts_pods: value.get("spec")?.get("replicas").is_some(),
         pod,
+        ends_before_it_begins: ends_before_it_begins(kind, value.get("spec")?),
+        selector: selector(value.get("spec")?),
     })
+}
+
+/// A Deployment does so with the strategy Recreate, a `StatefulSet` if it has one pod.
+fn ends_before_it_begins(kind: &str, spec: &Value) -> bool {
+    match kind {
+        "StatefulSet" => spec.get("replicas").is_none_or(|count| count.as_u64().is_some_and(|count| count < 2)),
+        "Deployment" => {
+            spec.get("strategy").and_then(|strategy| string(strategy, "type")) == Some("Recreate")
+                || spec.get("replicas").and_then(Value::as_u64) == Some(0)
+        }
+        _ => false,
+    }
+}
+
+fn selector(spec: &Value) -> Option<String> {
+    let selector = spec.get("selector")?;
+    let labels = selector.get("matchLabels")?.as_mapping().filter(|labels| !labels.is_empty())?;
+    let pair = |(key, value): (&Value, &Value)| Some(format!("{}={}", key.as_str()?, value.as_str()?));
+    let pairs: Vec<String> = labels.iter().map(pair).collect::<Option<_>>()?;
+    selector.get("matchExpressions").is_none().then(|| pairs.join(","))
 }
 
 /// The name of the only `CSIDriver` in the file.

@@ -8,7 +8,7 @@ use serde_yaml::Value;
 use crate::config::Config;
 use crate::config::sidecar::Sidecar;
 use crate::roles::sections;
-use crate::roles::sidecars::hosted;
+use crate::roles::sidecars::{hosted, leads};
 
 use super::container::{self, Old};
 use super::document::{Workload, string, strings};
@@ -17,6 +17,7 @@ use super::map;
 use super::report::{Container, Fault, Report};
 use super::settle::{Source, path_of};
 use super::sidecars::{self, Known, Recognised};
+use super::version::Release;
 use super::{MANIFEST, Wanted};
 
 /// A workload and its sidecars.
@@ -141,7 +142,9 @@ impl Found {
         let socket = endpoint.and_then(|setting| socket(value, setting.value.as_str()?));
         let told = self.container(value, recognised, None);
         let container = told.name.clone();
-        self.sources.push(Source { sidecar, container, settings: read.settings, socket });
+        let release = Release::of(string(value, "image").unwrap_or_default(), sidecar.signs.words);
+        let settings = read.settings;
+        self.sources.push(Source { sidecar, container, settings, socket, release });
         self.told.push(Container { roles: sidecar.roles.to_vec(), flags: read.lines, ..told });
     }
 
@@ -212,25 +215,24 @@ impl Found {
         declared.into_iter().chain(named).collect()
     }
 
-    /// Notes sidecars without leader election: they hold no Lease, so they could work at the same time as the daemon.
-    pub(super) fn without_a_lease(&self, notes: &mut Vec<String>) {
+    /// The sidecars that hold no Lease: without leader election, or so old that they hold another object. They could
+    /// work at the same time as the daemon.
+    pub(super) fn without_a_lease(&self) -> Vec<&str> {
         let is_on = |source: &Source, key: &str| {
             let said = source.settings.iter().rev().find(|setting| setting.key == key);
             said.is_some_and(|setting| setting.value == Json::Bool(true))
         };
-        // One per node is led by nobody, there as here.
         let has_lease = |source: &&Source| {
-            is_on(source, "leaderElection.enabled") || source.sidecar.per_node.is_some_and(|key| is_on(source, key))
+            let is_led =
+                is_on(source, "leaderElection.enabled") && !source.release.is_before(source.sidecar.lease_since);
+            // One per node is led by nobody, there as here.
+            is_led || source.sidecar.per_node.is_some_and(|key| is_on(source, key))
         };
-        let without: Vec<&str> =
-            self.sources.iter().filter(|source| !has_lease(source)).map(|source| source.container.as_str()).collect();
-        if !without.is_empty() {
-            notes.push(format!(
-                "{} ran without leader election and holds no Lease: end it before the daemon begins (scale to 0, or strategy \
-                 Recreate), for nothing else keeps them apart",
-                without.join(" and ")
-            ));
-        }
+        self.sources
+            .iter()
+            .filter(|source| leads(source.sidecar) && !has_lease(source))
+            .map(|source| source.container.as_str())
+            .collect()
     }
 }
 

@@ -205,7 +205,11 @@ fn meaning(flag: &Flag, value: &str) -> Meaning {
             (Err(_), _) => Meaning::Wrong("a whole number".to_owned()),
             (Ok(level), "v") => Meaning::Key(json!(level_of(level))),
             // Nothing, or less: no limit, in every sidecar that has it.
-            (Ok(..=0), "max-grpc-log-length") | (Ok(-1), "volume-name-uuid-length") => Meaning::Key(Value::Null),
+            (Ok(..=0), "max-grpc-log-length") | (Ok(-1), "volume-name-uuid-length" | "snapshot-name-uuid-length") => {
+                Meaning::Key(Value::Null)
+            }
+            (Ok(0), "health-port") => Meaning::Nothing("0: off, which is the default".to_owned()),
+            (Ok(port), "health-port") => listen(&format!("[::]:{port}")),
             (Ok(number), _) => Meaning::Key(json!(number)),
         },
     }

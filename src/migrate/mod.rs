@@ -15,14 +15,19 @@
 //! - No I/O: text in, texts out.
 
 mod advice;
+mod alone;
 mod container;
+mod defaults;
 mod document;
 mod expand;
 mod file;
 mod flags;
 mod found;
 mod live;
+mod manifests;
 mod map;
+#[cfg(test)]
+mod node_tests;
 mod outline;
 pub mod report;
 mod resources;
@@ -31,6 +36,9 @@ mod settle;
 mod sidecars;
 #[cfg(test)]
 mod tests;
+mod version;
+#[cfg(test)]
+mod version_tests;
 mod workload;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -39,13 +47,18 @@ use serde_json::json;
 use serde_yaml::Value;
 
 use crate::app::{Plan, UNKNOWN_DRIVER};
+use crate::config::flags::Flag;
 use crate::config::{self, Config, File, Loaded, Sources};
 use crate::process::{duration, error_chain};
 use crate::roles::sections;
+use crate::roles::sidecars::leads;
+
+pub use manifests::Manifest;
 
 use container::Old;
 use document::string;
 use found::Found;
+use manifests::Stream;
 use report::{Driver, Fault, Report};
 use settle::{Chosen, Source};
 use workload::Change;
@@ -60,10 +73,8 @@ const REWRITTEN: &str = "the workload is not in YAML's block style: it was writt
 /// The input of a migration.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// How messages call the manifest.
-    pub source: String,
-    /// The manifest.
-    pub text: String,
+    /// The manifests: the workload is in one of them.
+    pub manifests: Vec<Manifest>,
     /// The driver's name, where the manifest does not tell it.
     pub driver: Option<String>,
     /// The namespace of a workload that names none.
@@ -100,9 +111,9 @@ pub struct Files {
     pub rbac: String,
     /// Those rights, given to the workload's service account.
     pub bindings: String,
-    /// The manifest with the workload patched.
+    /// The workload, patched, without the other objects of the manifest.
     pub workload: String,
-    /// The manifest as it was, for the way back.
+    /// The workload as it was, for the way back.
     pub original: String,
 }
 
@@ -135,11 +146,12 @@ impl Files {
 /// Migrates one workload.
 pub fn migrate(wanted: &Wanted) -> Outcome {
     let mut report = Report::default();
-    let documents = match document::read(&wanted.text) {
+    let stream = Stream::of(&wanted.manifests);
+    let documents = match document::read(&stream.text) {
         Ok(documents) => documents,
         Err(faults) => {
             report.faults.extend(faults.into_iter().map(|syntax| Fault {
-                place: format!("{}:{}", wanted.source, syntax.line),
+                place: stream.place(syntax.line),
                 found: syntax.text,
                 expected: "YAML".to_owned(),
                 can_be_left_out: false,
@@ -147,7 +159,7 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
             return Outcome { report, files: None };
         }
     };
-    let Some((original, documents)) = cleaned(&wanted.text, documents, &mut report) else {
+    let Some((original, documents)) = cleaned(&stream.text, documents, &mut report) else {
         return Outcome { report, files: None };
     };
     let mut found = found::look(document::workloads(&documents), wanted, &mut report);
@@ -160,10 +172,14 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     }
     let driver = driver(wanted, &documents, &found[chosen]);
     report.workload = Some(found[chosen].workload.title());
-    let files = files(wanted, original, &documents, &mut found[chosen], &driver, &mut report);
+    let files = files(wanted, &original, &documents, &mut found[chosen], &driver, &mut report);
     report.driver = Some(driver);
     report.containers = found.into_iter().flat_map(|found| found.told).collect();
     let files = files.filter(|_| report.is_clean(wanted.lenient));
+    if files.is_none() {
+        // The steps name files that are not written.
+        report.next.clear();
+    }
     Outcome { report, files }
 }
 
@@ -213,7 +229,7 @@ fn driver(wanted: &Wanted, documents: &[document::Document], found: &Found) -> D
 
 fn files(
     wanted: &Wanted,
-    original: String,
+    manifest: &str,
     documents: &[document::Document],
     found: &mut Found,
     driver: &Driver,
@@ -225,8 +241,9 @@ fn files(
     report.faults.append(&mut settled.faults);
     let mut chosen = settled.chosen;
     let listen = listen(&mut chosen, found, &mut report.notes);
+    defaults::keep(&mut chosen, found, &mut report.notes);
     defaults(&chosen, listen, found);
-    found.without_a_lease(&mut report.notes);
+    let stopped = advice::Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);
     if let Some(namespace) = &namespace
         && !chosen.iter().any(|one| one.key == "leaderElection.namespace")
     {
@@ -235,7 +252,7 @@ fn files(
     }
     let text = file::configuration(&chosen, &found.roles, &found.workload.title());
     let loaded = load(&text, &chosen, report)?;
-    advice::grace(loaded.config.csi.timeout, &found.workload, &mut report.notes);
+    advice::grace(&loaded, &found.workload, &mut report.notes);
     let sidecars: Vec<_> = found.sources.iter().map(|source| source.sidecar).collect();
     let made_anew = advice::of_sidecars(&sidecars, &loaded, &found.workload, &mut report.notes);
 
@@ -267,7 +284,13 @@ fn files(
     let container = container::build(&old, &found.workload.pod, &image, listen, &mut report.notes);
     let volume = container::volume(&config_map);
     let change = Change { remove: &found.places, container: &container, volume: &volume };
-    let Some((workload, is_kept)) = workload::patch(&original, documents, &found.workload, &change) else {
+    let patched = alone::text(manifest, documents, &found.workload).and_then(|(original, is_kept)| {
+        let documents = document::read(&original).ok()?;
+        let workload = document::workloads(&documents).into_iter().next()?;
+        let (patched, is_patch_kept) = workload::patch(&original, &documents, &workload, &change)?;
+        Some((original, patched, is_kept && is_patch_kept))
+    });
+    let Some((original, workload, is_kept)) = patched else {
         let what = format!("{}, whose pod template cannot be changed", found.workload.title());
         report.faults.push(beyond(what, "`containers` and `volumes` as lists"));
         return None;
@@ -277,7 +300,7 @@ fn files(
     }
     advice::replicas(&found.workload, &mut report.notes);
     let folder = wanted.folder.as_deref();
-    report.next = advice::next(folder, &found.workload, namespace.as_deref(), &driver.name, &made_anew);
+    report.next = advice::next(folder, &found.workload, namespace.as_deref(), &driver.name, stopped, &made_anew);
     Some(Files {
         config_map: file::config_map(&config_map, namespace.as_deref(), &text),
         bindings: rights::bindings(&rbac, &found.workload.pod, namespace.as_deref()),
@@ -352,15 +375,13 @@ fn defaults(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
     let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);
     for source in &found.sources {
         let mut told = Vec::new();
-        for other in source.sidecar.defaults.iter().filter(|other| !is_given(source, other.key)) {
-            told.push(other.told.to_owned());
-        }
         let (theirs, ours) = (source.sidecar.timeout, Config::default().csi.timeout);
-        if theirs != ours && !is_chosen("csi.timeout") {
+        let key = source.sidecar.flag("timeout").and_then(Flag::key);
+        if !theirs.is_zero() && theirs != ours && !key.is_some_and(|key| is_given(source, key)) {
             let [theirs, ours] = [theirs, ours].map(duration::format);
             told.push(format!("--timeout was {theirs}; csi.timeout is {ours}"));
         }
-        if !is_chosen("leaderElection.enabled") {
+        if leads(source.sidecar) && !is_chosen("leaderElection.enabled") {
             told.push("--leader-election was off; leaderElection.enabled is true".to_owned());
         }
         if !is_given(source, "diagnostics.listen") {
@@ -370,7 +391,7 @@ fn defaults(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
             told.push("--max-grpc-log-length had no limit; csi.maxLogLength is 8192".to_owned());
         }
         if let Some(container) = found.told.iter_mut().find(|container| container.name == source.container) {
-            container.defaults = told;
+            container.defaults.append(&mut told);
         }
     }
 }

@@ -2,7 +2,6 @@
 //! | setting | the value that is used |
 //! |---|---|
 //! | `csi.endpoint` | must be one socket, seen through whichever mount |
-//! | `csi.timeout` | the largest, defaults of the sidecars included: a long call must still be able to end |
 //! | `leaderElection.{leaseDuration,renewDeadline,retryPeriod}` | the whole set of the one with the shortest lease: parts of two sets need not fit |
 //! | `leaderElection.enabled` | on if one had it on |
 //! | `leaderElection.namespace`, `kubernetes.kubeconfig` | must be one |
@@ -17,9 +16,11 @@ use serde_json::{Value, json};
 
 use crate::config::sidecar::Sidecar;
 use crate::process::duration;
+use crate::roles::sidecars::leads;
 
 use super::map::Setting;
 use super::report::Fault;
+use super::version::Release;
 
 /// The settings of one sidecar that is replaced.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub(super) struct Source {
     pub(super) settings: Vec<Setting>,
     /// The volume and the path in it of its socket, if a mount holds it.
     pub(super) socket: Option<(String, String)>,
+    /// Its version.
+    pub(super) release: Release,
 }
 
 /// A key of the configuration and why it has its value.
@@ -69,7 +72,6 @@ pub(super) fn settle(sources: &[Source]) -> Settled {
             "leaderElection.enabled" => settled.enabled(sources, &given),
             "leaderElection.labels" => settled.labels(&given),
             "csi.endpoint" => settled.endpoint(&given),
-            "csi.timeout" => settled.timeout(sources, &given),
             "telemetry.logs.level" | "csi.maxLogLength" => settled.most(key, &given),
             "leaderElection.namespace" | "kubernetes.kubeconfig" => {
                 settled.first(key, &given, Some("the same value for all: one daemon has one"));
@@ -123,22 +125,6 @@ impl Settled {
         self.choose("csi.endpoint", setting.value.clone(), said(first, setting));
     }
 
-    fn timeout(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
-        let own = |source: &Source| {
-            let told = given.iter().find(|(other, _)| other.container == source.container);
-            let usual = || (source.sidecar.timeout, format!("{}, which used its default", source.container));
-            told.map_or_else(usual, |(source, setting)| (time(&setting.value), said(source, setting)))
-        };
-        let all: Vec<(Duration, String)> = sources.iter().map(own).collect();
-        let Some((largest, because)) = all.iter().max_by_key(|(time, _)| *time) else { return };
-        if all.iter().any(|(time, _)| time != largest) {
-            let told: Vec<String> =
-                all.iter().map(|(time, from)| format!("{} of {from}", duration::format(*time))).collect();
-            self.notes.push(format!("csi.timeout: {}; the largest is used", told.join(", ")));
-        }
-        self.choose("csi.timeout", json!(duration::format(*largest)), because.clone());
-    }
-
     fn enabled(&mut self, sources: &[Source], given: &[(&Source, &Setting)]) {
         let Some((source, on)) =
             given.iter().find(|(_, setting)| setting.value == json!(true)).or_else(|| given.first())
@@ -148,8 +134,11 @@ impl Settled {
         let has = |source: &&Source| {
             given.iter().any(|(other, setting)| other.container == source.container && setting.value == json!(true))
         };
-        let without: Vec<&str> =
-            sources.iter().filter(|source| !has(source)).map(|source| source.container.as_str()).collect();
+        let without: Vec<&str> = sources
+            .iter()
+            .filter(|source| leads(source.sidecar) && !has(source))
+            .map(|source| source.container.as_str())
+            .collect();
         if on.value == json!(true) && !without.is_empty() {
             self.notes.push(format!(
                 "leaderElection.enabled: {} had it off; it is on, the stricter, for all roles",
@@ -250,7 +239,13 @@ mod tests {
             })
             .collect();
         let sidecar = crate::roles::sidecars::hosted().into_iter().find(|known| known.name == sidecar).unwrap();
-        Source { sidecar, container: container.to_owned(), settings, socket: None }
+        Source {
+            sidecar,
+            container: container.to_owned(),
+            settings,
+            socket: None,
+            release: Release::Unknown(String::new()),
+        }
     }
 
     fn both(one: &[(&str, Value)], two: &[(&str, Value)]) -> Settled {
@@ -259,14 +254,6 @@ mod tests {
 
     fn value(settled: &Settled, key: &str) -> Option<Value> {
         settled.chosen.iter().find(|chosen| chosen.key == key).map(|chosen| chosen.value.clone())
-    }
-
-    #[test]
-    fn the_largest_timeout_counts_defaults_included() {
-        let timeout = |time: &str| [("csi.timeout", json!(time))];
-        assert_eq!(value(&both(&timeout("1m"), &timeout("5m")), "csi.timeout"), Some(json!("5m")));
-        assert_eq!(value(&both(&[], &timeout("12s")), "csi.timeout"), Some(json!("15s")), "the attacher's default");
-        assert_eq!(value(&both(&[], &[]), "csi.timeout"), None);
     }
 
     #[test]

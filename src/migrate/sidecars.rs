@@ -7,6 +7,7 @@
 use serde_yaml::Value;
 
 use super::document::strings;
+use super::version;
 use crate::config::sidecar::{Sidecar, Signs, Unhosted};
 use crate::roles::sidecars::{UNHOSTED, hosted};
 
@@ -66,7 +67,7 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
         return None;
     }
     let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    if let Some(known) = named(image_name(image)) {
+    if let Some(known) = named(version::parts(image).0) {
         return Some(found(known, "its image"));
     }
     let has = |name: &str| arguments.iter().any(|argument| flag_name(argument) == Some(name));
@@ -88,13 +89,6 @@ pub(super) fn arguments(container: &Value) -> Vec<String> {
 
 fn named(name: &str) -> Option<Known> {
     Known::all().find(|known| known.signs().words.iter().any(|word| name.contains(word)))
-}
-
-/// `registry:5000/team/csi-attacher:v4.6.1@sha256:…` is `csi-attacher`.
-fn image_name(image: &str) -> &str {
-    let image = image.split_once('@').map_or(image, |(image, _)| image);
-    let last = image.rsplit('/').next().unwrap_or(image);
-    last.split_once(':').map_or(last, |(name, _)| name)
 }
 
 fn flag_name(argument: &str) -> Option<&str> {

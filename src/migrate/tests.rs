@@ -9,8 +9,8 @@ use crate::config::sidecar::all;
 use crate::roles::ROLES;
 use crate::roles::sidecars::hosted;
 
-fn wanted(text: &str) -> Wanted {
-    Wanted { source: "d.yaml".to_owned(), text: text.to_owned(), ..Wanted::default() }
+pub(super) fn wanted(text: &str) -> Wanted {
+    Wanted { manifests: vec![Manifest { name: "d.yaml".to_owned(), text: text.to_owned() }], ..Wanted::default() }
 }
 
 fn names(text: &str) -> BTreeSet<String> {
@@ -42,7 +42,12 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
         Plan::of(&loaded, driver, own).unwrap()
     };
     assert_eq!(files.rbac, plan.manifests, "{name}");
-    assert_eq!(files.original, text, "{name}: nothing in it is a server's");
+    let own = document::read(&files.original).unwrap();
+    assert_eq!(document::workloads(&own).len(), 1, "{name}");
+    assert_eq!(own.len(), 1, "{name}: the workload alone");
+    for line in files.original.lines() {
+        assert!(text.contains(line.trim()), "{name}: {line}");
+    }
     let replaced: BTreeSet<&'static str> = report.containers.iter().flat_map(|one| one.roles.clone()).collect();
     assert_eq!(loaded.roles.keys().copied().collect::<BTreeSet<_>>(), replaced, "{name}");
 
@@ -101,7 +106,7 @@ fn hostpath_with_every_sidecar_in_one_pod() {
 }
 
 /// A Deployment with one attacher and these arguments.
-fn attacher(arguments: &str) -> String {
+pub(super) fn attacher(arguments: &str) -> String {
     format!(
         "kind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n      \
          - name: csi-attacher\n        image: x/csi-attacher:v4\n        args: {arguments}\n      - name: driver\n"
@@ -192,7 +197,7 @@ fn a_workload_is_chosen_by_kind_and_name() {
     assert_eq!(chosen("statefulset/d"), None);
     let outcome = migrate(&Wanted { workload: Some("e".to_owned()), ..wanted(&text) });
     assert_eq!(outcome.report.containers[0].kept.as_deref(), Some("its workload was not chosen"));
-    assert_eq!(names(&outcome.files.unwrap().workload).len(), 3, "the other keeps its sidecar");
+    assert_eq!(names(&outcome.files.unwrap().workload).len(), 2, "the other workload is not written");
 }
 
 /// What `kubectl get -o yaml` adds to a workload.
@@ -207,7 +212,8 @@ fn a_workload_from_a_running_cluster_is_migrated_without_what_the_server_owns() 
     let live = live.replacen("---\n", "status:\n  readyReplicas: 2\n---\n", 1);
     let (from_file, from_server) = (migrate(&wanted(written)), migrate(&wanted(&live)));
     assert_eq!(from_server.files, from_file.files);
-    assert_eq!(from_file.files.unwrap().original, written);
+    let workload = written.split("---\n").next().unwrap();
+    assert_eq!(from_file.files.unwrap().original, workload);
     let note = "from a running cluster, without the fields that the server sets: Deployment ebs-csi-controller: \
                 metadata.annotations, metadata.creationTimestamp, metadata.generation, metadata.resourceVersion, metadata.uid, status";
     assert_eq!(from_server.report.notes[0], note);
@@ -423,6 +429,6 @@ fn whatever_comes_without_files_says_why() {
     let chosen = found::choose(&found, &other, &mut report).unwrap();
     let driver = driver(&other, &documents, &found[chosen]);
     assert!(report.is_clean(false));
-    assert_eq!(files(&other, String::new(), &documents, &mut found[chosen], &driver, &mut report), None);
+    assert_eq!(files(&other, "", &documents, &mut found[chosen], &driver, &mut report), None);
     assert_eq!(report.faults.len(), 1, "{}", report.faults_text());
 }

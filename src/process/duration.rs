@@ -8,6 +8,9 @@
 //! #[serde(with = "crate::process::duration")]
 //! #[schemars(with = "crate::process::duration::Text")]
 //! pub timeout: Duration,
+//! #[serde(with = "crate::process::duration::optional")]
+//! #[schemars(with = "Option<crate::process::duration::Text>")]
+//! pub pause: Option<Duration>,
 //! ```
 
 use std::borrow::Cow;
@@ -16,6 +19,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize as _, Deserializer, Serializer};
+
+use super::section::Faults;
 
 /// The JSON Schema `format` of a duration.
 pub const FORMAT: &str = "go-duration";
@@ -79,6 +84,13 @@ pub fn format(duration: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
+/// Reports a deadline in which nothing can be done.
+pub fn check_deadline(key: &str, deadline: Option<Duration>, faults: &mut Faults) {
+    if deadline.is_some_and(|deadline| deadline.is_zero()) {
+        faults.add(key, "0s", "longer than 0s, or null");
+    }
+}
+
 /// `serialize_with` of a duration.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format(*duration))
@@ -88,6 +100,26 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse(&text).ok_or_else(|| D::Error::custom(format_args!("{text:?} is not {ALLOWED}")))
+}
+
+/// A duration that may be null.
+pub mod optional {
+    use std::time::Duration;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    /// `serialize_with` of a duration that may be null.
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        duration.map(super::format).serialize(serializer)
+    }
+
+    /// `deserialize_with` of a duration that may be null.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        let parsed = super::parse(&text);
+        parsed.map(Some).ok_or_else(|| D::Error::custom(format_args!("{text:?} is not {}", super::ALLOWED)))
+    }
 }
 
 /// Stands for a duration in a JSON Schema.

@@ -11,17 +11,23 @@ pub mod attacher;
 mod burst;
 pub mod csi_attacher;
 pub mod kit;
+pub mod liveness;
 pub mod metrics;
 pub mod provisioner;
 pub mod reconciler;
+pub mod registrar;
 pub mod resizer;
 pub mod role;
 pub mod sidecars;
+pub mod snapshotter;
 pub mod wiring;
 
 use crate::config::RoleSection;
 
-pub use role::{Instance, LeasePolicy, LoadError, Registration, Role, RoleContext, RoleError, SandboxDriver};
+pub use role::{
+    ClusterRole, Instance, Kind, LeasePolicy, LoadError, LocalContext, LocalRole, Registration, Role, RoleContext,
+    RoleError, SandboxDriver,
+};
 pub use wiring::{RulesOf, Wired, Wiring};
 
 /// What each role's block in the configuration may hold.
@@ -29,9 +35,21 @@ pub fn sections() -> Vec<RoleSection> {
     ROLES.iter().map(|role| role.section).collect()
 }
 
+/// Whether any of these roles works with the cluster.
+pub fn needs_cluster<'a>(roles: impl IntoIterator<Item = &'a &'static str>) -> bool {
+    roles.into_iter().any(|name| ROLES.iter().any(|role| role.name == *name && role.cluster().is_some()))
+}
+
 /// Every role that this daemon can host.
-pub const ROLES: &[Registration] =
-    &[attacher::REGISTRATION, provisioner::REGISTRATION, reconciler::REGISTRATION, resizer::REGISTRATION];
+pub const ROLES: &[Registration] = &[
+    attacher::REGISTRATION,
+    liveness::REGISTRATION,
+    provisioner::REGISTRATION,
+    reconciler::REGISTRATION,
+    registrar::REGISTRATION,
+    resizer::REGISTRATION,
+    snapshotter::REGISTRATION,
+];
 
 #[cfg(test)]
 mod tests {
@@ -39,9 +57,9 @@ mod tests {
 
     #[test]
     fn each_roles_events_say_whose_driver_they_are_about() {
-        for role in ROLES {
+        for (name, role) in ROLES.iter().filter_map(|role| Some((role.name, role.cluster()?))) {
             let source = (role.event_source)("demo.csi");
-            assert!(source.ends_with(" demo.csi"), "{}: {source}", role.name);
+            assert!(source.ends_with(" demo.csi"), "{name}: {source}");
         }
     }
 }

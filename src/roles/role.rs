@@ -1,19 +1,30 @@
-//! The interface of a role.
+//! The interface of a role, of which there are two kinds.
+//!
+//! | | works with | is served |
+//! |---|---|---|
+//! | [`Role`] | the cluster and the driver | in terms: while the driver is ready and, where there is a Lease, while this process leads |
+//! | [`LocalRole`] | the driver's socket and this machine alone | from the daemon's start to its end, whatever the driver and the cluster do |
+//!
+//! A daemon that hosts only local roles does not read credentials, connects to no API server and watches nothing.
 
 use std::any::Any;
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Api, EventRecorder};
 use crate::config::RoleSection;
 use crate::config::sidecar::Sidecar;
-use crate::csi::{Csi, Driver};
+use crate::csi::{Client, Csi, Dialer, Driver};
 use crate::diagnostics::Board;
-use crate::election::Term;
+use crate::election::{Fenced, Term};
 use crate::process::{Clock, Rng, TaskEnd, panic_message};
 use crate::telemetry::Meter;
 use crate::telemetry::names::{Foreign, Metric};
@@ -52,10 +63,43 @@ pub struct RoleContext {
 impl RoleContext {
     /// The same for one role, with its own component for Events.
     #[must_use]
-    pub fn of_role(&self, role: &Registration) -> Self {
+    pub fn of_role(&self, role: &ClusterRole) -> Self {
         let events = self.events.of_component(&(role.event_source)(&self.driver.name));
         Self { events, ..self.clone() }
     }
+
+    /// The driver's client for this term, for calls with this deadline. `None`: `csi.timeout`, as it is when a call begins.
+    pub fn fenced_driver(&self, term: &Term, timeout: Option<Duration>) -> Fenced<Client> {
+        match timeout {
+            None => term.fence(self.driver.client.clone()),
+            Some(timeout) => term.fence(self.driver.client.with_timeout(timeout)),
+        }
+    }
+}
+
+/// The work of a sidecar that needs no cluster.
+pub trait LocalRole: Send + Sync {
+    /// Serves until `stop`, whether the driver answers or not. Called again after an error.
+    fn serve<'a>(&'a self, cx: &'a LocalContext, stop: CancellationToken) -> BoxFuture<'a, Result<(), RoleError>>;
+}
+
+/// The resources of a local role.
+#[derive(Debug, Clone)]
+pub struct LocalContext {
+    /// Makes connections of the role's own to the driver.
+    pub driver: Dialer,
+    /// The driver's address, for people.
+    pub endpoint: String,
+    /// Where the daemon's diagnostics are served, if anywhere.
+    pub diagnostics: Option<SocketAddr>,
+    /// The status board.
+    pub board: Board,
+    /// Metrics.
+    pub meter: Meter,
+    /// Clock.
+    pub clock: Clock,
+    /// Random numbers.
+    pub rng: Rng,
 }
 
 /// Where a process runs, as far as known.
@@ -86,6 +130,20 @@ pub struct Registration {
     pub metrics: &'static [Metric],
     /// Metrics of its Go sidecar that we do not have.
     pub foreign_metrics: &'static [&'static [Foreign]],
+    /// What it works with, and how it is loaded.
+    pub kind: Kind,
+}
+
+/// What a role works with.
+pub enum Kind {
+    /// The cluster and the driver.
+    Cluster(ClusterRole),
+    /// The driver's socket and this machine alone: no API server, no Lease, no rights. Every replica serves it.
+    Local(LoadLocal),
+}
+
+/// The registration of a role that works with the cluster.
+pub struct ClusterRole {
     /// Its Lease, depending on its section: a role may be configured to run on every replica.
     pub lease: fn(&Value) -> LeasePolicy,
     /// The component that its Events come from, for a driver of this name: the Go sidecar's.
@@ -94,6 +152,16 @@ pub struct Registration {
     pub sandbox: fn(SandboxDriver) -> Value,
     /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
     pub load: Load,
+}
+
+impl Registration {
+    /// Its registration as a role of the cluster, if it is one.
+    pub fn cluster(&self) -> Option<&ClusterRole> {
+        match &self.kind {
+            Kind::Cluster(role) => Some(role),
+            Kind::Local(_) => None,
+        }
+    }
 }
 
 /// The properties of the sandbox's driver, on which a role's section depends. Users may use their own driver.
@@ -108,7 +176,10 @@ pub struct SandboxDriver {
 /// Reads a role's section and declares what the role needs. Only [`RoleSection::read`] can fail.
 pub type Load = fn(&Value, &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error>;
 
-/// The Lease of a role.
+/// Reads a local role's section. Only [`RoleSection::read`] can fail.
+pub type LoadLocal = fn(&Value) -> Result<Box<dyn LocalRole>, serde_json::Error>;
+
+/// The Lease of a role of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub enum LeasePolicy {
     /// The Go sidecar's Lease for a driver of this name, so that an old and a new controller are never both active.
@@ -137,6 +208,15 @@ pub enum RoleError {
     /// This process can't serve the role: something is missing, and a restart may help.
     #[error("{0}")]
     Unfit(&'static str),
+    /// The role cannot listen.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The role's own task panicked.
     #[error("the role panicked: {0}")]
     Panicked(String),

@@ -75,6 +75,17 @@ impl<'a> Wiring<'a> {
         cache
     }
 
+    /// The shared cache of a kind of which this role needs only the objects that a label selector matches; `None`: all. It holds more
+    /// if another role needs more.
+    pub fn cache_labelled<K: Cached>(
+        &mut self,
+        labels: impl Fn(&Viewpoint<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Cache<K> {
+        let (cache, handle) = self.caches.watch_labelled::<K>(labels);
+        self.wired.watches.push(handle);
+        cache
+    }
+
     /// Watches single namespaces of a kind while the role is served. The role declares the right to do so with
     /// [`needs`](Self::needs).
     pub fn namespaces(&self) -> Caches {

@@ -5,6 +5,7 @@ pub mod actors;
 pub mod api;
 pub mod demo;
 pub mod driver;
+pub mod kubelet;
 pub mod network;
 pub mod testbed;
 mod verb;

@@ -19,11 +19,11 @@ use tracing::Instrument as _;
 use crate::app::{self, AppError, Configuration, ConfigurationHandle, Environment};
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
-use crate::process::{Clock, Dial, Rng, Tasks};
+use crate::process::{Clock, Dial, Rng, Tasks, watch};
 use crate::roles::{self, Instance};
 use crate::telemetry::{Meter, TelemetryState};
 
-use super::actors::Actors;
+use super::actors::{Actors, SnapshotHabits};
 use super::api::{self, Api, ApiOptions, Identity};
 use super::driver::{Driver, Listen, Profile, Server};
 use super::network::Network;
@@ -138,6 +138,13 @@ impl TestBed {
     /// Lets the controllers of a cluster work from now on.
     pub fn start_actors(&self) {
         Actors::of(self.api.clone()).start(&self.tasks);
+    }
+
+    /// The same with a snapshot-controller, whose habits may be changed from now on.
+    pub fn start_actors_with_snapshots(&self, habits: SnapshotHabits) -> watch::Sender<SnapshotHabits> {
+        let (sender, receiver) = watch::channel(habits);
+        Actors::of(self.api.clone()).with_snapshots(receiver).start(&self.tasks);
+        sender
     }
 
     /// Gives the cluster the kinds of snapshots and grants.

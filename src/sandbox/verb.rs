@@ -12,13 +12,14 @@ use serde_yaml::Value;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::actors::SnapshotHabits;
 use super::api::{Token, kubeconfig};
 use super::demo::{self, Backend, BackendError, Demo, Narrator, Own, StoryError};
 use super::driver::{GIB, Node, Pool, Profile};
 use super::testbed::{ADMIN_TOKEN, TestBed, TestBedError, Transport};
 use crate::csi::{Endpoint, EndpointError};
 use crate::process::{Clock, Rng};
-use crate::roles::{ROLES, SandboxDriver};
+use crate::roles::{ROLES, Registration, SandboxDriver};
 use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
 
 /// The label of the demo driver's nodes that says where they are.
@@ -127,8 +128,9 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     };
     let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
     let yaml = configuration(&address, driver, wanted.overlay.as_deref())?;
-    // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for.
-    testbed.start_actors();
+    testbed.install_snapshots();
+    // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for, a snapshot gets its content.
+    let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
     if let Some(address) = daemon.diagnostics {
         narrator.say(format_args!("status page      http://{address}/"));
@@ -214,10 +216,10 @@ pub(super) fn configuration(
     merged.map_err(|source| SandboxError::Overlay { path, source })
 }
 
-/// Every role, and everything sooner than in a cluster.
+/// Every role that works with the cluster, and everything sooner than in a cluster.
 fn built_in(address: &str, driver: SandboxDriver) -> Json {
-    let roles: serde_json::Map<_, _> =
-        ROLES.iter().map(|role| (role.name.to_owned(), (role.sandbox)(driver))).collect();
+    let section = |role: &Registration| Some((role.name.to_owned(), (role.cluster()?.sandbox)(driver)));
+    let roles: serde_json::Map<_, _> = ROLES.iter().filter_map(section).collect();
     json!({
         "csi": { "endpoint": address },
         "leaderElection": { "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms" },

@@ -1,4 +1,4 @@
-//! One JSON object per line for each event.
+//! One line for each event: a JSON object for machines, or text for people (`text.rs`).
 //!
 //! ```text
 //! {"ts":"2026-11-21T06:00:00.000000Z","level":"INFO","target":"…","message":"attached","span":"attach:publish",
@@ -25,24 +25,54 @@ use tracing::{Dispatch, Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::Context;
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Scope};
 
+use super::text::TextLine;
 use crate::process::{Clock, error_chain};
 
 /// The keys of every line; `span` and `trace_id` only inside a span and a sampled trace.
 const OWN_KEYS: [&str; 6] = ["ts", "level", "target", "message", "span", "trace_id"];
 
-/// Writes each event as one line of JSON.
-pub(super) struct JsonLayer<W> {
+/// Writes each event as one line.
+pub(super) struct LineLayer<W> {
     writer: W,
     clock: Clock,
+    style: Style,
     /// How the trace of a span is found; empty until the subscriber is installed.
     dispatch: OnceLock<WeakDispatch>,
 }
 
-impl<W> JsonLayer<W> {
-    pub(super) fn new(writer: W, clock: Clock) -> Self {
-        Self { writer, clock, dispatch: OnceLock::new() }
+/// What a line looks like.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Style {
+    /// A JSON object.
+    Json,
+    /// Text, with colours if `ansi`.
+    Text { ansi: bool },
+}
+
+impl<W> LineLayer<W> {
+    pub(super) fn new(writer: W, clock: Clock, style: Style) -> Self {
+        Self { writer, clock, style, dispatch: OnceLock::new() }
+    }
+
+    fn text<S>(&self, event: &Event<'_>, context: &Context<'_, S>, ansi: bool) -> String
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let metadata = event.metadata();
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let time = format!("{:.6}", self.clock.wall());
+        let mut line = TextLine::begin(&time, *metadata.level(), ansi);
+        for span in context.event_scope(event).into_iter().flat_map(Scope::from_root) {
+            let extensions = span.extensions();
+            line.span(
+                span.name(),
+                extensions.get::<Fields>().map(|fields| fields.values.as_slice()).unwrap_or_default(),
+            );
+        }
+        line.end(metadata.target(), fields.message.as_deref().unwrap_or_default(), &fields.values)
     }
 
     fn trace_id(&self, span: &Id) -> Option<String> {
@@ -110,7 +140,7 @@ impl Visit for Fields {
     }
 }
 
-impl<S, W> Layer<S> for JsonLayer<W>
+impl<S, W> Layer<S> for LineLayer<W>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + 'static,
@@ -137,6 +167,11 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if let Style::Text { ansi } = self.style {
+            let line = self.text(event, &context, ansi);
+            let _ = self.writer.make_writer_for(event.metadata()).write_all(line.as_bytes());
+            return;
+        }
         let mut all = Fields::default();
         event.record(&mut all);
         let mut path: Vec<&'static str> = Vec::new();

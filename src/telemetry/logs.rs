@@ -7,11 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::Level;
 use tracing_subscriber::filter::{Directive, EnvFilter, FilterExt as _, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::{Layer, Registry, reload};
 
-use super::json::JsonLayer;
+use super::json::{LineLayer, Style};
 use crate::process::Clock;
 
 use super::config::LogFormat;
@@ -127,15 +125,11 @@ where
         filter_fn(|metadata| metadata.is_span() && *metadata.level() <= Level::INFO && is_ours(metadata.target()))
             .with_max_level_hint(LevelFilter::INFO);
     let filter = filter.or(spans);
-    let layer: BoxedLayer = match settings.format {
-        LogFormat::Json => JsonLayer::new(writer, clock).with_filter(filter).boxed(),
-        LogFormat::Text => tracing_subscriber::fmt::layer()
-            .with_timer(ClockTime(clock))
-            .with_ansi(ansi)
-            .with_writer(writer)
-            .with_filter(filter)
-            .boxed(),
+    let style = match settings.format {
+        LogFormat::Json => Style::Json,
+        LogFormat::Text => Style::Text { ansi },
     };
+    let layer: BoxedLayer = LineLayer::new(writer, clock, style).with_filter(filter).boxed();
     let silent = Arc::new(AtomicBool::new(is_off(&settings.level)));
     Ok((layer, LogLevel { filter: handle, silent }))
 }
@@ -147,15 +141,6 @@ fn is_off(level: &str) -> bool {
 /// Whether a target is a module of this crate.
 pub(super) fn is_ours(target: &str) -> bool {
     target.strip_prefix(OURS).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-/// Our clock in the text format's words.
-struct ClockTime(Clock);
-
-impl FormatTime for ClockTime {
-    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
-        write!(w, "{:.6}", self.0.wall())
-    }
 }
 
 #[cfg(test)]

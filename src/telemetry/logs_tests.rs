@@ -139,3 +139,19 @@ fn text_is_for_people() {
     assert!(paper.text().contains(" INFO ") && paper.text().contains("attached volume=\"v-1\""), "{}", paper.text());
     assert!(!paper.text().contains('\u{1b}'));
 }
+
+#[test]
+fn a_field_that_is_recorded_again_is_told_once_with_its_last_value() {
+    let paper = log("info", LogFormat::Text, |_| {
+        let span = info_span!("attachment", role = "attacher", operation = tracing::field::Empty);
+        let _span = span.clone().entered();
+        for operation in ["attach", "attach", "detach"] {
+            span.record("operation", operation);
+        }
+        info!(attempt = 3, "trying again");
+    });
+    let line = paper.text();
+    let expected =
+        format!("attachment{{role=\"attacher\" operation=\"detach\"}}: {}: trying again attempt=3\n", module_path!());
+    assert!(line.ends_with(&expected), "{line}");
+}

@@ -20,6 +20,7 @@ mod process;
 mod propagation;
 mod setup;
 mod span_queue;
+mod text;
 mod trace_context;
 mod trace_plan;
 mod trace_sending;

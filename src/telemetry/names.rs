@@ -60,16 +60,20 @@ const LINKED: &str = "from the linked API server library; not about volumes";
 const REGISTRY: &str = "about the metrics registry itself";
 const NETWORK: &str = "about the pod's network; the kubelet has such metrics";
 
+/// What the sidecars have besides that are built with the libraries of Kubernetes 1.36 and before.
+pub const NOT_HERE_UNTIL_1_36: &[Foreign] = &[
+    Foreign { name: "aggregator_discovery_nopeer_requests_total", why: LINKED },
+    Foreign { name: "aggregator_discovery_peer_aggregated_cache_hits_total", why: LINKED },
+    Foreign { name: "aggregator_discovery_peer_aggregated_cache_misses_total", why: LINKED },
+    Foreign { name: "apiserver_client_certificate_expiration_seconds", why: LINKED },
+];
+
 /// What every Go sidecar has from the libraries that all are built with, and dashboards may ask for in vain.
 pub const NOT_HERE: &[Foreign] = &[
     Foreign { name: "go_*", why: "Go's runtime; the daemon is not a Go program" },
     Foreign { name: "aggregator_discovery_aggregation_count_total", why: LINKED },
-    Foreign { name: "aggregator_discovery_nopeer_requests_total", why: LINKED },
-    Foreign { name: "aggregator_discovery_peer_aggregated_cache_hits_total", why: LINKED },
-    Foreign { name: "aggregator_discovery_peer_aggregated_cache_misses_total", why: LINKED },
     Foreign { name: "apiserver_audit_event_total", why: LINKED },
     Foreign { name: "apiserver_audit_requests_rejected_total", why: LINKED },
-    Foreign { name: "apiserver_client_certificate_expiration_seconds", why: LINKED },
     Foreign { name: "apiserver_storage_data_key_generation_duration_seconds", why: LINKED },
     Foreign { name: "apiserver_storage_data_key_generation_failures_total", why: LINKED },
     Foreign { name: "apiserver_storage_envelope_transformation_cache_misses_total", why: LINKED },
@@ -189,6 +193,9 @@ metrics! {
     /// Age of the oldest entry.
     JOURNAL_OLDEST = "csi_control_plane_journal_oldest_entry_age_seconds", Kind::Gauge, ["driver_name"],
         "Seconds since the oldest entry of the journal was recorded.";
+    /// Whether a journal cannot be opened.
+    JOURNAL_UNREADABLE = "csi_control_plane_journal_unreadable", Kind::Gauge, ["driver_name"],
+        "1 while the leader cannot open the journal: it serves no claim until it can, and counts none as waiting.";
     /// Writes to a journal.
     JOURNAL_COMMITS = "csi_control_plane_journal_commits_total", Kind::Counter, ["driver_name", "result"],
         "Writes to the journal by result: ok, conflict (another writer has changed the object), refused, lost (no answer).";

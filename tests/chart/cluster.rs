@@ -10,6 +10,7 @@ use crate::helm::{self, Rendered, root};
 use crate::kept;
 use crate::matrix;
 use crate::monitors;
+use crate::node;
 use crate::shared;
 use crate::world::until_some;
 
@@ -47,6 +48,9 @@ async fn a_real_api_server_takes_everything_that_is_rendered() {
             faults.extend(apply(&client, &object, true).await.map_err(|it| format!("{}: {it}", case.name)).err());
             taken += 1;
         }
+    }
+    for object in helm::with(&node::values(), &[]).unwrap().objects {
+        faults.extend(apply(&client, &object, true).await.map_err(|it| format!("node plugin: {it}")).err());
     }
     let mut parents = 0;
     for object in helm::parent(&[]).objects {

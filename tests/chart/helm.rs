@@ -13,6 +13,9 @@ use crate::programs;
 pub(crate) const RELEASE: &str = "demo";
 pub(crate) const NAMESPACE: &str = "storage";
 
+/// Where the daemon looks for the driver's socket, unless the values say otherwise.
+pub(crate) const ENDPOINT: &str = "unix:///run/csi/csi.sock";
+
 /// The chart's folder.
 pub(crate) fn chart() -> PathBuf {
     root().join("charts/csi-control-plane")

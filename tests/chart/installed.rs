@@ -44,7 +44,8 @@ impl<'a> Release<'a> {
         let rendered = helm::with(&values, &["--namespace", &namespace]).unwrap();
         let client = world.client();
         accounts::namespace(&client, &namespace).await;
-        for object in &rendered.objects {
+        let is_test = |object: &&Value| !object["metadata"]["annotations"]["helm.sh/hook"].is_null();
+        for object in rendered.objects.iter().filter(|object| !is_test(object)) {
             apply(&client, object, false).await.unwrap();
         }
         let account = rendered.pod()["spec"]["serviceAccountName"].as_str().unwrap();

@@ -4,9 +4,12 @@
 //! helm       runs it; a rendering is a list of objects
 //! helm3      Helm's last major version makes the same of it
 //! matrix     the sets of values in values/, those whose roles this daemon has
+//! node       the driver's node plugin beside the controller
 //! pods       what a pod looks like: probes, mounts, security, placement
+//! options    host network, labels, the image's registry, the users' objects, `helm test`
 //! rollout    which changes of the configuration replace the pods
 //! rights     the rendered RBAC is what `check` prints for the rendered configuration
+//! checked    the configurations that the daemon refuses are refused, in the same words
 //! values     what is refused, and that the schema of `config` is the daemon's own
 //! promql     reads the expressions of alerts and dashboard
 //! watching   every metric and label in them exists; promtool checks the alerts and plays them
@@ -32,6 +35,7 @@ mod accounts;
 #[path = "../it/cable.rs"]
 #[allow(dead_code, reason = "some of its powers are for the cluster tests")]
 mod cable;
+mod checked;
 mod cluster;
 #[path = "../cluster/control_plane.rs"]
 #[allow(dead_code, reason = "some of its powers are for the cluster tests")]
@@ -51,9 +55,11 @@ mod kinds;
 mod lint;
 mod matrix;
 mod monitors;
+mod node;
 #[path = "../it/objects.rs"]
 #[allow(dead_code, reason = "some of its objects are for the scenarios")]
 mod objects;
+mod options;
 mod pods;
 #[path = "../cluster/programs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the cluster tests")]

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::helm::{self, Rendered};
 use crate::matrix;
 
-/// Decides by the chart's mode, and not by a change: the chart refuses it in a Deployment.
-const BY_MODE: &str = "roles.provisioner.nodeDeployment.enabled";
+/// Decide by the chart's mode, and not by a change: the chart refuses them in a Deployment.
+pub(crate) const BY_MODE: [&str; 2] =
+    ["roles.provisioner.nodeDeployment.enabled", "roles.snapshotter.nodeDeployment.enabled"];
 
 /// Every key of the configuration that holds a value, and what its schema says.
 fn leaves(schema: &Value, key: &str, found: &mut Vec<(String, Value)>) {
@@ -23,6 +24,14 @@ fn leaves(schema: &Value, key: &str, found: &mut Vec<(String, Value)>) {
     }
 }
 
+/// The keys of the configuration with their schemas, but for those of the role that works beside the node plugin.
+pub(crate) fn keys() -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    leaves(&Config::schema(&sections()), "", &mut found);
+    found.retain(|(key, _)| !key.starts_with("roles.registrar."));
+    found
+}
+
 /// A value of a key that is not its default.
 fn another(key: &str, schema: &Value) -> Value {
     let default = &schema["default"];
@@ -33,7 +42,13 @@ fn another(key: &str, schema: &Value) -> Value {
     }
     match (key, schema["format"].as_str(), default) {
         ("csi.endpoint", ..) => json!("unix:///other/csi.sock"),
-        ("diagnostics.listen", ..) => json!("0.0.0.0:9090"),
+        ("diagnostics.listen" | "roles.liveness.listen", ..) => json!("0.0.0.0:9090"),
+        ("roles.liveness.path", ..) => json!("/driver"),
+        ("telemetry.logs.level", ..) => json!("debug"),
+        ("telemetry.traces.endpoint", ..) => json!("http://collector:4317"),
+        // Each of these is shorter than the one before, and so are the defaults.
+        ("leaderElection.renewDeadline", ..) => json!("11s"),
+        ("leaderElection.retryPeriod", ..) => json!("4s"),
         (_, Some("go-duration"), _) => json!("17s"),
         (_, Some("double"), _) => json!(0.5),
         (_, _, Value::Bool(default)) => json!(!default),
@@ -65,12 +80,12 @@ fn sum(rendered: &Rendered) -> Value {
 
 #[test]
 fn a_change_of_the_configuration_replaces_the_pods_where_a_daemon_would_not_follow_it() {
-    let mut keys = Vec::new();
-    leaves(&Config::schema(&sections()), "", &mut keys);
+    let keys = keys();
     assert!(keys.len() > 50, "{keys:?}");
-    assert!(keys.iter().any(|(key, _)| key == BY_MODE));
+    assert!(BY_MODE.iter().all(|mode| keys.iter().any(|(key, _)| key == mode)));
+    let is_by_mode = |key: &str| BY_MODE.contains(&key);
     let changes =
-        keys.iter().filter(|(key, _)| key != BY_MODE).map(|(key, schema)| (key.clone(), another(key, schema)));
+        keys.iter().filter(|(key, _)| !is_by_mode(key)).map(|(key, schema)| (key.clone(), another(key, schema)));
     let (fixed, followed): (Vec<_>, Vec<_>) = changes.partition(|(key, _)| needs_restart(key));
     assert!(fixed.len() > 8 && followed.len() > 30, "{fixed:?} {followed:?}");
 

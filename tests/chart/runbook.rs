@@ -47,3 +47,47 @@ fn an_alert_leads_to_its_heading_where_the_values_say_where_the_runbook_is() {
             .all(|it| it["annotations"]["runbook_url"].is_null() && it["annotations"]["summary"] != json!(null))
     );
 }
+
+/// The arguments of each command that a user copies from a console block of a document, as a shell passes them on: the
+/// programs in them only write down their arguments.
+fn pasted(document: &str, program: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(helm::root().join(document)).unwrap();
+    let mut commands: Vec<String> = Vec::new();
+    for block in text.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        for command in block.split("$ ").skip(1).filter(|command| command.starts_with(program)) {
+            // A command goes on where its line does not end: after \ and |, and within quotes.
+            let mut lines = command.lines();
+            let mut whole = lines.next().unwrap().to_owned();
+            let goes_on = |it: &str| it.ends_with(['\\', '|']) || it.matches('\'').count() % 2 == 1;
+            for line in lines {
+                if !goes_on(&whole) {
+                    break;
+                }
+                whole = format!("{whole}\n{line}");
+            }
+            commands.push(whole);
+        }
+    }
+    let shell = |command: &String| {
+        let first = command.split(" |").next().unwrap();
+        let script = format!("{program}() {{ printf '%s\\0' \"$@\"; }}\n{first}");
+        let output = std::process::Command::new("bash").args(["-euc", &script]).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().split_terminator('\0').map(str::to_owned).collect()
+    };
+    commands.iter().map(shell).collect()
+}
+
+#[test]
+fn columns_that_stand_on_two_lines_arrive_as_one_argument() {
+    let commands = pasted("docs/operations.md", "kubectl");
+    let columns: Vec<&String> =
+        commands.iter().flatten().filter(|argument| argument.starts_with("custom-columns=")).collect();
+    assert_eq!(columns.len(), 2, "{commands:#?}");
+    for argument in columns {
+        assert!(!argument.contains(['\\', '\n', ' ']), "kubectl would take this for a column's name: {argument:?}");
+        let columns = argument["custom-columns=".len()..].split(',');
+        assert!(columns.into_iter().all(|column| column.matches(":.").count() == 1), "{argument}");
+    }
+}

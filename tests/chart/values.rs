@@ -19,9 +19,21 @@ fn refusal(of: &str, change: impl FnOnce(&mut Value)) -> String {
 
 #[test]
 fn what_could_not_work_is_refused_with_the_reason() {
-    let refused: [(&str, Change); 13] = [
+    let refused: [(&str, Change); 20] = [
         ("driver.name is required", |it| it["driver"]["name"] = "".into()),
         ("driver.containers is empty", |it| it["driver"]["containers"] = json!([])),
+        ("no container mounts the volume \"csi-socket\"", |it| {
+            it["driver"]["containers"][0]["volumeMounts"] = json!([]);
+        }),
+        ("has to listen on /csi/x.sock", |it| {
+            it["config"]["csi"]["endpoint"] = "/run/csi/x.sock".into();
+            it["socket"]["volume"] = "another".into();
+        }),
+        ("commonLabels.app.kubernetes.io/name", |it| it["commonLabels"] = json!({"app.kubernetes.io/name": "x"})),
+        ("the liveness probe would fail", |it| it["config"]["diagnostics"]["listen"] = "127.0.0.1:8080".into()),
+        ("the liveness probe would fail", |it| it["config"]["diagnostics"]["listen"] = "[::1]:8080".into()),
+        ("port 0", |it| it["config"]["diagnostics"]["listen"] = "0.0.0.0:0".into()),
+        ("dnsPolicy", |it| it["dnsPolicy"] = "clusterFirst".into()),
         ("config.roles is empty", |it| it["config"]["roles"] = json!({})),
         ("whole cluster", |it| {
             it["mode"] = "daemonset".into();
@@ -55,7 +67,11 @@ fn what_could_not_work_is_refused_with_the_reason() {
 #[test]
 fn a_daemon_on_each_node_is_refused_where_it_would_do_the_work_of_others() {
     let per_node = "config.roles.provisioner.nodeDeployment.enabled must be true";
-    let refused: [(&str, Change); 6] = [
+    let refused: [(&str, Change); 7] = [
+        ("would wait for the old pod's port", |it| {
+            it["hostNetwork"] = true.into();
+            it["updateStrategy"] = json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+        }),
         (per_node, |it| it["config"]["roles"]["provisioner"] = json!({})),
         (per_node, |it| it["config"]["roles"]["provisioner"]["nodeDeployment"]["enabled"] = false.into()),
         (per_node, |it| {
@@ -76,8 +92,9 @@ fn a_daemon_on_each_node_is_refused_where_it_would_do_the_work_of_others() {
 
 #[test]
 fn replicas_without_an_election_are_refused() {
-    let refused: [(&str, Change); 3] = [
+    let refused: [(&str, Change); 4] = [
         ("replicas is 2", |it| it["replicas"] = 2.into()),
+        ("replicas is 3", |it| it["replicaCount"] = 3.into()),
         ("replicas is 2", |it| drop(it.as_object_mut().unwrap().remove("replicas"))),
         ("strategy.type must be Recreate", |it| it["strategy"] = json!({"type": "RollingUpdate"})),
     ];
@@ -98,6 +115,10 @@ fn the_schema_of_config_is_the_daemons_own() {
     let mut schema: Value = serde_json::from_str(&text).unwrap();
     let mut own = Config::schema(&sections());
     own.as_object_mut().unwrap().remove("$schema");
+    // The chart's own default, for editors: the name that most drivers give their socket.
+    let csi = &mut own["properties"]["csi"];
+    csi["default"]["endpoint"] = helm::ENDPOINT.into();
+    csi["properties"]["endpoint"]["default"] = helm::ENDPOINT.into();
     schema["properties"]["config"] = own;
     kept::keep(&file, &format!("{schema:#}\n"));
 }
@@ -106,8 +127,25 @@ fn the_schema_of_config_is_the_daemons_own() {
 fn every_role_of_the_daemon_is_in_the_charts_table() {
     let text = std::fs::read_to_string(helm::chart().join("files/rbac.yaml")).unwrap();
     let table: Value = serde_yaml::from_str(&text).unwrap();
-    for role in ROLES {
+    for role in ROLES.iter().filter(|role| role.name != "registrar") {
         assert!(table["roles"][role.name]["rules"].is_array(), "files/rbac.yaml has no {}", role.name);
+    }
+}
+
+#[test]
+fn the_chart_says_where_it_comes_from() {
+    let read = |file: &str| std::fs::read_to_string(helm::root().join(file)).unwrap();
+    let chart: Value = serde_yaml::from_str(&read("charts/csi-control-plane/Chart.yaml")).unwrap();
+    let home = chart["home"].as_str().unwrap();
+    assert_eq!(chart["sources"][0], home);
+    let icon = chart["icon"].as_str().unwrap().rsplit_once("/main/").unwrap().1;
+    assert!(read(icon).starts_with("<svg"), "{icon}");
+    let annotations = chart["annotations"].as_object().unwrap();
+    assert!(annotations.iter().all(|(key, value)| key.starts_with("artifacthub.io/") && value.is_string()));
+    let links: Value = serde_yaml::from_str(annotations["artifacthub.io/links"].as_str().unwrap()).unwrap();
+    for link in links.as_array().unwrap() {
+        let path = link["url"].as_str().unwrap().strip_prefix(&format!("{home}/blob/main/")).unwrap();
+        assert!(helm::root().join(path).exists(), "{path}");
     }
 }
 

@@ -138,7 +138,12 @@ fn the_dashboard_shows_what_a_scrape_has() {
 }
 
 /// What is neither in a panel nor in an alert, and why.
-const UNSEEN: [(&str, &str); 2] = [
+const UNSEEN: [(&str, &str); 7] = [
+    ("csi_control_plane_driver_check_seconds", "the kubelet acts on the answer, and its restarts are on its own pages"),
+    ("csi_control_plane_driver_healthy", "the kubelet restarts the driver by the same answer"),
+    ("csi_control_plane_registrar_announcements_total", "the node's own status page shows them"),
+    ("csi_control_plane_registrar_refusals_total", "the node's own status page shows the last one, with its reason"),
+    ("csi_control_plane_registrar_registered", "without the driver the node's pods say so in their Events"),
     (
         "workqueue_unfinished_work_seconds",
         "the run that takes longest, in \"Time in a worker\", says it better than the sum",
@@ -215,7 +220,7 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
 }
 
 /// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten.
-const WELL: [(&str, &str); 16] = [
+const WELL: [(&str, &str); 19] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -232,10 +237,13 @@ const WELL: [(&str, &str); 16] = [
     ("csi_control_plane_task_failures_total{task=\"attacher.drift\",POD0}", "2+0x180"),
     ("csi_control_plane_claims_waiting{driver_name=\"d\",reason=\"backoff\",POD0}", "0+0x180"),
     ("csi_control_plane_journal_oldest_entry_age_seconds{driver_name=\"d\",POD0}", "30+0x180"),
+    ("csi_control_plane_snapshots_failing{driver_name=\"d\",operation=\"create\",POD0}", "0+0x180"),
+    ("csi_control_plane_snapshots_unanswered{driver_name=\"d\",POD0}", "0+0x180"),
+    ("csi_control_plane_journal_unreadable{driver_name=\"d\",POD0}", "0+0x180"),
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 20] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 23] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -269,8 +277,11 @@ const TROUBLE: [(&str, &[(&str, &str)]); 20] = [
     ),
     ("CsiControlPlaneVolumeLeakRisk", &[(WELL[11].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneVolumeMayLeak", &[(WELL[15].0, "30+0x75 60+60x105")]),
+    ("CsiControlPlaneJournalUnreadable", &[(WELL[18].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneClaimsPending", &[(WELL[12].0, "30+0x75 1000+60x105")]),
     ("CsiControlPlaneChangesFailing", &[(WELL[14].0, "0+0x75 2+0x105")]),
+    ("CsiControlPlaneSnapshotsFailing", &[(WELL[16].0, "0+0x75 2+0x105")]),
+    ("CsiControlPlaneSnapshotMayLeak", &[(WELL[17].0, "0+0x75 1+0x105")]),
     (
         "CsiControlPlaneRightMissing",
         &[(

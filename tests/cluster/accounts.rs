@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// What the rights of daemons are about.
-const RESOURCES: [(&str, &str); 22] = [
+const RESOURCES: [(&str, &str); 27] = [
     ("", "configmaps"),
     ("", "events"),
     ("", "nodes"),
@@ -28,7 +28,12 @@ const RESOURCES: [(&str, &str); 22] = [
     ("apps", "statefulsets"),
     ("coordination.k8s.io", "leases"),
     ("gateway.networking.k8s.io", "referencegrants"),
+    ("groupsnapshot.storage.k8s.io", "volumegroupsnapshotclasses"),
+    ("groupsnapshot.storage.k8s.io", "volumegroupsnapshotcontents"),
+    ("groupsnapshot.storage.k8s.io", "volumegroupsnapshotcontents/status"),
+    ("snapshot.storage.k8s.io", "volumesnapshotclasses"),
     ("snapshot.storage.k8s.io", "volumesnapshotcontents"),
+    ("snapshot.storage.k8s.io", "volumesnapshotcontents/status"),
     ("snapshot.storage.k8s.io", "volumesnapshots"),
     ("storage.k8s.io", "csinodes"),
     ("storage.k8s.io", "csistoragecapacities"),

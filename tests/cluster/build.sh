@@ -5,20 +5,22 @@
 #   go/peers        csi-attacher, csi-sanity
 #   go/provisioner  csi-provisioner
 #   go/resizer      csi-resizer
+#   go/snapshotter  csi-snapshotter, snapshot-controller, and the CRDs of snapshots as their project publishes them
 #   go/helm         helm
 #   go/helm3        helm3: the last major version, which many still install with
 #   go/promtool     promtool
 #   go/prometheus   prometheus, without its user interface and the clouds that it can discover targets in
 #   go/dockerfile   dockerfile-lint, ours around BuildKit's checks
+#   go/actionlint   actionlint, which checks the workflows in .github
+#   go/translation  translate-in-tree, ours around the translation of in-tree volumes of the Go sidecars
 #
-# Not here: livenessprobe and csi-driver-host-path. The module proxy answers 403 ("This module version is not
-# available") for both, to the list of versions and to v2.19.0 and v1.18.0 alike, so that the go command cannot fetch them. The
-# demo driver stands in for the one; what the other asks of a driver, csi-sanity's identity suite asks too.
+# Not here: livenessprobe and csi-driver-host-path. The demo driver stands in for the latter; the former only calls Probe, as
+# csi-sanity's identity suite does.
 #
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | peers | provisioner | resizer | helm | helm3 | promtool | prometheus | dockerfile]...     all, if none is named
+#   build.sh [kubernetes | peers | provisioner | resizer | snapshotter | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -36,11 +38,14 @@ folder() {
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
         resizer) echo "$cache/resizer-$(version resizer github.com/kubernetes-csi/external-resizer/v2)-$sums" ;;
+        snapshotter) echo "$cache/snapshotter-$(version snapshotter github.com/kubernetes-csi/external-snapshotter/v8)-$sums" ;;
         helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
         helm3) echo "$cache/helm3-$(version helm3 helm.sh/helm/v3)-$sums" ;;
         promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
         prometheus) echo "$cache/prometheus-$(version prometheus github.com/prometheus/prometheus)-$sums" ;;
         dockerfile) echo "$cache/dockerfile-$(version dockerfile github.com/moby/buildkit)-$sums" ;;
+        actionlint) echo "$cache/actionlint-$(version actionlint github.com/rhysd/actionlint)-$sums" ;;
+        translation) echo "$cache/translation-$(version translation k8s.io/csi-translation-lib)-$sums" ;;
         *) echo "build.sh: there is no part $1" >&2 && exit 64 ;;
     esac
 }
@@ -57,6 +62,19 @@ program() {
     (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 \
         nice -n 19 go build -trimpath -tags "$tags" -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")
     mv "$into/.$name.part" "$into/$name"
+}
+
+# The CRDs of snapshots, which come with the module of their types.
+definitions() {
+    local into source
+    into="$(folder snapshotter)/crds"
+    [[ -d $into ]] && return
+    source="$(cd "$here/go/snapshotter" && GOWORK=off GOFLAGS=-mod=readonly \
+        go list -m -f '{{.Dir}}' github.com/kubernetes-csi/external-snapshotter/client/v8)"
+    mkdir -p "$into.part"
+    cp "$source"/config/crd/*snapshot*.yaml "$into.part/"
+    chmod -R u+w "$into.part"
+    mv "$into.part" "$into"
 }
 
 build() {
@@ -91,6 +109,14 @@ build() {
             release="$(version resizer github.com/kubernetes-csi/external-resizer/v2)"
             program resizer csi-resizer github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer "-X main.version=$release"
             ;;
+        snapshotter)
+            release="$(version snapshotter github.com/kubernetes-csi/external-snapshotter/v8)"
+            local name
+            for name in csi-snapshotter snapshot-controller; do
+                program snapshotter "$name" "github.com/kubernetes-csi/external-snapshotter/v8/cmd/$name" "-X main.version=$release"
+            done
+            definitions
+            ;;
         helm)
             release="$(version helm helm.sh/helm/v4)"
             program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
@@ -106,12 +132,17 @@ build() {
                 "-X github.com/prometheus/common/version.Version=$release" remove_all_sd
             ;;
         dockerfile) program dockerfile dockerfile-lint . "" ;;
+        actionlint)
+            release="$(version actionlint github.com/rhysd/actionlint)"
+            program actionlint actionlint github.com/rhysd/actionlint/cmd/actionlint "-X github.com/rhysd/actionlint.version=$release"
+            ;;
+        translation) program translation translate-in-tree . "" ;;
     esac
     exec 9>&-
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes peers provisioner resizer helm helm3 promtool prometheus dockerfile)
+((${#parts[@]})) || parts=(kubernetes peers provisioner resizer snapshotter helm helm3 promtool prometheus dockerfile actionlint translation)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -37,11 +37,13 @@ pub(crate) enum Extent {
     Controllers,
     /// The same, and claims may name sources in other namespaces.
     ControllersAcrossNamespaces,
+    /// With kube-controller-manager and kube-scheduler, the kinds of snapshots, and snapshot-controller.
+    ControllersWithSnapshots,
 }
 
 impl Extent {
     fn has_controllers(self) -> bool {
-        matches!(self, Self::Controllers | Self::ControllersAcrossNamespaces)
+        matches!(self, Self::Controllers | Self::ControllersAcrossNamespaces | Self::ControllersWithSnapshots)
     }
 
     fn lets_sources_be_anywhere(self) -> bool {
@@ -113,6 +115,9 @@ impl ControlPlane {
         this.start_api().await?;
         if extent.has_controllers() {
             this.start_controllers().await?;
+        }
+        if extent == Extent::ControllersWithSnapshots {
+            this.start_snapshot_controller().await;
         }
         Ok(this)
     }
@@ -247,6 +252,20 @@ impl ControlPlane {
             Ok(())
         };
         tokio::time::timeout(READY, working).await.map_err(|_| "the controllers do nothing".to_owned())?
+    }
+
+    /// Starts the snapshot-controller: it ends where its kinds are not there.
+    async fn start_snapshot_controller(&self) {
+        super::kinds::install(&self.client().await).await;
+        let arguments = [
+            "--kubeconfig=admin.kubeconfig",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--worker-threads=20",
+            "--retry-interval-start=200ms",
+        ];
+        let controller = Program::start(&self.folder, "snapshot-controller", &arguments.map(str::to_owned));
+        self.running.lock().await.controllers.push(controller);
     }
 
     /// What a service account has written so far, each as `verb resource/subresource name code`: no Leases, no Events.
@@ -397,7 +416,9 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     let without = match extent {
         Extent::Api | Extent::AcrossNamespaces => "ServiceAccount,StorageObjectInUseProtection",
         Extent::Protecting => "ServiceAccount",
-        Extent::Controllers | Extent::ControllersAcrossNamespaces => return arguments,
+        Extent::Controllers | Extent::ControllersAcrossNamespaces | Extent::ControllersWithSnapshots => {
+            return arguments;
+        }
     };
     arguments.push(format!("--disable-admission-plugins={without}"));
     arguments

@@ -67,6 +67,13 @@ impl Transport {
         ground
     }
 
+    /// The same with the kinds of snapshots and a snapshot-controller.
+    pub(crate) async fn with_snapshots(profile: Profile) -> Self {
+        static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+        let start = || async { Arc::new(ControlPlane::start(Extent::ControllersWithSnapshots).await) };
+        Self::on(Arc::clone(SHARED.get_or_init(start).await), profile).await
+    }
+
     /// Gives the cluster the kinds of snapshots and grants.
     pub(crate) async fn install_snapshots(&self) {
         crate::kinds::install(&self.client).await;

@@ -1,47 +1,72 @@
-//! Minimal CRDs of snapshots and grants for an API server: their own projects document the fields.
+//! CRDs of snapshots and grants for an API server: of snapshots those that their project publishes, which `build.sh` puts beside
+//! csi-snapshotter; of grants a minimal one, whose objects may have any member.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 
-/// Group, version, plural, kind, scope, and whether the status is apart.
-const KINDS: [(&str, &str, &str, &str, &str, bool); 4] = [
-    ("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot", "Namespaced", true),
-    ("snapshot.storage.k8s.io", "v1", "volumesnapshotcontents", "VolumeSnapshotContent", "Cluster", true),
-    ("snapshot.storage.k8s.io", "v1", "volumesnapshotclasses", "VolumeSnapshotClass", "Cluster", false),
-    ("gateway.networking.k8s.io", "v1beta1", "referencegrants", "ReferenceGrant", "Namespaced", false),
-];
+use crate::programs;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// The group of snapshots.
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
-/// Installs the kinds, if they are not there yet, and waits until the server serves them.
+/// Installs the kinds of snapshots and grants, if they are not there yet, and waits until the server serves them.
 pub(crate) async fn install(client: &Client) {
-    for (group, version, plural, kind, scope, has_status) in KINDS {
-        let subresources = if has_status { json!({"status": {}}) } else { json!({}) };
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.{group}"), "annotations": {
-                "api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814"}},
-            "spec": {"group": group, "scope": scope,
-                "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")},
-                "versions": [{"name": version, "served": true, "storage": true, "subresources": subresources,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
-        });
-        let request = Request::post(DEFINITIONS).header("content-type", "application/json");
-        let made = client.request::<Value>(request.body(definition.to_string().into_bytes()).unwrap()).await;
-        let is_there = matches!(&made, Err(kube::Error::Api(status)) if status.code == 409);
-        assert!(made.is_ok() || is_there, "{made:?}");
+    let mut definitions = published(SNAPSHOTS);
+    definitions.push(grants());
+    for definition in &definitions {
+        create(client, definition).await;
     }
+    for definition in &definitions {
+        until_served(client, definition).await;
+    }
+}
+
+/// The definitions of a group as external-snapshotter publishes them.
+fn published(group: &str) -> Vec<Value> {
+    let folder: PathBuf = programs::find("csi-snapshotter").with_file_name("crds");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let is_of_group = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(&format!("{group}_"));
+    let read = |file: PathBuf| serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let definitions: Vec<Value> = files.into_iter().filter(is_of_group).map(read).collect();
+    assert_eq!(definitions.len(), 3, "{group}");
+    definitions
+}
+
+fn grants() -> Value {
+    let (group, plural, kind) = ("gateway.networking.k8s.io", "referencegrants", "ReferenceGrant");
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}"), "annotations": {
+            "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api/pull/891"}},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1beta1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+    })
+}
+
+async fn create(client: &Client, definition: &Value) {
+    let request = Request::post(DEFINITIONS).header("content-type", "application/json");
+    let made = client.request::<Value>(request.body(definition.to_string().into_bytes()).unwrap()).await;
+    let is_there = matches!(&made, Err(kube::Error::Api(status)) if status.code == 409);
+    assert!(made.is_ok() || is_there, "{made:?}");
+}
+
+/// Waits until each version that a definition serves can be listed.
+async fn until_served(client: &Client, definition: &Value) {
+    let spec = &definition["spec"];
+    let (group, plural) = (spec["group"].as_str().unwrap(), spec["names"]["plural"].as_str().unwrap());
+    let versions = spec["versions"].as_array().unwrap().iter().filter(|version| version["served"] == true);
     let served = async {
-        for (group, version, plural, ..) in KINDS {
-            let path = format!("/apis/{group}/{version}/{plural}");
-            loop {
-                let asked = Request::get(&path).body(Vec::new()).unwrap();
-                if client.request_text(asked).await.is_ok() {
-                    break;
-                }
+        for version in versions {
+            let path = format!("/apis/{group}/{}/{plural}", version["name"].as_str().unwrap());
+            while client.request_text(Request::get(&path).body(Vec::new()).unwrap()).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

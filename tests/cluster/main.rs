@@ -20,6 +20,7 @@
 //! sidecar         the Go sidecars as our daemons' neighbours
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! resizers        beside csi-resizer: each takes over from the other in the middle
+//! snapshotters    beside csi-snapshotter and the real snapshot-controller: each takes over from the other
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
@@ -56,6 +57,7 @@ mod resizers;
 mod rights;
 mod room;
 mod sidecar;
+mod snapshotters;
 mod tls;
 mod versions;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
@@ -67,11 +69,13 @@ mod scenarios {
     //! The scenarios that `tests/it` plays in the sandbox.
     pub(crate) mod attach;
     pub(crate) mod claims;
+    pub(crate) mod deadlines;
     pub(crate) mod drift;
     pub(crate) mod driver;
     pub(crate) mod errors;
     pub(crate) mod failures;
     pub(crate) mod leading;
+    pub(crate) mod migrated;
     pub(crate) mod modify;
     pub(crate) mod nodes;
     pub(crate) mod provision_across;
@@ -95,7 +99,13 @@ mod scenarios {
     pub(crate) mod reload;
     pub(crate) mod resize;
     pub(crate) mod resize_around;
+    pub(crate) mod resize_quota;
     pub(crate) mod secrets;
+    pub(crate) mod snapshot_around;
+    pub(crate) mod snapshot_cuts;
+    pub(crate) mod snapshot_deletions;
+    pub(crate) mod snapshot_leaks;
+    pub(crate) mod snapshot_readiness;
     pub(crate) mod supplies;
     pub(crate) mod volumes;
 }
@@ -121,6 +131,8 @@ mod objects;
 mod program;
 #[path = "../it/resizing.rs"]
 mod resizing;
+#[path = "../it/snapshotting.rs"]
+mod snapshotting;
 #[path = "../it/supplier.rs"]
 mod supplier;
 #[path = "../it/supply.rs"]

@@ -1,12 +1,13 @@
-//! Compares the metrics of csi-attacher, csi-provisioner and csi-resizer, scraped after real work, with the catalogue: shared
-//! metrics have the same type, labels and buckets, and the catalogue lists all metrics that only the sidecars have.
+//! Compares the metrics of csi-attacher, csi-provisioner, csi-resizer and csi-snapshotter, scraped after real work, with the catalogue: shared
+//! metrics have the same type, labels and buckets, and the catalogue lists all metrics that only these sidecars have. What
+//! livenessprobe and node-driver-registrar have is known from their specification alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::roles::metrics::{catalogue, not_here};
-use csi_control_plane::roles::resizer;
+use csi_control_plane::roles::{resizer, snapshotter};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::telemetry::names::{Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition as ours};
@@ -19,7 +20,7 @@ use crate::control_plane::free_port;
 use crate::exposition::{Family, Sample, parse};
 use crate::world::World;
 use crate::world::wait::asked;
-use crate::{http, peers, provisioners, resizers};
+use crate::{http, peers, provisioners, resizers, snapshotters};
 
 /// Exposed only once a renewal of the Lease has met somebody else's write.
 const SLOW_PATH: &str = "leader_election_slowpath_total";
@@ -48,8 +49,9 @@ async fn scraped(world: &World, sidecar: &'static str, port: u16, lease: &str) -
 }
 
 /// The sidecars' metrics, after each of the things that they count: done, and failed once.
-async fn theirs(world: &World) -> [Scraped; 3] {
-    let (attachers, provisioners, resizing) = (free_port(), free_port(), free_port());
+async fn theirs(world: &World) -> [Scraped; 4] {
+    let (attachers, provisioners) = (free_port(), free_port());
+    let (resizing, snapshotting) = (free_port(), free_port());
     // Nobody waits for their Leases, and on a busy machine they must not lose them: whatever they have counted were gone.
     let patient = ["--leader-election-lease-duration=120s", "--leader-election-renew-deadline=100s"];
     let endpoint = |port: u16| format!("--http-endpoint=127.0.0.1:{port}");
@@ -60,6 +62,8 @@ async fn theirs(world: &World) -> [Scraped; 3] {
     let provisioner = provisioners::csi_provisioner(world, &more);
     let endpoint = format!("--http-endpoint=127.0.0.1:{resizing}");
     let theirs = resizers::csi_resizer(world, &[&endpoint, patient[0], patient[1]]);
+    let endpoint = format!("--http-endpoint=127.0.0.1:{snapshotting}");
+    let snapshotter = snapshotters::csi_snapshotter(world, &[&endpoint, patient[0], patient[1]]);
 
     let no_luck = || Action::fail(tonic::Code::Internal, "no luck");
     world.driver().inject(Fault::on(Method::CreateVolume, no_luck()).once());
@@ -75,16 +79,23 @@ async fn theirs(world: &World) -> [Scraped; 3] {
     let (small, _) = world.sizable_device("small").await;
     world.ask_for(&small, "2Gi").await;
     world.sized(&small, "2Gi").await;
+    world.driver().inject(Fault::on(Method::CreateSnapshot, no_luck()).once());
+    let cut = world.cut_anew("cut").await;
+    world.ready(&cut).await;
+    world.delete_snapshot(&cut).await;
+    world.cut_gone(&cut).await;
 
     let driver = world.driver_name();
     let scraped = [
         scraped(world, "csi-attacher", attachers, &csi_attacher::lease(driver)).await,
         scraped(world, "csi-provisioner", provisioners, &driver.replace('.', "-")).await,
         scraped(world, "csi-resizer", resizing, &resizer::names::lease(driver)).await,
+        scraped(world, "csi-snapshotter", snapshotting, &snapshotter::names::lease(driver)).await,
     ];
     attacher.stop().await;
     provisioner.stop().await;
     theirs.stop().await;
+    snapshotter.stop().await;
     scraped
 }
 
@@ -124,7 +135,7 @@ fn labels_but_le(sample: &Sample) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn what_the_catalogue_says_to_be_the_go_sidecars_is_theirs_and_what_it_lacks_is_told() {
-    let world = World::supplied(|_| {}).await;
+    let world = World::snapshotting(|_| {}).await;
     let theirs = theirs(&world).await;
 
     let mut differ = Vec::new();
@@ -159,7 +170,8 @@ async fn what_the_catalogue_says_to_be_the_go_sidecars_is_theirs_and_what_it_lac
     }
     let listed =
         not_here.iter().flat_map(|(foreign, sidecars)| sidecars.iter().map(|sidecar| (foreign.name, *sidecar)));
-    let missed = listed.filter(|listed| !told.contains(listed));
+    let is_scraped = |(_, sidecar): &(&str, &str)| theirs.iter().any(|it| it.sidecar == *sidecar);
+    let missed = listed.filter(|listed| is_scraped(listed) && !told.contains(listed));
     differ.extend(
         missed.map(|(name, sidecar)| format!("{sidecar}: {name}: in the list of what is not here, and not there")),
     );

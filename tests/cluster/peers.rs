@@ -123,4 +123,12 @@ async fn the_demo_driver_passes_all_suites_of_csi_sanity_that_it_has_the_service
     assert!(unexpected.is_empty(), "{unexpected:#?}");
     let count = |suite: &str| passed.iter().filter(|spec| spec.contains(suite)).count();
     assert_eq!(["Identity Service", "[Controller Server]", "Node Service"].map(count), [3, 62, 19], "{passed:#?}");
+    let changes = ["ExpandVolume [Controller Server]", "ModifyVolume [Controller Server]"].map(count);
+    assert!(changes.iter().all(|specs| *specs > 0), "{passed:#?}");
+    // What the resizer calls.
+    assert_eq!(
+        ["ExpandVolume [Controller Server]", "ModifyVolume [Controller Server]"].map(count),
+        [3, 6],
+        "{passed:#?}"
+    );
 }

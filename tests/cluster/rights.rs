@@ -9,6 +9,7 @@ use std::time::Duration;
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles::csi_attacher;
+use csi_control_plane::roles::snapshotter::names;
 use csi_control_plane::roles::{self, ROLES};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use futures::{StreamExt as _, stream};
@@ -23,6 +24,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use crate::ground::{Daemon, NAMESPACE};
 use crate::scenarios::failures::without;
+use crate::snapshotting::snapshotter;
 use crate::world::{World, until_some};
 use crate::{claim_rights, logs, objects};
 
@@ -34,14 +36,22 @@ const LOG_ALONE: &str = "the log alone";
 const AT_ONCE: usize = 4;
 /// An Event is counted up five minutes after it was written at the earliest; a capacity object is looked up only if it was made
 /// and the watch has not shown it for as long as a poll takes; of what a pod may be of, ours is of a `ReplicaSet`.
-/// The resizer reads an object again only after a conflict, which nobody can cause here: `tests/process/rbac.rs` does.
-const NOT_SEEN_HERE: [(&str, &str, &str); 6] = [
+/// The resizer reads an object again only after a conflict, which nobody can cause here: `tests/process/rbac.rs` does. A cluster
+/// that does not let the snapshotter read groups is one without groups; `tests/process/rbac_snapshots.rs` plays their rights.
+const NOT_SEEN_HERE: [(&str, &str, &str); 13] = [
     (ANY, "patch", "events"),
     (ANY, "get", "csistoragecapacities"),
     (ANY, "get", "daemonsets"),
     (ANY, "get", "statefulsets"),
     ("resizer", "get", "persistentvolumeclaims"),
     ("resizer", "get", "persistentvolumes"),
+    ("snapshotter", "list", "volumegroupsnapshotclasses"),
+    ("snapshotter", "watch", "volumegroupsnapshotclasses"),
+    ("snapshotter", "get", "volumegroupsnapshotcontents"),
+    ("snapshotter", "list", "volumegroupsnapshotcontents"),
+    ("snapshotter", "patch", "volumegroupsnapshotcontents"),
+    ("snapshotter", "watch", "volumegroupsnapshotcontents"),
+    ("snapshotter", "patch", "volumegroupsnapshotcontents/status"),
 ];
 const ANY: &str = "*";
 
@@ -240,6 +250,40 @@ async fn play_resizer(
     None
 }
 
+/// Plays the snapshotter: a snapshot with a secret is refused once, and a content waits for its deletion.
+async fn play_snapshotter(
+    missing: Option<(String, String)>,
+    log: Arc<Mutex<String>>,
+) -> Option<Result<&'static str, String>> {
+    let world = World::snapshotting(|_| {}).await;
+    let predecessor = world.daemon_on("predecessor", snapshotter(json!({}))).await;
+    let going = world.cut_anew("going").await;
+    world.ready(&going).await;
+    predecessor.stop().await.unwrap();
+    let (leases, lease) = (world.leases(), names::lease(world.driver_name()));
+    leases.delete(&lease, &DeleteParams::default()).await.unwrap();
+    until_some(leases, &lease, "gone", |lease: Option<&Lease>| lease.is_none()).await;
+    world.delete_snapshot_and_see(&going).await;
+    let secret = world.name("secret");
+    world.secret(&secret, &[("password", b"hunter2")]).await;
+    let keys = ["name", "namespace"].map(|part| format!("csi.storage.k8s.io/snapshotter-secret-{part}"));
+    let parameters = json!({ &keys[0]: secret, &keys[1]: "default" });
+    let class = world.snapshot_class("class", json!({ "parameters": parameters })).await;
+    let source = world.source("source").await;
+    let no_luck = Action::fail(tonic::Code::Internal, "no luck");
+    world.driver().inject(Fault::on(Method::CreateSnapshot, no_luck).once());
+    let cut = world.cut("cut", &source, &class).await;
+    let daemon = start(&world, "snapshotter", missing.as_ref()).await;
+    if let Some(missing) = missing {
+        return Some(place_of(&world, &daemon, &log, &missing).await);
+    }
+    world.cut_gone(&going).await;
+    world.ready(&cut).await;
+    world.serving(&daemon).await;
+    had_enough(&world, "snapshotter", &daemon, &log).await;
+    None
+}
+
 /// Plays one role alone with its rights, or with all but one; says where the missing one is told.
 async fn play(
     role: &str,
@@ -251,6 +295,9 @@ async fn play(
     }
     if role == "resizer" {
         return play_resizer(missing, log).await;
+    }
+    if role == "snapshotter" {
+        return play_snapshotter(missing, log).await;
     }
     let world = World::new().await;
     let testbed = TestBed::set_up(&world).await;
@@ -281,7 +328,7 @@ async fn play(
 #[tokio::test]
 async fn each_role_alone_has_enough_with_its_own_rights() {
     let (log, _guard) = warnings();
-    for role in ROLES {
+    for role in ROLES.iter().filter(|role| role.cluster().is_some()) {
         Box::pin(play(role.name, None, Arc::clone(&log))).await;
     }
 }
@@ -293,7 +340,7 @@ fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_f
         NOT_SEEN_HERE.iter().any(|(of, _, resource)| (*of == ANY || *of == role) && *resource == rule)
     };
     let mut planned = BTreeSet::new();
-    for role in ROLES {
+    for role in ROLES.iter().filter(|role| role.cluster().is_some()) {
         for rule in plan(role.name, "any.csi.example.com").rules {
             if is_about(role.name, &rule.resource) {
                 let verbs: BTreeSet<String> = rule.verbs.into_iter().collect();
@@ -310,6 +357,10 @@ fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_f
         "resizer events {\"create\", \"patch\"}",
         "resizer persistentvolumeclaims {\"get\", \"list\", \"watch\"}",
         "resizer persistentvolumes {\"get\", \"list\", \"patch\", \"watch\"}",
+        "snapshotter events {\"create\", \"patch\"}",
+        "snapshotter volumegroupsnapshotclasses {\"list\", \"watch\"}",
+        "snapshotter volumegroupsnapshotcontents {\"get\", \"list\", \"patch\", \"watch\"}",
+        "snapshotter volumegroupsnapshotcontents/status {\"patch\"}",
     ];
     assert_eq!(planned, expected.map(str::to_owned).into());
 }
@@ -318,7 +369,7 @@ fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_f
 async fn every_right_of_every_role_is_missed_where_a_user_sees_which() {
     let (log, _guard) = warnings();
     let mut rights = BTreeSet::new();
-    for role in ROLES {
+    for role in ROLES.iter().filter(|role| role.cluster().is_some()) {
         for rule in plan(role.name, "any.csi.example.com").rules {
             let verbs = rule.verbs.into_iter().map(|verb| (role.name, (verb, rule.resource.clone())));
             rights.extend(verbs.filter(|(role, (verb, resource))| is_seen_here(role, verb, resource)));

@@ -39,6 +39,9 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     let sanity = version("peers", "github.com/kubernetes-csi/csi-test/v5");
     let provisioner = version("provisioner", "github.com/kubernetes-csi/external-provisioner/v6");
     assert_eq!([told("csi-attacher"), told("csi-provisioner")], [attacher.clone(), provisioner.clone()]);
+    let resizer = version("resizer", "github.com/kubernetes-csi/external-resizer/v2");
+    let snapshotter = version("snapshotter", "github.com/kubernetes-csi/external-snapshotter/v8");
+    assert_eq!([told("csi-resizer"), told("csi-snapshotter")], [resizer.clone(), snapshotter.clone()]);
     // Somebody's own server may be of any version.
     if find("kube-apiserver").parent() == find("kube-scheduler").parent() {
         let server = crate::shared().await.client().await.apiserver_version().await.unwrap();
@@ -48,10 +51,16 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     let names =
         |document: &str, what: &str| assert!(read(document).contains(what), "{document} does not tell {what:?}");
     names("README.md", &format!("tested on {kubernetes}"));
-    names("README.md", &format!("csi-attacher {attacher}, csi-provisioner {provisioner}"));
+    let replaced =
+        [("attacher", &attacher), ("provisioner", &provisioner), ("resizer", &resizer), ("snapshotter", &snapshotter)];
+    let replaced = replaced.map(|(name, version)| format!("csi-{name} {version}"));
+    names("README.md", &replaced.join(", "));
     let document = "docs/compatibility.md";
     names(document, &format!("kube-apiserver, kube-controller-manager and kube-scheduler {kubernetes} "));
     names(document, &format!("| csi-attacher | {attacher} |"));
     names(document, &format!("| csi-provisioner | {provisioner} |"));
+    names(document, &format!("| csi-resizer | {resizer} |"));
+    names(document, &format!("| csi-snapshotter | {snapshotter} |"));
+    names(document, &format!("| snapshot-controller | {snapshotter} |"));
     names(document, &format!("csi-sanity {sanity} "));
 }

@@ -9,6 +9,7 @@ pub(crate) mod access;
 pub(crate) mod claims;
 pub(crate) mod classes;
 pub(crate) mod compaction;
+pub(crate) mod contents;
 pub(crate) mod deleting;
 pub(crate) mod dialogue;
 pub(crate) mod forms;
@@ -18,6 +19,7 @@ mod objects;
 pub(crate) mod patches;
 pub(crate) mod protection;
 pub(crate) mod provisioned;
+pub(crate) mod quotas;
 pub(crate) mod statuses;
 pub(crate) mod strategic;
 mod transcript;
@@ -125,6 +127,11 @@ macro_rules! conformance_on {
                 an_affinity_is_added_and_then_stays
                 a_volumes_attributes_class_is_not_taken_away
             }
+            quotas {
+                a_claim_counts_what_it_asks_for_and_for_its_class
+                a_claim_beyond_its_quota_does_not_grow
+                a_quota_of_attributes_classes_counts_who_names_one
+            }
             statuses {
                 a_write_to_the_object_leaves_its_status
                 a_write_to_the_status_leaves_the_rest
@@ -179,6 +186,22 @@ macro_rules! conformance_on {
             compaction {
                 a_page_of_a_compacted_version_has_expired
                 a_watch_from_a_compacted_version_is_gone
+            }
+            contents {
+                a_content_has_one_source_and_keeps_it
+                a_content_has_what_it_must
+                a_content_names_its_snapshot_and_its_class_may_change
+                a_contents_status_has_types
+                a_snapshot_has_one_source_and_keeps_it
+                a_snapshot_class_names_driver_and_policy
+                a_status_write_by_uid_spares_no_namesake_of_an_installed_kind
+                a_status_of_an_installed_kind_is_written_by_test_or_by_version
+                a_status_grows_member_by_member
+                a_content_is_begun_by_one_patch_or_not_at_all
+                the_last_annotation_takes_the_map_with_it
+                the_same_finalizer_may_be_there_twice
+                a_deleted_content_takes_annotations_and_no_finalizer
+                a_whole_map_replaces_what_others_wrote
             }
             installed {
                 snapshots_are_there_once_installed

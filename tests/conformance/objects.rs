@@ -8,6 +8,7 @@ pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/CASE/configmaps";
 pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/CASE/leases";
 
 pub(crate) const CLAIMS: &str = "/api/v1/namespaces/CASE/persistentvolumeclaims";
+pub(crate) const QUOTAS: &str = "/api/v1/namespaces/CASE/resourcequotas";
 pub(crate) const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 pub(crate) const ATTRIBUTES_CLASSES: &str = "/apis/storage.k8s.io/v1/volumeattributesclasses";
 pub(crate) const CAPACITIES: &str = "/apis/storage.k8s.io/v1/namespaces/CASE/csistoragecapacities";

@@ -161,7 +161,8 @@ impl Transcript {
                         continue;
                     }
                     if self.managed_fields || !NOISE.contains(&key.as_str()) {
-                        normal.insert(key.clone(), self.member(key, value));
+                        // A quota has the name of a class in its keys.
+                        normal.insert(key.replace(&self.case, "CASE"), self.member(key, value));
                     }
                 }
                 without_ages(&mut normal);

@@ -55,7 +55,16 @@ impl Boundary {
 
     /// A call of the driver. The handshake is no step of any work; a look at the room that is left is one.
     pub(crate) fn of_call(call: &Call) -> Option<Self> {
-        let is_work = matches!(call.method, Method::CreateVolume | Method::DeleteVolume | Method::GetCapacity);
+        let is_work = matches!(
+            call.method,
+            Method::CreateVolume
+                | Method::DeleteVolume
+                | Method::GetCapacity
+                | Method::CreateSnapshot
+                | Method::DeleteSnapshot
+                | Method::ListSnapshots
+                | Method::GetSnapshot
+        );
         let answered = call.ended.unwrap_or(call.started);
         is_work.then(|| Self { what: call.method.to_string(), at: call.started, answered })
     }

@@ -190,6 +190,16 @@ fn a_provision_is_two_writes_one_call_and_a_write_that_tidies_and_a_deletion_two
 }
 
 #[test]
+fn a_snapshot_is_three_writes_and_one_call_and_its_deletion_a_read_a_call_and_a_write() {
+    let whats = |scenario: &Scenario| -> Vec<String> {
+        record(scenario, Death::Killed).into_iter().map(|it| it.what).collect()
+    };
+    let write = "patch volumesnapshotcontents";
+    assert_eq!(whats(&scenario::snapshot()), [write, "CreateSnapshot", write, write]);
+    assert_eq!(whats(&scenario::snapshot_deletion()), ["get volumesnapshotcontents", "DeleteSnapshot", write]);
+}
+
+#[test]
 fn nothing_leaks_wherever_the_daemon_dies() {
     let deaths = if is_thorough() { &DEATHS[..] } else { &DEATHS[..1] };
     let (mut boundaries, mut cases) = (0, Vec::new());
@@ -207,7 +217,8 @@ fn nothing_leaks_wherever_the_daemon_dies() {
 fn nothing_leaks_when_the_successor_dies_too() {
     let (mut boundaries, mut cases) = two_deaths(&scenario::immediate_deleted());
     if is_thorough() {
-        for scenario in [scenario::immediate(), scenario::deletion()] {
+        let snapshots = [scenario::snapshot(), scenario::snapshot_deletion()];
+        for scenario in [scenario::immediate(), scenario::deletion()].into_iter().chain(snapshots) {
             let (more, deaths) = two_deaths(&scenario);
             boundaries += more;
             cases.extend(deaths);

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Rng};
-use csi_control_plane::sandbox::driver::{Method, Profile};
+use csi_control_plane::sandbox::actors::SnapshotHabits;
+use csi_control_plane::sandbox::driver::Profile;
 use csi_control_plane::sandbox::network::{Cut, Network};
 use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use crate::logs::{self, Listen};
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::verdict;
-use crate::world::{World, config};
+use crate::world::{World, config, snapshot_config};
 
 /// When simulated time begins.
 const EPOCH: &str = "2026-01-01T00:00:00Z";
@@ -102,7 +103,11 @@ impl Play {
         let ground = Transport::Network(network.clone());
         let testbed = TestBed::set_up(ground, profile, clock, Rng::seeded(7)).await.unwrap();
         testbed.install_snapshots();
-        testbed.start_actors();
+        if scenario.takes_snapshots {
+            testbed.start_actors_with_snapshots(SnapshotHabits::default());
+        } else {
+            testbed.start_actors();
+        }
         let world = World { api: testbed.api.clone(), driver: testbed.driver.clone() };
         let (activity, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         testbed.api.on_commit({
@@ -119,13 +124,14 @@ impl Play {
             let (trace, world, activity) = (trace.clone(), world.clone(), activity.clone());
             let is_durable = scenario.is_durable();
             move |call, state| {
-                if matches!(call.method, Method::CreateVolume | Method::DeleteVolume) {
+                if verdict::is_change(call.method) {
                     activity.fetch_add(1, Ordering::Relaxed);
                 }
                 verdict::on_call(&trace, &world, is_durable, call, state);
             }
         });
-        let (config, node, daemons) = (config(&scenario.section), scenario.node, Vec::new());
+        let config = if scenario.takes_snapshots { snapshot_config() } else { config(&scenario.section) };
+        let (node, daemons) = (scenario.node, Vec::new());
         Self { trace, network, testbed, world, config, node, daemons, start, acted: Duration::ZERO, activity, is_late }
     }
 

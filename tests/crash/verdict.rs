@@ -21,6 +21,12 @@ const SOURCE_FINALIZERS: [&str; 2] = [
     "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection",
 ];
 
+/// Where a content tells of its snapshot.
+const HANDLE: &str = "/status/snapshotHandle";
+/// What a content has while a snapshot may be on its way.
+const UNANSWERED: [&str; 2] =
+    ["snapshot.storage.kubernetes.io/volumesnapshot-being-created", "csi-control-plane.io/snapshotting"];
+
 /// Something was committed: no volume object for a volume that does not exist, and one per claim.
 pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &Committed<'_>) {
     let object = change.new.or(change.old).unwrap_or(&Value::Null);
@@ -50,13 +56,18 @@ pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &
     }
 }
 
+/// Whether a call changes what the driver holds.
+pub(crate) fn is_change(method: Method) -> bool {
+    matches!(method, Method::CreateVolume | Method::DeleteVolume | Method::CreateSnapshot | Method::DeleteSnapshot)
+}
+
 /// A call came or ended: none without an entry in the journal, no volume twice, and none deleted that is in use.
 pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Call, state: &State) {
-    let is_work = matches!(call.method, Method::CreateVolume | Method::DeleteVolume);
-    if !is_work {
+    if !is_change(call.method) {
         return;
     }
-    let what = call.name.as_deref().or(call.volume.as_deref()).unwrap_or_default();
+    let is_of_snapshot = matches!(call.method, Method::CreateSnapshot | Method::DeleteSnapshot);
+    let what = call.name.as_deref().or(call.snapshot.as_deref()).or(call.volume.as_deref()).unwrap_or_default();
     let (id, method) = (call.id, call.method);
     if call.ended.is_some() {
         trace.note("driver", format_args!("#{id} {method} {what} is answered {}", call.outcome.label()));
@@ -66,11 +77,25 @@ pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Cal
         if state.volumes().values().any(|volume| !volume.name.is_empty() && !names.insert(&volume.name)) {
             trace.violate(Invariant::P1, format_args!("two volumes are named alike"));
         }
+        if state.snapshots().len() > 1 {
+            trace.violate(Invariant::P1, format_args!("there are two snapshots"));
+        }
     } else {
         trace.note("driver", format_args!("#{id} {method} {what} comes"));
         if method == Method::DeleteVolume {
             may_be_deleted(trace, world, what);
-        } else if is_durable && !world.entries().iter().any(|uid| what.ends_with(uid)) {
+        } else if call.method == Method::CreateSnapshot {
+            // As snapshotter I1 says.
+            let contents = world.contents();
+            let is_recorded = |it: &Value| {
+                let owner = text(it, "/spec/volumeSnapshotRef/uid");
+                let mark = "/metadata/annotations/snapshot.storage.kubernetes.io~1volumesnapshot-being-created";
+                what.ends_with(owner) && (!text(it, mark).is_empty() || !text(it, HANDLE).is_empty())
+            };
+            if !contents.iter().any(is_recorded) {
+                trace.violate(Invariant::J1, format_args!("the driver is asked for {what}, which no content marks"));
+            }
+        } else if is_durable && !is_of_snapshot && !world.entries().iter().any(|uid| what.ends_with(uid)) {
             trace.violate(
                 Invariant::J1,
                 format_args!("the driver is asked for {what}, which the journal does not hold"),
@@ -108,6 +133,7 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
     for object in claims.iter().chain(&world.snapshots()) {
         wrong.extend(left_on(object));
     }
+    wrong.extend(wrong_snapshots(world, &state));
     wrong.extend(world.entries().iter().map(|it| format!("left: an entry of {it} in the journal")));
     for volume in &volumes {
         let phase = text(volume, "/status/phase");
@@ -119,19 +145,44 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
             wrong.push(format!("left: our finalizer on {}, which is kept", name(volume)));
         }
     }
+    let snapshots = world.snapshots();
     for (claim, end) in ends {
+        if matches!(end, End::Ready | End::Untaken) {
+            let found = snapshots.iter().find(|it| name(it) == *claim);
+            let is_ready = found.is_some_and(|it| it["status"]["readyToUse"] == true);
+            if is_ready != (*end == End::Ready) || (*end == End::Untaken && found.is_some()) {
+                wrong.push(format!("the snapshot {claim} is not {end:?}: {found:?}"));
+            }
+            continue;
+        }
         let found = claims.iter().find(|it| name(it) == *claim);
         let phase = found.map_or("Gone", |it| text(it, "/status/phase"));
         let fits = match end {
             End::Bound => phase == "Bound",
             End::Gone | End::Kept => phase == "Gone",
             End::BoundOrWaiting => phase == "Bound" || phase == "Pending",
+            End::Ready | End::Untaken => true,
         };
         if !fits {
             wrong.push(format!("{claim} is {phase} and not {end:?}"));
         }
     }
     wrong.extend(world.driver.violations().iter().map(ToString::to_string));
+    wrong
+}
+
+/// Snapshots at the driver = handles of contents; no content waits for an answer, or for its end.
+fn wrong_snapshots(world: &World, state: &State) -> Vec<String> {
+    let contents = world.contents();
+    let told: BTreeSet<&str> = contents.iter().map(|it| text(it, HANDLE)).filter(|it| !it.is_empty()).collect();
+    let there: BTreeSet<&str> = state.snapshots().keys().map(String::as_str).collect();
+    let mut wrong: Vec<String> = there.difference(&told).map(|it| format!("leak: no content tells of {it}")).collect();
+    wrong.extend(told.difference(&there).map(|it| format!("phantom: {it} does not exist")));
+    for content in &contents {
+        if UNANSWERED.iter().any(|key| content["metadata"]["annotations"].get(key).is_some()) || is_deleting(content) {
+            wrong.push(format!("left: {content}"));
+        }
+    }
     wrong
 }
 

@@ -48,6 +48,21 @@ pub(crate) fn config(section: &str) -> String {
     )
 }
 
+/// The same for daemons that take snapshots.
+pub(crate) fn snapshot_config() -> String {
+    "csi: { timeout: 2s }\n\
+     kubernetes: { requestTimeout: 2s }\n\
+     leaderElection: { leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s }\n\
+     diagnostics: { listen: null }\n\
+     roles:\n\
+     \x20 snapshotter:\n\
+     \x20   callTimeout: 2s\n\
+     \x20   retry: { initial: 200ms, max: 2s, infeasible: 2s }\n\
+     \x20   readyCheck: { initial: 200ms, max: 1s }\n\
+     \x20   resync: 0s\n"
+        .to_owned()
+}
+
 impl World {
     pub(crate) fn create(&self, object: Value) {
         let shown = object.to_string();
@@ -170,6 +185,34 @@ impl World {
     pub(crate) fn delete_snapshot(&self) {
         let kind = find("snapshot.storage.k8s.io", "v1", "volumesnapshots").unwrap();
         let _ = self.api.delete_object(kind, NAMESPACE, SOURCE);
+    }
+
+    /// A claim with a volume, and a class of snapshots with this policy.
+    pub(crate) fn snapshot_class(&self, policy: &str) {
+        self.driver.seed(["source-volume"]);
+        self.create(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": SOURCE },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "gold",
+                "persistentVolumeReclaimPolicy": "Retain", "claimRef": { "namespace": NAMESPACE, "name": SOURCE },
+                "csi": { "driver": DRIVER, "volumeHandle": "source-volume" } } }));
+        self.claim(SOURCE, json!({ "volumeName": SOURCE }));
+        self.create(json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": { "name": "gold" }, "driver": DRIVER, "deletionPolicy": policy }));
+    }
+
+    pub(crate) fn delete_snapshot_class(&self) {
+        let kind = find("snapshot.storage.k8s.io", "v1", "volumesnapshotclasses").unwrap();
+        self.api.delete_object(kind, "", "gold").unwrap();
+    }
+
+    /// Somebody wants a snapshot of the source.
+    pub(crate) fn want_snapshot(&self) {
+        self.create(json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": { "name": SOURCE, "namespace": NAMESPACE },
+            "spec": { "volumeSnapshotClassName": "gold", "source": { "persistentVolumeClaimName": SOURCE } } }));
+    }
+
+    pub(crate) fn contents(&self) -> Vec<Value> {
+        self.all(find("snapshot.storage.k8s.io", "v1", "volumesnapshotcontents").unwrap())
     }
 
     pub(crate) fn claims(&self) -> Vec<Value> {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Dial, Rng};
+use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::driver::{Driver, Profile};
 use csi_control_plane::sandbox::testbed::{ADMIN_TOKEN, TestBed, Transport as StageGround};
@@ -59,6 +60,14 @@ impl Transport {
         let ground = Self::with_controllers(profile).await;
         ground.testbed.api.allow_sources_anywhere();
         ground.install_snapshots().await;
+        ground
+    }
+
+    /// The same with the kinds of snapshots and a snapshot-controller.
+    pub(crate) async fn with_snapshots(profile: Profile) -> Self {
+        let ground = Self::set(profile).await;
+        ground.install_snapshots().await;
+        ground.testbed.start_actors_with_snapshots(SnapshotHabits::default());
         ground
     }
 

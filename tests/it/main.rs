@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`attach`] | attach and detach as users see them; every kind of volume and access mode |
 //! | [`claims`] | claims of every kind, with the controllers that bind them |
+//! | [`deadlines`] | the deadlines of calls to the driver, of all roles and of one |
 //! | [`drift`] | attachments that the driver lost or created outside Kubernetes |
 //! | [`driver`] | a driver that is late, dies, comes back, or comes back as less |
 //! | [`errors`] | status, Events, status page and metrics of failures; back-off |
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |
 //! | [`leading`] | leases: who may work, and when |
+//! | [`migrated`] | volumes of in-tree plugins beside the drivers that have taken the plugins over |
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_owed`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
 //! | [`provision_journal`] | the journal of what the driver was asked: its objects, and all that can happen to them |
@@ -16,12 +18,12 @@
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
 //! | [`reload`] | another configuration while the daemon works |
-//! | [`resize`], [`resize_around`], [`modify`] | claims that grow, and claims that change their attributes class |
+//! | [`resize`], [`resize_around`], [`resize_quota`], [`modify`] | claims that grow, and claims that change their attributes class |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
-//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`] | the regression lists, row by row, and where each row is proven |
+//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`node_rows`] | the regression lists, row by row, and where each row is proven |
 //!
 //! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
 //! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
@@ -34,6 +36,7 @@ mod balance;
 mod burst;
 mod cable;
 mod claims;
+mod deadlines;
 mod drift;
 mod driver;
 mod errors;
@@ -43,7 +46,9 @@ mod http;
 mod journal;
 mod leading;
 mod logs;
+mod migrated;
 mod modify;
+mod node_rows;
 mod nodes;
 mod objects;
 mod provision_across;
@@ -69,11 +74,19 @@ mod provision_twins;
 mod reload;
 mod resize;
 mod resize_around;
+mod resize_quota;
 mod resize_rows;
 mod resizing;
 mod rows;
 mod sandbox_only;
 mod secrets;
+mod snapshot_around;
+mod snapshot_cuts;
+mod snapshot_deletions;
+mod snapshot_leaks;
+mod snapshot_readiness;
+mod snapshot_rows;
+mod snapshotting;
 mod supplier;
 mod supplies;
 mod supply;

@@ -188,7 +188,7 @@ async fn r37_r39_r43_a_migrated_in_tree_volume_is_not_deleted_and_told_who_could
     let uid = world.create::<PersistentVolume>(volume).await.uid().unwrap();
     let released = Patch::Merge(json!({"status": {"phase": "Released"}}));
     world.all::<PersistentVolume>().patch_status(&name, &PatchParams::default(), &released).await.unwrap();
-    let why = "in-tree source awsElasticBlockStore; CSI migration to ebs.csi.aws.com is not supported";
+    let why = "in-tree source awsElasticBlockStore, which ebs.csi.aws.com serves";
     let told = |events: &[Event]| events.iter().any(|it| says(it, "VolumeFailedDelete", why));
     world.events_until(&uid, "whose it is", told).await;
     let failed = "controller_persistentvolume_delete_failed_total";

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::journal::{LABEL, SEGMENTS, VERSION};
 use crate::objects::config_with;
-use crate::supplier::{rights, says, supplier, unanswered};
+use crate::supplier::{figure, rights, says, supplier, unanswered};
 use crate::world::World;
 
 /// What makes a segment one that a daemon must not touch, each with what the message has to name beside the object.
@@ -54,6 +54,8 @@ async fn finds_unreadable(which: usize) {
     world.page_names(&second, &[&world.segment_shown(0), named]).await;
     let next = world.claim("next", &class, json!({})).await;
     world.page_names(&second, &[&world.segment_shown(0)]).await;
+    let unreadable = "csi_control_plane_journal_unreadable";
+    assert_eq!(figure(&world.metrics(&second).await, unreadable, &[]), Some(1.0), "{what}");
     assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), before, "{what}");
     assert_eq!(world.config_maps().get(&name).await.unwrap(), edited, "{what}");
 
@@ -65,10 +67,13 @@ async fn finds_unreadable(which: usize) {
         world.delete_segment(&name).await;
     }
     world.restore_segment(&sound).await;
-    let _third = if second.is_none() { Some(world.daemon_on("third", supplier(json!({}))).await) } else { None };
+    let third = if second.is_none() { Some(world.daemon_on("third", supplier(json!({}))).await) } else { None };
     world.supplied_with(&begun).await;
     world.supplied_with(&next).await;
     world.journal_is_empty().await;
+    if let Some(daemon) = second.as_ref().or(third.as_ref()) {
+        assert_eq!(figure(&world.metrics(daemon).await, unreadable, &[]), Some(0.0), "{what}");
+    }
     world.assert_nothing_leaked().await;
 }
 

@@ -6,17 +6,8 @@
 use crate::rows::Proof::{self, Instead, Tests};
 use crate::rows::{assert_proven, by_number};
 
-/// Why nothing in-tree is translated.
-pub(crate) const NO_MIGRATION: &str =
-    "in-tree plugins are not migrated: their claims are left alone, and one that Kubernetes hands over is told why";
-/// What is done instead.
-pub(crate) const LEFT_ALONE: &[&str] = &["r57_claims_of_in_tree_plugins_are_left_alone_and_migrated_ones_told_why"];
-/// The same of volumes.
-const NO_MIGRATED_VOLUMES: &str = "in-tree plugins are not migrated: no such volume is made, and of one that Kubernetes hands over it is told whose it is now";
-const VOLUMES_LEFT_ALONE: &[&str] = &[
-    "r57_claims_of_in_tree_plugins_are_left_alone_and_migrated_ones_told_why",
-    "r37_r39_r43_a_migrated_in_tree_volume_is_not_deleted_and_told_who_could",
-];
+/// What becomes of a claim of a class of the in-tree plugin that the driver has taken over.
+pub(crate) const MIGRATED: &str = "m14_m25_r37_r43_s0_a_claim_of_the_plugins_class_gets_a_volume_of_the_plugin";
 
 /// Number, what must hold, proof.
 pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
@@ -117,7 +108,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         ),
     ),
     (13, "long node names in labels", Tests(&["r13_a_long_nodes_label_is_valid_and_the_go_sidecars"])),
-    (14, "secrets of migrated Portworx volumes", Instead(NO_MIGRATION, LEFT_ALONE)),
+    (14, "secrets of migrated Portworx volumes", Tests(&["m17_a_secret_of_portworx_is_for_six_kinds_of_calls"])),
     (15, "no volume stays Terminating", Tests(&["r15_s0_forty_volumes_are_deleted_by_forty_calls"])),
     (
         16,
@@ -268,7 +259,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "r36_a_segment_that_comes_or_goes_wakes_each_class",
         ]),
     ),
-    (37, "migrated volumes name the in-tree plugin", Instead(NO_MIGRATED_VOLUMES, VOLUMES_LEFT_ALONE)),
+    (37, "migrated volumes name the in-tree plugin", Tests(&[MIGRATED])),
     (
         38,
         "a claim is taken over from a node that is gone",
@@ -277,7 +268,11 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not",
         ]),
     ),
-    (39, "migrated volumes have region and zone", Instead(NO_MIGRATED_VOLUMES, VOLUMES_LEFT_ALONE)),
+    (
+        39,
+        "migrated volumes have region and zone",
+        Tests(&["m8_m14_m15_r39_the_volume_of_a_plugins_class_is_stored_as_the_plugin_would_have_stored_it"]),
+    ),
     (
         40,
         "allowed topologies where each node provisions",
@@ -303,7 +298,11 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "r42_an_object_that_somebody_deletes_or_changes_is_put_right",
         ]),
     ),
-    (43, "secrets of migrated volumes at their deletion", Instead(NO_MIGRATED_VOLUMES, VOLUMES_LEFT_ALONE)),
+    (
+        43,
+        "secrets of migrated volumes at their deletion",
+        Tests(&[MIGRATED, "r37_r39_r43_a_migrated_in_tree_volume_is_not_deleted_and_told_who_could"]),
+    ),
     (44, "secrets are never logged", Tests(&["r44_a_secret_is_used_and_shown_nowhere", "row_44_no_secret_is_printed"])),
     (
         45,
@@ -390,7 +389,11 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "row_56_a_timeout_lets_go_of_nothing",
         ]),
     ),
-    (57, "claims of in-tree plugins are ignored", Tests(LEFT_ALONE)),
+    (
+        57,
+        "claims of in-tree plugins are ignored",
+        Tests(&["r57_claims_of_in_tree_plugins_that_the_driver_has_not_taken_over_are_left_alone"]),
+    ),
     (
         58,
         "an API that is away while the volume is to be saved",

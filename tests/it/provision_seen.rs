@@ -1,7 +1,7 @@
 //! The faults of external-provisioner that were observed with a real API server, and the tests that prove that our
 //! provisioner does not have them. From provisioner spec 0; the rest of the list is in [`crate::provision_rows`].
 
-use crate::provision_rows::{LEFT_ALONE, NO_MIGRATION};
+use crate::provision_rows::MIGRATED;
 use crate::rows::Proof::{self, Instead, Tests};
 use crate::rows::assert_proven;
 
@@ -94,7 +94,7 @@ const SEEN: &[(u32, &str, Proof)] = &[
         "another owner level never comes to be",
         Tests(&["s0_another_owner_level_replaces_the_controller_and_keeps_the_other_owners"]),
     ),
-    (15, "snapshot and clone through a migrated class", Instead(NO_MIGRATION, LEFT_ALONE)),
+    (15, "snapshot and clone through a migrated class", Tests(&[MIGRATED])),
     (
         16,
         "a crash leaks: during the call, in background, before the volume object, with one that can't be saved",

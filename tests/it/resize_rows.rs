@@ -6,25 +6,26 @@
 use crate::rows::Proof::{self, Tests};
 use crate::rows::assert_proven;
 
-const FOREIGN: &str = "z1_z2_z3_z36_what_is_not_ours_or_not_bound_here_is_never_touched";
+const FOREIGN: &str = "z1_z2_z3_z31_z36_what_is_not_ours_or_not_bound_here_is_never_touched";
 const NODE_ONLY: &str =
     "z10_z17_a_node_only_driver_is_asked_nothing_and_a_smaller_wish_is_taken_after_its_node_has_failed";
 const DEVICE: &str = "z7_z11_z27_a_device_grows_and_what_its_driver_made_of_it_is_recorded";
 const INFEASIBLE: &str = "z12_z18_an_infeasible_size_is_asked_for_once_a_pause_and_another_one_at_once";
+const CHARGED: &str = "z12_z13_what_was_begun_is_charged_until_less_is_begun_which_an_unknown_outcome_forbids";
 const BACKOFF: &str = "z19_z20_z56_the_gaps_between_failures_grow_whatever_the_code_and_a_success_ends_the_story";
 const IN_USE: &str = "z21_z24_a_volume_in_use_waits_for_its_pods_and_is_expanded_when_the_last_one_ends";
 const PODS: &str = "z22_z23_pods_are_looked_at_only_where_a_driver_has_refused_a_volume_in_use";
 const SIZES: &str = "z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_not";
 const REBOUND: &str = "z30_z31_a_volume_that_is_bound_anew_before_its_node_has_acted_is_finished_for_the_new_claim";
 const UNABLE: &str = "z33_z34_a_driver_that_can_do_nothing_of_it_is_told_once_and_ends_nothing";
-const CLASSES: &str = "z35_z37_a_claim_gets_its_first_class_and_another_one";
+const CLASSES: &str = "z35_z37_z46_a_claim_gets_its_first_class_and_another_one";
 const LATE: &str = "z38_z39_a_class_that_comes_after_the_wish_is_used_at_once";
 const REFUSED: &str = "z40_z41_an_infeasible_class_is_asked_for_once_a_pause_and_the_way_back_at_once";
 const UNCERTAIN: &str = "z43_z44_what_may_still_be_running_is_asked_for_again_also_after_a_restart";
 const SECRETS: &str = "z45_z46_the_secret_of_the_volume_and_the_names_of_the_claim_go_with_the_call";
 const BOTH: &str = "z49_z50_both_wishes_at_once_are_served_one_after_the_other_or_together_where_the_driver_needs_that";
 const CALL: &str = "z8_z9_the_call_says_how_the_volume_is_used_and_brings_its_secret";
-const NODE: &str = "z4_z15_z16_a_node_finishes_before_the_next_size_begins";
+const NODE: &str = "z4_z11_z15_z16_a_node_finishes_before_the_next_size_begins";
 
 /// Number, what must hold, proof.
 pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
@@ -54,12 +55,12 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "a node-only driver is asked nothing",
         Tests(&[NODE_ONLY, "z10_z17_a_node_only_driver_is_asked_nothing_and_its_record_may_sink"]),
     ),
-    (11, "the annotation that no node is needed", Tests(&[DEVICE])),
-    (12, "an infeasible size can be lowered", Tests(&[INFEASIBLE])),
+    (11, "the annotation that no node is needed", Tests(&[DEVICE, NODE])),
+    (12, "an infeasible size can be lowered", Tests(&[INFEASIBLE, CHARGED])),
     (
         13,
         "an unknown outcome pins the size",
-        Tests(&["z13_what_may_still_be_running_is_asked_for_again_whatever_is_wished_by_now"]),
+        Tests(&["z13_what_may_still_be_running_is_asked_for_again_whatever_is_wished_by_now", CHARGED]),
     ),
     (
         14,
@@ -81,7 +82,15 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "one infeasible call a pause",
         Tests(&[INFEASIBLE, "z18_an_infeasible_size_waits_out_its_pause_and_another_size_does_not"]),
     ),
-    (19, "back-off after errors", Tests(&[BACKOFF])),
+    (
+        19,
+        "back-off after errors",
+        Tests(&[
+            BACKOFF,
+            "z19_classes_that_are_listed_late_do_not_end_the_back_off_of_an_expansion",
+            "z19_a_modification_that_fails_as_a_term_begins_waits_for_its_back_off",
+        ]),
+    ),
     (20, "back-off after deadlines", Tests(&[BACKOFF])),
     (21, "a volume in use waits", Tests(&[IN_USE])),
     (22, "unless that is switched off", Tests(&[PODS])),
@@ -96,6 +105,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "a crash anywhere",
         Tests(&[
             "z29_whenever_the_daemon_dies_its_successor_comes_to_the_same_end",
+            "z29_whichever_write_is_the_last_of_a_daemon_its_successor_comes_to_the_same_end",
             "z29_z55_a_failure_to_write_the_end_is_got_over",
         ]),
     ),
@@ -103,7 +113,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         31,
         "the note of the former size",
-        Tests(&[REBOUND, "z31_the_size_before_is_noted_once_and_removed_when_the_claim_has_caught_up"]),
+        Tests(&[REBOUND, FOREIGN, "z31_the_size_before_is_noted_once_and_removed_when_the_claim_has_caught_up"]),
     ),
     (32, "a driver that dies", Tests(&["z32_a_driver_that_dies_while_it_expands_is_asked_again"])),
     (33, "no Node service", Tests(&[UNABLE, "z33_a_driver_without_expansion_still_modifies"])),
@@ -120,15 +130,35 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (40, "an infeasible class", Tests(&[REFUSED, "z40_an_infeasible_class_waits_out_its_pause"])),
     (41, "the way back", Tests(&[REFUSED])),
     (42, "a first class that is taken back", Tests(&["z42_a_first_class_that_was_refused_can_be_taken_back"])),
-    (43, "an unknown outcome pins the class", Tests(&[UNCERTAIN])),
+    (
+        43,
+        "an unknown outcome pins the class",
+        Tests(&[UNCERTAIN, "z43_a_class_that_was_begun_and_is_gone_is_given_up_only_when_it_is_gone_for_long"]),
+    ),
     (44, "also after a restart", Tests(&[UNCERTAIN])),
     (45, "the secret of a modification", Tests(&[SECRETS, "z45_z46_a_modification_is_prepared_in_order"])),
-    (46, "the names of claim and volume", Tests(&[SECRETS])),
-    (47, "no right to read classes", Tests(&["z47_without_the_right_to_read_classes_volumes_still_grow"])),
+    (46, "the names of claim and volume", Tests(&[SECRETS, CLASSES, "z45_z46_a_modification_is_prepared_in_order"])),
+    (47, "no right to read classes", Tests(&["z47_without_the_right_to_read_classes_or_any_volumes_still_grow"])),
     (48, "the class of another driver", Tests(&["z48_the_parameters_of_another_driver_never_reach_ours"])),
-    (49, "no conflicts between our own jobs", Tests(&[BOTH])),
-    (50, "paired calls", Tests(&[BOTH, "z50_both_jobs_of_a_claim_share_a_turn_only_where_calls_are_paired"])),
-    (51, "one call per volume at a time", Tests(&["z51_two_volumes_with_one_handle_are_never_changed_at_once"])),
+    (49, "no conflicts between our own jobs", Tests(&[BOTH, "z49_both_wishes_at_once_meet_no_conflict_of_our_own"])),
+    (
+        50,
+        "paired calls",
+        Tests(&[
+            BOTH,
+            "z50_both_jobs_of_a_claim_share_a_turn_only_where_calls_are_paired",
+            "z50_a_pair_that_begins_and_ends_together_is_three_writes_for_both",
+            "z50_a_pair_of_which_one_is_refused_records_what_each_was_answered",
+        ]),
+    ),
+    (
+        51,
+        "one call per volume at a time",
+        Tests(&[
+            "z51_two_volumes_with_one_handle_are_never_changed_at_once",
+            "z51_a_claim_that_is_expanded_and_attached_at_once_is_changed_by_one_call_at_a_time",
+        ]),
+    ),
     (52, "no job holds up the other", Tests(&["z52_one_job_that_pauses_does_not_hold_up_the_other"])),
     (53, "a namesake inherits nothing", Tests(&["z53_a_namesake_inherits_no_error_no_pause_and_no_back_off"])),
     (

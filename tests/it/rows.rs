@@ -65,10 +65,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         11,
         "access modes of the translated volume",
-        Instead(
-            "in-tree volumes are not translated but refused in words: Kubernetes has removed the plugins",
-            &["an_in_tree_volume_is_refused_in_words"],
-        ),
+        Tests(&["r11_m1_an_in_tree_volume_is_published_with_the_access_modes_of_its_csi_form"]),
     ),
     (12, "inline volumes", Tests(&["r12_an_inline_volume_is_attached_and_detached"])),
     (13, "block volumes", Tests(&["r13_a_block_volume_is_published_as_a_block_device"])),
@@ -185,8 +182,8 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         38,
         "the metric label migrated",
         Instead(
-            "nothing is migrated here, so the label would never be there",
-            &["an_in_tree_volume_is_refused_in_words"],
+            "the label is not there: calls for in-tree volumes are counted among the driver's others",
+            &["m23_a_volume_is_attached_by_the_driver_that_has_taken_its_plugin_over_and_by_no_other"],
         ),
     ),
     (
@@ -261,6 +258,10 @@ const OF_ANOTHER_NAME: &[(&str, &str)] = &[
     (
         "a_retry_asks_the_same_byte_by_byte_although_the_class_was_replaced",
         "about the class; the row is about the places, which are in the same request",
+    ),
+    (
+        "m17_a_secret_of_portworx_is_for_six_kinds_of_calls",
+        "it cites the migration specification's row; the provisioner's is the same defect",
     ),
 ];
 

@@ -258,22 +258,20 @@ impl World {
 
     /// The API of a kind that was installed: `VolumeSnapshot`, `VolumeSnapshotContent`, `VolumeSnapshotClass`, `ReferenceGrant`.
     pub(crate) fn installed_kind(&self, kind: &str) -> Api<DynamicObject> {
-        let (group, version) = match kind {
-            "ReferenceGrant" => ("gateway.networking.k8s.io", "v1beta1"),
-            _ => ("snapshot.storage.k8s.io", "v1"),
-        };
+        let (group, version) = group_of(kind);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         match kind {
-            "VolumeSnapshot" | "ReferenceGrant" => Api::default_namespaced_with(self.client(), &resource),
+            "VolumeSnapshot" | "VolumeGroupSnapshot" | "ReferenceGrant" => {
+                Api::default_namespaced_with(self.client(), &resource)
+            }
             _ => Api::all_with(self.client(), &resource),
         }
     }
 
     /// Creates an object of a kind that was installed.
     pub(crate) async fn installed(&self, kind: &str, mut object: Value) -> DynamicObject {
-        let version =
-            if kind == "ReferenceGrant" { "gateway.networking.k8s.io/v1beta1" } else { "snapshot.storage.k8s.io/v1" };
-        merge(&mut object, json!({"apiVersion": version, "kind": kind}));
+        let (group, version) = group_of(kind);
+        merge(&mut object, json!({"apiVersion": format!("{group}/{version}"), "kind": kind}));
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         self.installed_kind(kind).create(&PostParams::default(), &object).await.unwrap()
     }
@@ -285,14 +283,25 @@ impl World {
     }
 }
 
-/// A volume's driver and handle.
+/// A volume's driver and handle: its own, or those of its CSI form, if it is a volume of Amazon's plugin.
 pub(crate) fn handle_of(volume: &PersistentVolume) -> Option<(String, String)> {
-    let csi = volume.spec.as_ref()?.csi.as_ref()?;
-    Some((csi.driver.clone(), csi.volume_handle.clone()))
+    let spec = volume.spec.as_ref()?;
+    let csi = spec.csi.as_ref().map(|csi| (csi.driver.clone(), csi.volume_handle.clone()));
+    let in_tree = || spec.aws_elastic_block_store.as_ref().map(|it| ("ebs.csi.aws.com".into(), it.volume_id.clone()));
+    csi.or_else(in_tree)
 }
 
 /// A profile of a driver with zones, for [`World::supplied`].
 pub(crate) fn zoned(pools: impl IntoIterator<Item = Pool>) -> impl FnOnce(&mut Profile) {
     let pools: Vec<Pool> = pools.into_iter().collect();
     move |profile| *profile = profile.clone().in_pools(pools)
+}
+
+/// Where a cluster has a kind that was installed.
+fn group_of(kind: &str) -> (&'static str, &'static str) {
+    match kind {
+        "ReferenceGrant" => ("gateway.networking.k8s.io", "v1beta1"),
+        kind if kind.starts_with("VolumeGroupSnapshot") => ("groupsnapshot.storage.k8s.io", "v1"),
+        _ => ("snapshot.storage.k8s.io", "v1"),
+    }
 }

@@ -48,6 +48,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         ],
         "claim annotations",
     ),
+    (
+        "translation/class.rs",
+        &["class.provisioner", "class.provisioner.clone", "new.provisioner", "provisioner"],
+        "StorageClass's provisioner, and the parameter that names its Secret",
+    ),
     ("migrate/container.rs", &["livenessProbe"], "a container's field"),
     ("sandbox/actors/attachments.rs", &["attacher"], "VolumeAttachment's spec.attacher"),
     (

@@ -38,8 +38,7 @@ async fn news_come_without_a_jump_and_leave_what_is_typed_and_selected() {
     browser.tell("document.querySelector('input').focus({preventScroll: true})").await;
     let place = browser.tell(PLACE).await;
     assert_eq!(place, 600);
-    let failed =
-        failing(item("claims", "ci/new", Some("ci/new: class fast, asked for"), 2000.0), 9, 3.0, "no more room");
+    let failed = failing(item("claims", "ci/new", Some("ci/new: class fast"), 2000.0), 9, 3.0, "no more room");
     scene.work.lock().unwrap().push(failed);
     browser.until("the new failure", "document.body.innerText.includes('ci/new')").await;
     assert_eq!(browser.tell(PLACE).await, place);

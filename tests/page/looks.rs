@@ -1,5 +1,7 @@
 //! Light and dark, desktop and phone: everything is readable, nothing is cut off, nothing is fetched from elsewhere.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::browser::{Browser, DESK, PHONE, Screen};
@@ -113,7 +115,7 @@ async fn what_fails_is_seen_before_anything_else_is() {
     browser.open(&scene.url()).await;
     let first = browser.tell("document.querySelector('#parts tbody').innerText").await;
     let first = first.as_str().unwrap();
-    for text in ["db/data-postgres-2", "backing off", "12 m 24 s", "7", "in 38 s", "ResourceExhausted"] {
+    for text in ["db/data-postgres-2", "backing off", "12m24s", "10", "in 2m18s", "ResourceExhausted"] {
         assert!(first.contains(text), "{text:?} in {first:?}");
     }
     let place =
@@ -123,4 +125,31 @@ async fn what_fails_is_seen_before_anything_else_is() {
     let rows = "[...document.querySelectorAll('section')].find((it) => it.innerText.startsWith('Capacity by segment'))";
     let room = browser.tell(&format!("{rows}.querySelector('tbody').innerText")).await;
     assert!(room.as_str().unwrap().contains("did not answer"), "{room}");
+}
+
+#[tokio::test]
+async fn the_picture_is_of_a_daemon_that_could_be() {
+    let report = Scene::busy().await.report();
+    let uptime = report.uptime;
+    let of_roles = report.roles.iter().filter_map(|role| role.term_age);
+    let of_driver = report.driver.iter().map(|driver| driver.since);
+    let of_configuration = report.configuration.iter().map(|configuration| configuration.since);
+    let ages: Vec<_> = of_roles.chain(of_driver).chain(of_configuration).collect();
+    assert_eq!(ages.len(), 5);
+    for age in ages.into_iter().chain(report.work.iter().map(|item| item.age)) {
+        assert!(age <= uptime, "{age} is older than the daemon, {uptime}");
+    }
+    // The back-off doubles from one second to five minutes: so many failures take so long, and no item waits longer.
+    for item in report.work.iter().filter(|item| item.attempts > 0) {
+        let delay = |failures: u32| Duration::from_secs(2_u64.pow(failures - 1).min(300));
+        let waited: Duration = (1..item.attempts).map(delay).sum();
+        let next = item.next_try.unwrap().0;
+        assert!(item.age.0 >= waited && next <= delay(item.attempts) * 6 / 5, "{item:?}");
+        let due = waited + delay(item.attempts);
+        assert!(item.age.0 + next >= due, "{item:?} was tried too early");
+        assert!(!item.subject.as_deref().unwrap_or_default().contains("not "), "{item:?}");
+    }
+    let states = report.work_states;
+    let sum = states.running + states.waiting + states.backing_off + states.delayed;
+    assert_eq!((sum, report.work_total), (7, 7), "the tiles add up");
 }

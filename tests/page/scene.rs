@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use csi_control_plane::diagnostics::{
     Age, Board, CacheReport, ConfigurationReport, DriverReport, DriverStatus, QueueReport, RoleReport, RoleStatus,
-    WorkReport, serve,
+    StatusReport, WorkReport, serve,
 };
 use csi_control_plane::process::{Clock, Tasks};
 use csi_control_plane::telemetry::Meter;
@@ -28,6 +28,9 @@ pub(crate) struct Scene {
     stop: CancellationToken,
 }
 
+/// How long the daemon has run. Nothing on its page may be older: the README shows it.
+const UPTIME: Duration = Duration::from_secs(5_123);
+
 /// What the provisioner tells of room.
 const ROOM: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
 /// The queues, and what is in them.
@@ -43,7 +46,7 @@ const TITLES: [(&str, &str); 6] = [
 impl Scene {
     /// A daemon in the middle of a working day, some of which goes wrong.
     pub(crate) async fn busy() -> Self {
-        let board = Board::new("0.1.0", Clock::system());
+        let board = Board::of_a_process_that_ran("0.1.0", Clock::system(), UPTIME);
         let work = Work::default();
         furnish(&board, &work);
         *work.lock().unwrap() = day();
@@ -67,6 +70,11 @@ impl Scene {
     fn serve(&mut self, listener: TcpListener) {
         let serving = serve(listener, self.board.clone(), Meter::new(), self.stop.clone());
         self.tasks.spawn("diagnostics", serving);
+    }
+
+    /// What the page shows.
+    pub(crate) fn report(&self) -> StatusReport {
+        self.board.report()
     }
 
     /// Where the page is.
@@ -137,20 +145,20 @@ fn running(mut item: WorkReport) -> WorkReport {
 fn day() -> Vec<WorkReport> {
     vec![
         failing(
-            item("claims", "db/data-postgres-2", Some("db/data-postgres-2: class fast, not asked for"), 744.0),
-            7,
-            38.4,
+            item("claims", "db/data-postgres-2", Some("db/data-postgres-2: class fast"), 744.0),
+            10,
+            138.4,
             "rpc error: code = ResourceExhausted desc = pool \"fast\" in zone eu-west-1c has 12 GiB left, 100 GiB are asked for",
         ),
         failing(
-            item("claims", "ci/cache-runner-17", Some("ci/cache-runner-17: class archive, not asked for"), 95.0),
-            3,
-            4.2,
+            item("claims", "ci/cache-runner-17", Some("ci/cache-runner-17: class archive"), 95.0),
+            7,
+            34.2,
             "cannot load the provisioner's secret: cannot get secrets \"storage/csi-provisioner\": secrets \
              \"csi-provisioner\" not found (404 NotFound)",
         ),
-        running(item("claims", "shop/orders-0", Some("shop/orders-0: class fast, not asked for"), 1.4)),
-        item("claims", "shop/orders-1", Some("shop/orders-1: class fast, not asked for"), 0.31),
+        running(item("claims", "shop/orders-0", Some("shop/orders-0: class fast"), 1.4)),
+        item("claims", "shop/orders-1", Some("shop/orders-1: class fast"), 0.31),
         failing(
             item(
                 "csi-attacher-va",
@@ -158,8 +166,8 @@ fn day() -> Vec<WorkReport> {
                 Some("pvc-0b1c9e7d-53a1-4c0e-9a57-2f1de4c0b1aa on ip-10-0-3-77.eu-west-1.compute.internal"),
                 312.0,
             ),
-            5,
-            21.0,
+            9,
+            202.0,
             "rpc error: code = FailedPrecondition desc = volume vol-0b1c9e7d is still attached to node \
              ip-10-0-1-14.eu-west-1.compute.internal; wait for the detach to complete",
         ),

@@ -1,19 +1,24 @@
 //! Probes, metrics and the status of a daemon after some failures.
 
 use csi_control_plane::cluster::names::ANNOTATION_STORAGE_PROVISIONER;
+use csi_control_plane::process::Clock;
 use csi_control_plane::roles::attacher;
 use csi_control_plane::roles::metrics::catalogue;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Matching, WatchEnd};
+use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use csi_control_plane::sandbox::kubelet::{Deed, Kubelet, Retries};
 use csi_control_plane::telemetry::names::{self, Kind, Metric};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use crate::beside;
 use crate::collector::Collector;
 use crate::exposition::{Family, parse};
-use crate::program::{Program, eventually, role};
+use crate::program::{Program, eventually, get, role};
+use crate::rbac_snapshots;
 use crate::theatre::{DRIVER, Theatre, node_id};
 
 /// Only a fault of ours would make them appear.
@@ -43,23 +48,44 @@ const OF_GO: [(&str, &str, &[&str]); 18] = [
 ];
 
 /// A daemon that attached, failed, recovered, detached, listed, found drift and lost a watch; and that provisioned, deleted,
-/// failed at both, and found a claim that another had begun and nobody wants any more; and that expanded a volume at the second try.
+/// failed at both, and found a claim that another had begun and nobody wants any more; and that expanded a volume at the second try,
+/// took and deleted a snapshot, found one that another had begun, and one whose content was removed by force; and that answered a probe of
+/// the driver, and was refused by a kubelet.
 async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"},
         "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}));
     theatre.put(claim("begun"));
     theatre.begin_provisioning().await;
     theatre.testbed.api.delete::<PersistentVolumeClaim>("default", "begun").unwrap();
+    // A content that another daemon, or csi-snapshotter, has marked.
+    theatre.testbed.install_snapshots();
+    rbac_snapshots::put_class(theatre);
+    theatre.driver().seed(["source"]);
+    rbac_snapshots::put_content(theatre, "begun", &json!({"volumeHandle": "source"}));
+    rbac_snapshots::mark(theatre, "begun");
+    let (probed, registry) = (beside::free(), theatre.path("registry"));
+    std::fs::create_dir(&registry).unwrap();
+    let nowhere = |_: &str| "/no/such/socket".into();
+    let kubelet = Kubelet::start(&registry, Retries::BackingOff, Clock::system(), nowhere);
     let daemon = theatre.daemon_with("daemon", |config| {
+        config["roles"]["liveness"] = json!({"listen": probed});
+        config["roles"]["registrar"] = json!({"directory": registry});
         config["telemetry"] = json!({"traces": {"endpoint": collector.endpoint()}});
         config["roles"]["reconciler"]["interval"] = "100ms".into();
         config["roles"]["provisioner"] =
             json!({"retry": {"initial": "100ms", "max": "1s"}, "capacity": {"enabled": true, "ownerLevel": -1}});
         config["roles"]["resizer"] = json!({"retry": {"initial": "100ms", "max": "1s"}});
+        config["roles"]["snapshotter"] = json!({"retry": {"initial": "100ms", "max": "1s"}});
     });
     daemon.is("serving").await;
+    assert_eq!(get(probed, "/healthz").await.code, 200);
+    let refused = |deed: &Deed| matches!(deed, Deed::Refused(_));
+    eventually("the kubelet refuses", async || kubelet.deeds().iter().any(refused).then_some(())).await;
     provisioned_and_deleted(theatre).await;
     grown(theatre).await;
+    rbac_snapshots::ready(theatre, "begun").await;
+    rbac_snapshots::delete_content(theatre, "begun");
+    snapshots(theatre).await;
     let publish = Method::ControllerPublishVolume;
     theatre.driver().inject(Fault::on(publish, Action::fail(Code::Internal, "no luck")).volume("failing").times(2));
     for volume in ["failing", "drifting", "leaving"] {
@@ -128,6 +154,27 @@ async fn grown(theatre: &Theatre) {
         (capacity["storage"].0 == "2Gi").then_some(())
     })
     .await;
+}
+
+/// A snapshot is taken at the second try and deleted; and a content is removed by force while the driver is called for it.
+async fn snapshots(theatre: &Theatre) {
+    theatre.driver().inject(Fault::on(Method::CreateSnapshot, Action::fail(Code::Internal, "no luck")).once());
+    rbac_snapshots::put_content(theatre, "kept", &json!({"volumeHandle": "source"}));
+    rbac_snapshots::ready(theatre, "kept").await;
+    rbac_snapshots::delete_content(theatre, "kept");
+    rbac_snapshots::gone(theatre, "kept").await;
+    let asked = theatre.driver().calls_of(Method::CreateSnapshot).len();
+    theatre.driver().inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    rbac_snapshots::put_content(theatre, "forced", &json!({"volumeHandle": "source"}));
+    let is_asked = async || (theatre.driver().calls_of(Method::CreateSnapshot).len() > asked).then_some(());
+    eventually("the driver is asked", is_asked).await;
+    let contents = resources::of_kind("snapshot.storage.k8s.io/v1", "VolumeSnapshotContent").unwrap();
+    let stripped = PatchBody::Merge(json!({"metadata": {"finalizers": null}}));
+    theatre.testbed.api.patch_object(contents, "", "forced", stripped, false).unwrap();
+    theatre.testbed.api.delete_object(contents, "", "forced").unwrap();
+    theatre.driver().release();
+    let is_deleted = async || (theatre.driver().state().snapshots().is_empty()).then_some(());
+    eventually("what nobody has is deleted", is_deleted).await;
 }
 
 #[tokio::test]
@@ -217,12 +264,16 @@ fn describes(metric: &Metric, family: &Family) {
 async fn probes_and_status_tell_of_a_daemon_at_work() {
     let theatre = Theatre::open().await;
     let daemon = experienced(&theatre, &Collector::open().await).await;
-    for (path, checks) in
-        [("/livez", &[][..]), ("/readyz", &["driver", "caches"]), ("/healthz/leader-election", &["leases"])]
-    {
+    let refused = daemon.get("/readyz?verbose").await;
+    assert!(refused.code == 500 && refused.body.contains("[-]registrar failed: kubelet refused"), "{}", refused.body);
+    for (path, checks) in [
+        ("/livez?", &[][..]),
+        ("/readyz?exclude=registrar", &["driver", "caches"]),
+        ("/healthz/leader-election?", &["leases"]),
+    ] {
         let answer = daemon.get(path).await;
         assert_eq!((answer.code, answer.body.as_str()), (200, "ok"), "{path}");
-        let verbose = daemon.get(&format!("{path}?verbose")).await.body;
+        let verbose = daemon.get(&format!("{path}&verbose")).await.body;
         for check in checks {
             assert!(verbose.contains(&format!("[+]{check} ok\n")), "{path}: {verbose}");
         }
@@ -241,7 +292,7 @@ async fn probes_and_status_tell_of_a_daemon_at_work() {
         .await;
     assert_eq!(status["overall"], "degraded");
     assert_eq!(status["driver"]["name"], DRIVER);
-    assert_eq!(status["caches"].as_array().unwrap().len(), 9);
+    assert_eq!(status["caches"].as_array().unwrap().len(), 13);
     assert_eq!(role(&status, "reconciler")["state"], "serving");
     assert_eq!(status["taskFailuresTotal"], 0);
     assert!(

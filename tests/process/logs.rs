@@ -80,6 +80,13 @@ async fn every_line_of_the_log_is_a_json_object_from_the_first_to_the_last() {
     assert_eq!(daemon.exit().await, Some(1));
     let stderr = daemon.stderr();
     assert!(stderr.lines().count() > 5, "{stderr}");
+    let first = &daemon.log()[0];
+    assert_eq!(
+        (&first["message"], &first["version"]),
+        (&"starting".into(), &env!("CARGO_PKG_VERSION").into()),
+        "{first}"
+    );
+    assert!(first["roles"].as_str().unwrap().contains("attacher"), "{first}");
     for line in stderr.lines() {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         for key in ["ts", "level", "target", "message"] {

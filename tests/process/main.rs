@@ -12,6 +12,7 @@
     reason = "all of this is test code, also what is shared by tests"
 )]
 
+mod beside;
 mod collector;
 mod commits;
 mod diagnostics;
@@ -26,6 +27,7 @@ mod outages;
 mod program;
 mod rbac;
 mod rbac_claims;
+mod rbac_snapshots;
 mod reload;
 mod sandbox;
 mod schema;

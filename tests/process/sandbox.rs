@@ -17,6 +17,7 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "lease external-attacher-leader-demo-csi-example-com won by",
         "lease demo-csi-example-com won by",
         "lease external-resizer-demo-csi-example-com won by",
+        "lease external-snapshotter-leader-demo-csi-example-com won by",
         "the capacity for the scheduler is published: 200Gi in zone-a, 120Gi in zone-b",
         "claim orders provisioned for its pod on node-a: pvc-",
         "orders attached to node-a",
@@ -25,13 +26,16 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "is attached again",
         "claim orders asked for 2Gi, and has it: pvc-",
         "claim orders asked for the class faster, and pvc-",
+        "snapshot before-the-upgrade of claim orders is taken, and ready to use: snapshot-",
+        "claim restored provisioned from the snapshot: pvc-",
+        "the restored volume and the snapshot are deleted",
         "claim archive provisioned at once: pvc-",
         "attaching archive failed, and its status says why: rpc error: code = ResourceExhausted",
         "event VolumeAttachRecovered on claim archive",
         "archive detached from node-",
         "the claims are deleted, and so are their volumes at the driver",
         "the daemon stopped cleanly and released its leases",
-        "25 steps observed in",
+        "29 steps observed in",
     ] {
         assert!(ended.stdout.contains(step), "{step:?} in\n{}", ended.stdout);
     }
@@ -77,7 +81,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_with_exit_code_1_tells_of_
     assert_eq!(program.exit().await, Some(1), "{}", program.stderr());
     let said = program.stderr();
     for part in [
-        "step 10 was not observed within 5s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "step 11 was not observed within 5s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
         "; in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
         "; event VolumeAttachFailed on claim invoices: ",
     ] {
@@ -110,7 +114,7 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint, "--node-id", "my-node"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     assert!(ended.stdout.contains("attaching archive failed, and its status says why: CSINode"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("23 steps observed, 2 skipped in"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("27 steps observed, 2 skipped in"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }
 

@@ -31,6 +31,12 @@ async fn check_prints_every_role_lease_watch_and_right() {
         &["right", "csinodes.storage.k8s.io", "list", "watch"],
         &["right", "volumeattachments.storage.k8s.io", "get", "list", "patch", "watch"],
         &["right", "volumeattachments/status.storage.k8s.io", "patch"],
+        &["right", "volumesnapshotcontents.snapshot.storage.k8s.io", "get", "list", "patch", "watch"],
+        &["right", "volumesnapshotcontents/status.snapshot.storage.k8s.io", "patch"],
+        &["right", "volumesnapshotclasses.snapshot.storage.k8s.io", "list", "watch"],
+        &["right", "volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io", "get", "list", "patch", "watch"],
+        &["right", "volumegroupsnapshotcontents/status.groupsnapshot.storage.k8s.io", "patch"],
+        &["right", "volumegroupsnapshotclasses.groupsnapshot.storage.k8s.io", "list", "watch"],
         &["right", "configmaps", "create"],
         &["right", "configmaps", "get", "patch"],
         &["right", "leases.coordination.k8s.io", "create"],
@@ -39,9 +45,9 @@ async fn check_prints_every_role_lease_watch_and_right() {
         assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
     }
     assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
-    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 18);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 23);
     let named = format!(
-        "    resourceNames: [\"demo-csi-example-com\", \"{lease}\", \"external-resizer-demo-csi-example-com\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
+        "    resourceNames: [\"demo-csi-example-com\", \"{lease}\", \"external-resizer-demo-csi-example-com\", \"external-snapshotter-leader-demo-csi-example-com\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
     );
     assert!(ended.stdout.contains(&named), "{}", ended.stdout);
     let of_any = run(&["check", "--config", MINIMAL], &[]).await.stdout;
@@ -57,8 +63,8 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
-    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 8);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 16);
+    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 12);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 21);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }
@@ -111,6 +117,7 @@ async fn a_command_line_that_makes_no_sense_is_exit_code_64_and_says_what_would(
         (&["run", "--config", "x", "--speed", "9"], "--speed"),
         (&["run", "--config", "x", "--csi-address", "/csi.sock"], "csi.endpoint"),
         (&["check", "--config", "x", "--output", "xml"], "text, json"),
+        (&["runn", "--config", "x"], "'run'"),
         (&["version", "extra"], "extra"),
     ] {
         let ended = run(arguments, &[]).await;
@@ -151,7 +158,7 @@ async fn migrate_prints_documents_alone_or_one_json_and_refuses_with_every_fault
         .map(|one| serde::Deserialize::deserialize(one).unwrap())
         .collect();
     let kinds: Vec<&str> = documents.iter().filter_map(|one| one["kind"].as_str()).collect();
-    let expected = ["ConfigMap", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Service", "Deployment"];
+    let expected = ["ConfigMap", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Deployment"];
     assert_eq!(kinds, expected);
 
     let json = run(&["migrate", "-f", WORKLOAD, "--output", "json"], &[]).await;
@@ -171,4 +178,29 @@ async fn migrate_prints_documents_alone_or_one_json_and_refuses_with_every_fault
     }
     assert_eq!(run(&["migrate", "-f", path, "--lenient"], &[]).await.code, Some(0));
     assert_eq!(run(&["migrate", "-f", "/nowhere"], &[]).await.code, Some(78));
+}
+
+#[tokio::test]
+async fn migrate_reads_several_files_and_folders_and_says_which_one_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let all = std::fs::read_to_string(WORKLOAD).unwrap();
+    write("b-workload.yaml", &all);
+    write("a-driver.yml", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: other.example.com}\n");
+    write("readme.txt", "no manifest: {");
+    let path = folder.path().to_str().unwrap();
+    let whole = run(&["migrate", "-f", path], &[]).await;
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    assert!(whole.stderr.contains("driver other.example.com (from the CSIDriver object)"), "{}", whole.stderr);
+    let (driver, workload) = (format!("{path}/a-driver.yml"), format!("{path}/b-workload.yaml"));
+    let named = run(&["migrate", "-f", &driver, "-f", &workload], &[]).await;
+    assert_eq!((named.code, &named.stdout), (Some(0), &whole.stdout), "in the same order, the same");
+
+    write("c-odd.yaml", "one: 1\ntwo: {\n");
+    let refused = run(&["migrate", "-f", path], &[]).await;
+    assert_eq!(refused.code, Some(78));
+    assert!(refused.stderr.contains("c-odd.yaml:"), "{}", refused.stderr);
+    let empty = tempfile::tempdir().unwrap();
+    let refused = run(&["migrate", "-f", empty.path().to_str().unwrap()], &[]).await;
+    assert!(refused.stderr.contains("expected files that end with .yaml"), "{}", refused.stderr);
 }

@@ -10,7 +10,8 @@
 //!                 faults end   ─> ending (I11 I12 I13, R37), inventory (P8 P9 P10 J3)                   ┘
 //! ```
 //!
-//! `changes` is a smaller world beside it, of claims that grow and change their class.
+//! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of snapshots that
+//! are made and deleted.
 //!
 //! `invariants` says what each of these is. `mutants` are daemons that are broken on purpose, at least one for each invariant: each
 //! must be found out.
@@ -40,6 +41,7 @@ mod model;
 mod mutants;
 mod play;
 mod seeds;
+mod snapshots;
 mod storage;
 mod supply;
 mod trace;

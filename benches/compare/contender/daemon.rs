@@ -11,7 +11,8 @@ const ATTACHER: &[&str] = &["attacher"];
 const ATTACHER_AND_RECONCILER: &[&str] = &["attacher", "reconciler"];
 const PROVISIONER: &[&str] = &["provisioner"];
 const RESIZER: &[&str] = &["resizer"];
-const ALL: &[&str] = &["attacher", "reconciler", "provisioner", "resizer"];
+const SNAPSHOTTER: &[&str] = &["snapshotter"];
+const ALL_BUT_SNAPSHOTTER: &[&str] = &["attacher", "reconciler", "provisioner", "resizer"];
 
 /// The image's binary.
 pub(super) struct Daemon {
@@ -55,7 +56,13 @@ impl Daemon {
 
     /// With the resizer beside the roles that replace the sidecars.
     pub(super) fn with_resizer(binary: PathBuf) -> Self {
-        Self::of(binary, report::US_WITH_RESIZER, &[("", ALL)], Share::Part)
+        Self::of(binary, report::US_WITH_RESIZER, &[("", ALL_BUT_SNAPSHOTTER)], Share::Part)
+    }
+
+    /// With every role but the snapshotter.
+    pub(super) fn without_snapshotter(binary: PathBuf) -> Self {
+        let of = Self::of(binary, report::US_WITHOUT_SNAPSHOTTER, &[("", ALL_BUT_SNAPSHOTTER)], Share::Part);
+        Self { only: Some("all"), ..of }
     }
 
     /// As two processes, neither of which knows what the other does.
@@ -131,6 +138,7 @@ impl Contender for Daemon {
             let of = |sidecar: &&str| match *sidecar {
                 "csi-attacher" => ATTACHER_AND_RECONCILER,
                 "csi-resizer" => RESIZER,
+                "csi-snapshotter" => SNAPSHOTTER,
                 _ => PROVISIONER,
             };
             let roles: Vec<&str> = seat.sidecars.iter().flat_map(of).copied().collect();

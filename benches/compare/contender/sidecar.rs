@@ -43,6 +43,7 @@ impl Contender for Sidecar {
             ("csi-attacher", true) => report::THEM_TUNED,
             ("csi-provisioner", true) => report::PROVISIONER_TUNED,
             ("csi-resizer", true) => report::RESIZER_TUNED,
+            ("csi-snapshotter", true) => report::SNAPSHOTTER_TUNED,
             (program, _) => program,
         }
     }
@@ -71,9 +72,11 @@ impl Contender for Sidecar {
 /// The sidecars of a workload side by side, as in a driver's pod, tuned.
 pub(super) struct Sidecars;
 
-const ROW: [(Sidecar, &str); 2] = [
+const ROW: [(Sidecar, &str); 4] = [
     (Sidecar { program: "csi-attacher", tuned: true }, "-attacher"),
     (Sidecar { program: "csi-provisioner", tuned: true }, "-provisioner"),
+    (Sidecar { program: "csi-resizer", tuned: true }, "-resizer"),
+    (Sidecar { program: "csi-snapshotter", tuned: true }, "-snapshotter"),
 ];
 
 impl Contender for Sidecars {
@@ -82,7 +85,7 @@ impl Contender for Sidecars {
     }
 
     fn does(&self, workload: &dyn Workload) -> bool {
-        workload.name() == "both"
+        workload.sidecars().len() > 1
     }
 
     fn is_throttled(&self) -> bool {
@@ -103,6 +106,6 @@ impl Contender for Sidecars {
             file: programs::find(sidecar.program),
             arguments: sidecar.arguments(seat),
         };
-        ROW.iter().map(start).collect()
+        ROW.iter().filter(|(sidecar, _)| seat.sidecars.contains(&sidecar.program)).map(start).collect()
     }
 }

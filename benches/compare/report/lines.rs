@@ -1,7 +1,7 @@
 //! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
 
 use super::spread::Spread;
-use super::{BARE, THEM, THEM_TUNED, US, capacity, provision, resize, roles};
+use super::{BARE, THEM, THEM_TUNED, US, all, capacity, provision, resize, roles, snapshot};
 use crate::run::Run;
 
 /// A unit, and how a value of it is told.
@@ -29,6 +29,7 @@ impl Unit {
             Self::Seconds => format!("{} s", number(value)),
             Self::Megabytes => format!("{} MB", number(value / 1e6)),
             Self::Percent => format!("{} %", number(value)),
+            Self::Count if value.fract() == 0.0 => format!("{value:.0}"),
             Self::Count => number(value),
         }
     }
@@ -123,6 +124,8 @@ pub(crate) fn lines(runs: &[Run]) -> Vec<Line> {
     for scenario in &scenarios {
         wanted.extend(provision::wanted(scenario));
         wanted.extend(resize::wanted(scenario));
+        wanted.extend(snapshot::wanted(scenario));
+        wanted.extend(all::wanted(scenario));
         wanted.extend(roles::wanted(scenario));
         wanted.extend(capacity::wanted(scenario));
         let mut add = |what: String, them, theirs, ours, unit, target| {
@@ -207,10 +210,12 @@ pub(crate) fn lines(runs: &[Run]) -> Vec<Line> {
     }
     let mut lines: Vec<Line> = wanted.into_iter().filter_map(|wanted| looked_up(runs, wanted)).collect();
     lines.extend(roles::further(runs));
+    lines.extend(all::further(runs));
     lines
 }
 
-fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
+/// The line of what is wanted, if both sides were measured.
+pub(super) fn looked_up(runs: &[Run], wanted: Wanted<'_>) -> Option<Line> {
     let Wanted(what, scenario, them, theirs, us, ours, unit, target) = wanted;
     let verb = theirs.split('.').next().unwrap_or_default();
     let of = |contender, what: &str| {

@@ -1,12 +1,15 @@
 //! What is written of the runs: every figure as JSON, the comparison as a table and as a chart.
 
+mod all;
 mod capacity;
 mod chart;
+pub(crate) mod front;
 pub(crate) mod lines;
 mod provision;
 pub(crate) mod readme;
 mod resize;
 mod roles;
+mod snapshot;
 pub(crate) mod spread;
 pub(crate) mod table;
 
@@ -32,7 +35,11 @@ pub(crate) const PROVISIONER_TUNED: &str = "csi-provisioner-tuned";
 const RESIZER: &str = "csi-resizer";
 /// The resizer's, tuned.
 pub(crate) const RESIZER_TUNED: &str = "csi-resizer-tuned";
-/// Both sidecars side by side, tuned.
+/// The snapshotter's, at its defaults.
+const SNAPSHOTTER: &str = "csi-snapshotter";
+/// The snapshotter's, tuned.
+pub(crate) const SNAPSHOTTER_TUNED: &str = "csi-snapshotter-tuned";
+/// The sidecars of a workload side by side, tuned.
 pub(crate) const SIDECARS_TUNED: &str = "sidecars-tuned";
 
 /// Ours, with no more durability than csi-provisioner has.
@@ -43,6 +50,8 @@ pub(crate) const US_ATTACHER: &str = "csi-control-plane-attacher";
 pub(crate) const US_ATTACHER_RECONCILER: &str = "csi-control-plane-attacher-reconciler";
 /// Ours with the resizer beside the three roles of the other sidecars.
 pub(crate) const US_WITH_RESIZER: &str = "csi-control-plane-with-resizer";
+/// Ours with every role but the snapshotter.
+pub(crate) const US_WITHOUT_SNAPSHOTTER: &str = "csi-control-plane-without-snapshotter";
 /// Ours as two processes.
 pub(crate) const US_APART: &str = "csi-control-plane-apart";
 /// Another build of ours, in the same run.
@@ -75,7 +84,7 @@ impl Document {
         self.occasions.retain(|name, _| self.runs.iter().any(|run| run.occasion == *name));
     }
 
-    /// Writes everything, into the README what it tells of, and returns the table.
+    /// Writes everything, with the tables of the project's README and of the benches' README, and returns the table.
     pub(crate) fn write(&self, folder: &Path, is_published: bool) -> String {
         std::fs::create_dir_all(folder).unwrap();
         let lines = lines::lines(&self.runs);
@@ -84,8 +93,9 @@ impl Document {
         std::fs::write(folder.join("table.md"), &table).unwrap();
         std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();
         if is_published {
+            readme::put(readme::FRONT, &front::front(&self.runs, &lines));
             let aimed: Vec<lines::Line> = lines.into_iter().filter(|line| line.target.is_one()).collect();
-            readme::put(&table::figures(self, &aimed));
+            readme::put(readme::BENCHES, &table::figures(self, &aimed));
         }
         table
     }

@@ -1,15 +1,21 @@
-//! The table in the README, between two comments that mark its place.
+//! The tables in documents, each between two comments that mark its place.
 
 use std::path::Path;
 
 const BEGIN: &str = "<!-- compare: begin -->\n";
 const END: &str = "<!-- compare: end -->\n";
 
-/// Puts the figures into the README.
-pub(crate) fn put(figures: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+/// The README of the project: the few figures that a visitor wants first.
+pub(crate) const FRONT: &str = "README.md";
+/// The README of the benches: every figure that has a target.
+pub(crate) const BENCHES: &str = "benches/README.md";
+
+/// Puts figures into a document.
+pub(crate) fn put(document: &str, figures: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
     let text = std::fs::read_to_string(&path).unwrap();
-    let text = between(&text, figures).expect("the README has the two comments that the table goes between");
+    let text = between(&text, figures)
+        .unwrap_or_else(|| panic!("{document} must have the two comments that the table goes between"));
     std::fs::write(path, text).unwrap();
 }
 

@@ -13,7 +13,7 @@ use crate::run::Run;
 /// Both sidecars, each in a process of its own.
 const TOGETHER: &str = "csi-attacher-tuned+csi-provisioner-tuned";
 /// What a role more may take: 2 MB.
-const FURTHER_ROLE: Target = Ours(2e6);
+pub(super) const FURTHER_ROLE: Target = Ours(2e6);
 /// The resizer adds the watch of attributes classes. The other kinds are watched anyway.
 const FURTHER_WATCH: Target = Ours(1.0);
 /// Of five sidecars' roles; those that there are must not use them up.
@@ -75,7 +75,7 @@ pub(super) fn further(runs: &[Run]) -> Vec<Line> {
     lines
 }
 
-fn line(what: String, scenario: &str, unit: Unit, theirs: Spread, ours: Spread, target: Target) -> Line {
+pub(super) fn line(what: String, scenario: &str, unit: Unit, theirs: Spread, ours: Spread, target: Target) -> Line {
     Line { what, scenario: scenario.to_owned(), unit, theirs, ours, target, cut: Option::None, fewer: Option::None }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::lines::{Line, Unit};
 use super::spread::Spread;
-use super::{Document, PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, THEM_TUNED, US, US_APART};
+use super::{Document, PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM_TUNED, US, US_APART};
 use crate::run::{Occasion, Run};
 
 /// The comparison as Markdown: on which occasions, and every line with the number of its measurements and its occasion.
@@ -101,6 +101,8 @@ pub(crate) fn requests(runs: &[Run]) -> String {
         ("burst-", THEM_TUNED),
         ("provision-burst-", PROVISIONER_TUNED),
         ("resize-burst-", RESIZER_TUNED),
+        ("snapshot-burst-", SNAPSHOTTER_TUNED),
+        ("polled-snapshot-burst-", SNAPSHOTTER_TUNED),
         ("both-first-attach-", SIDECARS_TUNED),
         ("both-first-attach-", US_APART),
         ("capacity-refresh-", PROVISIONER_TUNED),

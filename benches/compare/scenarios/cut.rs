@@ -11,6 +11,7 @@ use crate::contender::{Contender, Seat};
 use crate::timeline::Limit;
 use crate::wire::Wire;
 use crate::workload;
+use crate::workload::Workload;
 
 /// A burst, with all connections cut at each fifth.
 pub(crate) struct Cut {
@@ -22,7 +23,7 @@ impl Scenario for Cut {
         "cut".to_owned()
     }
 
-    fn takes(&self, contender: &dyn Contender) -> bool {
+    fn takes(&self, _workload: &dyn Workload, contender: &dyn Contender) -> bool {
         !contender.is_throttled()
     }
 

@@ -11,6 +11,7 @@ use super::{PATIENCE, Scenario, Scene, seat, timeline};
 use crate::Figures;
 use crate::arithmetic::phase;
 use crate::contender::{Contender, Seat};
+use crate::workload::Workload;
 
 /// The standby gets so long to be one.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -33,7 +34,7 @@ impl Scenario for Failover {
         format!("failover-{}", self.signal.to_lowercase())
     }
 
-    fn takes(&self, contender: &dyn Contender) -> bool {
+    fn takes(&self, _workload: &dyn Workload, contender: &dyn Contender) -> bool {
         // It is the same Lease, throttled or not.
         !contender.is_throttled()
     }

@@ -10,6 +10,7 @@ use super::{Bout, PATIENCE, Scenario, Scene, timeline};
 use crate::Figures;
 use crate::contender::{Contender, Share};
 use crate::support;
+use crate::workload::Workload;
 use crate::workload::attach::ATTACHMENTS;
 use crate::workload::{Placed, Provision};
 
@@ -24,7 +25,7 @@ impl Scenario for First {
         format!("first-attach-{}", self.count)
     }
 
-    fn takes(&self, contender: &dyn Contender) -> bool {
+    fn takes(&self, _workload: &dyn Workload, contender: &dyn Contender) -> bool {
         // Whoever does half of it comes to nothing.
         contender.share() != Share::Part && !contender.is_throttled()
     }

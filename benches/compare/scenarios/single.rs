@@ -9,6 +9,7 @@ use super::{Bout, Scenario, Scene};
 use crate::Figures;
 use crate::arithmetic::percentile;
 use crate::contender::Contender;
+use crate::workload::Workload;
 
 /// One object at a time, so many times.
 pub(crate) struct Single {
@@ -20,7 +21,7 @@ impl Scenario for Single {
         "single".to_owned()
     }
 
-    fn takes(&self, contender: &dyn Contender) -> bool {
+    fn takes(&self, _workload: &dyn Workload, contender: &dyn Contender) -> bool {
         // A throttle shows after the first few, and then it is all that shows.
         !contender.is_throttled()
     }

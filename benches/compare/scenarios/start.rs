@@ -9,7 +9,8 @@ use futures::future::LocalBoxFuture;
 use super::{PATIENCE, Scenario, Scene, seat, timeline};
 use crate::Figures;
 use crate::arithmetic::percentile;
-use crate::contender::Contender;
+use crate::contender::{Contender, Share};
+use crate::workload::Workload;
 
 /// Between the bench's own list and the process's first: the API server asks etcd at most each 100 ms how far a kind has come,
 /// and whoever lists it within that time of somebody else waits for the rest of it.
@@ -23,6 +24,11 @@ pub(crate) struct Start {
 impl Scenario for Start {
     fn name(&self) -> String {
         "start".to_owned()
+    }
+
+    fn takes(&self, workload: &dyn Workload, contender: &dyn Contender) -> bool {
+        // Of several sidecars all are started.
+        workload.sidecars().len() == 1 || contender.share() != Share::Part
     }
 
     fn estimate(&self, _contender: &dyn Contender) -> f64 {

@@ -1,10 +1,12 @@
 //! What is to be done, many times over: the objects, when one is done, and what the driver was asked.
 
+mod all;
 pub(crate) mod attach;
 mod both;
 mod capacity;
 mod provision;
 mod resize;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,11 +15,13 @@ use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use http::Request;
 use serde_json::Value;
 
+pub(crate) use all::All;
 pub(crate) use attach::Attach;
 pub(crate) use both::Both;
 pub(crate) use capacity::Capacity;
 pub(crate) use provision::Provision;
 pub(crate) use resize::Resize;
+pub(crate) use snapshot::Snapshot;
 
 use crate::arguments::Arguments;
 use crate::bare::{Write, Writes};
@@ -79,10 +83,8 @@ pub(crate) type Reading = fn(&Value, bool) -> (String, Vec<Moment>);
 pub(crate) enum Undo {
     /// An object is deleted.
     Delete(&'static str, String),
-    /// This is merged into an object's status.
-    Status(&'static str, String, Value),
-    /// This is merged into an object's spec.
-    Spec(&'static str, String, Value),
+    /// This is merged into an object or into its status: collection, name, subresource, patch.
+    Merge(&'static str, String, &'static str, Value),
 }
 
 /// What is to be done, many times over.
@@ -95,6 +97,14 @@ pub(crate) trait Workload: Send + Sync {
     fn sidecars(&self) -> &'static [&'static str];
     /// Whether it is about telling the scheduler how much room there is.
     fn tells_capacity(&self) -> bool {
+        false
+    }
+    /// Whether the cluster has the kinds of snapshots.
+    fn has_snapshots(&self) -> bool {
+        false
+    }
+    /// Whether its contenders elect a leader while they are idle: what they then ask for is part of what they cost.
+    fn elects_when_idle(&self) -> bool {
         false
     }
     /// How many objects there are in the end, where nobody asks for them one by one.
@@ -160,8 +170,16 @@ pub(crate) trait Workload: Send + Sync {
 /// Those that were asked for.
 pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
     let capacity = Capacity { segments: arguments.segments };
-    let all: [Box<dyn Workload>; 5] =
-        [Box::new(Attach), Box::new(Provision), Box::new(Resize), Box::new(Both), Box::new(capacity)];
+    let all: [Box<dyn Workload>; 8] = [
+        Box::new(Attach),
+        Box::new(Provision),
+        Box::new(Resize),
+        Box::new(Snapshot { polls: 0 }),
+        Box::new(Snapshot { polls: 3 }),
+        Box::new(Both),
+        Box::new(All),
+        Box::new(capacity),
+    ];
     all.into_iter().filter(|one| Arguments::wants(&arguments.workloads, one.name())).collect()
 }
 

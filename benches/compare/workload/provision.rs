@@ -108,7 +108,8 @@ impl Workload for Provision {
     fn undo(&self, name: &str, made: &str) -> Vec<Undo> {
         let mut undo = vec![Undo::Delete(CLAIMS, name.to_owned())];
         if !made.is_empty() {
-            undo.push(Undo::Status(VOLUMES, made.to_owned(), json!({ "phase": "Released" })));
+            let released = json!({ "status": { "phase": "Released" } });
+            undo.push(Undo::Merge(VOLUMES, made.to_owned(), "/status", released));
         }
         undo
     }

@@ -107,7 +107,7 @@ impl Workload for Resize {
     }
 
     fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
-        vec![Undo::Spec(CLAIMS, name.to_owned(), json!({ "volumeAttributesClassName": GOLD }))]
+        vec![Undo::Merge(CLAIMS, name.to_owned(), "", json!({ "spec": { "volumeAttributesClassName": GOLD } }))]
     }
 
     fn give_up(&self, name: &str, _made: &str) -> Vec<Undo> {

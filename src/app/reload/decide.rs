@@ -9,6 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::config::Loaded;
+use crate::roles::needs_cluster;
 
 use super::keys::{self, Reach};
 
@@ -87,6 +88,11 @@ pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, depends_on: &Dependenci
     let names = |of: &Loaded| of.roles.keys().copied().collect::<BTreeSet<&'static str>>();
     let (before, after) = (names(old), names(new));
     let added: BTreeSet<_> = after.difference(&before).copied().collect();
+    // What the cluster needs is set up once, at the start.
+    if needs_cluster(&after) && !needs_cluster(&before) {
+        let first = added.iter().filter(|role| needs_cluster([*role])).map(|role| format!("roles.{role}"));
+        return Verdict::Refuse(Refusal::NeedsRestart(first.collect()));
+    }
     let removed: BTreeSet<_> = before.difference(&after).copied().collect();
     let moved = |role: &&&'static str| {
         let minded = depends_on.get(**role).into_iter().flatten();

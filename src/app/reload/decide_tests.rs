@@ -60,6 +60,7 @@ fn expected(key: &str, word: &str) -> Verdict {
 }
 
 /// Each key, another value than its default, and what begins anew.
+#[expect(clippy::too_many_lines, reason = "one line for each key")]
 fn table() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("csi.endpoint", json!("unix:///other"), "process"),
@@ -81,6 +82,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("telemetry.traces.endpoint", json!("http://collector:4317"), "process"),
         ("telemetry.traces.sampleRatio", json!(0.5), "process"),
         ("runtime.workerThreads", json!(4), "process"),
+        ("roles.attacher.timeout", json!("2m"), "attacher"),
         ("roles.attacher.workers", json!(5), "attacher"),
         ("roles.attacher.detachWorkers", json!(5), "attacher"),
         ("roles.attacher.retry.initial", json!("2s"), "attacher"),
@@ -89,6 +91,15 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.attacher.defaultFsType", json!("ext4"), "attacher"),
         ("roles.attacher.events", json!(false), "attacher"),
         ("roles.attacher.errorCodes", json!(false), "attacher"),
+        ("roles.liveness.listen", json!("[::]:1"), "liveness"),
+        ("roles.liveness.path", json!("/driver"), "liveness"),
+        ("roles.liveness.probeTimeout", json!("5s"), "liveness"),
+        ("roles.registrar.kubeletRegistrationPath", json!("/plugins/socket"), "registrar"),
+        ("roles.registrar.directory", json!("/plugins_registry"), "registrar"),
+        ("roles.registrar.withdrawAfter", json!("1m"), "registrar"),
+        ("roles.registrar.onShutdown", json!("keep"), "registrar"),
+        ("roles.registrar.healthListen", json!("[::]:1"), "registrar"),
+        ("roles.provisioner.timeout", json!("2m"), "provisioner"),
         ("roles.provisioner.workers", json!(5), "provisioner"),
         ("roles.provisioner.deleteWorkers", json!(5), "provisioner"),
         ("roles.provisioner.retry.initial", json!("2s"), "provisioner"),
@@ -122,6 +133,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.reconciler.interval", json!("2m"), "reconciler"),
         ("roles.reconciler.pageSize", json!(10), "reconciler"),
         ("roles.reconciler.pageTimeout", json!("2m"), "reconciler"),
+        ("roles.resizer.timeout", json!("2m"), "resizer"),
         ("roles.resizer.workers", json!(5), "resizer"),
         ("roles.resizer.retry.initial", json!("2s"), "resizer"),
         ("roles.resizer.retry.max", json!("6m"), "resizer"),
@@ -133,6 +145,27 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.resizer.annotatePreResize", json!(false), "resizer"),
         ("roles.resizer.events", json!("all"), "resizer"),
         ("roles.resizer.pairCalls", json!("never"), "resizer"),
+        ("roles.snapshotter.timeout", json!("2m"), "snapshotter"),
+        ("roles.snapshotter.workers", json!(5), "snapshotter"),
+        ("roles.snapshotter.deleteWorkers", json!(5), "snapshotter"),
+        ("roles.snapshotter.groupWorkers", json!(5), "snapshotter"),
+        ("roles.snapshotter.callTimeout", json!("2m"), "snapshotter"),
+        ("roles.snapshotter.retry.initial", json!("2s"), "snapshotter"),
+        ("roles.snapshotter.retry.max", json!("6m"), "snapshotter"),
+        ("roles.snapshotter.retry.infeasible", json!("6m"), "snapshotter"),
+        ("roles.snapshotter.readyCheck.initial", json!("2s"), "snapshotter"),
+        ("roles.snapshotter.readyCheck.max", json!("1m"), "snapshotter"),
+        ("roles.snapshotter.resync", json!("0s"), "snapshotter"),
+        ("roles.snapshotter.snapshotNamePrefix", json!("snap"), "snapshotter"),
+        ("roles.snapshotter.snapshotNameUuidLength", json!(8), "snapshotter"),
+        ("roles.snapshotter.groupSnapshots", json!(false), "snapshotter"),
+        ("roles.snapshotter.groupSnapshotNamePrefix", json!("group"), "snapshotter"),
+        ("roles.snapshotter.groupSnapshotNameUuidLength", json!(8), "snapshotter"),
+        ("roles.snapshotter.extraCreateMetadata", json!(true), "snapshotter"),
+        ("roles.snapshotter.events", json!("all"), "snapshotter"),
+        ("roles.snapshotter.deleteWithoutSecret", json!(true), "snapshotter"),
+        ("roles.snapshotter.deletionSecretNamespaces", json!(["storage"]), "snapshotter"),
+        ("roles.snapshotter.nodeDeployment.enabled", json!(true), "process"),
     ]
 }
 
@@ -173,7 +206,9 @@ fn other_words_for_the_same_are_no_change() {
         verdict(&[], &[("csi.timeout", json!("15000ms")), ("roles.attacher.retry.max", json!("300s"))]),
         Verdict::Same
     );
-    let roles = json!({"attacher": {}, "provisioner": null, "reconciler": {}, "resizer": {}});
+    let roles = json!({
+        "attacher": {}, "liveness": {}, "provisioner": null, "reconciler": {}, "registrar": null, "resizer": {}, "snapshotter": {},
+    });
     let (all, short) = (reference(), json!({ "roles": roles }));
     assert_eq!(decide(&loaded(&all), &loaded(&short), &depends_on()), Verdict::Same);
 }
@@ -230,5 +265,29 @@ fn a_file_without_any_role_is_refused() {
         let new = load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap();
         let verdict = decide(&loaded(&reference()), &new, &depends_on());
         assert_eq!(verdict, Verdict::Refuse(Refusal::NoRole), "{text:?}");
+    }
+}
+
+#[test]
+fn the_first_role_of_the_cluster_needs_a_restart_and_later_ones_do_not() {
+    let every: Vec<&str> = crate::roles::ROLES.iter().map(|role| role.name).collect();
+    let only = |kept: &[&str]| -> Vec<(String, Value)> {
+        let gone = every.iter().filter(|role| !kept.contains(role));
+        gone.map(|role| (format!("roles.{role}"), Value::Null)).collect()
+    };
+    let verdict = |old: &[&str], new: &[&str]| {
+        let (old, new) = (only(old), only(new));
+        let keys =
+            |of: &[(String, Value)]| with(&of.iter().map(|(key, value)| (&**key, value.clone())).collect::<Vec<_>>());
+        decide(&loaded(&keys(&old)), &loaded(&keys(&new)), &depends_on())
+    };
+    let refused = Verdict::Refuse(Refusal::NeedsRestart(["roles.attacher".to_owned()].into()));
+    assert_eq!(verdict(&["liveness"], &["liveness", "attacher"]), refused);
+    for (old, new) in [
+        (&["liveness"][..], &["liveness", "registrar"][..]),
+        (&["attacher"], &["attacher", "liveness"]),
+        (&["attacher", "liveness"], &["liveness"]),
+    ] {
+        assert!(matches!(verdict(old, new), Verdict::Apply(_)), "{old:?} {new:?}");
     }
 }

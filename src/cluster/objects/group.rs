@@ -1,10 +1,9 @@
 //! Snapshots of several volumes at once, as their driver sees them: contents and classes of groups.
 //!
-//! A server serves them as `v1`, as `v1beta2`, or as both with one schema. So there is one type, read from either:
-//! [`V1Beta2`] of it where the server has no other. (`v1beta1` has another schema, and no role reads it.)
+//! A server serves them as `v1`, as `v1beta2`, or as both with one schema. So there is one type, read from either. (`v1beta1` has
+//! another schema, and no role reads it.)
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
@@ -13,6 +12,9 @@ use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, or_defaul
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use smol_str::SmolStr;
+
+/// The versions with the schema that is read here.
+const VERSIONS: &[&str] = &["v1", "v1beta2"];
 
 /// A group of snapshots, as its driver sees it. A foreign driver's keeps its metadata and whose it is.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -154,6 +156,7 @@ impl<'de> Deserialize<'de> for VolumeGroupSnapshotContent {
 impl Cached for VolumeGroupSnapshotContent {
     const KIND: &'static str = "VolumeGroupSnapshotContent";
     const OPTIONAL: bool = true;
+    const VERSIONS: &'static [&'static str] = VERSIONS;
 
     fn trim(&mut self, driver: &str, _fields: Fields) {
         trim_meta(&mut self.metadata, names::GROUP_CONTENT_ANNOTATIONS);
@@ -169,6 +172,14 @@ impl Cached for VolumeGroupSnapshotContent {
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         if let Some(class) = &self.class_name {
             add(super::BY_CLASS, class);
+        }
+        let given = match &self.source {
+            GroupSource::Snapshots { group, .. } => Some(group),
+            GroupSource::Volumes(_) | GroupSource::None => None,
+        };
+        let stored = self.status.as_ref().and_then(|status| status.volume_group_snapshot_handle.as_ref());
+        if let Some(handle) = stored.or(given) {
+            add(super::BY_HANDLE, handle);
         }
     }
 }
@@ -193,6 +204,7 @@ pub struct VolumeGroupSnapshotClass {
 impl Cached for VolumeGroupSnapshotClass {
     const KIND: &'static str = "VolumeGroupSnapshotClass";
     const OPTIONAL: bool = true;
+    const VERSIONS: &'static [&'static str] = VERSIONS;
 
     fn trim(&mut self, driver: &str, _fields: Fields) {
         trim_meta(&mut self.metadata, &[]);
@@ -203,33 +215,4 @@ impl Cached for VolumeGroupSnapshotClass {
     }
 
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
-}
-
-/// The same object, read as `v1beta2`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(transparent)]
-pub struct V1Beta2<K>(pub K);
-
-impl<K> Deref for V1Beta2<K> {
-    type Target = K;
-
-    fn deref(&self) -> &K {
-        &self.0
-    }
-}
-
-impl<K: Cached> Cached for V1Beta2<K>
-where
-    Self: super::Object,
-{
-    const KIND: &'static str = K::KIND;
-    const OPTIONAL: bool = K::OPTIONAL;
-
-    fn trim(&mut self, driver: &str, fields: Fields) {
-        self.0.trim(driver, fields);
-    }
-
-    fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
-        self.0.index(add);
-    }
 }

@@ -195,7 +195,8 @@ pub enum InTree {
 }
 
 impl InTree {
-    const ALL: [Self; 7] = [
+    /// All of them.
+    pub const ALL: [Self; 7] = [
         Self::GcePersistentDisk,
         Self::AwsElasticBlockStore,
         Self::AzureDisk,
@@ -208,6 +209,11 @@ impl InTree {
     /// The source whose plugin has this name, as the provisioner of a class.
     pub fn of_plugin(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.plugin() == name)
+    }
+
+    /// The source that this driver has taken over.
+    pub fn of_driver(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.successor() == name)
     }
 
     /// The plugin's name, as the provisioner of a class.

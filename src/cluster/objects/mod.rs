@@ -55,7 +55,7 @@ pub use driver::CsiDriver;
 pub use event::ToldEvent;
 pub use fields::Fields;
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
-pub use group::{GroupMember, GroupSource, GroupStatus, V1Beta2, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
+pub use group::{GroupMember, GroupSource, GroupStatus, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
 pub use health::{ClaimHealth, HealthCondition};
 pub use in_tree::{
     AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,
@@ -117,6 +117,9 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
     /// Whether a cluster may lack the kind, or not let us read it: then there is none, and it is looked for again now and
     /// then.
     const OPTIONAL: bool = false;
+
+    /// The versions that the kind can be read in, the best first: the first that the server has counts. Empty: that of its URL alone.
+    const VERSIONS: &'static [&'static str] = &[];
 
     /// Drops what no role reads, seen from `driver`, and the groups of fields that are not among `fields`.
     fn trim(&mut self, driver: &str, fields: Fields);
@@ -201,8 +204,6 @@ object!(VolumeSnapshotContent, kinds::VolumeSnapshotContent);
 object!(VolumeSnapshotClass, kinds::VolumeSnapshotClass);
 object!(VolumeGroupSnapshotContent, kinds::VolumeGroupSnapshotContent);
 object!(VolumeGroupSnapshotClass, kinds::VolumeGroupSnapshotClass);
-object!(V1Beta2<VolumeGroupSnapshotContent>, kinds::v1beta2::VolumeGroupSnapshotContent);
-object!(V1Beta2<VolumeGroupSnapshotClass>, kinds::v1beta2::VolumeGroupSnapshotClass);
 object!(ReferenceGrant, kinds::ReferenceGrant);
 
 /// Kinds of CRDs, where no type of k8s-openapi says what the URL is made of. There is nothing of these types.
@@ -252,11 +253,4 @@ mod kinds {
     kind!(VolumeGroupSnapshotContent, ClusterResourceScope, GROUPS, "v1", "volumegroupsnapshotcontents");
     kind!(VolumeGroupSnapshotClass, ClusterResourceScope, GROUPS, "v1", "volumegroupsnapshotclasses");
     kind!(ReferenceGrant, NamespaceResourceScope, "gateway.networking.k8s.io", "v1beta1", "referencegrants");
-
-    pub(super) mod v1beta2 {
-        use super::{Cow, GROUPS, ObjectMeta, Resource};
-
-        kind!(VolumeGroupSnapshotContent, ClusterResourceScope, GROUPS, "v1beta2", "volumegroupsnapshotcontents");
-        kind!(VolumeGroupSnapshotClass, ClusterResourceScope, GROUPS, "v1beta2", "volumegroupsnapshotclasses");
-    }
 }

@@ -236,6 +236,13 @@ impl VolumeSpec {
 }
 
 impl PersistentVolume {
+    /// The CSI driver that serves it: its own, or the one that has taken its in-tree plugin over. Of another driver's CSI volume the
+    /// cache does not hold this.
+    pub fn served_by(&self) -> Option<&str> {
+        let csi = self.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+        csi.or_else(|| self.spec.in_tree.map(InTree::successor))
+    }
+
     /// The CSI driver that has taken over this in-tree volume.
     pub fn migrated_to(&self) -> Option<&str> {
         self.metadata.annotation(names::ANNOTATION_MIGRATED_TO)

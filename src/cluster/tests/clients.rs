@@ -88,6 +88,9 @@ async fn a_kubeconfig_gives_clients_and_its_namespace() {
     std::fs::write(&path, text.replace("EXTRA", ", proxy-url: 'http://proxy.example.com:3128'")).unwrap();
     let error = Clients::connect(&access, &ClientOptions::default()).await.unwrap_err();
     assert!(matches!(&error, ConnectError::Proxy(host) if host == "proxy.example.com"), "{error}");
+    for way_out in ["`proxy-url`", "HTTPS_PROXY", "https_proxy"] {
+        assert!(error.to_string().contains(way_out), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Answer, Seen, Server, pass, status};
+use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::caches::Caches;
 use crate::cluster::names::ObjectName;
-use crate::cluster::objects::{CsiStorageCapacity, Fields, Node, PersistentVolumeClaim, VolumeSnapshot};
+use crate::cluster::objects::{
+    CsiStorageCapacity, Fields, Node, PersistentVolumeClaim, VolumeGroupSnapshotContent, VolumeSnapshot,
+};
 use crate::cluster::scope::{Viewpoint, WatchScope};
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
@@ -146,6 +149,45 @@ async fn a_kind_that_the_cluster_lacks_is_empty_and_looked_for_every_minute() {
     code.store(404, Ordering::Relaxed);
     cache.relisted().await;
     assert!(cache.is_absent() && cache.is_empty(), "its CRD was removed, and its objects with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_read_and_written_in_the_best_version_that_the_server_has() {
+    let offered = Arc::new(std::sync::Mutex::new("v1beta2"));
+    let answers = Arc::clone(&offered);
+    let server = Server::new(move |seen: &Seen| {
+        let version = *answers.lock().unwrap();
+        if !seen.path.contains(&format!("/{version}/")) {
+            return Answer::Json(404, status(404, "NotFound", "the server could not find the requested resource"));
+        }
+        match seen.method.as_str() {
+            "GET" if seen.is_watch() => Answer::Watch(mpsc::unbounded_channel().1),
+            "GET" if seen.path.ends_with("contents") => {
+                Answer::Json(200, json!({ "metadata": { "resourceVersion": "5" }, "items": [object("g", &json!({}))] }))
+            }
+            _ => Answer::Json(200, object("g", &json!({}))),
+        }
+    });
+    let caches = Caches::new();
+    let cache = caches.want::<VolumeGroupSnapshotContent>();
+    let _tasks = start(&server, &caches).await;
+    cache.synced().await;
+    assert_eq!((cache.len(), cache.version(), cache.is_absent()), (1, Some("v1beta2"), false));
+    let clients = server.clients().await;
+    let api = Api::new(clients.work, &ApiOptions::default(), Meter::new()).in_version_of(&cache);
+    api.get::<VolumeGroupSnapshotContent>(&ObjectName::cluster("g")).await.unwrap();
+    let path = "/apis/groupsnapshot.storage.k8s.io/v1beta2/volumegroupsnapshotcontents/g";
+    assert_eq!(server.seen().pop().unwrap().path, path);
+
+    *offered.lock().unwrap() = "v1";
+    cache.relisted().await;
+    assert_eq!((cache.len(), cache.version()), (1, Some("v1")), "the other is no longer served");
+    *offered.lock().unwrap() = "none";
+    cache.relisted().await;
+    assert!(cache.is_absent() && cache.is_empty());
+    *offered.lock().unwrap() = "v1beta2";
+    pass(Duration::from_secs(61)).await;
+    assert_eq!((cache.len(), cache.version()), (1, Some("v1beta2")), "looked for every minute");
 }
 
 #[tokio::test(start_paused = true)]

@@ -116,6 +116,26 @@ async fn calls_before_the_name_is_known_count_for_the_unknown_driver() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn migration_m6_only_the_successor_of_a_plugin_has_the_label_that_says_whether_the_object_was_translated() {
+    for is_successor in [true, false] {
+        let bench = Bench::started();
+        bench.csi.know_successors(if is_successor { |name| name == "demo.csi.example.com" } else { |_| false });
+        let driver = bench.ready().await;
+        driver.client.for_migrated(true).probe(proto::ProbeRequest {}).await.unwrap();
+        let metrics = bench.meter.render();
+        let counted = |driver: &str, method: &str, migrated: &str| {
+            let labels = format!("{{driver_name=\"{driver}\",method_name=\"/csi.v1.{method}\",grpc_status_code=\"OK\"");
+            metrics.contains(&format!("{labels}{migrated}}} 1"))
+        };
+        let ours = "demo.csi.example.com";
+        assert_eq!(counted(ours, "Identity/Probe", ",migrated=\"true\""), is_successor, "{metrics}");
+        assert_eq!(counted(ours, "Identity/GetPluginCapabilities", ",migrated=\"false\""), is_successor, "{metrics}");
+        assert_eq!(metrics.contains("migrated="), is_successor, "{metrics}");
+        assert!(counted("unknown-driver", "Identity/GetPluginInfo", ""), "its name was not known: {metrics}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn r32_a_call_ends_at_its_deadline_and_tells_it_to_the_driver() {
     let bench = Bench::started();
     let driver = bench.ready().await;

@@ -120,7 +120,9 @@ pub(super) fn queues(out: &mut String, queues: &[QueueReport]) {
         .iter()
         .map(|queue| {
             let oldest = or_dash(queue.oldest_age.as_ref().map(|age| age as &dyn Display));
-            row(&COLUMNS, &[&code(&queue.name), &queue.depth, &queue.running, &queue.delayed, &oldest], "", None)
+            // The name that the metrics use is for those who look for it.
+            let title = format!("<span title=\"{}\">{}</span>", Text(&queue.name), Text(&queue.title));
+            row(&COLUMNS, &[&title, &queue.depth, &queue.running, &queue.delayed, &oldest], "", None)
         })
         .collect();
     table(out, "Queues", "", &COLUMNS, &rows, "No role serves a term here.");

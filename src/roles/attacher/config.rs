@@ -12,6 +12,10 @@ use crate::queue::RetrySection;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AttacherSection {
+    /// Deadline of one RPC of this role to the driver. null: `csi.timeout`.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<duration::Text>")]
+    pub timeout: Option<Duration>,
     /// How many attaches run at once.
     #[schemars(range(min = 1, max = 10_000))]
     pub workers: usize,
@@ -42,6 +46,7 @@ impl AttacherSection {
 impl Default for AttacherSection {
     fn default() -> Self {
         Self {
+            timeout: None,
             workers: 100,
             detach_workers: None,
             retry: RetrySection::default(),
@@ -55,6 +60,7 @@ impl Default for AttacherSection {
 
 impl Section for AttacherSection {
     fn check(&self, faults: &mut Faults) {
+        duration::check_deadline("timeout", self.timeout, faults);
         self.retry.check("retry", faults);
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
@@ -105,6 +111,8 @@ mod tests {
         let section =
             AttacherSection { resync: Duration::from_millis(1), default_fs_type, ..AttacherSection::default() };
         assert_eq!(faulty_keys(&section), ["resync", "defaultFsType"]);
+        let section = AttacherSection { timeout: Some(Duration::ZERO), ..AttacherSection::default() };
+        assert_eq!(faulty_keys(&section), ["timeout"]);
         let section = AttacherSection { resync: Duration::ZERO, ..AttacherSection::default() };
         assert_eq!(faulty_keys(&section), Vec::<String>::new());
     }

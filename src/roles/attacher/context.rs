@@ -12,6 +12,7 @@ use crate::telemetry::TraceContext;
 use super::attachment::{Attachment, Source};
 use super::config::AttacherSection;
 use super::decide::{Node, Progress, Rules, View};
+use super::migration;
 use super::reporter::Reporter;
 use super::term_start::TermStartVersion;
 use super::trace_link::{TraceLink, trace_link};
@@ -68,6 +69,14 @@ pub struct Objects {
     pub volume: Option<Arc<PersistentVolume>>,
     /// The node that it names.
     pub node: Option<Arc<CsiNode>>,
+}
+
+impl Objects {
+    /// Whether the volume is an in-tree one that is served in its CSI form. An inline specification is always of such a volume.
+    pub fn is_migrated(&self) -> bool {
+        let is_in_tree = |volume: &Arc<PersistentVolume>| volume.spec.in_tree.is_some();
+        matches!(self.attachment.source, Ok(Source::Inline(_))) || self.volume.as_ref().is_some_and(is_in_tree)
+    }
 }
 
 impl Context {
@@ -133,14 +142,15 @@ impl Objects {
     /// ones (R17, R51).
     pub fn published_as(&self, driver: &str) -> Option<(String, String)> {
         let recorded = &self.attachment.recorded;
-        let spec = match (&self.attachment.source, &self.volume) {
-            (Ok(Source::Inline(spec)), _) => Some(spec.as_ref()),
-            (Ok(Source::Volume(_)), Some(volume)) => Some(&volume.spec),
-            _ => None,
+        let handle = || {
+            let source = self.attachment.source.as_ref().ok()?;
+            let csi = migration::csi_source(source, self.volume.as_deref(), driver).ok()?;
+            Some(csi.volume_handle.clone())
         };
-        let handle = spec.and_then(|spec| spec.csi.as_ref()).map(|csi| csi.volume_handle.clone());
         let node_id = || self.node.as_ref().and_then(|node| node.node_id(driver)).map(str::to_owned);
-        Some((recorded.volume_handle.clone().or(handle)?, recorded.node_id.clone().or_else(node_id)?))
+        let node_id = recorded.node_id.clone().or_else(node_id)?;
+        let handle = recorded.volume_handle.clone().or_else(handle)?;
+        Some((handle, node_id))
     }
 
     /// The decision's view.

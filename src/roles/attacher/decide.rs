@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{CsiSource, PersistentVolume, SecretRef, VolumeSpec};
+use crate::cluster::{CsiSource, PersistentVolume, SecretRef};
 use crate::csi::volume;
 use crate::proto::VolumeCapability;
 
@@ -171,13 +171,13 @@ fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
         return Ok(Step::Settled);
     }
     let source = attachment.source.clone()?;
-    let spec = attach_spec(&source, view.volume)?;
-    let csi_form = migration::csi_form(spec, || not_csi(&source, spec))?;
-    let csi = migration::csi_source(&csi_form, || not_csi(&source, spec))?;
+    refuse_deleting(&source, view.volume)?;
+    let csi_form = migration::csi_form(&source, view.volume, &view.rules.driver)?;
+    let csi = csi_form.csi.as_deref().ok_or_else(|| migration::not_csi(&source))?;
     let capability = volume::capability(
         &csi_form.access_modes,
         csi_form.is_block(),
-        fs_type(&csi, view.rules),
+        fs_type(csi, view.rules),
         &csi_form.mount_options,
         view.rules.multi_writer,
     )
@@ -193,13 +193,13 @@ fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
         }
     };
 
-    if let Some((left, secret)) = left_behind(attachment, &csi, node_id).filter(|_| !done.unpublished) {
+    if let Some((left, secret)) = left_behind(attachment, csi, node_id).filter(|_| !done.unpublished) {
         return Ok(match (secret, &done.secret) {
             (Some(reference), None) => Step::Prepare(vec![Preparation::ReadSecret(reference)]),
             _ => Step::Unpublish(Box::new(left)),
         });
     }
-    let preparations = preparations(view, &csi, node_id);
+    let preparations = preparations(view, csi, node_id);
     if !preparations.is_empty() {
         return Ok(Step::Prepare(preparations));
     }
@@ -297,12 +297,7 @@ struct Target {
 fn detach_target(view: &View<'_>) -> Result<Target, InvalidAttachment> {
     let attachment = view.attachment;
     let from_spec = attachment.source.clone().and_then(|source| {
-        let spec = match (&source, view.volume) {
-            (Source::Inline(spec), _) => spec.as_ref(),
-            (Source::Volume(_), Some(volume)) => &volume.spec,
-            (Source::Volume(name), None) => return Err(InvalidAttachment::VolumeMissing(name.clone())),
-        };
-        let csi = migration::csi_source(spec, || not_csi(&source, spec))?;
+        let csi = migration::csi_source(&source, view.volume, &view.rules.driver)?;
         Ok(Target {
             volume_handle: csi.volume_handle.clone(),
             secret: csi.controller_publish_secret_ref.as_deref().cloned(),
@@ -319,29 +314,13 @@ fn detach_target(view: &View<'_>) -> Result<Target, InvalidAttachment> {
     }
 }
 
-fn attach_spec<'a>(
-    source: &'a Source,
-    volume: Option<&'a PersistentVolume>,
-) -> Result<&'a VolumeSpec, InvalidAttachment> {
+/// Attaching a volume would delay its deletion.
+fn refuse_deleting(source: &Source, volume: Option<&PersistentVolume>) -> Result<(), InvalidAttachment> {
     match (source, volume) {
-        (Source::Inline(spec), _) => Ok(spec),
-        (Source::Volume(name), None) => Err(InvalidAttachment::VolumeMissing(name.clone())),
         (Source::Volume(name), Some(volume)) if volume.metadata.deletion_timestamp.is_some() => {
             Err(InvalidAttachment::VolumeDeleting(name.clone()))
         }
-        (Source::Volume(_), Some(volume)) => Ok(&volume.spec),
-    }
-}
-
-/// Why there is no CSI source. Another driver's volume is refused: the attach/detach controller never names us as its
-/// attacher, and the cache does not have its attributes.
-fn not_csi(source: &Source, spec: &VolumeSpec) -> InvalidAttachment {
-    match (source, &spec.foreign_driver) {
-        (Source::Volume(volume), Some(driver)) => {
-            InvalidAttachment::Foreign { volume: volume.clone(), driver: driver.to_string() }
-        }
-        (Source::Volume(volume), None) => InvalidAttachment::NotCsi(volume.clone()),
-        (Source::Inline(_), _) => InvalidAttachment::InlineNotCsi,
+        _ => Ok(()),
     }
 }
 

@@ -92,7 +92,7 @@ impl World {
         let attachment = Attachment::parse(&object, FINALIZER);
         let volume = self.volume.clone().map(|volume| {
             let mut volume: PersistentVolume = serde_json::from_value(volume).unwrap();
-            volume.trim(DRIVER, Fields::NONE);
+            volume.trim(&self.rules.driver, Fields::MIGRATION);
             volume
         });
         next_step(&View {
@@ -271,9 +271,9 @@ fn hopeless_attachments_are_refused_before_anything_is_written() {
             InvalidAttachment::VolumeDeleting("pv-1".into()),
         ),
         (
-            "in-tree",
+            "M23: in-tree, of another driver",
             Box::new(move |w| w.volume = Some(in_tree.clone())),
-            InvalidAttachment::InTree(crate::cluster::InTree::AwsElasticBlockStore),
+            InvalidAttachment::Foreign { volume: "pv-1".into(), driver: "ebs.csi.aws.com".into() },
         ),
         ("not CSI", Box::new(move |w| w.volume = Some(nfs.clone())), InvalidAttachment::NotCsi("pv-1".into())),
         (
@@ -303,6 +303,68 @@ fn hopeless_attachments_are_refused_before_anything_is_written() {
         change(&mut world);
         assert_eq!(world.step(), Step::Refuse(refusal), "{what}");
     }
+}
+
+/// A world whose volume is an in-tree one that our driver has taken over.
+fn migrated(driver: &str, spec: serde_json::Value) -> World {
+    let mut world = World::prepared();
+    world.rules.driver = driver.into();
+    world.set_volume("/spec", spec);
+    world
+}
+
+#[test]
+fn r11_m1_an_in_tree_volume_is_published_with_the_access_modes_of_its_csi_form() {
+    let world = migrated(
+        "pd.csi.storage.gke.io",
+        json!({ "accessModes": ["ReadWriteMany"], "gcePersistentDisk": { "pdName": "d", "fsType": "xfs", "readOnly": true } }),
+    );
+    let publish = published(&world);
+    assert_eq!(publish.volume_id, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d");
+    assert_eq!((publish.readonly, publish.volume_context.len()), (true, 1));
+    let mount = MountVolume { fs_type: "xfs".into(), ..MountVolume::default() };
+    assert_eq!(publish.capability.access_type, Some(AccessType::Mount(mount)));
+    // Google's driver attaches no volume for many writers, and the in-tree plugin did not look.
+    assert_eq!(publish.capability.access_mode, Some(AccessMode { mode: Mode::SingleNodeWriter.into() }));
+}
+
+#[test]
+fn the_secret_of_a_migrated_volume_is_read_before_the_attachment_is_marked() {
+    let mut world = migrated(
+        "pxd.portworx.com",
+        json!({ "accessModes": ["ReadWriteOnce"], "portworxVolume": { "volumeID": "v" } }),
+    );
+    let annotations = json!({ "openstorage.io/auth-secret-name": "s", "openstorage.io/auth-secret-namespace": "ns" });
+    world.set_volume("/metadata/annotations", annotations);
+    let reference = SecretRef { name: "s".into(), namespace: "ns".into() };
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::ReadSecret(reference)]));
+}
+
+#[test]
+fn m2_an_inline_volume_arrives_translated() {
+    let mut world = World::prepared();
+    let spec = |source: serde_json::Value| json!({ "inlineVolumeSpec": source });
+    world.volume = None;
+    world.rules.driver = "ebs.csi.aws.com".into();
+    world.set(
+        "/spec/source",
+        spec(json!({ "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+        "csi": { "driver": "ebs.csi.aws.com", "volumeHandle": "vol-1" } })),
+    );
+    assert_eq!(published(&world).volume_id, "vol-1");
+    world.set("/spec/source", spec(json!({ "awsElasticBlockStore": { "volumeID": "vol-1" } })));
+    let kind = crate::cluster::InTree::AwsElasticBlockStore;
+    assert_eq!(world.step(), Step::Refuse(InvalidAttachment::InlineInTree(kind)));
+}
+
+#[test]
+fn an_in_tree_volume_without_a_csi_form_is_refused_with_what_to_write() {
+    let world = migrated(
+        "disk.csi.azure.com",
+        json!({ "accessModes": ["ReadWriteOnce"], "azureDisk": { "diskURI": "u", "kind": "Shared" } }),
+    );
+    let Step::Refuse(why) = world.step() else { panic!("it is refused") };
+    assert!(why.to_string().contains("kind: Managed"), "{why}");
 }
 
 #[test]

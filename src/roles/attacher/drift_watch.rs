@@ -14,6 +14,7 @@ use crate::queue::Cause;
 use super::attachment::Attachment;
 use super::context::Context;
 use super::drift::{Drift, DriftDetector, Record, Reported, mismatch};
+use super::migration;
 use super::triggers::Queues;
 
 /// Follows the driver's listings for one term.
@@ -111,6 +112,8 @@ impl DriftWatch {
         let (volume_handle, node_id) = objects.published_as(&self.cx.rules.driver)?;
         let Attachment { name, uid, direction, attached, .. } = objects.attachment;
         let busy = active.contains(&name) || self.cx.scope.volume_locks.touched_since(&volume_handle, listing.started);
+        // Only the listing has the parts of a handle that an in-tree volume lacks.
+        let volume_handle = migration::listed_handle(&self.cx.rules.driver, volume_handle, &node_id);
         let version = (uid, objects.object.metadata.resource_version.as_deref().unwrap_or_default().to_owned());
         Some(Record { name, version, direction, volume_handle, node_id, attached, busy })
     }

@@ -7,6 +7,7 @@ use crate::csi::volume::AccessModeError;
 use crate::csi::{Client, RpcError};
 use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
+use crate::translation::TranslationError;
 
 /// Why an attachment is invalid. The driver was not called.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -29,9 +30,21 @@ pub enum InvalidAttachment {
     /// An inline spec without a CSI source.
     #[error("spec.source.inlineVolumeSpec has no CSI source: only CSI volumes can be attached by this driver")]
     InlineNotCsi,
-    /// An in-tree volume: CSI migration is needed.
-    #[error("the volume has the in-tree source {}; CSI migration to {} is not supported", .0.field(), .0.successor())]
-    InTree(InTree),
+    /// An inline spec with an in-tree source.
+    #[error(
+        "spec.source.inlineVolumeSpec has the in-tree source {}: the attach/detach controller writes it as a CSI source of {}",
+        .0.field(),
+        .0.successor()
+    )]
+    InlineInTree(InTree),
+    /// An in-tree volume of ours that has no CSI form.
+    #[error("persistentvolume \"{volume}\" cannot be translated to CSI: {cause}")]
+    Untranslatable {
+        /// The volume.
+        volume: String,
+        /// Why.
+        cause: TranslationError,
+    },
     /// A volume of another driver, whose attributes are not ours to read.
     #[error("persistentvolume \"{volume}\" belongs to driver {driver}: the volumeattachment names the wrong attacher")]
     Foreign {
@@ -88,7 +101,7 @@ impl Reason for InvalidAttachment {
             Self::VolumeMissing(_) => "VolumeNotFound",
             Self::VolumeDeleting(_) => "VolumeDeleting",
             Self::NotCsi(_) | Self::InlineNotCsi => "NotCsi",
-            Self::InTree(_) => "InTree",
+            Self::InlineInTree(_) | Self::Untranslatable { .. } => "InTree",
             Self::Foreign { .. } => "ForeignVolume",
             Self::AccessModes(_) => "AccessModes",
             Self::NodeMissing(_) => "NodeNotFound",

@@ -117,7 +117,7 @@ impl Reconciler for Attachments {
                 if let Some(done) = perform::confirm(cx, now).await? {
                     return Ok(done);
                 }
-                perform::unpublish(cx, *unpublish, secret).await?;
+                perform::unpublish(cx, now, *unpublish, secret).await?;
                 attempt.unlock();
                 Ok(Done::Unpublished)
             }

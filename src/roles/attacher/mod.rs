@@ -35,10 +35,11 @@ mod volumes;
 
 use serde_json::{Value, json};
 
+use crate::cluster::Fields;
 use crate::config::RoleSection;
 
 pub use self::config::AttacherSection;
-use super::role::{LeasePolicy, Registration, Role};
+use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -49,17 +50,23 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    lease: |_| LeasePolicy::Sidecar(names::lease),
-    event_source: names::event_source,
-    sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s" } }),
-    load,
+    kind: Kind::Cluster(ClusterRole {
+        lease: |_| LeasePolicy::Sidecar(names::lease),
+        event_source: names::event_source,
+        sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s" } }),
+        load,
+    }),
 };
 
 const NAME: &str = "attacher";
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
     let section: AttacherSection = RoleSection::read(section)?;
-    let stores = context::Stores { attachments: wiring.cache(), volumes: wiring.cache(), nodes: wiring.cache() };
+    let stores = context::Stores {
+        attachments: wiring.cache(),
+        volumes: wiring.cache_with(Fields::MIGRATION),
+        nodes: wiring.cache(),
+    };
     for rule in rules::rules(&section) {
         wiring.needs(rule);
     }

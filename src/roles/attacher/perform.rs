@@ -105,7 +105,7 @@ pub(super) async fn publish(
         secrets: secret.map(Secret::texts).unwrap_or_default(),
         volume_context: publish.volume_context.into_iter().collect(),
     };
-    let client = cx.scope.driver.use_now()?;
+    let client = cx.scope.driver.use_now()?.for_migrated(now.is_migrated());
     // From here on the volume may be published again, unless the driver's answer excludes it.
     let was_lost = cx.lost.forget(&now.attachment.uid);
     let answer = cx.scope.term.during(client.controller_publish_volume(request)).await?.map_err(AttachError::from);
@@ -116,13 +116,18 @@ pub(super) async fn publish(
 }
 
 /// Unpublishes the volume.
-pub(super) async fn unpublish(cx: &Context, unpublish: Unpublish, secret: Option<&Secret>) -> Result<(), Stop> {
+pub(super) async fn unpublish(
+    cx: &Context,
+    now: &Objects,
+    unpublish: Unpublish,
+    secret: Option<&Secret>,
+) -> Result<(), Stop> {
     let request = ControllerUnpublishVolumeRequest {
         volume_id: unpublish.volume_id,
         node_id: unpublish.node_id,
         secrets: secret.map(Secret::texts).unwrap_or_default(),
     };
-    let client = cx.scope.driver.use_now()?;
+    let client = cx.scope.driver.use_now()?.for_migrated(now.is_migrated());
     cx.scope.term.during(client.controller_unpublish_volume(request)).await??;
     Ok(())
 }

@@ -104,7 +104,7 @@ impl Attacher {
             publishes: capabilities.controller_service() && capabilities.publish_unpublish(),
         };
         Context {
-            scope: TermScope::new(NAME, role, term),
+            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout),
             rules,
             section: self.section.clone(),
             stores: self.stores.clone(),

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated, Text as Word};
+use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Gate, OtherDefault, Sidecar, Signs};
+use crate::config::sidecar::{Gate, Sidecar, Signs};
 
 /// csi-attacher.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -17,16 +19,46 @@ pub const SIDECAR: Sidecar = Sidecar {
     gates: &[Gate { name: "MutableCSINodeAllocatableCount", key: "roles.attacher.errorCodes" }],
     locked_gates: &[],
     timeout: Duration::from_secs(15),
-    defaults: &[OtherDefault {
-        key: "roles.attacher.workers",
-        told: "--worker-threads was 10; roles.attacher.workers is 100",
-    }],
+    defaults: DEFAULTS,
+    // external-attacher CHANGELOG-2.0: "Leader election uses lease object now".
+    lease_since: Version(2, 0),
     per_node: None,
     advice: |_| None,
 };
 
+/// Its defaults that are, or were, not the daemon's.
+const DEFAULTS: &[OldDefault] = &[
+    OldDefault {
+        flag: "--worker-threads",
+        kept: Kept::Key("roles.attacher.workers"),
+        values: &[always(Number(10), "external-attacher CHANGELOG-2.0")],
+    },
+    OldDefault {
+        flag: "--default-fstype",
+        kept: Kept::Key("roles.attacher.defaultFsType"),
+        values: &[
+            since(0, 0, Word("ext4"), "external-attacher CHANGELOG-4.0"),
+            since(4, 0, Word(""), "external-attacher CHANGELOG-4.0"),
+        ],
+    },
+    OldDefault {
+        flag: "--feature-gates=MutableCSINodeAllocatableCount",
+        kept: Kept::Key("roles.attacher.errorCodes"),
+        values: &[
+            since(0, 0, Gated(false), "external-attacher pkg/features/features.go: beta and off in v4.10"),
+            since(4, 12, Gated(true), "attacher spec 1.5: on in v4.12"),
+        ],
+    },
+];
+
 /// Its own flags, current and removed.
 const FLAGS: &[Flag] = &[
+    flag(
+        "timeout",
+        Time,
+        Key("roles.attacher.timeout"),
+        "of this sidecar alone; unset: `csi.timeout`, with the same default. A page of ListVolumes has `roles.reconciler.pageTimeout`",
+    ),
     flag("retry-interval-start", Time, Key("roles.attacher.retry.initial"), "same default"),
     flag(
         "retry-interval-max",

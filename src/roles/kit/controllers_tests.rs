@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn breaks_at<K: Cached>(registration: &Registration, section: &Value, table: &str, object: Value) -> String {
     let harness = RoleHarness::with(Profile::default().in_pools([Pool::at([("zone", "a")], 1 << 40)])).await;
     let mut wiring = Wiring::new(&harness.caches);
-    let role = (registration.load)(section, &mut wiring).unwrap();
+    let role = (registration.cluster().unwrap().load)(section, &mut wiring).unwrap();
     let _wired = wiring.into_wired();
     let cache = harness.caches.want::<K>();
     harness.watch();

@@ -21,7 +21,7 @@ use crate::queue::{Activation, Cause, Outcome, RetrySection, Ticket};
 use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::served::Served;
 use crate::roles::kit::{Attempt, AttemptError, Controllers, Next, NoReason, Op, Reconciler, Stop, TermScope, queues};
-use crate::roles::{LeasePolicy, Registration, Role, RoleContext, RoleError, Wiring};
+use crate::roles::{ClusterRole, Kind, LeasePolicy, Registration, Role, RoleContext, RoleError, Wiring};
 use crate::sandbox::driver::Profile;
 
 const NAME: &str = "example";
@@ -37,10 +37,12 @@ const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: &[],
     foreign_metrics: &[],
-    lease: |_| LeasePolicy::Sidecar(|driver| format!("example-{driver}")),
-    event_source: |driver| format!("example {driver}"),
-    sandbox: |_| json!({}),
-    load,
+    kind: Kind::Cluster(ClusterRole {
+        lease: |_| LeasePolicy::Sidecar(|driver| format!("example-{driver}")),
+        event_source: |driver| format!("example {driver}"),
+        sandbox: |_| json!({}),
+        load,
+    }),
 };
 
 /// `roles.example:` in the configuration.

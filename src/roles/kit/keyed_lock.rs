@@ -7,6 +7,8 @@ use crate::election::{Term, TermOver};
 use crate::process::Clock;
 use crate::queue::{Key, Ticket};
 
+use super::locks::{HeldLocks, Patience};
+
 /// A mutex per key. First come, first served.
 #[derive(Debug)]
 pub struct KeyedLock<S> {
@@ -27,6 +29,21 @@ impl<S: fmt::Display> KeyedLock<S> {
             Some(guard) => Ok(guard),
             None => ticket.park(term.unless_over(self.locks.acquire(&key))).await,
         }
+    }
+}
+
+impl KeyedLock<String> {
+    /// Locks all of `keys`, which are in their order, until the returned guards are dropped. No other task waits for what this one
+    /// holds while this one waits.
+    pub async fn lock_all<K: Key>(
+        &self,
+        keys: &[String],
+        ticket: &mut Ticket<K>,
+        term: &Term,
+    ) -> Result<HeldLocks, TermOver> {
+        let mut held = HeldLocks::default();
+        held.lock_all(&self.locks, keys, term, Patience::UntilOver, ticket).await?;
+        Ok(held)
     }
 }
 

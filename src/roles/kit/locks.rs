@@ -55,6 +55,50 @@ impl HeldLocks {
         Ok(false)
     }
 
+    /// Locks several volumes, named in their order, and unlocks the volumes that were locked before. None of them is held while the
+    /// attempt waits for another. `false`: the attempt had to wait, so its view may be old and it must observe again.
+    pub async fn lock_all<K: Key>(
+        &mut self,
+        locks: &VolumeLocks,
+        volumes: &[String],
+        term: &Term,
+        patience: Patience,
+        ticket: &mut Ticket<K>,
+    ) -> Result<bool, TermOver> {
+        if volumes.iter().all(|volume| self.has(volume)) {
+            return Ok(true);
+        }
+        self.release();
+        let mut has_waited = false;
+        loop {
+            let is_busy = |volume: &&String| {
+                let is_taken = !self.has(volume);
+                let lock = if is_taken { locks.try_acquire(volume) } else { None };
+                let is_busy = is_taken && lock.is_none();
+                self.0.extend(lock);
+                is_busy
+            };
+            let Some(busy) = volumes.iter().find(is_busy) else { return Ok(!has_waited) };
+            self.release();
+            has_waited = true;
+            let turn = locks.acquire(busy);
+            self.0.push(match patience {
+                Patience::UntilOver => ticket.park(term.unless_over(turn)).await?,
+                Patience::UntilLost => ticket.park(term.until_lost(turn)).await?,
+            });
+        }
+    }
+
+    /// Locks a volume if nobody holds or awaits it, and unlocks the volumes that were locked before. `false`: somebody does.
+    pub fn try_lock(&mut self, locks: &VolumeLocks, volume: &str) -> bool {
+        if self.has(volume) {
+            return true;
+        }
+        self.release();
+        self.0.extend(locks.try_acquire(volume));
+        self.has(volume)
+    }
+
     fn keep(&mut self, (one, other): (VolumeLock, Option<VolumeLock>)) {
         self.0.push(one);
         self.0.extend(other);

@@ -11,6 +11,9 @@
 //! finality      which gRPC codes are the driver's final answer, with a column per kind of call (P)
 //! ```
 //!
+//! The memory of a term, all of which can be lost: [`ByUid`], [`UidSet`], and [`Told`], the warnings that users have read.
+//! `templates` has the templates of classes for Secrets (P).
+//!
 //! `example_tests.rs` is a whole role in one file.
 //!
 //! - `observe` reads caches. It writes nothing and draws no random number.
@@ -18,6 +21,7 @@
 //! - `perform` makes one request or one call and returns the outcome. It does not change the attempt's state.
 //! - `apply` applies the outcome to the state. So a crash between two steps can be tested with a table.
 
+pub mod by_uid;
 pub mod controllers;
 pub mod events;
 #[cfg(test)]
@@ -30,6 +34,10 @@ pub mod finality;
 pub(crate) mod fixtures;
 pub mod freshness;
 pub mod keyed_lock;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "local_tests.rs"]
+pub(crate) mod local;
 pub mod locks;
 pub mod queues;
 pub mod reconcile;
@@ -43,8 +51,11 @@ pub mod secrets;
 #[cfg(feature = "sandbox")]
 #[path = "served_tests.rs"]
 pub(crate) mod served;
+pub mod templates;
+pub mod told;
 pub mod uid_set;
 
+pub use by_uid::ByUid;
 pub use controllers::Controllers;
 pub use events::EventsMode;
 pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
@@ -53,4 +64,5 @@ pub use locks::HeldLocks;
 pub use reconcile::{Admission, Attempt, Next, Reconciler, reconcile, reconcile_admitted};
 pub use scope::TermScope;
 pub use secrets::Secret;
+pub use told::Told;
 pub use uid_set::UidSet;

@@ -1,9 +1,10 @@
 //! The resources of all handlers of a term, for every role.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cluster::{Api, EventKind, EventRecorder, EventTarget};
-use crate::csi::{Capabilities, Client, VolumeLocks};
+use crate::csi::{Capabilities, Client, SnapshotLocks, VolumeLocks};
 use crate::election::{Fenced, Term};
 use crate::process::{Clock, Rng};
 use crate::roles::role::RoleContext;
@@ -26,6 +27,8 @@ pub struct TermScope {
     pub driver: Fenced<Client>,
     /// One mutating call per volume at a time, across all roles.
     pub volume_locks: VolumeLocks,
+    /// Restores of a snapshot beside each other, its deletion alone, across all roles.
+    pub snapshot_locks: SnapshotLocks,
     /// Kubernetes Events.
     pub events: EventRecorder,
     /// Metrics.
@@ -37,16 +40,22 @@ pub struct TermScope {
 }
 
 impl TermScope {
-    /// The resources of the role `name` during `term`.
+    /// The resources of the role `name` during `term`. Its calls to the driver have the deadline `csi.timeout`.
     pub fn new(name: &'static str, role: &RoleContext, term: &Term) -> Self {
+        Self::with_timeout(name, role, term, None)
+    }
+
+    /// The same for a role with a deadline of its own for its calls. `None`: `csi.timeout`.
+    pub fn with_timeout(name: &'static str, role: &RoleContext, term: &Term, timeout: Option<Duration>) -> Self {
         Self {
             role: name,
             driver_name: role.driver.name.clone(),
             capabilities: role.driver.capabilities.clone(),
             term: term.clone(),
             api: term.fence(role.api.clone()),
-            driver: term.fence(role.driver.client.clone()),
+            driver: role.fenced_driver(term, timeout),
             volume_locks: role.driver.operations.clone(),
+            snapshot_locks: role.driver.snapshots.clone(),
             events: role.events.clone(),
             meter: role.meter.clone(),
             clock: role.clock,

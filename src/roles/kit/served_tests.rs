@@ -35,6 +35,7 @@ impl Served {
     pub(crate) async fn new(registration: &Registration, section: &Value, profile: Profile) -> Self {
         let harness = RoleHarness::with(profile).await;
         let mut wiring = Wiring::new(&harness.caches);
+        let registration = registration.cluster().unwrap();
         let role = (registration.load)(section, &mut wiring).unwrap().into();
         let wired = wiring.into_wired();
         harness.watch();

@@ -9,14 +9,18 @@ use crate::process::{Faults, Section, duration};
 use crate::queue::DriverRetrySection;
 use crate::roles::kit::EventsMode;
 
+use crate::roles::kit::templates::is_subdomain;
 use crate::roles::provisioner::capacity::CapacitySection;
-use crate::roles::provisioner::parameters::secrets::is_subdomain;
 
 /// The provisioner: its concurrency, its requests to the driver, and its retries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of the configuration")]
 pub struct ProvisionerSection {
+    /// Deadline of one RPC of this role to the driver. null: `csi.timeout`.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<duration::Text>")]
+    pub timeout: Option<Duration>,
     /// How many claims are provisioned at once.
     #[schemars(range(min = 1, max = 10_000))]
     pub workers: usize,
@@ -107,6 +111,7 @@ impl Default for NodeDeploymentSection {
 impl Default for ProvisionerSection {
     fn default() -> Self {
         Self {
+            timeout: None,
             workers: 100,
             delete_workers: None,
             retry: DriverRetrySection::default(),
@@ -134,6 +139,7 @@ impl Default for ProvisionerSection {
 
 impl Section for ProvisionerSection {
     fn check(&self, faults: &mut Faults) {
+        duration::check_deadline("timeout", self.timeout, faults);
         self.retry.check("retry", faults);
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
@@ -220,6 +226,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
+        assert_eq!(with(|s| s.timeout = Some(Duration::ZERO)), ["timeout"]);
         assert_eq!(with(|s| s.workers = 0), ["workers"]);
         assert_eq!(with(|s| s.delete_workers = Some(0)), ["deleteWorkers"]);
         assert_eq!(with(|s| s.retry.max = Duration::ZERO), ["retry.max"]);

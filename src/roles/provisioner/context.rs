@@ -117,7 +117,9 @@ impl Context {
     pub fn subject(&self, key: &ClaimKey) -> Option<String> {
         let state = self.states.get(&key.uid)?;
         let class = state.claim.class.as_deref().unwrap_or("no class");
-        Some(format!("{key}: class {class}, {}", state.phase().label()))
+        // Without a request in progress, the last error says more than "not requested" would.
+        let phase = state.phase().label().map(|label| format!(", {label}")).unwrap_or_default();
+        Some(format!("{key}: class {class}{phase}"))
     }
 
     /// A claim no longer needs the source that it names: perhaps nobody does.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use metrics::Gauge;
 use tracing::{error, info, warn};
 
 use crate::cluster::rbac::Rule;
@@ -17,6 +18,7 @@ use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::names;
 use crate::roles::role::RoleContext;
+use crate::telemetry::names::JOURNAL_UNREADABLE;
 
 /// How often the daemon of a node looks for the journals of nodes that are gone. Each time it lists the driver's segments.
 const LOOK_FOR_LOST_NODES: Duration = Duration::from_secs(3600);
@@ -58,12 +60,15 @@ pub(super) async fn open(
     backoff: Backoff,
 ) -> Option<(Journal<Entry>, Vec<Opened<Entry>>)> {
     let place = place(&namespace(role), &role.driver.name, node);
+    // The claims are not looked at yet, so their own metrics say nothing.
+    let unreadable = Unreadable::new(role);
     for failures in 1.. {
         let opening = Journal::open(term.fence(role.api.clone()), place.clone(), role.meter.clone(), role.clock);
         let problem = match term.unless_over(opening).await.ok()? {
             Ok(opened) => return Some(opened),
             Err(problem) => problem,
         };
+        unreadable.0.set(1.0);
         let text = ErrorChain(&problem).to_string();
         error!(error = text, "cannot open the journal: no claim is provisioned until it can be read");
         let _shown = role.board.facts(super::NAME, move || {
@@ -73,6 +78,23 @@ pub(super) async fn open(
         term.unless_over(tokio::time::sleep(wait)).await.ok()?;
     }
     None
+}
+
+/// The metric of a journal that cannot be opened. It is 0 again when the journal is open or the term is over.
+struct Unreadable(Gauge);
+
+impl Unreadable {
+    fn new(role: &RoleContext) -> Self {
+        let gauge = role.meter.gauge(&JOURNAL_UNREADABLE, &[("driver_name", role.driver.name.as_str())]);
+        gauge.set(0.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Unreadable {
+    fn drop(&mut self) {
+        self.0.set(0.0);
+    }
 }
 
 /// The status page's line about the journal as a whole.

@@ -1,7 +1,7 @@
 //! The metrics of the provisioner. Those that do not begin with `csi_control_plane_` are csi-provisioner's.
 
 use super::sidecar::SIDECAR;
-use crate::telemetry::names::{Foreign, Kind, NOT_HERE, metrics};
+use crate::telemetry::names::{Foreign, Kind, NOT_HERE, NOT_HERE_UNTIL_1_36, metrics};
 
 /// Prometheus' own buckets, where csi-provisioner uses them.
 const DEFAULT_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -9,6 +9,7 @@ const DEFAULT_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 /// What csi-provisioner has, and we do not.
 pub const FOREIGN: &[&[Foreign]] = &[
     NOT_HERE,
+    NOT_HERE_UNTIL_1_36,
     &[
         Foreign { name: "promhttp_metric_handler_requests_in_flight", why: SCRAPES },
         Foreign { name: "promhttp_metric_handler_requests_total", why: SCRAPES },

@@ -20,6 +20,7 @@
 
 pub mod capacity;
 pub mod claims;
+pub mod class;
 mod config;
 pub mod context;
 pub mod deletion;
@@ -42,10 +43,11 @@ mod triggers;
 
 use serde_json::{Value, json};
 
+use crate::cluster::Fields;
 use crate::config::RoleSection;
 
 pub use self::config::{NodeDeploymentSection, ProvisionerSection};
-use super::role::{LeasePolicy, Registration, Role, SandboxDriver};
+use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role, SandboxDriver};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -57,10 +59,7 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &["nodeDeployment.enabled"],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    lease,
-    event_source: names::event_source,
-    sandbox,
-    load,
+    kind: Kind::Cluster(ClusterRole { lease, event_source: names::event_source, sandbox, load }),
 };
 
 const NAME: &str = "provisioner";
@@ -95,8 +94,8 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     let per_node = section.node_deployment.enabled;
     let stores = context::Stores {
         claims: wiring.cache(),
-        volumes: wiring.cache(),
-        classes: wiring.cache(),
+        volumes: wiring.cache_with(Fields::MIGRATION),
+        classes: wiring.cache_with(Fields::MIGRATION),
         attachments: wiring.cache(),
         snapshots: wiring.cache(),
         nodes: watches_nodes.then(|| (wiring.cache(), wiring.cache())),

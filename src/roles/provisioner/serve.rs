@@ -201,7 +201,7 @@ impl Provisioner {
             return Ok(Some(central));
         }
         let Some(name) = role.instance.node.clone() else { return Err(RoleError::Unfit(NO_NODE)) };
-        let driver = term.fence(role.driver.client.clone());
+        let driver = role.fenced_driver(term, self.section.timeout);
         for failures in 1.. {
             let Ok(client) = driver.use_now() else { return Ok(None) };
             let Ok(answer) = term.during(client.node_get_info(NodeGetInfoRequest {})).await else { return Ok(None) };
@@ -269,7 +269,7 @@ impl Provisioner {
     ) -> Option<impl Future<Output = Result<(), RoleError>> + use<>> {
         let (section, backoff) = (self.section.capacity.clone(), self.backoff());
         let cx = CapacityContext {
-            scope: TermScope::new(NAME, role, term),
+            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout),
             queue: capacity::queue(role, &section, backoff),
             section,
             backoff,
@@ -327,7 +327,7 @@ impl Provisioner {
         };
         let attaches = capabilities.publish_unpublish();
         Context {
-            scope: TermScope::new(NAME, role, term),
+            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout),
             rules,
             deletion: deletion::decide::Rules {
                 driver: driver.name.clone(),

@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::*;
-use crate::cluster::ObjectName;
-use crate::cluster::patch::Patch;
 use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
 use crate::process::Tasks;
@@ -48,7 +46,7 @@ impl World {
     async fn with(faults: impl IntoIterator<Item = Fault>) -> Self {
         let harness = RoleHarness::with(Profile::default()).await;
         let mut wiring = Wiring::new(&harness.caches);
-        let role = (REGISTRATION.load)(&json!({}), &mut wiring).unwrap();
+        let role = (REGISTRATION.cluster().unwrap().load)(&json!({}), &mut wiring).unwrap();
         let wired = wiring.into_wired();
         harness.watch();
         let RoleHarness { testbed, context, tasks, .. } = harness;
@@ -186,32 +184,6 @@ async fn a_volume_that_cannot_be_used_and_whose_deletion_outlasts_the_term_is_no
     assert!(world.is_recorded());
     assert_eq!(world.volumes(), (1, 0));
     world.testbed.tear_down().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_claim_of_an_in_tree_class_that_kubernetes_has_given_to_our_driver_gets_one_event() {
-    let driver = "ebs.csi.aws.com";
-    let profile = Profile { name: driver.to_owned(), ..Profile::default() };
-    let (harness, _, _, _wired) = claims_alone(profile).await;
-    let testbed = &harness.testbed;
-    harness.tasks.spawn("events", harness.context.events.clone().run());
-    claim(testbed, "kubernetes.io/aws-ebs");
-    // As kube-controller-manager 1.36 leaves it, and then as people change it.
-    for (key, value) in
-        [(names::ANNOTATION_STORAGE_PROVISIONER, driver), ("example.com/note", "one"), ("example.com/note", "two")]
-    {
-        let patch = json!({ "metadata": { "annotations": { key: value } } });
-        let name = ObjectName::namespaced(CLAIM.0, CLAIM.1);
-        harness.context.api.patch::<crate::cluster::PersistentVolumeClaim>(&name, &Patch::Merge(patch)).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(5)).await;
-    }
-    let events: Vec<Event> = testbed.api.list("").unwrap();
-    let told: Vec<_> = events.iter().filter(|it| it.reason.as_deref() == Some("ProvisioningFailed")).collect();
-    assert_eq!(told.len(), 1, "{events:#?}");
-    let text = told[0].message.as_deref().unwrap_or_default();
-    assert!(text.contains("in-tree") && text.contains(driver), "{text}");
-    assert!(testbed.driver.calls_of(Method::CreateVolume).is_empty());
-    harness.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::config::defaults::DefaultValue::{Switch as Gated, Text as Word};
+use crate::config::defaults::{Kept, OldDefault, Version, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
@@ -26,7 +28,9 @@ pub const SIDECAR: Sidecar = Sidecar {
     ],
     locked_gates: &[],
     timeout: Duration::from_secs(10),
-    defaults: &[],
+    defaults: DEFAULTS,
+    // external-provisioner CHANGELOG-2.0: the flag `leader-election-type`, whose default was `endpoints`, is gone.
+    lease_since: Version(2, 0),
     per_node: Some("roles.provisioner.nodeDeployment.enabled"),
     advice,
 };
@@ -45,8 +49,60 @@ fn advice(moved: &Moved<'_>) -> Option<Advice> {
     })
 }
 
+/// Its defaults that are, or were, not the daemon's.
+const DEFAULTS: &[OldDefault] = &[
+    OldDefault {
+        flag: "--feature-gates=Topology",
+        kept: Kept::Key("roles.provisioner.topology"),
+        values: &[
+            since(0, 0, Gated(false), "external-provisioner CHANGELOG-5.0"),
+            since(5, 0, Gated(true), "external-provisioner CHANGELOG-5.0"),
+        ],
+    },
+    OldDefault {
+        flag: "--prevent-volume-mode-conversion",
+        kept: Kept::Key("roles.provisioner.preventVolumeModeConversion"),
+        values: &[
+            since(0, 0, Gated(false), "external-provisioner CHANGELOG-4.0"),
+            since(4, 0, Gated(true), "external-provisioner CHANGELOG-4.0"),
+        ],
+    },
+    OldDefault {
+        flag: "--default-fstype",
+        kept: Kept::Key("roles.provisioner.defaultFsType"),
+        values: &[
+            since(0, 0, Word("ext4"), "external-provisioner CHANGELOG-2.0"),
+            since(2, 0, Word(""), "external-provisioner CHANGELOG-2.0"),
+        ],
+    },
+    OldDefault {
+        flag: "--feature-gates=HonorPVReclaimPolicy",
+        kept: Kept::Never(
+            "a PersistentVolume that is deleted before its claim takes its volume with it, if its policy is Delete",
+        ),
+        values: &[
+            since(0, 0, Gated(false), "external-provisioner CHANGELOG-5.0"),
+            since(5, 0, Gated(true), "external-provisioner CHANGELOG-5.0"),
+        ],
+    },
+    OldDefault {
+        flag: "--feature-gates=VolumeAttributesClass",
+        kept: Kept::Never("a new claim that names a VolumeAttributesClass gets its parameters"),
+        values: &[
+            since(0, 0, Gated(false), "external-provisioner CHANGELOG-4.0"),
+            since(6, 0, Gated(true), "external-provisioner CHANGELOG-6.0"),
+        ],
+    },
+];
+
 /// What it has of its own, and once had.
 const FLAGS: &[Flag] = &[
+    flag(
+        "timeout",
+        Time,
+        Key("roles.provisioner.timeout"),
+        "of this sidecar alone; unset: `csi.timeout`, which is 15s instead of 10s",
+    ),
     flag(
         "worker-threads",
         Count,

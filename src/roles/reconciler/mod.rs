@@ -14,7 +14,7 @@ use crate::config::RoleSection;
 
 pub use self::config::ReconcilerSection;
 use super::csi_attacher;
-use super::role::{LeasePolicy, Registration, Role};
+use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -26,10 +26,12 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: &[],
-    lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
-    event_source: csi_attacher::event_source,
-    sandbox: |_| json!({ "interval": "500ms" }),
-    load,
+    kind: Kind::Cluster(ClusterRole {
+        lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
+        event_source: csi_attacher::event_source,
+        sandbox: |_| json!({ "interval": "500ms" }),
+        load,
+    }),
 };
 
 const NAME: &str = "reconciler";

@@ -64,7 +64,7 @@ impl Reconciler {
             info!("the driver cannot list where its volumes are published: nothing to reconcile");
             return std::future::pending().await;
         }
-        let client = term.fence(role.driver.client.clone());
+        let client = role.fenced_driver(term, Some(self.section.page_timeout));
         let driver: &str = &role.driver.name;
         for pass in 1_u64.. {
             let started = role.clock.now();
@@ -100,9 +100,8 @@ impl Reconciler {
         let mut starting_token = String::new();
         loop {
             let request = ListVolumesRequest { max_entries: self.section.page_size, starting_token };
-            let client = client.use_now()?;
             let page = client
-                .with_timeout(self.section.page_timeout)
+                .use_now()?
                 .list_volumes(request)
                 .await
                 .map_err(|source| PassError::Page { page: listing.pages() + 1, source })?;

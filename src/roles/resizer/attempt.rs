@@ -2,17 +2,15 @@
 //!
 //! `T` is what the request wants: a size, or the name of a class. `A` is the driver's answer.
 
-use std::time::Duration;
-
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::Patch;
 use crate::queue::Ticket;
-use crate::roles::kit::{Attempt, Secret};
+use crate::roles::kit::{Attempt, ByUid, Secret};
 
 use super::context::{Context, Objects};
 use super::error::RECORD_REFUSAL;
-use super::memory::{ByUid, WorkKey};
+use super::memory::WorkKey;
 use super::objects::{Stop, patch_claim};
 use super::progress::{Progress, Refused};
 use super::turn::Turn;
@@ -49,8 +47,6 @@ pub struct State<T, A> {
     pub uid: String,
     /// When the attempt began.
     pub began: Timestamp,
-    /// How long ago the change was first wanted.
-    pub age: Duration,
     /// What it has done so far.
     pub progress: Progress<T, A>,
     /// The volume's lock. It ends with the attempt.
@@ -66,7 +62,7 @@ impl<T, A: Clone> State<T, A> {
         let uid = cx.find(&ticket.key().claim)?.uid().to_owned();
         let progress = Progress { answer: answers.get(&uid), ..Progress::default() };
         let began = cx.scope.clock.wall();
-        Some(Self { uid, began, age: ticket.age(), progress, turn: None, did_something: false })
+        Some(Self { uid, began, progress, turn: None, did_something: false })
     }
 
     /// Applies the outcome of a step.

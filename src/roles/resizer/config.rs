@@ -14,6 +14,10 @@ use crate::roles::kit::EventsMode;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub struct ResizerSection {
+    /// Deadline of one RPC of this role to the driver. null: `csi.timeout`.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<duration::Text>")]
+    pub timeout: Option<Duration>,
     /// How many expansions and modifications run at once.
     #[schemars(range(min = 1, max = 10_000))]
     pub workers: usize,
@@ -53,6 +57,7 @@ pub enum PairCalls {
 impl Default for ResizerSection {
     fn default() -> Self {
         Self {
+            timeout: None,
             workers: 100,
             retry: DriverRetrySection::default(),
             resync: Duration::from_secs(600),
@@ -68,6 +73,7 @@ impl Default for ResizerSection {
 
 impl Section for ResizerSection {
     fn check(&self, faults: &mut Faults) {
+        duration::check_deadline("timeout", self.timeout, faults);
         self.retry.check("retry", faults);
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
@@ -92,12 +98,13 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         let second = Duration::from_secs(1);
         let section = ResizerSection {
+            timeout: Some(Duration::ZERO),
             workers: 0,
             resync: Duration::from_millis(1),
             retry: DriverRetrySection { initial: second * 2, max: second, infeasible: second },
             ..ResizerSection::default()
         };
-        assert_eq!(faulty_keys(&section), ["retry.max", "retry.infeasible", "workers", "resync"]);
+        assert_eq!(faulty_keys(&section), ["timeout", "retry.max", "retry.infeasible", "workers", "resync"]);
         let never = ResizerSection { resync: Duration::ZERO, ..ResizerSection::default() };
         assert_eq!(faulty_keys(&never), Vec::<String>::new());
     }

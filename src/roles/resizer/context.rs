@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use crate::cluster::{Cache, ObjectName, PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass};
 use crate::queue::Backoff;
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{TermScope, UidSet};
+use crate::roles::kit::{ByUid, TermScope, Told, UidSet};
 
 use super::config::ResizerSection;
 use super::expand::decide::{Answer, Expansion, Rules as ExpandRules};
 use super::in_use::InUse;
-use super::memory::{ByUid, Job, Told};
+use super::memory::{Job, JobOf};
 use super::modify::decide::Rules as ModifyRules;
 use super::turn::Turns;
 use super::waiting::Waiting;
@@ -56,12 +56,14 @@ pub struct Context {
     /// The uids of the claims whose last modification was refused for good. Of all others that are being modified, the outcome of the
     /// last call is unknown.
     pub refused: UidSet,
+    /// The classes that claims are being changed to and that the API does not have, and since when that is known.
+    pub missing: ByUid<(String, Instant)>,
     /// How often a node that has failed was asked to try again.
     pub node_retries: ByUid<NodeRetries>,
     /// The uids of the claims that the API itself has shown during the term. A standby's cache is warm, but it may be late.
     pub confirmed: UidSet,
     /// Which warnings were written as Events.
-    pub told: Told,
+    pub told: Told<JobOf>,
     /// The claims that wait for a change of their volume.
     pub waiting: Waiting,
     /// Decides which failures are logged as warnings.
@@ -145,15 +147,29 @@ impl Context {
     /// The claim is gone: forgets everything about it.
     pub fn forget(&self, claim: &ObjectName, uid: &str) {
         for job in Job::ALL {
-            self.told.forget(uid, job);
+            self.told.forget(&(uid.to_owned(), job));
             self.waiting.forget(uid, job);
         }
         self.expanded.forget(uid);
         self.modified.forget(uid);
         self.refused.forget(uid);
+        self.missing.forget(uid);
         self.node_retries.forget(uid);
         self.confirmed.forget(uid);
         self.in_use.unmark(claim, uid);
+    }
+
+    /// The API has no class of this name, to which the claim is being changed.
+    pub fn note_missing(&self, uid: &str, class: &str) {
+        if self.missing.get(uid).is_none_or(|(held, _)| held != class) {
+            self.missing.set(uid, (class.to_owned(), self.scope.clock.now()));
+        }
+    }
+
+    /// For how long it is known that there is no such class.
+    pub fn missing_for(&self, uid: &str, class: &str) -> Duration {
+        let since = self.missing.get(uid).filter(|(held, _)| held == class).map(|(_, since)| since);
+        since.map_or(Duration::ZERO, |since| self.scope.clock.now().saturating_duration_since(since))
     }
 
     /// Notes that a node that has failed was asked to try again.

@@ -5,8 +5,10 @@ use tonic::Code;
 
 use crate::cluster::quantity::QuantityError;
 use crate::csi::volume::AccessModeError;
+use crate::process::ErrorChain;
 use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
+use crate::translation::NotServed;
 
 /// Why the volume of a claim cannot be changed now.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -20,9 +22,9 @@ pub enum InvalidChange {
     /// The size is not a number of bytes that CSI can express.
     #[error(transparent)]
     Size(#[from] QuantityError),
-    /// An in-tree volume: CSI migration is needed.
-    #[error("volume {0} is not migrated to CSI")]
-    NotMigrated(String),
+    /// An in-tree volume that has no CSI form.
+    #[error("failed to translate persistent volume: {}", ErrorChain(.0))]
+    NotServed(NotServed),
     /// The PersistentVolume has no volume handle.
     #[error("empty volume handle")]
     NoHandle,
@@ -109,7 +111,7 @@ impl Reason for InvalidChange {
         match self {
             Self::NoExpansion(_) | Self::NoModification(_) => "Unsupported",
             Self::Size(_) => "Size",
-            Self::NotMigrated(_) => "InTree",
+            Self::NotServed(_) => "InTree",
             Self::NoHandle => "NoHandle",
             Self::AccessModes { .. } => "AccessModes",
             Self::TooSmall { .. } => "OutOfRange",

@@ -1,12 +1,12 @@
 //! The metrics of the resizer.
 
-use crate::telemetry::names::{Foreign, Kind, NOT_HERE, metrics};
+use crate::telemetry::names::{Foreign, Kind, NOT_HERE, NOT_HERE_UNTIL_1_36, metrics};
 
 /// From a fast change to one that took several back-offs, or a pause.
 const CHANGE_BUCKETS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 /// The metrics of csi-resizer that the daemon does not have.
-pub const FOREIGN: &[&[Foreign]] = &[NOT_HERE];
+pub const FOREIGN: &[&[Foreign]] = &[NOT_HERE, NOT_HERE_UNTIL_1_36];
 
 metrics! {
     /// The time until the controller has done its part of a change.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - A claim has two jobs: to expand its volume and to modify it. Each job has its own key in the queue, and so its own failures and
-//!   pauses. The jobs change a volume in turn, or together if the driver needs that (`turn.rs`).
+//!   pauses. The jobs change a volume in turn, or together if the driver needs that (`turn.rs`), and then
+//!   with one write for both (`joint.rs`).
 //! - The claim's status has everything that must survive a crash. The term's memory (`memory.rs`) only saves calls, and may be lost.
 //! - Names, conditions, annotations, Events and the Lease are those of external-resizer v2.2, so that either can take over from the
 //!   other at any moment.
@@ -21,6 +22,7 @@ pub mod expand;
 #[cfg(test)]
 mod fixtures;
 pub mod in_use;
+pub mod joint;
 pub mod memory;
 pub mod metrics;
 pub mod modify;
@@ -42,7 +44,7 @@ use crate::cluster::Fields;
 use crate::config::RoleSection;
 
 pub use self::config::{PairCalls, ResizerSection};
-use super::role::{LeasePolicy, Registration, Role};
+use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
 /// The role's line in [`super::ROLES`].
@@ -53,10 +55,12 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    lease: |_| LeasePolicy::Sidecar(names::lease),
-    event_source: names::event_source,
-    sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" } }),
-    load,
+    kind: Kind::Cluster(ClusterRole {
+        lease: |_| LeasePolicy::Sidecar(names::lease),
+        event_source: names::event_source,
+        sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" } }),
+        load,
+    }),
 };
 
 const NAME: &str = "resizer";
@@ -65,7 +69,7 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     let section: ResizerSection = RoleSection::read(section)?;
     let stores = context::Stores {
         claims: wiring.cache_with(Fields::RESIZE),
-        volumes: wiring.cache_with(Fields::RESIZE),
+        volumes: wiring.cache_with(Fields::RESIZE | Fields::MIGRATION),
         classes: section.modify.then(|| wiring.cache()),
     };
     for rule in rules::rules(&section) {

@@ -1,18 +1,29 @@
 //! The API requests of both jobs for a claim and its PersistentVolume. Every write goes through the fence of the term, has a
 //! precondition, and waits for its turn.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cluster::{ObjectName, Patch, PersistentVolume, PersistentVolumeClaim, SecretRef};
 use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::{Op, Secret, secrets};
 
 use super::context::{Context, Objects};
-use super::error::{CONFIRM, ChangeError, InvalidChange, LOAD_SECRET, REFRESH};
+use super::error::{
+    BEGIN_EXPANSION, BEGIN_MODIFICATION, CONFIRM, ChangeError, InvalidChange, LOAD_SECRET, RECORD_CLASS, RECORD_DONE,
+    RECORD_MODIFIED, RECORD_NODE, RECORD_SIZE, REFRESH,
+};
+use super::joint::{Meeting, Place, Told};
+use super::memory::Job;
+use super::predicates;
 use super::turn::Turn;
 
 /// Why a step ended the attempt.
 pub(super) type Stop = crate::roles::kit::Stop<InvalidChange>;
+
+/// How long a mark waits for the other job's, where both are due: the calls are to reach the driver within 100 ms (resizer spec 5.3).
+const MARK_PATIENCE: Duration = Duration::from_millis(50);
+/// How long a result waits for the other job's. A driver that merges both calls answers them together.
+const RESULT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Writes to the claim's status, and passes the answer to the cache. `None`: the claim has changed, for example by the claim's other
 /// job, so the caller must observe again.
@@ -23,27 +34,57 @@ pub(super) async fn patch_claim(
     patch: &Patch,
     op: Op,
 ) -> Result<Option<PersistentVolumeClaim>, Stop> {
-    let _writes = turn.writes().await;
     let name = now.name();
+    let version = now.claim.metadata.resource_version.as_deref().unwrap_or_default();
+    let (patch, told) = match turn.desk().meet(Place::Claim, version, patch, patience(cx, now, turn, op)).await {
+        Meeting::Write(patch, told) => (patch, told),
+        Meeting::Written => return Ok(cx.stores.claims.get(&name).map(|claim| PersistentVolumeClaim::clone(&claim))),
+        Meeting::LookAgain => return Ok(None),
+    };
+    let _writes = turn.writes().await;
     let held = cx.stores.claims.get(&name);
     if held.is_none_or(|held| held.metadata.resource_version != now.claim.metadata.resource_version) {
         return Ok(None);
     }
     let api = cx.scope.api.use_now()?;
-    let written: PersistentVolumeClaim = api.patch_status(&name, patch).await.map_err(|error| op.failed(error))?;
+    let written: PersistentVolumeClaim = api.patch_status(&name, &patch).await.map_err(|error| op.failed(error))?;
     // The cache must have the answer before the other job writes.
     cx.stores.claims.apply_own_write(written.clone());
+    told.written();
     Ok(Some(written))
+}
+
+/// How long the other job is waited for with this write.
+fn patience(cx: &Context, now: &Objects, turn: &Turn, op: Op) -> Duration {
+    if !cx.turns.pairs() {
+        return Duration::ZERO;
+    }
+    let is_due = |job| {
+        let (volume, driver) = (now.volume.as_deref(), cx.scope.driver_name.as_str());
+        predicates::wants(&now.claim, volume, job, driver, cx.expansion.get())
+    };
+    match op {
+        BEGIN_EXPANSION | BEGIN_MODIFICATION if turn.is_shared() || Job::ALL.into_iter().all(is_due) => MARK_PATIENCE,
+        RECORD_SIZE | RECORD_CLASS | RECORD_NODE | RECORD_DONE | RECORD_MODIFIED if turn.is_shared() => RESULT_PATIENCE,
+        _ => Duration::ZERO,
+    }
 }
 
 /// Writes to the PersistentVolume.
 pub(super) async fn patch_volume(
     cx: &Context,
-    volume: &Arc<PersistentVolume>,
+    now: &Objects,
     turn: Option<&Turn>,
     patch: &Patch,
     op: Op,
 ) -> Result<(), Stop> {
+    let Some(volume) = &now.volume else { return Ok(()) };
+    let version = volume.metadata.resource_version.as_deref().unwrap_or_default();
+    let meeting = match turn {
+        Some(turn) => turn.desk().meet(Place::Volume, version, patch, patience(cx, now, turn, op)).await,
+        None => Meeting::Write(patch.clone(), Told::default()),
+    };
+    let Meeting::Write(patch, told) = meeting else { return Ok(()) };
     let _writes = match turn {
         Some(turn) => Some(turn.writes().await),
         None => None,
@@ -54,8 +95,9 @@ pub(super) async fn patch_volume(
         return Ok(());
     }
     let api = cx.scope.api.use_now()?;
-    let written: PersistentVolume = api.patch(&name, patch).await.map_err(|error| op.failed(error))?;
+    let written: PersistentVolume = api.patch(&name, &patch).await.map_err(|error| op.failed(error))?;
     cx.stores.volumes.apply_own_write(written);
+    told.written();
     Ok(())
 }
 

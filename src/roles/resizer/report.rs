@@ -31,7 +31,7 @@ impl Context {
 
     /// A Warning on the claim: once for each text, where IDs do not count as a difference.
     pub(super) fn warn(&self, now: &Objects, job: Job, reason: &str, note: &str, gist: &str) {
-        let is_news = self.told.is_news(now.uid(), job, gist);
+        let is_news = self.told.is_news((now.uid().to_owned(), job), gist);
         if is_news || self.section.events == EventsMode::All {
             self.event(now, EventKind::Warning, reason, note);
         }
@@ -39,7 +39,7 @@ impl Context {
 
     /// The attempt has ended with nothing left to do.
     pub(super) fn report_settled(&self, uid: &str, job: Job) {
-        self.told.forget(uid, job);
+        self.told.forget(&(uid.to_owned(), job));
         self.waiting.forget(uid, job);
     }
 

@@ -17,7 +17,7 @@ use crate::proto::node_service_capability::{self, rpc::Type as NodeRpc};
 use crate::proto::{NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, TermScope, UidSet, queues, reconcile};
+use crate::roles::kit::{ByUid, Controllers, TermScope, Told, UidSet, queues, reconcile};
 use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::NAME;
@@ -26,7 +26,7 @@ use super::context::{Context, HowVolumesGrow, Stores};
 use super::expand::decide::{Expansion, Rules as ExpandRules};
 use super::expand::reconcile::Expansions;
 use super::in_use::{InUse, Wake};
-use super::memory::{ByUid, Job, Told, WorkKey};
+use super::memory::{Job, WorkKey};
 use super::modify::decide::Rules as ModifyRules;
 use super::modify::reconcile::Modifications;
 use super::names;
@@ -90,7 +90,7 @@ impl Resizer {
         queue.follow(&cx, &mut controllers);
         controllers.resync(self.section.resync, {
             let (queue, cx) = (queue.clone(), Arc::clone(&cx));
-            move || queue.look_at_all(&cx, Cause::Resync)
+            move || queue.look_at_all(&cx, &Job::ALL, Cause::Resync)
         });
         if cx.expansion.get() == Expansion::Unknown {
             controllers.task("node-service", ask_node_service(Arc::clone(&cx), queue.clone()));
@@ -99,7 +99,8 @@ impl Resizer {
             let (queue, cx) = (queue.clone(), Arc::clone(&cx));
             controllers.task("classes", async move {
                 classes.synced().await;
-                queue.look_at_all(&cx, Cause::Changed);
+                // Those that wait for classes are not in the queue. A back-off does not end here: mostly the classes were there already.
+                queue.look_at_all(&cx, &[Job::Modify], Cause::Resync);
                 // Does not end, because the end of a task counts as a failure.
                 std::future::pending::<()>().await;
             });
@@ -121,7 +122,7 @@ impl Resizer {
             PairCalls::Never => false,
         };
         Context {
-            scope: TermScope::new(NAME, role, term),
+            scope: TermScope::with_timeout(NAME, role, term, section.timeout),
             section: section.clone(),
             stores: self.stores.clone(),
             expand: ExpandRules {
@@ -142,6 +143,7 @@ impl Resizer {
             expanded: ByUid::default(),
             modified: ByUid::default(),
             refused: UidSet::default(),
+            missing: ByUid::default(),
             node_retries: ByUid::default(),
             confirmed: UidSet::default(),
             told: Told::default(),
@@ -186,7 +188,7 @@ async fn ask_node_service(cx: Arc<Context>, queue: Queue) {
         };
         info!(expansion = ?found, "the driver's node service was asked");
         cx.expansion.set(found);
-        queue.look_at_all(&cx, Cause::Changed);
+        queue.look_at_all(&cx, &[Job::Expand], Cause::Changed);
         break;
     }
     // Does not end, because the end of a task counts as a failure.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated};
+use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Gate, LockedGate, OtherDefault, Sidecar, Signs};
+use crate::config::sidecar::{Gate, LockedGate, Sidecar, Signs};
 
 /// csi-resizer.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -25,16 +27,54 @@ pub const SIDECAR: Sidecar = Sidecar {
         why: "the algorithm without it is not hosted: Kubernetes has locked it on since 1.34",
     }],
     timeout: Duration::from_secs(10),
-    defaults: &[OtherDefault {
-        key: "roles.resizer.workers",
-        told: "--workers was 10 for each of two controllers; roles.resizer.workers is 100 for both together",
-    }],
+    defaults: DEFAULTS,
+    // It never had another kind of leader election.
+    lease_since: Version(0, 0),
     per_node: None,
     advice: |_| None,
 };
 
+/// Its defaults that are, or were, not the daemon's.
+const DEFAULTS: &[OldDefault] = &[
+    OldDefault {
+        flag: "--workers",
+        kept: Kept::Key("roles.resizer.workers"),
+        values: &[always(Number(10), "resizer spec 1.3")],
+    },
+    OldDefault {
+        flag: "--feature-gates=VolumeAttributesClass",
+        kept: Kept::Key("roles.resizer.modify"),
+        values: &[
+            since(0, 0, Gated(false), "external-resizer pkg/features/features.go before v2.0"),
+            since(2, 0, Gated(true), "external-resizer CHANGELOG-2.0"),
+        ],
+    },
+    OldDefault {
+        flag: "--feature-gates=AnnotateFsResize",
+        kept: Kept::Key("roles.resizer.annotatePreResize"),
+        values: &[
+            since(0, 0, Gated(false), "external-resizer pkg/features/features.go: alpha and off"),
+            since(2, 3, Gated(true), "external-resizer CHANGELOG-2.3"),
+        ],
+    },
+    OldDefault {
+        flag: "--feature-gates=RecoverVolumeExpansionFailure",
+        kept: Kept::Never("a claim whose expansion failed may be set to a smaller size"),
+        values: &[
+            since(0, 0, Gated(false), "external-resizer CHANGELOG-1.13"),
+            since(1, 13, Gated(true), "external-resizer CHANGELOG-1.13"),
+        ],
+    },
+];
+
 /// What it has of its own, and once had.
 const FLAGS: &[Flag] = &[
+    flag(
+        "timeout",
+        Time,
+        Key("roles.resizer.timeout"),
+        "of this sidecar alone; unset: `csi.timeout`, which is 15s instead of 10s",
+    ),
     flag(
         "workers",
         Count,
@@ -64,5 +104,5 @@ const FLAGS: &[Flag] = &[
         "`VolumeAttributesClass` is `roles.resizer.modify`; `AnnotateFsResize` is `roles.resizer.annotatePreResize`; \
          `RecoverVolumeExpansionFailure` and `ReleaseLeaderElectionOnExit` are always on",
     ),
-    flag("csiTimeout", Time, Key("csi.timeout"), "removed there as well"),
+    flag("csiTimeout", Time, Key("roles.resizer.timeout"), "removed there as well"),
 ];

@@ -91,12 +91,12 @@ impl Queue {
         cx.forget(&name, &claim.metadata.uid);
     }
 
-    /// Wakes every claim whose volume is not as the claim requests, in case a change was missed.
-    pub(super) fn look_at_all(&self, cx: &Context, cause: Cause) {
+    /// Wakes these jobs of every claim whose volume is not as the claim requests, in case a change was missed.
+    pub(super) fn look_at_all(&self, cx: &Context, jobs: &[Job], cause: Cause) {
         for claim in cx.stores.claims.all() {
             let now = cx.about(claim);
             let (volume, driver) = (now.volume.as_deref(), cx.scope.driver_name.as_str());
-            for job in predicates::order(&now.claim) {
+            for job in predicates::order(&now.claim).into_iter().filter(|job| jobs.contains(job)) {
                 if predicates::wants(&now.claim, volume, job, driver, cx.expansion.get()) {
                     self.wake(&now, job, cause, cx);
                 }

@@ -1,8 +1,8 @@
 //! A turn is the right to change a volume: one change at a time, across all roles. If the driver needs it, both jobs of one claim
 //! share a turn.
 //!
-//! Jobs that share a turn write to the same two objects. They write one after the other, so that neither makes the other's write
-//! fail.
+//! Jobs that share a turn write to the same two objects: together if both come with a write at the same time (`joint`), else one after
+//! the other, so that neither makes the other's write fail.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{MutexGuard, OnceCell};
 
 use crate::csi::{VolumeLock, VolumeLocks};
+
+use super::joint::Desk;
 
 /// A turn. It ends when the last attempt that shares it has ended.
 #[derive(Debug, Clone)]
@@ -19,6 +21,7 @@ pub struct Turn(Arc<Shared>);
 struct Shared {
     lock: OnceCell<VolumeLock>,
     writes: tokio::sync::Mutex<()>,
+    desk: Desk,
 }
 
 /// The turns that are shared: by the uid of the claim and the handle of its volume.
@@ -60,6 +63,16 @@ impl Turn {
     /// Waits until the volume is locked for this turn.
     pub async fn begin(&self, locks: &VolumeLocks, handle: &str) {
         self.0.lock.get_or_init(|| locks.acquire(handle)).await;
+    }
+
+    /// Whether another job takes part in it now.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Where the jobs that take part meet with their writes.
+    pub fn desk(&self) -> &Desk {
+        &self.0.desk
     }
 
     /// The right to write to claim and volume.

@@ -3,13 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::quantity;
+use crate::cluster::{InTree, quantity};
 
 use super::{CLAIMS, CLASSES, Cluster, VOLUMES, annotation, class_of, text, uid};
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONERS: [&str; 2] =
@@ -28,6 +29,7 @@ pub(super) fn pass(cluster: &Cluster) {
 }
 
 fn look_at_volume(cluster: &Cluster, volume: &Value) {
+    name_successor(cluster, volume);
     let (namespace, name) = (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"));
     let wanted = text(volume, "/spec/claimRef/uid");
     if name.is_empty() || wanted.is_empty() {
@@ -49,6 +51,14 @@ fn look_at_volume(cluster: &Cluster, volume: &Value) {
             let reference = json!({"uid": null, "resourceVersion": null});
             cluster.change(VOLUMES, volume, json!({"spec": {"claimRef": reference}}));
         }
+    }
+}
+
+/// Says on a volume that a plugin has provisioned which driver has taken the plugin over.
+fn name_successor(cluster: &Cluster, volume: &Value) {
+    let Some(plugin) = annotation(volume, PROVISIONED_BY).and_then(InTree::of_plugin) else { return };
+    if annotation(volume, MIGRATED_TO) != Some(plugin.successor()) {
+        cluster.change(VOLUMES, volume, json!({"metadata": {"annotations": {MIGRATED_TO: plugin.successor()}}}));
     }
 }
 
@@ -104,7 +114,12 @@ fn waiting_volume(cluster: &Cluster, claim: &Value) -> Option<std::sync::Arc<Val
 /// Says on a claim who is to provision it, once it is known where.
 fn name_provisioner(cluster: &Cluster, claim: &Value) {
     let Some(class) = cluster.one(CLASSES, "", class_of(claim)) else { return };
+    // Of a class of a plugin that a CSI driver has taken over, Kubernetes 1.36 names the driver.
     let provisioner = text(&class, "/provisioner");
+    let provisioner = match InTree::of_plugin(provisioner) {
+        Some(kind) => kind.successor(),
+        None => provisioner,
+    };
     let waits =
         text(&class, "/volumeBindingMode") == "WaitForFirstConsumer" && annotation(claim, SELECTED_NODE).is_none();
     let is_named = PROVISIONERS.iter().all(|key| annotation(claim, key) == Some(provisioner));

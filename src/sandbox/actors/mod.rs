@@ -6,6 +6,8 @@
 //! | `protection` | PVC and PV protection | removes the finalizer of deleted claims that no pod uses, and of deleted volumes that are not bound |
 //! | `scheduler`, `room` | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
 //! | `kubelets` | the kubelets' part of an expansion | once a pod with the volume has its node, tells its claim that the file system has its size |
+//! | `snapshots`, `groups` | the snapshot-controller, in clusters that have one | makes and binds contents, copies their status, marks and deletes them |
+//! | `quotas` | the quota controller | tells what the claims of a namespace count against its quotas |
 //! | `attachments` | the attach/detach controller | asks for the volumes of scheduled pods to be attached, those for one node to one at a time, and detached after them |
 //!
 //! Each looks at everything that is there and makes the next change; none remembers what it could look up. They run one after
@@ -16,11 +18,19 @@
 
 mod attachments;
 mod binder;
+mod groups;
 mod kubelets;
 mod node_labels;
 mod protection;
+mod quotas;
 mod room;
 mod scheduler;
+mod seen;
+mod snapshot_habits;
+mod snapshot_objects;
+#[cfg(test)]
+mod snapshot_tests;
+mod snapshots;
 
 #[cfg(test)]
 mod tests;
@@ -31,9 +41,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::api::pure::resources;
+use super::api::pure::resources::{self, Resource};
 use super::api::{Api, PatchBody};
-use crate::process::Tasks;
+use crate::process::{Tasks, watch};
+
+pub use snapshot_habits::SnapshotHabits;
 
 /// More rounds than these without rest are a fault of ours.
 const MOST_ROUNDS: usize = 200;
@@ -46,6 +58,7 @@ pub struct Actors {
     cluster: Cluster,
     scheduler: scheduler::Scheduler,
     attachments: attachments::Attachments,
+    snapshots: Option<snapshots::Snapshots>,
 }
 
 impl Actors {
@@ -56,7 +69,15 @@ impl Actors {
             cluster: Cluster(api),
             scheduler: scheduler::Scheduler::default(),
             attachments: attachments::Attachments::default(),
+            snapshots: None,
         }
+    }
+
+    /// The same with a snapshot-controller of these habits. Without one, snapshots are made and bound by hand.
+    #[must_use]
+    pub fn with_snapshots(mut self, habits: watch::Receiver<SnapshotHabits>) -> Self {
+        self.snapshots = Some(snapshots::Snapshots::new(habits));
+        self
     }
 
     /// Does all that is to be done now. Whether the actors have found rest.
@@ -66,8 +87,12 @@ impl Actors {
             binder::pass(&self.cluster);
             self.scheduler.pass(&self.cluster);
             self.attachments.pass(&self.cluster);
+            if let Some(snapshots) = &mut self.snapshots {
+                snapshots.pass(&self.cluster);
+            }
             kubelets::pass(&self.cluster);
             protection::pass(&self.cluster);
+            quotas::pass(&self.cluster);
             if self.cluster.0.version() == before {
                 return true;
             }
@@ -84,13 +109,24 @@ impl Actors {
                 if !self.settle() {
                     sleep(UNREST_PAUSE).await;
                 }
-                let next = self.scheduler.next(Instant::now());
+                let now = Instant::now();
+                let of_snapshots = self.snapshots.as_ref().and_then(|it| it.next(now));
+                let next = self.scheduler.next(now).into_iter().chain(of_snapshots).min();
                 tokio::select! {
                     changed = versions.changed() => if changed.is_err() { return },
+                    () = habits_changed(self.snapshots.as_mut()) => {}
                     () = until(next) => {}
                 }
             }
         });
+    }
+}
+
+/// Until the snapshot-controller has other habits; for ever, if there is none.
+async fn habits_changed(snapshots: Option<&mut snapshots::Snapshots>) {
+    match snapshots {
+        Some(snapshots) => snapshots.changed().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -113,22 +149,34 @@ type Kind = (&'static str, &'static str);
 const CLAIMS: Kind = ("", "persistentvolumeclaims");
 const VOLUMES: Kind = ("", "persistentvolumes");
 const PODS: Kind = ("", "pods");
+const QUOTAS: Kind = ("", "resourcequotas");
 const NODES: Kind = ("", "nodes");
 const CLASSES: Kind = ("storage.k8s.io", "storageclasses");
 const DRIVERS: Kind = ("storage.k8s.io", "csidrivers");
 const CAPACITIES: Kind = ("storage.k8s.io", "csistoragecapacities");
 const ATTACHMENTS: Kind = ("storage.k8s.io", "volumeattachments");
+const SNAPSHOTS: Kind = ("snapshot.storage.k8s.io", "volumesnapshots");
+const CONTENTS: Kind = ("snapshot.storage.k8s.io", "volumesnapshotcontents");
+const GROUPS: Kind = ("groupsnapshot.storage.k8s.io", "volumegroupsnapshots");
+const GROUP_CONTENTS: Kind = ("groupsnapshot.storage.k8s.io", "volumegroupsnapshotcontents");
+const GROUP_CLASSES: Kind = ("groupsnapshot.storage.k8s.io", "volumegroupsnapshotclasses");
+const SNAPSHOT_CLASSES: Kind = ("snapshot.storage.k8s.io", "volumesnapshotclasses");
 
 impl Cluster {
     /// All objects of a kind, by namespace and name.
-    fn all(&self, (group, plural): Kind) -> Vec<Arc<Value>> {
-        resources::find(group, "v1", plural).and_then(|it| self.0.objects(it, "").ok()).unwrap_or_default()
+    fn all(&self, kind: Kind) -> Vec<Arc<Value>> {
+        self.resource(kind).and_then(|it| self.0.objects(it, "").ok()).unwrap_or_default()
+    }
+
+    /// A kind as the cluster serves it.
+    fn resource(&self, (group, plural): Kind) -> Option<&'static Resource> {
+        let is_served = |it: &&Resource| it.group == group && it.plural == plural && self.0.serves(it);
+        resources::RESOURCES.iter().find(is_served)
     }
 
     /// One object.
     fn one(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        let (group, plural) = kind;
-        self.0.object(resources::find(group, "v1", plural)?, namespace, name)
+        self.0.object(self.resource(kind)?, namespace, name)
     }
 
     /// Makes a new object.
@@ -146,11 +194,18 @@ impl Cluster {
         self.write(kind, seen, json!({ "status": status }), true)
     }
 
-    fn write(&self, (group, plural): Kind, seen: &Value, mut patch: Value, status: bool) -> bool {
-        let Some(resource) = resources::find(group, "v1", plural) else { return false };
+    fn write(&self, kind: Kind, seen: &Value, mut patch: Value, status: bool) -> bool {
+        let Some(resource) = self.resource(kind) else { return false };
         patch["metadata"]["resourceVersion"] = text(seen, "/metadata/resourceVersion").into();
         let (namespace, name) = place(seen);
         self.0.patch_object(resource, namespace, name, PatchBody::Merge(patch), status).is_ok()
+    }
+
+    /// Changes an object by JSON Patch, whatever it is like by now.
+    fn change_blindly(&self, kind: Kind, seen: &Value, operations: Value) -> bool {
+        let Some(resource) = self.resource(kind) else { return false };
+        let (namespace, name) = place(seen);
+        self.0.patch_object(resource, namespace, name, PatchBody::Json(operations), false).is_ok()
     }
 
     /// Takes one finalizer off.
@@ -159,9 +214,9 @@ impl Cluster {
         self.change(kind, seen, json!({ "metadata": { "finalizers": rest } }));
     }
 
-    fn delete(&self, (group, plural): Kind, seen: &Value) {
+    fn delete(&self, kind: Kind, seen: &Value) {
         let (namespace, name) = place(seen);
-        if let Some(resource) = resources::find(group, "v1", plural) {
+        if let Some(resource) = self.resource(kind) {
             // Gone is as good.
             let _ = self.0.delete_object(resource, namespace, name);
         }

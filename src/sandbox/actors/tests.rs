@@ -36,6 +36,11 @@ impl Scene {
             "storageClassName": "class"}}))
     }
 
+    fn quota(&mut self, hard: &Value) {
+        self.make(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
+            "spec": {"hard": hard}}));
+    }
+
     fn node(&mut self, name: &str) {
         self.make(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"host": name}}}));
         let seen = self.actors.cluster.one(NODES, "", name).unwrap();
@@ -72,7 +77,7 @@ impl Scene {
     }
 
     fn look(&self, kind: Kind, name: &str) -> Arc<Value> {
-        let namespace = if [CLAIMS, PODS].contains(&kind) { "default" } else { "" };
+        let namespace = if [CLAIMS, PODS, QUOTAS].contains(&kind) { "default" } else { "" };
         self.actors.cluster.one(kind, namespace, name).unwrap_or_else(|| Arc::new(Value::Null))
     }
 
@@ -242,4 +247,31 @@ fn a_volume_for_one_node_is_asked_for_on_the_next_when_it_has_left_the_last() {
     let mut both = nodes(&scene);
     both.sort();
     assert_eq!(both, ["n1", "n2"]);
+}
+
+#[test]
+fn a_quota_tells_what_its_claims_count_and_lets_no_more_be_asked_for() {
+    let mut scene = Scene::new();
+    scene.class("Immediate");
+    scene.claim("a");
+    scene.quota(&json!({"requests.storage": "3Gi", "persistentvolumeclaims": "2", "pods": "5"}));
+    let counted = |scene: &Scene| scene.look(QUOTAS, "quota")["status"].clone();
+    let hard = json!({"requests.storage": "3Gi", "persistentvolumeclaims": "2", "pods": "5"});
+    let used = |size: &str, claims: &str| json!({"requests.storage": size, "persistentvolumeclaims": claims});
+    assert_eq!(counted(&scene), json!({"hard": hard, "used": used("1Gi", "1")}));
+    scene.claim("b");
+    assert_eq!(counted(&scene)["used"], used("2Gi", "2"));
+    let third = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let refused = scene.api.create_value(third.clone()).unwrap_err();
+    assert!(refused.to_string().contains("exceeded quota: quota"), "{refused}");
+    assert_eq!(refused.code(), Some(403));
+    let first = scene.look(CLAIMS, "a");
+    assert!(scene.actors.cluster.change_status(CLAIMS, &first, &json!({"allocatedResources": {"storage": "2Gi"}})));
+    scene.actors.settle();
+    assert_eq!(counted(&scene)["used"], used("3Gi", "2"), "what was begun counts");
+    scene.actors.cluster.delete(CLAIMS, &scene.look(CLAIMS, "b"));
+    scene.actors.settle();
+    assert_eq!(counted(&scene)["used"], used("2Gi", "1"));
+    assert!(scene.api.create_value(third).is_ok());
 }

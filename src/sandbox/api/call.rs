@@ -52,7 +52,10 @@ impl Call {
             _ => false,
         };
         if !has_subresource {
-            return Err(Rejection::path_not_found());
+            // The server of definitions looks for the object first, and then says that it is not there.
+            let is_of_definition = resource.optional && place.subresource == "status";
+            let rejection = Rejection::not_found(resource, &place.name);
+            return Err(if is_of_definition { rejection } else { Rejection::path_not_found() });
         }
         let misplaced = (writes_one && !named)
             || (verb == "create" && named)

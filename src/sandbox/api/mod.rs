@@ -120,9 +120,15 @@ impl Api {
     }
 
     /// Installs the optional kinds of a group (`snapshot.storage.k8s.io`, `gateway.networking.k8s.io`), as their
-    /// definitions would: until then a cluster answers that it knows no such place.
+    /// definitions would: until then a cluster answers that it knows no such place. A kind with several versions is served in
+    /// the one that `group/version` names, and otherwise as `v1`.
     pub fn install(&self, group: &str) {
         self.state().install(group);
+    }
+
+    /// Takes the kinds of a group away, as somebody does who deletes their definitions.
+    pub fn uninstall(&self, group: &str) {
+        self.state().uninstall(group);
     }
 
     /// From now on new claims and volumes are held by a finalizer, which somebody must take off when they are no longer in

@@ -152,6 +152,22 @@ impl Backend {
         }
     }
 
+    /// Whether the driver takes snapshots.
+    pub fn takes_snapshots(&self) -> bool {
+        match self {
+            Self::Demo(_) => true,
+            Self::Own(own) => own.driver.capabilities.create_delete_snapshot(),
+        }
+    }
+
+    /// Whether the driver has any snapshot. `None`: it may have others than the demo's.
+    pub fn has_snapshots(&self) -> Option<bool> {
+        match self {
+            Self::Demo(driver) => Some(!driver.state().snapshots().is_empty()),
+            Self::Own(_) => None,
+        }
+    }
+
     /// Whether a driver can be asked where its volumes are published.
     pub fn lists(&self) -> bool {
         match self {

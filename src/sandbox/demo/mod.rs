@@ -7,6 +7,7 @@ mod backend;
 mod narrator;
 pub mod objects;
 mod sights;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -125,6 +126,7 @@ impl<'a> Demo<'a> {
         self.repair_drift(&orders).await?;
         self.grow(&orders.volume).await?;
         self.modify(&orders.volume).await?;
+        self.snapshot_and_restore(&orders.volume).await?;
         let archive = self.fail_and_recover().await?;
         self.end([orders, invoices, archive]).await
     }
@@ -161,7 +163,7 @@ impl<'a> Demo<'a> {
     fn leases(&self) -> Vec<String> {
         let driver = self.backend.name();
         let mut leases = Vec::new();
-        for lease in ROLES.iter().filter_map(|role| (role.lease)(&Value::Null).name(&driver)) {
+        for lease in ROLES.iter().filter_map(|role| (role.cluster()?.lease)(&Value::Null).name(&driver)) {
             if !leases.contains(&lease) {
                 leases.push(lease);
             }

@@ -14,6 +14,10 @@ pub const AT_ONCE: &str = "at-once";
 pub const WITHOUT_SECRET: &str = "without-its-secret";
 /// The class of attributes that a volume is changed to.
 pub const FASTER: &str = "faster";
+/// The class of the demo's snapshots.
+pub const SNAPSHOTS: &str = "snapshots";
+/// The version of the kinds of snapshots.
+pub const SNAPSHOT_API: &str = "snapshot.storage.k8s.io/v1";
 /// The label by which a pod says where it wants to go.
 const HOST_NAME: &str = "kubernetes.io/hostname";
 
@@ -89,6 +93,36 @@ pub fn claim(name: &str, class: &str) -> Value {
             "storageClassName": class,
         },
     })
+}
+
+/// A class of this driver's snapshots.
+pub fn snapshot_class(name: &str, driver: &str) -> Value {
+    json!({
+        "apiVersion": SNAPSHOT_API,
+        "kind": "VolumeSnapshotClass",
+        "metadata": { "name": name },
+        "driver": driver,
+        "deletionPolicy": "Delete",
+    })
+}
+
+/// A snapshot of a claim's volume.
+pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
+    json!({
+        "apiVersion": SNAPSHOT_API,
+        "kind": "VolumeSnapshot",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "volumeSnapshotClassName": class, "source": { "persistentVolumeClaimName": claim } },
+    })
+}
+
+/// A claim to a volume of 2 GiB of this class that is made from a snapshot.
+pub fn restored_claim(name: &str, class: &str, snapshot: &str) -> Value {
+    let mut claim = claim(name, class);
+    claim["spec"]["resources"]["requests"]["storage"] = "2Gi".into();
+    claim["spec"]["dataSource"] =
+        json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
+    claim
 }
 
 /// A pod that uses the claim of its own name; on this node, or where the scheduler puts it.

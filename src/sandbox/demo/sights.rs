@@ -237,7 +237,11 @@ impl Demo<'_> {
         .await
     }
 
-    async fn observe<T>(&mut self, what: &str, look: impl AsyncFnMut() -> Seen<T>) -> Result<T, NotObserved> {
+    pub(super) async fn observe<T>(
+        &mut self,
+        what: &str,
+        look: impl AsyncFnMut() -> Seen<T>,
+    ) -> Result<T, NotObserved> {
         let versions = self.api.versions();
         let driver = match self.backend {
             Backend::Demo(driver) => Some(driver.changes()),

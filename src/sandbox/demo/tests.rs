@@ -8,6 +8,7 @@ use super::narrator::STEP_TIMEOUT;
 use super::{Backend, Demo, Narrator};
 use crate::process::{Clock, Rng, error_chain};
 use crate::roles::SandboxDriver;
+use crate::sandbox::actors::SnapshotHabits;
 use crate::sandbox::network::Network;
 use crate::sandbox::testbed::{ADMIN_TOKEN, TestBed, Transport};
 use crate::sandbox::verb;
@@ -22,7 +23,8 @@ async fn end_of_demo_with(overlay: &str) -> String {
     let backend = Backend::Demo(testbed.driver.clone());
     let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
     let yaml = verb::configuration("unix:///csi.sock", driver, Some(&path)).unwrap();
-    testbed.start_actors();
+    testbed.install_snapshots();
+    let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     let dial = testbed.driver_dial("sandbox");
     let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await.unwrap();
     let mut narrator = Narrator::new(Box::new(io::sink()), STEP_TIMEOUT, clock.now());
@@ -49,7 +51,7 @@ fn says(text: &str, parts: &[&str]) {
 async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
     let said = end_of_demo_with("roles: { provisioner: { topology: false } }").await;
     let parts = [
-        "step 10 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "step 11 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
         "in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
         "pod invoices is on node-b; pod orders is on node-a; pvc-",
         "on node-a is attached; pvc-",
@@ -63,7 +65,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
 async fn a_story_whose_attacher_waits_for_an_hour_ends_in_time_and_says_where() {
     let said = end_of_demo_with("roles: { attacher: { retry: { initial: 1h, max: 1h } } }").await;
     let parts = [
-        "step 19 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
+        "step 23 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
         "in the cluster: claim archive is Bound; claim invoices is Bound",
         "event VolumeAttachFailed on claim archive",
     ];

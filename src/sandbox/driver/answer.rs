@@ -38,7 +38,7 @@ impl Driver {
         let body = request.get_ref();
         let (volume, name, node) = (named(body.volume()), named(body.name()), named(body.node()));
         let snapshot = named(body.snapshot());
-        let subject = body.subject().filter(|subject| !subject.is_empty());
+        let subjects = body.subjects();
         let reads = body.reads();
         let started = self.age();
         self.change(|inner| {
@@ -64,6 +64,8 @@ impl Driver {
                 modify: body.modify(),
                 capacity: body.capacity(),
                 cut: body.cut(),
+                cut_group: body.cut_group(),
+                members: body.members(),
                 list: body.list(),
                 fault: action.clone(),
                 started,
@@ -72,9 +74,9 @@ impl Driver {
                 ended: None,
                 outcome: Outcome::Running,
             };
-            let id = inner.log.begin(call, subject.as_deref(), reads);
+            let id = inner.log.begin(call, &subjects, reads);
             self.show(inner, id);
-            (Running { driver: self.clone(), id, subject }, action)
+            (Running { driver: self.clone(), id, subjects }, action)
         })
     }
 
@@ -132,7 +134,7 @@ impl Driver {
 struct Running {
     driver: Driver,
     id: u64,
-    subject: Option<String>,
+    subjects: Vec<String>,
 }
 
 impl Running {
@@ -227,17 +229,19 @@ impl Running {
 
     /// Claims what the call changes; refuses while another operation still works on it.
     fn hold(&self) -> Result<Hold, Refusal> {
-        let Some(subject) = &self.subject else { return Ok(Hold { driver: self.driver.clone(), claimed: None }) };
+        let mut hold = Hold { driver: self.driver.clone(), call: self.id, claimed: Vec::new() };
         self.driver.change(|inner| {
-            if inner.busy.contains_key(subject) {
-                if inner.profile.abort_while_pending {
-                    return Err(Refusal::new(Code::Aborted, format!("an operation on {subject:?} is pending")));
-                }
-                return Ok(Hold { driver: self.driver.clone(), claimed: None });
+            let pending = self.subjects.iter().find(|subject| inner.busy.contains_key(*subject));
+            if let Some(subject) = pending.filter(|_| inner.profile.abort_while_pending) {
+                return Err(Refusal::new(Code::Aborted, format!("an operation on {subject:?} is pending")));
             }
-            inner.busy.insert(subject.clone(), Busy { call: self.id, wedged: false });
-            Ok(Hold { driver: self.driver.clone(), claimed: Some((subject.clone(), self.id)) })
-        })
+            for subject in self.subjects.iter().filter(|_| pending.is_none()) {
+                inner.busy.insert(subject.clone(), Busy { call: self.id, wedged: false });
+                hold.claimed.push(subject.clone());
+            }
+            Ok(())
+        })?;
+        Ok(hold)
     }
 
     fn finish(&self, outcome: Outcome) {
@@ -259,28 +263,35 @@ impl Drop for Running {
 /// The claim of one call on what it changes.
 struct Hold {
     driver: Driver,
-    claimed: Option<(String, u64)>,
+    call: u64,
+    claimed: Vec<String>,
 }
 
 impl Hold {
     /// Leaves the claim behind until a restart.
     fn wedge(&mut self) {
-        if let Some((subject, _)) = self.claimed.take() {
-            self.driver.change(|inner| {
-                if let Some(busy) = inner.busy.get_mut(&subject) {
+        let claimed = std::mem::take(&mut self.claimed);
+        self.driver.change(|inner| {
+            for subject in &claimed {
+                if let Some(busy) = inner.busy.get_mut(subject) {
                     busy.wedged = true;
                 }
-            });
-        }
+            }
+        });
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let Some((subject, call)) = self.claimed.take() else { return };
+        let claimed = std::mem::take(&mut self.claimed);
+        if claimed.is_empty() {
+            return;
+        }
         self.driver.change(|inner| {
-            if inner.busy.get(&subject).is_some_and(|busy| busy.call == call) {
-                inner.busy.remove(&subject);
+            for subject in &claimed {
+                if inner.busy.get(subject).is_some_and(|busy| busy.call == self.call) {
+                    inner.busy.remove(subject);
+                }
             }
         });
     }

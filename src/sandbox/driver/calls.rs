@@ -9,7 +9,8 @@ use super::method::Method;
 use super::refusal::{Refusal, code_name};
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest,
-    CreateSnapshotRequest, CreateVolumeRequest, GetCapacityRequest, ListSnapshotsRequest,
+    CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, GetCapacityRequest,
+    ListSnapshotsRequest,
 };
 
 /// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
@@ -48,6 +49,10 @@ pub struct Call {
     pub capacity: Option<Box<GetCapacityRequest>>,
     /// The whole request of a snapshot, its secrets taken out.
     pub cut: Option<Box<CreateSnapshotRequest>>,
+    /// The whole request of a group of snapshots, its secrets taken out.
+    pub cut_group: Option<Box<CreateVolumeGroupSnapshotRequest>>,
+    /// The snapshots that it names as a group's.
+    pub members: Vec<String>,
     /// The whole request of a question for snapshots, its secrets taken out.
     pub list: Option<Box<ListSnapshotsRequest>>,
     /// What went wrong with it, by script or by chance.
@@ -131,7 +136,7 @@ pub(super) struct Log {
 /// A running call that changes something.
 #[derive(Debug)]
 struct Live {
-    subject: String,
+    subjects: Vec<String>,
     reads: Option<String>,
     method: Method,
     connection: u64,
@@ -139,19 +144,18 @@ struct Live {
 }
 
 impl Log {
-    /// Notes a call's arrival; `subject` is what it changes, if anything, and `reads` what must stay meanwhile. Returns its
+    /// Notes a call's arrival; `subjects` is what it changes, if anything, and `reads` what must stay meanwhile. Returns its
     /// number.
-    pub(super) fn begin(&mut self, mut call: Call, subject: Option<&str>, reads: Option<String>) -> u64 {
+    pub(super) fn begin(&mut self, mut call: Call, subjects: &[String], reads: Option<String>) -> u64 {
         self.last += 1;
         call.id = self.last;
-        if let Some(subject) = subject {
+        if !subjects.is_empty() {
             // The caller of an expired call waits no more, even where the cancellation is lost in a cut network.
             let waits = |live: &Live| live.deadline.is_none_or(|deadline| call.started < deadline);
             let shared = |live: &Live| -> Option<String> {
-                let changes_ours = live.subject == subject || Some(&live.subject) == reads.as_ref();
-                let reads_ours = live.reads.as_deref() == Some(subject);
-                let what = if reads_ours { subject } else { live.subject.as_str() };
-                (changes_ours || reads_ours).then(|| what.to_owned())
+                let read_there = subjects.iter().find(|subject| live.reads.as_ref() == Some(subject));
+                let is_ours = |changed: &&String| subjects.contains(changed) || reads.as_ref() == Some(changed);
+                read_there.or_else(|| live.subjects.iter().find(is_ours)).cloned()
             };
             for (id, live) in self.live.iter().filter(|(_, live)| waits(live)) {
                 let Some(subject) = shared(live) else { continue };
@@ -163,7 +167,7 @@ impl Log {
                 });
             }
             let live = Live {
-                subject: subject.to_owned(),
+                subjects: subjects.to_vec(),
                 reads,
                 method: call.method,
                 connection: call.connection,
@@ -244,6 +248,8 @@ mod tests {
             modify: None,
             capacity: None,
             cut: None,
+            cut_group: None,
+            members: Vec::new(),
             list: None,
             fault: None,
             started: Duration::from_secs(started),
@@ -263,11 +269,11 @@ mod tests {
     #[test]
     fn two_running_calls_for_one_volume_are_a_violation() {
         let mut log = Log::default();
-        let first = log.begin(call(0, None), Some("v"), None);
-        log.begin(call(1, None), Some("w"), None);
-        log.begin(call(1, None), None, None);
+        let first = log.begin(call(0, None), &["v".to_owned()], None);
+        log.begin(call(1, None), &["w".to_owned()], None);
+        log.begin(call(1, None), &[], None);
         assert_eq!(log.violations(), []);
-        log.begin(call(2, None), Some("v"), None);
+        log.begin(call(2, None), &["v".to_owned()], None);
         assert_eq!(log.violations().len(), 1);
         assert!(log.violations()[0].to_string().contains(&format!("#{first} was running")));
     }
@@ -279,9 +285,9 @@ mod tests {
             let mut log = Log::default();
             let mut begin = |is_restore: bool| {
                 if is_restore {
-                    log.begin(call(0, None), Some("name/a"), reads());
+                    log.begin(call(0, None), &["name/a".to_owned()], reads());
                 } else {
-                    log.begin(call(0, None), Some("snapshot/s"), None);
+                    log.begin(call(0, None), &["snapshot/s".to_owned()], None);
                 }
             };
             begin(restore_is_first);
@@ -291,18 +297,18 @@ mod tests {
         }
         // Two may read the same.
         let mut log = Log::default();
-        log.begin(call(0, None), Some("name/a"), reads());
-        log.begin(call(0, None), Some("name/b"), reads());
+        log.begin(call(0, None), &["name/a".to_owned()], reads());
+        log.begin(call(0, None), &["name/b".to_owned()], reads());
         assert_eq!(log.violations(), []);
     }
 
     #[test]
     fn ended_and_expired_calls_overlap_with_nothing() {
         let mut log = Log::default();
-        let first = log.begin(call(0, None), Some("v"), None);
+        let first = log.begin(call(0, None), &["v".to_owned()], None);
         log.end(first, Outcome::Abandoned, Duration::from_secs(1));
-        log.begin(call(1, Some(5)), Some("v"), None);
-        log.begin(call(5, None), Some("v"), None);
+        log.begin(call(1, Some(5)), &["v".to_owned()], None);
+        log.begin(call(5, None), &["v".to_owned()], None);
         assert_eq!(log.violations(), []);
         assert_eq!(log.counters()[&(Method::ControllerPublishVolume, "Abandoned")], 1);
     }

@@ -214,6 +214,14 @@ pub enum Lie {
     AnotherSnapshotFirst(String),
     /// `ListSnapshots` leaves out everything.
     OmitSnapshots,
+    /// Whatever tells of a group tells of a snapshot without an ID.
+    EmptyMemberId,
+    /// Whatever tells of a group tells the first snapshot's ID of each.
+    SameMemberId,
+    /// Whatever tells of a group says that its first snapshot is of this volume.
+    MemberOf(String),
+    /// Whatever tells of a group leaves out its snapshots.
+    OmitMembers,
     /// `GetCapacity` answers this many bytes.
     Capacity(i64),
     /// The answer is this many bytes larger.

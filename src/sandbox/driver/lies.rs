@@ -9,10 +9,11 @@ use crate::proto::plugin_capability::{Service, Type as PluginType};
 use crate::proto::{
     ControllerExpandVolumeResponse, ControllerGetCapabilitiesResponse, ControllerGetVolumeResponse,
     ControllerModifyVolumeResponse, ControllerPublishVolumeResponse, ControllerServiceCapability,
-    ControllerUnpublishVolumeResponse, CreateSnapshotResponse, CreateVolumeResponse, DeleteSnapshotResponse,
-    DeleteVolumeResponse, GetCapacityResponse, GetPluginCapabilitiesResponse, GetPluginInfoResponse,
-    GetSnapshotResponse, ListSnapshotsResponse, ListVolumesResponse, PluginCapability, ProbeResponse, Topology,
-    ValidateVolumeCapabilitiesResponse, list_snapshots_response, list_volumes_response,
+    ControllerUnpublishVolumeResponse, CreateSnapshotResponse, CreateVolumeGroupSnapshotResponse, CreateVolumeResponse,
+    DeleteSnapshotResponse, DeleteVolumeGroupSnapshotResponse, DeleteVolumeResponse, GetCapacityResponse,
+    GetPluginCapabilitiesResponse, GetPluginInfoResponse, GetSnapshotResponse, GetVolumeGroupSnapshotResponse,
+    GroupControllerGetCapabilitiesResponse, ListSnapshotsResponse, ListVolumesResponse, PluginCapability,
+    ProbeResponse, Topology, ValidateVolumeCapabilitiesResponse, list_snapshots_response, list_volumes_response,
 };
 
 /// A capability that no version of the specification has.
@@ -112,6 +113,48 @@ fn distort_snapshot(told: &mut Option<crate::proto::Snapshot>, lie: &Lie) {
             snapshot.creation_time = Some(prost_types::Timestamp { seconds: *seconds, nanos: *nanos });
         }
         Lie::SnapshotGroup(id) => snapshot.group_snapshot_id.clone_from(id),
+        _ => {}
+    }
+}
+
+impl Answer for CreateVolumeGroupSnapshotResponse {
+    fn distort(&mut self, lie: &Lie) {
+        distort_group(&mut self.group_snapshot, lie);
+    }
+}
+
+impl Answer for GetVolumeGroupSnapshotResponse {
+    fn distort(&mut self, lie: &Lie) {
+        distort_group(&mut self.group_snapshot, lie);
+    }
+}
+
+impl Answer for DeleteVolumeGroupSnapshotResponse {}
+impl Answer for GroupControllerGetCapabilitiesResponse {}
+
+/// What is a lie about a snapshot is one about the group.
+fn distort_group(told: &mut Option<crate::proto::VolumeGroupSnapshot>, lie: &Lie) {
+    if matches!(lie, Lie::NoSnapshot) {
+        *told = None;
+    }
+    let Some(group) = told else { return };
+    match lie {
+        Lie::NotReady => group.ready_to_use = false,
+        Lie::EmptySnapshotId => group.group_snapshot_id.clear(),
+        Lie::SnapshotId(id) => group.group_snapshot_id.clone_from(id),
+        Lie::NoCreationTime => group.creation_time = None,
+        Lie::CreationTime(seconds, nanos) => {
+            group.creation_time = Some(prost_types::Timestamp { seconds: *seconds, nanos: *nanos });
+        }
+        Lie::EmptyMemberId => group.snapshots.iter_mut().take(1).for_each(|member| member.snapshot_id.clear()),
+        Lie::SameMemberId => {
+            let first = group.snapshots.first().map(|member| member.snapshot_id.clone()).unwrap_or_default();
+            group.snapshots.iter_mut().for_each(|member| member.snapshot_id.clone_from(&first));
+        }
+        Lie::MemberOf(volume) => {
+            group.snapshots.iter_mut().take(1).for_each(|member| member.source_volume_id.clone_from(volume));
+        }
+        Lie::OmitMembers => group.snapshots.clear(),
         _ => {}
     }
 }
@@ -287,6 +330,31 @@ mod tests {
         assert_eq!(distorted(Lie::SnapshotGroup("g".to_owned())).unwrap().group_snapshot_id, "g");
         assert!(!distorted(Lie::NotReady).unwrap().ready_to_use);
         assert_eq!(distorted(Lie::NoVolume), told().snapshot);
+    }
+
+    #[test]
+    fn groups_lie_as_told() {
+        let distorted = |lie: Lie| {
+            let member = |id: &str| crate::proto::Snapshot { snapshot_id: id.to_owned(), ..Default::default() };
+            let group = crate::proto::VolumeGroupSnapshot {
+                group_snapshot_id: "g".to_owned(),
+                snapshots: vec![member("s"), member("t")],
+                ready_to_use: true,
+                ..Default::default()
+            };
+            let mut answer = GetVolumeGroupSnapshotResponse { group_snapshot: Some(group) };
+            answer.distort(&lie);
+            answer.group_snapshot
+        };
+        let ids = |lie| distorted(lie).unwrap().snapshots.into_iter().map(|it| it.snapshot_id).collect::<Vec<_>>();
+        assert_eq!(distorted(Lie::NoSnapshot), None);
+        assert_eq!(distorted(Lie::EmptySnapshotId).unwrap().group_snapshot_id, "");
+        assert_eq!(distorted(Lie::SnapshotId("h".to_owned())).unwrap().group_snapshot_id, "h");
+        assert!(!distorted(Lie::NotReady).unwrap().ready_to_use);
+        assert_eq!(ids(Lie::EmptyMemberId), ["", "t"]);
+        assert_eq!(ids(Lie::SameMemberId), ["s", "s"]);
+        assert!(ids(Lie::OmitMembers).is_empty());
+        assert_eq!(distorted(Lie::MemberOf("x".to_owned())).unwrap().snapshots[0].source_volume_id, "x");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The RPCs of the Identity, Controller and Node services.
+/// The RPCs of the Identity, Controller, `GroupController` and Node services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the specification's names")]
 pub enum Method {
@@ -26,6 +26,10 @@ pub enum Method {
     ControllerExpandVolume,
     ControllerGetVolume,
     ControllerModifyVolume,
+    GroupControllerGetCapabilities,
+    CreateVolumeGroupSnapshot,
+    DeleteVolumeGroupSnapshot,
+    GetVolumeGroupSnapshot,
     NodeGetInfo,
     NodeGetCapabilities,
     NodeStageVolume,
@@ -55,6 +59,10 @@ impl Method {
             | Self::NodeUnpublishVolume
             | Self::NodeExpandVolume
             | Self::NodeGetVolumeStats => "Node",
+            Self::GroupControllerGetCapabilities
+            | Self::CreateVolumeGroupSnapshot
+            | Self::DeleteVolumeGroupSnapshot
+            | Self::GetVolumeGroupSnapshot => "GroupController",
             _ => "Controller",
         };
         format!("/csi.v1.{service}/{self}")

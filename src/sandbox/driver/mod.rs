@@ -8,7 +8,7 @@
 //!
 //! - The [`Driver`] is the storage backend and the memory; the [`Server`] is the process in front of it. A restart cuts every
 //!   connection and keeps the state, the calls and the faults.
-//! - Decisions are in pure files (`state`, `volumes`, `pools`, `snapshots`, `node`, `validate`); a call's path is in `answer`.
+//! - Decisions are in pure files (`state`, `volumes`, `pools`, `snapshots`, `groups`, `node`, `validate`); a call's path is in `answer`.
 //! - Everything that goes wrong is data ([`Fault`], [`Chance`]) and happens in the same way for the same calls.
 //! - It tells what the caller did: [`Driver::calls`], and [`Driver::violations`] of the rule that a volume has one changing
 //!   call at a time.
@@ -18,6 +18,7 @@
 mod answer;
 mod calls;
 mod faults;
+mod groups;
 mod lies;
 mod method;
 mod mounts;
@@ -53,7 +54,7 @@ pub use method::Method;
 pub use profile::{GIB, Node, Pool, Profile, Secrets};
 pub use refusal::{Refusal, code_name};
 pub use server::{Listen, Server};
-pub use state::{Publication, Snapshot, State, Volume};
+pub use state::{Group, Publication, Snapshot, State, Volume};
 
 use crate::process::{Clock, Tasks};
 use calls::Log;
@@ -180,6 +181,10 @@ impl Driver {
     /// What the driver claims to be.
     pub fn profile(&self) -> Profile {
         self.lock().profile.clone()
+    }
+
+    fn has_group_service(&self) -> bool {
+        self.lock().profile.has_group_service()
     }
 
     fn has_node_service(&self) -> bool {

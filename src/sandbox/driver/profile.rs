@@ -9,6 +9,7 @@ use tonic::Code;
 
 use super::refusal::Refusal;
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
+use crate::proto::group_controller_service_capability::rpc::Type as GroupRpc;
 use crate::proto::plugin_capability::{service, volume_expansion};
 
 /// One gibibyte.
@@ -33,6 +34,8 @@ pub struct Profile {
     pub expansion: Option<i32>,
     /// The controller's capabilities, as numbers.
     pub controller: BTreeSet<i32>,
+    /// The group controller's capabilities, as numbers.
+    pub group_controller: BTreeSet<i32>,
     /// The nodes that exist, by node ID.
     pub nodes: BTreeMap<String, Node>,
     /// Publishing to an unknown node registers it.
@@ -117,11 +120,15 @@ impl Default for Profile {
         Self {
             name: "demo.csi.example.com".to_owned(),
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
-            services: BTreeSet::from([service::Type::ControllerService as i32]),
+            services: BTreeSet::from([
+                service::Type::ControllerService as i32,
+                service::Type::GroupControllerService as i32,
+            ]),
             node_service: true,
             node_only_expansion: false,
             expansion: Some(volume_expansion::Type::Online as i32),
             controller: (Rpc::CreateDeleteVolume as i32..=Rpc::GetSnapshot as i32).collect(),
+            group_controller: BTreeSet::from([GroupRpc::CreateDeleteGetVolumeGroupSnapshot as i32]),
             nodes: BTreeMap::new(),
             accept_unknown_nodes: false,
             accept_unknown_volumes: false,
@@ -192,6 +199,28 @@ impl Profile {
             return Ok(());
         }
         Err(Refusal::new(Code::Unimplemented, format!("the driver lacks {}", capability.as_str_name())))
+    }
+
+    /// The same for the RPCs of groups of snapshots.
+    pub(super) fn require_groups(&self) -> Result<(), Refusal> {
+        let capability = GroupRpc::CreateDeleteGetVolumeGroupSnapshot;
+        if self.group_controller.contains(&(capability as i32)) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::Unimplemented, format!("the driver lacks {}", capability.as_str_name())))
+    }
+
+    /// Whether it has a service for groups.
+    pub(super) fn has_group_service(&self) -> bool {
+        self.services.contains(&(service::Type::GroupControllerService as i32))
+    }
+
+    /// The same driver without groups of snapshots.
+    #[must_use]
+    pub fn without_groups(mut self) -> Self {
+        self.services.remove(&(service::Type::GroupControllerService as i32));
+        self.group_controller.clear();
+        self
     }
 
     /// Refuses a publish or unpublish without the secrets that the driver expects.

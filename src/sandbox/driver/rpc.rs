@@ -8,6 +8,7 @@ use super::profile::Profile;
 use super::refusal::Refusal;
 use super::state::State;
 use crate::proto::controller_service_capability::{Rpc as ControllerRpc, Type as ControllerType};
+use crate::proto::group_controller_service_capability::{Rpc as GroupRpc, Type as GroupType};
 use crate::proto::plugin_capability::{Service, Type as PluginType, VolumeExpansion};
 use crate::proto::volume_content_source::Type as Source;
 use crate::proto::{
@@ -15,12 +16,15 @@ use crate::proto::{
     ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
     ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
     ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
-    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse,
-    GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse,
-    GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest,
-    ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse, PluginCapability, ProbeRequest, ProbeResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeGroupSnapshotRequest,
+    CreateVolumeGroupSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
+    DeleteSnapshotResponse, DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest,
+    GetSnapshotResponse, GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
+    GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse, GroupControllerServiceCapability,
+    ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse, PluginCapability,
+    ProbeRequest, ProbeResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 
 /// A request and what is known about its RPC.
@@ -63,6 +67,11 @@ pub(super) trait Rpc: Send + Sync + 'static {
         None
     }
 
+    /// The same where it changes several things at once.
+    fn subjects(&self) -> Vec<String> {
+        self.subject().into_iter().filter(|subject| !subject.is_empty()).collect()
+    }
+
     /// What it reads and must not lose meanwhile: nobody may change it.
     fn reads(&self) -> Option<String> {
         None
@@ -96,6 +105,16 @@ pub(super) trait Rpc: Send + Sync + 'static {
     /// The request of a snapshot without its secrets, for the record.
     fn cut(&self) -> Option<Box<CreateSnapshotRequest>> {
         None
+    }
+
+    /// The request of a group of snapshots without its secrets, for the record.
+    fn cut_group(&self) -> Option<Box<CreateVolumeGroupSnapshotRequest>> {
+        None
+    }
+
+    /// The snapshots that it names as a group's.
+    fn members(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// The question for snapshots without its secrets, for the record.
@@ -321,6 +340,63 @@ rpc! { GetSnapshot: GetSnapshotRequest => GetSnapshotResponse =
     }
     fn has_secrets(&self) -> bool {
         !self.secrets.is_empty()
+    }
+}
+
+rpc! { GroupControllerGetCapabilities:
+GroupControllerGetCapabilitiesRequest => GroupControllerGetCapabilitiesResponse =
+|_this, _state, profile, _now| {
+    let capability = |number: &i32| GroupControllerServiceCapability {
+        r#type: Some(GroupType::Rpc(GroupRpc { r#type: *number })),
+    };
+    let capabilities = profile.group_controller.iter().map(capability).collect();
+    Ok(GroupControllerGetCapabilitiesResponse { capabilities })
+}; }
+
+rpc! { CreateVolumeGroupSnapshot: CreateVolumeGroupSnapshotRequest => CreateVolumeGroupSnapshotResponse =
+|this, state, profile, now| state.create_group(profile, this, now);
+    fn snapshot(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+    fn subjects(&self) -> Vec<String> {
+        self.source_volume_ids.clone()
+    }
+    fn cut_group(&self) -> Option<Box<CreateVolumeGroupSnapshotRequest>> {
+        let mut request = self.clone();
+        request.secrets.clear();
+        Some(Box::new(request))
+    }
+}
+
+rpc! { DeleteVolumeGroupSnapshot: DeleteVolumeGroupSnapshotRequest => DeleteVolumeGroupSnapshotResponse =
+|this, state, profile, _now| state.delete_group(profile, this);
+    fn snapshot(&self) -> Option<&str> {
+        Some(&self.group_snapshot_id)
+    }
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+    fn subjects(&self) -> Vec<String> {
+        self.snapshot_ids.iter().chain([&self.group_snapshot_id]).map(|id| subject_of(id)).collect()
+    }
+    fn members(&self) -> Vec<String> {
+        self.snapshot_ids.clone()
+    }
+}
+
+rpc! { GetVolumeGroupSnapshot: GetVolumeGroupSnapshotRequest => GetVolumeGroupSnapshotResponse =
+|this, state, profile, now| state.get_group(profile, this, now);
+    fn snapshot(&self) -> Option<&str> {
+        Some(&self.group_snapshot_id)
+    }
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+    fn members(&self) -> Vec<String> {
+        self.snapshot_ids.clone()
     }
 }
 

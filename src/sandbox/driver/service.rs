@@ -7,6 +7,7 @@ use tower::ServiceExt as _;
 
 use super::Driver;
 use crate::proto::controller_server::{Controller, ControllerServer};
+use crate::proto::group_controller_server::{GroupController, GroupControllerServer};
 use crate::proto::identity_server::{Identity, IdentityServer};
 use crate::proto::node_server::{Node, NodeServer};
 use crate::proto::{
@@ -14,10 +15,13 @@ use crate::proto::{
     ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
     ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
     ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
-    CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
-    DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse,
-    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
-    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest,
+    CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
+    DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse,
+    GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest, GetSnapshotResponse,
+    GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse, GroupControllerGetCapabilitiesRequest,
+    GroupControllerGetCapabilitiesResponse, ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest,
     ListVolumesResponse, NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
     NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
     NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeStageVolumeRequest,
@@ -41,6 +45,8 @@ impl Driver {
             IdentityServer::new(self).oneshot(request).await
         } else if path.starts_with("/csi.v1.Controller/") {
             ControllerServer::new(self).oneshot(request).await
+        } else if path.starts_with("/csi.v1.GroupController/") && self.has_group_service() {
+            GroupControllerServer::new(self).oneshot(request).await
         } else if path.starts_with("/csi.v1.Node/") && self.has_node_service() {
             NodeServer::new(self).oneshot(request).await
         } else {
@@ -82,6 +88,14 @@ service! { Controller:
     controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse;
     controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse;
     controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse;
+}
+
+service! { GroupController:
+    group_controller_get_capabilities:
+        GroupControllerGetCapabilitiesRequest => GroupControllerGetCapabilitiesResponse;
+    create_volume_group_snapshot: CreateVolumeGroupSnapshotRequest => CreateVolumeGroupSnapshotResponse;
+    delete_volume_group_snapshot: DeleteVolumeGroupSnapshotRequest => DeleteVolumeGroupSnapshotResponse;
+    get_volume_group_snapshot: GetVolumeGroupSnapshotRequest => GetVolumeGroupSnapshotResponse;
 }
 
 service! { Node:

@@ -111,7 +111,13 @@ impl State {
 }
 
 impl Snapshot {
-    fn of(name: &str, source: &str, parameters: BTreeMap<String, String>, size: i64, created: Timestamp) -> Self {
+    pub(super) fn of(
+        name: &str,
+        source: &str,
+        parameters: BTreeMap<String, String>,
+        size: i64,
+        created: Timestamp,
+    ) -> Self {
         let (name, source) = (name.to_owned(), source.to_owned());
         Self { name, source, parameters, size, created, told: 0, ready: None, group: String::new() }
     }
@@ -125,7 +131,7 @@ impl Snapshot {
     }
 
     /// What a caller is told, which counts.
-    fn tell(&mut self, profile: &Profile, id: &str, now: Timestamp) -> crate::proto::Snapshot {
+    pub(super) fn tell(&mut self, profile: &Profile, id: &str, now: Timestamp) -> crate::proto::Snapshot {
         let ready_to_use = self.is_ready(profile, now);
         self.told = self.told.saturating_add(1);
         crate::proto::Snapshot {

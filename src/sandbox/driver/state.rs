@@ -1,6 +1,6 @@
 //! The state of the storage backend, and the nodes of published volumes. Pure: every decision of publish and unpublish.
 //!
-//! The other operations on volumes are in `volumes`, those on snapshots in `snapshots`.
+//! The other operations on volumes are in `volumes`, those on snapshots in `snapshots` and `groups`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,7 @@ use crate::proto::{
 pub struct State {
     pub(super) volumes: BTreeMap<String, Volume>,
     pub(super) snapshots: BTreeMap<String, Snapshot>,
+    pub(super) groups: BTreeMap<String, Group>,
     pub(super) mounts: Mounts,
     /// Numbers for IDs: never given twice.
     next: u64,
@@ -47,6 +48,19 @@ pub struct Snapshot {
     pub ready: Option<bool>,
     /// The group that it was cut with; empty: none.
     pub group: String,
+}
+
+/// One group of snapshots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// The name that it was created by.
+    pub name: String,
+    /// The volumes that it was cut from.
+    pub sources: BTreeSet<String>,
+    /// The parameters that it was created with.
+    pub parameters: BTreeMap<String, String>,
+    /// When it was cut.
+    pub created: Timestamp,
 }
 
 /// One volume.
@@ -103,6 +117,11 @@ impl State {
     /// The snapshots, by ID.
     pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
         &self.snapshots
+    }
+
+    /// The groups of snapshots, by ID.
+    pub fn groups(&self) -> &BTreeMap<String, Group> {
+        &self.groups
     }
 
     /// One snapshot, to be changed as an operator at the storage console would.

@@ -329,9 +329,19 @@ fn volumes_grow_and_never_shrink() {
         (expand("unknown", GIB, 0), Code::NotFound),
         (expand("v", 4096 * GIB, 0), Code::OutOfRange),
         (expand("v", 0, GIB / 2), Code::OutOfRange),
+        (expand("v", 0, 0), Code::InvalidArgument),
+        (expand("v", 3 * GIB, 2 * GIB), Code::InvalidArgument),
+        (
+            ControllerExpandVolumeRequest {
+                volume_capability: Some(VolumeCapability::default()),
+                ..expand("v", 2 * GIB, 0)
+            },
+            Code::InvalidArgument,
+        ),
     ];
     for (request, expected) in cases {
         assert_eq!(code(state.expand_volume(&profile, &request)), expected, "{request:?}");
+        assert_eq!(state.volumes()["v"].capacity, GIB, "a refusal changes nothing: {request:?}");
     }
     let grown = state.expand_volume(&profile, &expand("v", 2 * GIB, 0)).unwrap();
     assert_eq!((grown.capacity_bytes, grown.node_expansion_required), (2 * GIB, true));
@@ -358,11 +368,18 @@ fn modify_changes_the_given_keys_only() {
         ("v", "color", Code::InvalidArgument),
         ("v", "iops", Code::Ok),
         ("v", "throughput", Code::Ok),
+        ("v", "iops", Code::Ok),
     ];
     for (id, key, expected) in cases {
         assert_eq!(code(state.modify_volume(&profile, &modify(id, key))), expected, "{id} {key}");
     }
-    assert_eq!(state.volumes()["v"].mutable.len(), 2);
+    assert_eq!(state.volumes()["v"].mutable.len(), 2, "keys that are not told stay as they are");
+    let nothing = ControllerModifyVolumeRequest { mutable_parameters: [].into(), ..modify("v", "iops") };
+    assert_eq!(code(state.modify_volume(&profile, &nothing)), Code::InvalidArgument);
+    let mut mixed = modify("v", "color");
+    mixed.mutable_parameters.insert("iops".to_owned(), "9".to_owned());
+    assert_eq!(code(state.modify_volume(&profile, &mixed)), Code::InvalidArgument);
+    assert_eq!(state.volumes()["v"].mutable["iops"], "1", "all of them or none");
 }
 
 #[test]

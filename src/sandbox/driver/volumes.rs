@@ -181,6 +181,9 @@ impl State {
             return Err(Refusal::invalid("capacity_range is required"));
         }
         let (required, limit) = validate::range(request.capacity_range.as_ref())?;
+        if required == 0 && limit == 0 {
+            return Err(Refusal::invalid("capacity_range needs required_bytes or limit_bytes"));
+        }
         if request.volume_capability.is_some() {
             validate::capability(profile, request.volume_capability.as_ref())?;
         }
@@ -212,6 +215,9 @@ impl State {
         profile.require(Rpc::ModifyVolume)?;
         validate::required("volume_id", &request.volume_id)?;
         let volume = self.existing_mut(&request.volume_id)?;
+        if request.mutable_parameters.is_empty() {
+            return Err(Refusal::invalid("mutable_parameters is required"));
+        }
         validate::mutable(profile, request.mutable_parameters.keys())?;
         volume.mutable.extend(validate::sorted(&request.mutable_parameters));
         Ok(ControllerModifyVolumeResponse {})

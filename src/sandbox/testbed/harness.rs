@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::cluster::{
-    Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, EventRecorder, EventSource, Viewpoint,
+    Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, EventRecorder, EventSource, InTree, Viewpoint,
 };
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
@@ -41,6 +41,7 @@ impl RoleHarness {
         let transport = Transport::Network(Network::new());
         let testbed = TestBed::set_up(transport, profile, clock, rng.clone()).await.unwrap();
         let csi = Csi::new(testbed.driver_dial(NAME), CsiOptions::default(), meter.clone(), clock, rng.clone());
+        csi.know_successors(|name| InTree::of_driver(name).is_some());
         let (tasks, _) = Tasks::new("harness");
         tasks.spawn("csi", csi.clone().run());
         let mut states = csi.state();

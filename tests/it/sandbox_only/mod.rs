@@ -2,10 +2,13 @@
 
 mod audit;
 mod faults;
+mod groups;
 mod journal;
 mod provision;
 mod resizes;
 mod rights;
+mod snapshot_habits;
+mod snapshots;
 mod sources;
 mod terms;
 mod traces;

@@ -9,12 +9,13 @@ use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::sandbox::driver::{self, Profile};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use serde_json::json;
 use tonic::Code;
 
 use super::{api, by_daemon, user, writes};
 use crate::logs;
-use crate::resizing::{expanding, modifying, resizer, slow};
+use crate::resizing::{conditions, expanding, modifying, resizer, slow};
 use crate::supplier::figure;
 use crate::world::wait::asked;
 use crate::world::{World, bounded};
@@ -63,6 +64,70 @@ async fn a_resize_is_three_writes_a_node_only_one_two_and_a_modification_three()
             assert!(body["metadata"]["uid"].is_string(), "each write says whom it is about: {body}");
         }
     }
+}
+
+#[tokio::test]
+async fn z49_both_wishes_at_once_meet_no_conflict_of_our_own() {
+    for pairs in ["never", "always"] {
+        let world = World::supplied(|profile| profile.abort_while_pending = false).await;
+        let _daemon = world.resizer(json!({"pairCalls": pairs, "retry": slow()["retry"].clone()})).await;
+        for number in 0..6 {
+            let (claim, _) = world.sizable_device(&format!("claim-{number}")).await;
+            let class = world.attributes(&format!("gold-{number}"), "100").await;
+            api(&world).audit().clear();
+            let size = json!({"requests": {"storage": "2Gi"}});
+            let both = json!({"spec": {"volumeAttributesClassName": class, "resources": size}});
+            world.patch_claim(&claim, both).await;
+            world.sized(&claim, "2Gi").await;
+            world.classed(&claim, &class).await;
+            let written = written(&world);
+            assert!(written.iter().all(|it| it.ends_with(" 200")) && written.len() <= 6, "{pairs}: {written:?}");
+        }
+        assert_eq!((world.sizes_asked().len(), world.modifications().len()), (6, 6));
+    }
+}
+
+#[tokio::test]
+async fn z50_a_pair_that_begins_and_ends_together_is_three_writes_for_both() {
+    let world = World::supplied(|profile| profile.abort_while_pending = false).await;
+    let _daemon = world.resizer(json!({"pairCalls": "always", "retry": slow()["retry"].clone()})).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    let class = world.attributes("gold", "100").await;
+    for fault in [expanding(driver::Action::Hold).once(), modifying(driver::Action::Hold).once()] {
+        world.driver().inject(fault);
+    }
+    api(&world).audit().clear();
+    let both = json!({"spec": {"volumeAttributesClassName": class, "resources": {"requests": {"storage": "2Gi"}}}});
+    world.patch_claim(&claim, both).await;
+    world.expanded_times(1).await;
+    world.modified_times(1).await;
+    let begun = world.claim_now(&claim).await;
+    assert_eq!(conditions(&begun).len(), 2, "{begun:?}");
+    world.driver().release();
+    world.sized(&claim, "2Gi").await;
+    world.classed(&claim, &class).await;
+    let expected = ["persistentvolumeclaims/status 200", "persistentvolumes 200", "persistentvolumeclaims/status 200"];
+    assert_eq!(written(&world), expected);
+    let told = ["Resizing", "VolumeModify", "VolumeModifySuccessful", "VolumeResizeSuccessful"];
+    world.claim_told(&claim, "VolumeModifySuccessful", "").await;
+    world.claim_told(&claim, "VolumeResizeSuccessful", "").await;
+    assert_eq!(world.reasons(&claim).await, told);
+}
+
+#[tokio::test]
+async fn z50_a_pair_of_which_one_is_refused_records_what_each_was_answered() {
+    let world = World::supplied(|profile| profile.abort_while_pending = false).await;
+    let _daemon = world.resizer(json!({"pairCalls": "always", "retry": slow()["retry"].clone()})).await;
+    let (claim, volume) = world.sizable_device("claim").await;
+    let class = world.attributes("gold", "100").await;
+    world.driver().inject(modifying(driver::Action::fail(Code::InvalidArgument, "no")).once());
+    let both = json!({"spec": {"volumeAttributesClassName": class, "resources": {"requests": {"storage": "2Gi"}}}});
+    world.patch_claim(&claim, both).await;
+    world.sized(&claim, "2Gi").await;
+    let refused = world.modify_state(&claim, "Infeasible").await;
+    assert_eq!(conditions(&refused), ["ModifyingVolume", "ModifyVolumeError"]);
+    assert_eq!(world.recorded_size(&volume).await, "2Gi");
+    assert_eq!((world.sizes_asked().len(), world.modifications().len()), (1, 1));
 }
 
 #[tokio::test]
@@ -127,6 +192,12 @@ async fn z6_a_mark_that_cannot_be_written_is_no_call_and_no_event() {
     world.ask_for(&claim, "2Gi").await;
     asked("three tries", async || (api(&world).faults().hits(fault) >= 3).then_some(())).await;
     assert_eq!((world.expansions().len(), world.reasons(&claim).await), (0, Vec::new()));
+    let refused: Vec<_> = writes(&world).into_iter().filter(|it| it.code == 500).map(|it| it.time).collect();
+    for (number, pair) in refused.windows(2).enumerate() {
+        let gap = Duration::try_from(pair[1].duration_since(pair[0])).unwrap();
+        let least = (Duration::from_millis(50) * (1 << number)).min(Duration::from_millis(400));
+        assert!(gap >= least, "gap {number} is {gap:?}");
+    }
     api(&world).faults().remove(fault);
     world.sized(&claim, "2Gi").await;
     assert_eq!(world.expansions().len(), 1);
@@ -193,6 +264,43 @@ async fn z55_a_failure_to_write_the_volume_is_got_over() {
 async fn z29_z55_a_failure_to_write_the_end_is_got_over() {
     each_fails_once("end", 2, |on, claim, _| on.resource("persistentvolumeclaims").subresource("status").name(claim))
         .await;
+}
+
+#[tokio::test]
+async fn z29_whichever_write_is_the_last_of_a_daemon_its_successor_comes_to_the_same_end() {
+    const LONG: Duration = Duration::from_secs(60);
+    // What it still does, and how often the driver is asked in all: what is not known to be done is asked for again.
+    for (last, nth, action, calls) in [
+        ("persistentvolumeclaims", 1, Action::DelayAfter(LONG), 1),
+        ("persistentvolumes", 1, Action::DelayBefore(LONG), 2),
+        ("persistentvolumes", 1, Action::DelayAfter(LONG), 2),
+        ("persistentvolumeclaims", 2, Action::DelayAfter(LONG), 1),
+    ] {
+        let world = World::supplied(|_| {}).await;
+        let mut config = resizer(slow());
+        crate::objects::merge(&mut config, crate::objects::short_lease());
+        let dying = world.daemon(config.clone()).await;
+        let (claim, volume) = world.sizable_device("claim").await;
+        let is_done = matches!(action, Action::DelayAfter(_));
+        let on = by_daemon(&world).verb("patch").resource(last);
+        let fault = api(&world).faults().add(Fault::on(on, action).nth(nth));
+        world.ask_for(&claim, "2Gi").await;
+        asked("the write", async || (api(&world).faults().hits(fault) >= 1).then_some(())).await;
+        match (last, nth) {
+            ("persistentvolumeclaims", 1) => drop(world.in_state(&claim, "ControllerResizeInProgress").await),
+            ("persistentvolumeclaims", _) => drop(world.sized(&claim, "2Gi").await),
+            _ if is_done => {
+                asked("recorded", async || (world.recorded_size(&volume).await == "2Gi").then_some(())).await;
+            }
+            _ => {}
+        }
+        dying.kill();
+        let successor = world.daemon_on("successor", config).await;
+        world.serving(&successor).await;
+        world.sized(&claim, "2Gi").await;
+        assert_eq!(world.recorded_size(&volume).await, "2Gi", "{last} {nth}");
+        assert_eq!(world.sizes_asked(), vec![2.0; calls], "{last} {nth}: {is_done}");
+    }
 }
 
 #[tokio::test]
@@ -264,18 +372,79 @@ async fn z1_a_claim_whose_volume_the_watch_shows_late_is_expanded_as_soon_as_it_
 }
 
 #[tokio::test]
-async fn z47_without_the_right_to_read_classes_volumes_still_grow() {
+async fn z43_a_class_that_was_begun_and_is_gone_is_given_up_only_when_it_is_gone_for_long() {
+    let longest = Duration::from_secs(2);
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.resizer(json!({"retry": {"initial": "50ms", "max": "2s"}})).await;
+    let (claim, _) = world.sizable("claim", json!({})).await;
+    let (first, second) = (world.attributes("first", "1").await, world.attributes("second", "2").await);
+    world.driver().inject(modifying(driver::Action::fail(Code::Aborted, "busy")));
+    world.ask_for_class(&claim, &first).await;
+    world.modified_times(1).await;
+    world.ask_for_class(&claim, &second).await;
+    // The wish is older than the longest wait when its class goes.
+    world.modified_times(8).await;
+    world.all::<VolumeAttributesClass>().delete(&first, &kube::api::DeleteParams::default()).await.unwrap();
+    let gone = world.driver().age();
+    world.driver().clear_faults();
+    world.claim_told(&claim, "VolumeModifyFailed", &format!("VAC \"{first}\" does not exist.")).await;
+    world.classed(&claim, &second).await;
+    let calls = world.driver().calls_of(driver::Method::ControllerModifyVolume);
+    let (last, others) = calls.split_last().unwrap();
+    let asked = |call: &driver::Call| call.modify.as_ref().unwrap().mutable_parameters["iops"].clone();
+    assert!(asked(last) == "2" && others.iter().all(|call| asked(call) == "1"), "{calls:#?}");
+    let waited = last.started.saturating_sub(gone);
+    assert!(waited + Duration::from_millis(200) >= longest, "{waited:?}");
+}
+
+#[tokio::test]
+async fn z47_without_the_right_to_read_classes_or_any_volumes_still_grow() {
+    let forbidden = Rejection::forbidden("storage.k8s.io", "volumeattributesclasses", "", "no");
+    for (what, refusal) in [("no right", forbidden), ("no such kind", Rejection::path_not_found())] {
+        let world = World::supplied(|_| {}).await;
+        let classes = by_daemon(&world).verb("list").resource("volumeattributesclasses");
+        api(&world).faults().add(Fault::on(classes, Action::Refuse(refusal)));
+        let daemon = world.resizer(json!({})).await;
+        let (claim, _) = world.sizable_device("claim").await;
+        let class = world.attributes("gold", "100").await;
+        world.ask_for_class(&claim, &class).await;
+        world.ask_for(&claim, "2Gi").await;
+        world.sized(&claim, "2Gi").await;
+        let waits = |metrics: &str| figure(metrics, "csi_control_plane_claims_waiting", &["classMissing"]) == Some(1.0);
+        world.metrics_until(&daemon, "it waits for classes", waits).await;
+        assert_eq!(world.modifications().len(), 0, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn z19_classes_that_are_listed_late_do_not_end_the_back_off_of_an_expansion() {
     let world = World::supplied(|_| {}).await;
     let classes = by_daemon(&world).verb("list").resource("volumeattributesclasses");
-    let forbidden = Rejection::forbidden("storage.k8s.io", "volumeattributesclasses", "", "no");
-    api(&world).faults().add(Fault::on(classes, Action::Refuse(forbidden)));
-    let daemon = world.resizer(json!({})).await;
+    let held = api(&world).faults().add(Fault::on(classes, Action::Hold));
+    let _daemon = world.resizer(slow()).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    let class = world.attributes("gold", "100").await;
+    world.driver().inject(expanding(driver::Action::fail(Code::Internal, "broken")));
+    world.ask_for_class(&claim, &class).await;
+    world.ask_for(&claim, "2Gi").await;
+    world.claim_told(&claim, "VolumeResizeFailed", "broken").await;
+    assert_eq!(world.modifications().len(), 0);
+    api(&world).faults().remove(held);
+    world.classed(&claim, &class).await;
+    assert_eq!(world.sizes_asked(), [2.0], "it waits for no class");
+}
+
+#[tokio::test]
+async fn z19_a_modification_that_fails_as_a_term_begins_waits_for_its_back_off() {
+    let world = World::supplied(|_| {}).await;
     let (claim, _) = world.sizable_device("claim").await;
     let class = world.attributes("gold", "100").await;
     world.ask_for_class(&claim, &class).await;
-    world.ask_for(&claim, "2Gi").await;
-    world.sized(&claim, "2Gi").await;
-    let waits = |metrics: &str| figure(metrics, "csi_control_plane_claims_waiting", &["classMissing"]) == Some(1.0);
-    world.metrics_until(&daemon, "it waits for classes", waits).await;
-    assert_eq!(world.modifications().len(), 0);
+    world.driver().inject(modifying(driver::Action::fail(Code::Internal, "broken")).once());
+    let _daemon = world.resizer(slow()).await;
+    world.claim_told(&claim, "VolumeModifyFailed", "broken").await;
+    let (other, _) = world.sizable_device("other").await;
+    world.ask_for_class(&other, &class).await;
+    world.classed(&other, &class).await;
+    assert_eq!(world.modifications().len(), 2, "one for each claim");
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::keys;
 use crate::cluster::objects::{
-    BY_CLASS, BY_HANDLE, Cached, Fields, GroupSource, Object, ObjectReference, V1Beta2, VolumeGroupSnapshotClass,
+    BY_CLASS, BY_HANDLE, Cached, Fields, GroupSource, Object, ObjectReference, VolumeGroupSnapshotClass,
     VolumeGroupSnapshotContent, VolumeSnapshotClass, VolumeSnapshotContent,
 };
 
@@ -108,7 +108,7 @@ fn a_group_tells_its_volumes_and_its_snapshots() {
     assert_eq!((member.volume_handle.as_str(), member.snapshot_handle.as_str()), ("v1", "s1"));
     assert_eq!((member.creation_time, member.ready_to_use, member.restore_size), (Some(5), Some(true), Some(7)));
     assert_eq!(own.metadata.annotations.as_ref().unwrap().len(), 1);
-    assert_eq!(keys(&own), [(BY_CLASS.0, "fast".into())]);
+    assert_eq!(keys(&own), [(BY_CLASS.0, "fast".into()), (BY_HANDLE.0, "g1".into())]);
 
     let mut there_before = group("demo");
     there_before["spec"]["source"] =
@@ -125,22 +125,19 @@ fn url<K: Object>() -> String {
 
 #[test]
 fn a_group_is_the_same_by_either_version_and_a_foreign_one_is_known_to_be_foreign() {
-    let beta: V1Beta2<VolumeGroupSnapshotContent> = read(&group("demo"));
-    assert_eq!(beta.0, read(&group("demo")));
-    assert_eq!((keys(&beta), &*beta.meta().uid), (vec![(BY_CLASS.0, "fast".into())], "u"));
-    let foreign: V1Beta2<VolumeGroupSnapshotContent> = read(&group("other"));
+    assert_eq!(VolumeGroupSnapshotContent::VERSIONS, ["v1", "v1beta2"]);
+    assert_eq!(VolumeGroupSnapshotClass::VERSIONS, VolumeGroupSnapshotContent::VERSIONS);
+    let foreign: VolumeGroupSnapshotContent = read(&group("other"));
     assert_eq!(
         (foreign.driver.as_str(), &foreign.source, foreign.status.is_some()),
         ("other", &GroupSource::None, false)
     );
     let class = json!({ "metadata": { "name": "c" }, "driver": "other", "parameters": { "a": "b" } });
-    assert!(read::<V1Beta2<VolumeGroupSnapshotClass>>(&class).parameters.is_empty());
+    assert!(read::<VolumeGroupSnapshotClass>(&class).parameters.is_empty());
 
     for (found, expected) in [
         (url::<VolumeGroupSnapshotContent>(), "v1/volumegroupsnapshotcontents"),
         (url::<VolumeGroupSnapshotClass>(), "v1/volumegroupsnapshotclasses"),
-        (url::<V1Beta2<VolumeGroupSnapshotContent>>(), "v1beta2/volumegroupsnapshotcontents"),
-        (url::<V1Beta2<VolumeGroupSnapshotClass>>(), "v1beta2/volumegroupsnapshotclasses"),
     ] {
         assert_eq!(found, format!("/apis/groupsnapshot.storage.k8s.io/{expected}"));
     }

@@ -165,6 +165,14 @@ impl Rig {
         self.settle();
     }
 
+    /// Records an entry that is refused, and says why.
+    fn refusal(&mut self, name: &str, content: &str) -> JournalError {
+        self.record(name, content).unwrap();
+        self.pass(S);
+        let (_, outcome) = self.ledger.take_settled().remove(0);
+        outcome.unwrap_err()
+    }
+
     /// Who waits no longer, and with which outcome.
     fn settled(&mut self) -> Vec<(u32, String)> {
         let shown = |outcome: Result<(), JournalError>| match outcome {

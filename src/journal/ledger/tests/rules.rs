@@ -219,6 +219,8 @@ fn without_room_an_entry_is_refused_and_removals_make_room() {
         rig.pass(S);
     }
     assert_eq!(rig.settled().len(), 32);
+    let JournalError::Full { entries } = rig.refusal("more", &large) else { panic!("another error") };
+    assert_eq!(entries, 32, "the refused entry is none of them");
     let refused = rig.record("more", &large).unwrap();
     let small = rig.record("small", "1").unwrap();
     rig.pass(S);
@@ -256,4 +258,19 @@ fn a_new_leader_has_the_entries_of_its_predecessor_and_of_two_copies_the_later()
     assert!(matches!(rig.record("b", "1:only"), Err(Recorded::Durable)));
     rig.pass(3 * S);
     assert_eq!(rig.server.all(), [(0, "b", "1:only"), (9, "a", "6:late")]);
+}
+
+#[test]
+fn a_write_that_only_removes_entries_holds_no_new_entry_up() {
+    let mut rig = Rig::new();
+    rig.keep("a", "1");
+    rig.remove("a");
+    rig.now += 10 * S;
+    let tidying = rig.commit();
+    assert!(tidying.set.is_empty() && tidying.segment == 0, "{tidying:?}");
+    let waiter = rig.record("b", "1").unwrap();
+    let commit = rig.commit();
+    assert_eq!(commit.segment, 1, "the other segment is busy");
+    rig.store(&commit);
+    assert_eq!(rig.settled(), [(waiter, "ok".to_owned())]);
 }

@@ -4,11 +4,13 @@
 //! the segment. No item equals another one: none are merged, and each trigger adds one more item that fails and is tried again for
 //! ever.)
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::cluster::StorageClass;
+use crate::roles::provisioner::class::{csi_class, is_served};
 use crate::roles::provisioner::topology::{Segment, Segments};
 
 /// A class in a segment: what one `CSIStorageCapacity` object is about, and the queue's key.
@@ -38,7 +40,7 @@ pub struct ClassFilter {
 impl ClassFilter {
     /// Whether the class needs capacities.
     pub fn matches(&self, class: &StorageClass) -> bool {
-        class.provisioner == self.driver && (self.immediate || class.waits_for_consumer())
+        is_served(class, &self.driver) && (self.immediate || class.waits_for_consumer())
     }
 }
 
@@ -62,14 +64,23 @@ impl Desired {
             Some((name, held)) => (Arc::clone(name), Some(held)),
             None => (name.into(), None),
         };
-        let class = class.filter(|class| self.filter.matches(class));
+        let class = class.filter(|class| self.filter.matches(class)).and_then(|class| self.translated(class));
         match (held, class) {
             (None, None) => return Vec::new(),
-            (Some(held), Some(class)) if asks_the_same(held, class) => return Vec::new(),
-            (_, Some(class)) => self.classes.insert(Arc::clone(&name), Arc::clone(class)),
+            (Some(held), Some(class)) if asks_the_same(held, &class) => return Vec::new(),
+            (_, Some(class)) => self.classes.insert(Arc::clone(&name), class),
             (Some(_), None) => self.classes.remove(&name),
         };
         self.of_class(&name)
+    }
+
+    /// The class in our driver's words: the driver is asked with the parameters that a volume of the class gets. One that cannot be
+    /// translated gets no volume, so the scheduler needs no capacity of it.
+    fn translated(&self, class: &Arc<StorageClass>) -> Option<Arc<StorageClass>> {
+        match csi_class(class, &self.filter.driver).ok()? {
+            Cow::Borrowed(_) => Some(Arc::clone(class)),
+            Cow::Owned(translated) => Some(Arc::new(translated)),
+        }
     }
 
     /// The driver is in `segment` on this node now, or in no segment any more.

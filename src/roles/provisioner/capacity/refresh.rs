@@ -19,6 +19,7 @@ use crate::queue::{Cause, Outcome, Ticket};
 use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::report::{self, log_failure};
 use crate::roles::kit::{self, Attempt, Next, Op, Reason, Reconciler, TermScope};
+use crate::roles::provisioner::class::is_in_tree;
 use crate::roles::provisioner::parameters::{self, ParameterError};
 
 use super::context::Shared;
@@ -169,7 +170,8 @@ impl Refresher {
             parameters: parameters.into_iter().collect(),
             accessible_topology: (!slot.segment.is_empty()).then(|| slot.segment.to_proto()),
         };
-        let call = scope.driver.use_now()?.get_capacity(request);
+        let client = scope.driver.use_now()?.for_migrated(is_in_tree(class, &scope.driver_name));
+        let call = client.get_capacity(request);
         let answer = scope.term.during(call).await?.map_err(|error| ASK.failed(error))?;
         let sizes = [Some(answer.available_capacity), answer.maximum_volume_size];
         if let Some(negative) = sizes.into_iter().flatten().find(|bytes| *bytes < 0) {

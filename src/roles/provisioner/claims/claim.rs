@@ -30,10 +30,8 @@ impl ClaimKey {
 /// Which provisioner the claim names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Our driver.
+    /// Our driver, also where Kubernetes has handed a claim of an in-tree plugin to it (migration spec 10, row 5).
     Us,
-    /// An in-tree plugin, whose claims Kubernetes hands to our driver by CSI migration.
-    InTree,
     /// Another provisioner, or none yet.
     Others,
 }
@@ -76,11 +74,6 @@ impl Claim {
 
 /// Which provisioner a claim names.
 pub fn owner_of(object: &PersistentVolumeClaim, driver: &str) -> Owner {
-    if object.provisioner() == Some(driver) {
-        Owner::Us
-    } else if object.migrated_to() == Some(driver) {
-        Owner::InTree
-    } else {
-        Owner::Others
-    }
+    let is_ours = object.provisioner() == Some(driver) || object.migrated_to() == Some(driver);
+    if is_ours { Owner::Us } else { Owner::Others }
 }

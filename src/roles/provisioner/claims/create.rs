@@ -5,8 +5,9 @@ use std::time::Duration;
 use tracing::{debug, warn};
 
 use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, StorageClass};
-use crate::csi::RpcError;
+use crate::csi::{RpcError, SnapshotLock};
 use crate::roles::kit::{Attempt, Secret};
+use crate::roles::provisioner::class::csi_class;
 use crate::roles::provisioner::names;
 use crate::telemetry::TraceContext;
 
@@ -20,11 +21,12 @@ use super::observe::{Look, Observed, another_handle};
 use super::pending_on::Dependency;
 use super::perform::read;
 use super::phase::{Made, Phase, Plan};
-use super::request::{RequestInput, build};
-use super::response::check_response;
+use super::request::{Request, RequestInput, build};
+use super::response::{ResponseError, check_response};
 use super::transition::Change;
 use super::volume::persistent_volume;
 use crate::roles::provisioner::sources::protection::SourceKey;
+use crate::roles::provisioner::sources::source::ContentSource;
 use crate::roles::provisioner::sources::status::content;
 use crate::roles::provisioner::topology::Requirement;
 
@@ -51,7 +53,8 @@ impl Look<'_> {
         let input = RequestInput { claim, class, rules, source, requirement: None, attributes_class };
         // An error of claim and class alone is reported before an error of the cluster.
         build(&input)?;
-        let requirement = self.requirement(now, class)?;
+        let translated = csi_class(class, &cx.rules.driver);
+        let requirement = self.requirement(now, translated.as_deref().unwrap_or(class))?;
         let request = build(&RequestInput { requirement, ..input })?;
         Ok(Plan {
             request: request.into(),
@@ -115,7 +118,8 @@ impl Look<'_> {
         if !attempt.lock(&request.volume_name, &cx.scope.volume_locks, &cx.scope.term).await? {
             return Ok(Happened::Nothing);
         }
-        let client = cx.scope.driver.use_now()?;
+        let _source = self.share_source(request, attempt).await?;
+        let client = cx.scope.driver.use_now()?.for_migrated(request.plan.in_tree);
         let asked = request.to_proto(self.state.secrets.as_ref().map(Secret::texts).unwrap_or_default());
         let mut told = self.tell_begins();
         let mut call = std::pin::pin!(cx.scope.term.during(client.create_volume(asked)));
@@ -143,6 +147,21 @@ impl Look<'_> {
             Err(error) => self.refused_by_driver(plan, error),
         };
         Ok(Happened::Answered { told, change, failure })
+    }
+
+    /// Takes the turn of the snapshot that is restored: many volumes may be made from it at once, but none while it is deleted
+    /// (snapshotter spec 13).
+    async fn share_source(
+        &self,
+        request: &Request,
+        attempt: &mut Attempt<'_, ClaimKey>,
+    ) -> Result<Option<SnapshotLock>, Stop> {
+        let Some(ContentSource::Snapshot(snapshot)) = &request.content_source else { return Ok(None) };
+        let scope = &self.cx.scope;
+        Ok(Some(match scope.snapshot_locks.try_shared(snapshot) {
+            Some(turn) => turn,
+            None => attempt.park(&scope.term, scope.snapshot_locks.shared(snapshot)).await?,
+        }))
     }
 
     /// The driver has answered that a volume exists, but not which one. From now on no error is a final answer, in this term and in
@@ -196,8 +215,12 @@ impl Look<'_> {
     ) -> Result<Happened, Stop> {
         let Phase::Created(made) = self.known().phase() else { return Ok(Happened::Nothing) };
         let (cx, plan) = (self.cx, &made.plan);
-        let finalizers: Vec<&str> = cx.attacher_finalizer.as_deref().into_iter().collect();
-        let mut body = persistent_volume(&plan.request.plan, &made.volume, &cx.identity, &finalizers);
+        // On an in-tree volume the attacher's finalizer would be taken off again until Kubernetes writes who serves it.
+        let finalizer = cx.attacher_finalizer.as_deref().filter(|_| !plan.request.plan.in_tree);
+        let finalizers: Vec<&str> = finalizer.into_iter().collect();
+        let id = || made.volume.volume_id.clone();
+        let mut body = persistent_volume(&plan.request.plan, &made.volume, &cx.identity, &finalizers)
+            .map_err(|source| AttemptError::from(ResponseError::NoInTreeForm { id: id(), source }))?;
         // The trace context is part of the object, so that the next attach, perhaps in another process, can continue the trace.
         if let Some(context) = TraceContext::of(attempt.ticket.span()) {
             body["metadata"]["annotations"][names::ANNOTATION_TRACEPARENT] = context.to_string().into();
@@ -234,7 +257,7 @@ impl Look<'_> {
         let Some(found) = found else { return Err(SAVE_VOLUME.failed(refused).into()) };
         let place = self.cx.place(&now.claim, Some(&found));
         let volume_id = made.volume.volume_id.as_str();
-        let is_of_it = self.cx.names(&found, volume_id);
+        let is_of_it = self.is_outcome(&found, made);
         if place == NameStatus::Ours && is_of_it {
             return Ok(self.saved());
         }

@@ -17,12 +17,13 @@
 //! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
 //! case that the tests can list.
 
-use crate::cluster::{InTree, StorageClass};
+use crate::cluster::StorageClass;
 
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
 use super::phase::Phase;
 pub use super::view::{AttemptFacts, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
+use crate::roles::provisioner::class::is_served;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 
 /// Why a claim is ignored. No reason is a failure.
@@ -34,8 +35,6 @@ pub enum Ignored {
     Bound,
     /// It is for another provisioner.
     Foreign,
-    /// Its class belongs to an in-tree plugin, whose claims Kubernetes gives to our driver: the class must be replaced.
-    InTree,
     /// Its class now belongs to another provisioner.
     ForeignClass,
     /// It is being deleted, and no request was sent.
@@ -51,7 +50,7 @@ pub enum Ignored {
 impl Ignored {
     /// Whether an Event says so.
     pub fn is_told(self) -> bool {
-        matches!(self, Self::InTree | Self::Populator)
+        self == Self::Populator
     }
 }
 
@@ -204,20 +203,16 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     if claim.volume_name.is_some() {
         return Some(Ignored::Bound);
     }
-    match claim.owner {
-        Owner::Us => {}
-        Owner::InTree => return Some(Ignored::InTree),
-        Owner::Others => return Some(Ignored::Foreign),
+    if claim.owner == Owner::Others {
+        return Some(Ignored::Foreign);
     }
     if claim.deleting {
         return Some(Ignored::Deleting);
     }
     // `prepare` reports a missing class as an error.
     let class = view.class?;
-    if class.provisioner != view.rules.driver {
-        let in_tree = InTree::of_plugin(&class.provisioner);
-        let is_ours_by_now = in_tree.is_some_and(|plugin| plugin.successor() == view.rules.driver);
-        return Some(if is_ours_by_now { Ignored::InTree } else { Ignored::ForeignClass });
+    if !is_served(class, &view.rules.driver) {
+        return Some(Ignored::ForeignClass);
     }
     if waits_for_consumer(class) && claim.selected_node.is_none() {
         return Some(Ignored::NoNode);

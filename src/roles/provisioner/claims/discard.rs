@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::cluster::{BY_HANDLE, ObjectName, PersistentVolume};
+use crate::cluster::{BY_HANDLE, InTree, ObjectName, PersistentVolume};
 use crate::proto::DeleteVolumeRequest;
 use crate::roles::kit::{Attempt, Secret};
 
@@ -23,28 +23,42 @@ use super::perform::read;
 use super::phase::Phase;
 use super::transition::Change;
 use crate::roles::provisioner::context::Context;
+use crate::translation::{csi_form, is_same_volume};
 
 impl Context {
     /// The cached PersistentVolumes with this handle of our driver. With node deployment, without those that certainly belong to
     /// another node: there the same handle is another volume.
     pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
         let mut found = self.stores.volumes.find(BY_HANDLE, handle);
+        if InTree::of_driver(&self.rules.driver).is_some() {
+            // No index has the handles of in-tree volumes.
+            let mut in_tree = self.stores.volumes.all();
+            in_tree.retain(|volume| volume.spec.migration.is_some() && self.names(volume, handle));
+            found.extend(in_tree);
+        }
         found.retain(|volume| self.deployment.may_be_here(volume));
         found
     }
 
     /// The other PersistentVolumes with the same handle.
     pub fn same_handle(&self, volume: &PersistentVolume) -> Vec<Arc<PersistentVolume>> {
-        let Some(csi) = &volume.spec.csi else { return Vec::new() };
-        let mut found = self.volumes_of(&csi.volume_handle);
+        let Some(handle) = self.handle_of(volume) else { return Vec::new() };
+        let mut found = self.volumes_of(&handle);
         found.retain(|other| other.metadata.uid != volume.metadata.uid);
         found
     }
 
     /// Whether this PersistentVolume, which may not be from the cache, has this handle of our driver.
     pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
-        let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.rules.driver);
-        csi.is_some_and(|csi| csi.volume_handle == handle) && self.deployment.may_be_here(volume)
+        let is_same = |own: &String| own == handle || is_same_volume(&self.rules.driver, own, handle);
+        self.handle_of(volume).as_ref().is_some_and(is_same) && self.deployment.may_be_here(volume)
+    }
+
+    /// The handle of our driver that a PersistentVolume has, or that its CSI form has.
+    fn handle_of(&self, volume: &PersistentVolume) -> Option<String> {
+        let driver = &self.rules.driver;
+        let form = csi_form(volume, driver).ok()?;
+        form.csi.as_ref().filter(|csi| csi.driver == *driver).map(|csi| csi.volume_handle.clone())
     }
 }
 
@@ -68,7 +82,7 @@ impl Look<'_> {
         if let Some(other) = self.other_owner(now, volume_id).await? {
             return Ok(self.abandon_to(now, volume_id, &other));
         }
-        let client = cx.scope.driver.use_now()?;
+        let client = cx.scope.driver.use_now()?.for_migrated(request.plan.in_tree);
         let secrets = self.state.secrets.as_ref().map(Secret::texts).unwrap_or_default();
         let asked = DeleteVolumeRequest { volume_id: volume_id.to_owned(), secrets };
         let answer = cx.scope.term.during(client.delete_volume(asked)).await?;

@@ -10,21 +10,20 @@ use crate::roles::provisioner::deletion;
 /// that rename claims. As long as such a PersistentVolume exists, the volume of the claim's request is not lost.
 pub fn was_handed_on(volume: &PersistentVolume, claim: &Claim, driver: &str) -> bool {
     let is_named = claim.volume_name.as_deref() == Some(&*volume.metadata.name);
-    let is_ours = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
-    is_named && is_ours && deletion::decide::provisioned_by(volume) == Some(driver)
+    is_named && volume.served_by() == Some(driver) && deletion::decide::was_made_by(volume, driver)
 }
 
 /// To whom a PersistentVolume belongs. A retained one whose claim was bound to another volume is the claim's own, too: a provisioner of
 /// our driver has created it for this claim, and the PV controller has removed the uid from its `claimRef`, or a person has removed the
 /// whole `claimRef`.
 pub fn status_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> NameStatus {
-    let found = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+    let found = volume.served_by();
     let claim = volume.spec.claim_ref.as_deref();
     let is_kept = || {
         let is_for_it = claim.is_none_or(|claim| {
             key.name.namespace() == Some(claim.namespace.as_str()) && key.name.name() == claim.name
         });
-        is_for_it && deletion::decide::provisioned_by(volume) == Some(driver)
+        is_for_it && deletion::decide::was_made_by(volume, driver)
     };
     let owner = claim.and_then(|claim| claim.uid.as_deref()).filter(|uid| !uid.is_empty());
     match (found, owner) {

@@ -9,7 +9,7 @@ use super::claim::{Claim, ClaimKey};
 use super::decide::{AttemptFacts, Ignored, NameStatus, SourceStatus, View, Whose, ignored, is_unwanted};
 use super::error::InvalidClaim;
 use super::name_status::was_handed_on;
-use super::phase::Phase;
+use super::phase::{Made, Phase};
 use super::request::{RequestError, check_capabilities};
 use super::state::ClaimState;
 use crate::roles::provisioner::context::Context;
@@ -124,11 +124,20 @@ impl<'a> Look<'a> {
             return NameStatus::OtherNode;
         }
         match self.known().phase() {
-            Phase::Created(made) if !self.cx.names(found, &made.volume.volume_id) => {
-                NameStatus::Conflict(another_handle(found))
-            }
+            Phase::Created(made) if !self.is_outcome(found, made) => NameStatus::Conflict(another_handle(found)),
             _ => NameStatus::Ours,
         }
+    }
+
+    /// Whether this PersistentVolume, of the claim's name and uid, has the volume that our driver has created. The handle of an
+    /// in-tree volume may be another than the driver's answer: the plugin's source has no place for a project, for example
+    /// (migration spec I2). The request and the name are the same, so the volume is.
+    pub(in crate::roles::provisioner) fn is_outcome(&self, found: &PersistentVolume, made: &Made) -> bool {
+        let is_of_plugin = || {
+            let is_in_tree = made.plan.request.plan.in_tree && found.spec.in_tree.is_some();
+            is_in_tree && found.served_by() == Some(&self.cx.rules.driver)
+        };
+        self.cx.names(found, &made.volume.volume_id) || is_of_plugin()
     }
 
     /// The name of the claim's volume: that of the request, or that of the next request.

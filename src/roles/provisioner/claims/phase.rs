@@ -128,15 +128,15 @@ impl Default for Phase {
 }
 
 impl Phase {
-    /// A word for the status page.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Idle { .. } => "not requested",
+    /// The text for the status page; `None`: the driver has no request of this claim.
+    pub fn label(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Idle { .. } => return None,
             Self::Creating { .. } => "in background",
             Self::Created(_) => "created, not stored",
             Self::Discarding(_) => "unusable, to be deleted",
             Self::Finished { .. } => "ended, to be reported",
             Self::Stored { .. } => "stored",
-        }
+        })
     }
 }

@@ -129,21 +129,9 @@ impl Look<'_> {
         debug!(?why, "ignored");
         let (cx, claim) = (self.cx, &self.known().claim);
         cx.sources_may_be_free(claim);
-        match why {
-            Ignored::Populator => {
-                let note = "Assuming an external populator will provision the volume";
-                cx.tell_claim(claim, EventKind::Normal, "Provisioning", note);
-            }
-            Ignored::InTree => {
-                let class = claim.class.as_deref().unwrap_or_default();
-                let note = format!(
-                    "StorageClass \"{class}\" is of an in-tree plugin, whose migration to {} is not supported: \
-                     use a class whose provisioner is {}",
-                    cx.rules.driver, cx.rules.driver
-                );
-                cx.tell_claim(claim, EventKind::Warning, "ProvisioningFailed", &note);
-            }
-            _ => {}
+        if why == Ignored::Populator {
+            let note = "Assuming an external populator will provision the volume";
+            cx.tell_claim(claim, EventKind::Normal, "Provisioning", note);
         }
     }
 

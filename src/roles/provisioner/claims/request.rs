@@ -17,7 +17,9 @@ use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, Mount
 use crate::proto::{CapacityRange, CreateVolumeRequest, VolumeCapability};
 
 use super::volume::{ClaimIdentity, VolumePlan};
-use crate::roles::provisioner::parameters::secrets::{self, SecretOwner, SecretReference, is_subdomain};
+use crate::roles::kit::templates::is_subdomain;
+use crate::roles::provisioner::class::{ClassFault, csi_class, is_in_tree};
+use crate::roles::provisioner::parameters::secrets::{self, SecretOwner, SecretReference};
 use crate::roles::provisioner::parameters::{self, SecretUse};
 use crate::roles::provisioner::sources::source::{ContentSource, Source};
 use crate::roles::provisioner::topology::Requirement;
@@ -197,11 +199,14 @@ pub fn capabilities(modes: &[Mode], fs_type: Option<&str>, mount_options: &[Stri
 pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
     let RequestInput { claim, class, rules, .. } = input;
     let (meta, spec) = (&claim.metadata, &claim.spec);
-    let class_name = class.metadata.name.to_string();
-    if class.provisioner != rules.driver {
-        let (provisioner, driver) = (class.provisioner.clone(), rules.driver.clone());
-        return Err(RequestError::ForeignClass { class: class_name, provisioner, driver });
-    }
+    let (class_name, in_tree) = (class.metadata.name.to_string(), is_in_tree(class, &rules.driver));
+    let class = csi_class(class, &rules.driver).map_err(|fault| match fault {
+        ClassFault::Untranslatable(cause) => RequestError::Untranslatable(cause),
+        ClassFault::Foreign => {
+            let (provisioner, driver) = (class.provisioner.clone(), rules.driver.clone());
+            RequestError::ForeignClass { class: class_name.clone(), provisioner, driver }
+        }
+    })?;
     if spec.has_selector {
         return Err(RequestError::Selector);
     }
@@ -252,6 +257,7 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
             fs_type,
             read_only: rules.publish_readonly && modes == [Mode::MultiNodeReaderOnly],
             topology: rules.topology,
+            in_tree,
             secrets: found,
         },
         modes,

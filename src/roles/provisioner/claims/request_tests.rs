@@ -138,6 +138,7 @@ fn what_is_wrong_with_claim_or_class_is_final_and_what_may_come_is_not() {
         (json!({"spec": {"accessModes": []}}), json!({}), "AccessModes", Finality::Finished),
         (json!({"metadata": {"uid": null}}), json!({}), "VolumeName", Finality::Finished),
         (json!({}), json!({"provisioner": "other"}), "ForeignClass", Finality::Finished),
+        (json!({}), json!({"provisioner": "kubernetes.io/aws-ebs"}), "ForeignClass", Finality::Finished),
         (json!({}), json!({"parameters": {"fstype": "a", "FSTYPE": "b"}}), "Parameters", Finality::Finished),
         (json!({}), json!({"parameters": {"csi.storage.k8s.io/pvc/name": "x"}}), "Parameters", Finality::Finished),
         (json!({}), bad_template, "SecretReference", Finality::NoChange),

@@ -6,9 +6,10 @@
 use thiserror::Error;
 
 use super::request::Request;
-use super::volume::Created;
+use super::volume::{Created, persistent_volume};
 use crate::proto::{self, CreateVolumeResponse};
 use crate::roles::provisioner::topology::{AffinityError, Requirement, Segment, affinity};
+use crate::translation::TranslationError;
 
 /// With more bytes than this in the volume's ID, attributes and segments, the API would refuse the PersistentVolume on every attempt:
 /// etcd takes 1.5 MiB.
@@ -57,6 +58,14 @@ pub enum ResponseError {
         /// Where it should be.
         wanted: String,
     },
+    /// The class belongs to an in-tree plugin, and the volume has no form as a volume of the plugin (migration spec 10, row 7).
+    #[error("volume {id} can't be stored as a volume of the in-tree plugin that its class names")]
+    NoInTreeForm {
+        /// The volume.
+        id: String,
+        /// Why.
+        source: TranslationError,
+    },
     /// Too large for a PersistentVolume.
     #[error(
         "the id, attributes and topologies of the created volume have {0} bytes: a PersistentVolume holds {MOST_BYTES} of \
@@ -79,6 +88,7 @@ impl ResponseError {
             Self::TooSmall { .. } => "VolumeTooSmall",
             Self::SourceIgnored(_) => "ContentSourceIgnored",
             Self::Nowhere { .. } | Self::Elsewhere { .. } => "Topology",
+            Self::NoInTreeForm { .. } => "Translation",
             Self::TooMuch(_) => "VolumeTooMuch",
         }
     }
@@ -125,7 +135,13 @@ pub fn check_response(request: &Request, response: &CreateVolumeResponse) -> Res
         return Err(ResponseError::Elsewhere { id, found, wanted });
     }
     let context = volume.volume_context.clone().into_iter().collect();
-    Ok(Created { volume_id: id, capacity_bytes, context, affinity: places })
+    let created = Created { volume_id: id, capacity_bytes, context, affinity: places };
+    // Found out here and not when it is stored: a volume that cannot be stored is deleted.
+    if request.plan.in_tree {
+        let stored = persistent_volume(&request.plan, &created, "", &[]);
+        stored.map_err(|source| ResponseError::NoInTreeForm { id: created.volume_id.clone(), source })?;
+    }
+    Ok(created)
 }
 
 fn size_of(volume: &proto::Volume) -> usize {

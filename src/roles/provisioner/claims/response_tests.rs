@@ -121,3 +121,15 @@ fn what_the_api_could_not_hold_is_refused() {
     let error = check_response(&request(json!({}), json!({})), &huge).unwrap_err();
     assert!(matches!(error, ResponseError::TooMuch(size) if size > 1 << 20) && error.must_delete());
 }
+
+#[test]
+fn m18_a_volume_that_the_plugin_cannot_have_is_deleted() {
+    let mut asked = request(json!({}), json!({}));
+    asked.plan.driver = "csi.vsphere.vmware.com".into();
+    asked.plan.in_tree = true;
+    let error = check_response(&asked, &answer(0, &[])).unwrap_err();
+    assert_eq!(error, ResponseError::NoInTreeForm { id: "vol-1".into(), source: TranslationError::NoVolumePath });
+    assert!(error.must_delete());
+    asked.plan.in_tree = false;
+    assert!(check_response(&asked, &answer(0, &[])).is_ok());
+}

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::quantity::format_bytes;
-use crate::cluster::{PersistentVolumeClaim, SmolStr};
+use crate::cluster::{InTree, PersistentVolumeClaim, SmolStr};
 use crate::roles::provisioner::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_MODIFY_SECRET_NAME,
     ANNOTATION_MODIFY_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY, ATTRIBUTE_PROVISIONER_IDENTITY,
@@ -16,6 +16,7 @@ use crate::roles::provisioner::names::{
 use crate::roles::provisioner::parameters::SecretUse;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 use crate::roles::provisioner::topology::Segment;
+use crate::translation::{TranslationError, volume_to_in_tree};
 
 /// Which claim a volume is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +80,10 @@ pub struct VolumePlan {
     /// Whether the driver's answers have topology.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub topology: bool,
+    /// Whether the class belongs to the in-tree plugin that our driver has taken over: then the PersistentVolume has the plugin's
+    /// source.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_tree: bool,
     /// Where the secrets are.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<SecretUse, SecretReference>,
@@ -88,6 +93,14 @@ impl VolumePlan {
     /// Whether a volume that no claim wants any more is retained.
     pub fn is_retained(&self) -> bool {
         self.reclaim_policy == "Retain"
+    }
+
+    /// Which provisioner the PersistentVolume names: our driver, or the in-tree plugin whose class the claim names.
+    fn provisioner(&self) -> &str {
+        match InTree::of_driver(&self.driver) {
+            Some(kind) if self.in_tree => kind.plugin(),
+            _ => &self.driver,
+        }
     }
 }
 
@@ -105,11 +118,25 @@ pub struct Created {
 }
 
 /// The PersistentVolume, as it is sent to the API. `identity` is this provisioner's; `finalizers` are put beside ours.
-pub fn persistent_volume(plan: &VolumePlan, created: &Created, identity: &str, finalizers: &[&str]) -> Value {
+///
+/// For a class of an in-tree plugin it has the plugin's source and the plugin's name as its provisioner, as the plugin would have
+/// stored it, so that everything that knows the plugin's volumes knows this one (migration spec 7, 10). Without what the
+/// plugin's source needs in the driver's answer, there is no such PersistentVolume.
+pub fn persistent_volume(
+    plan: &VolumePlan,
+    created: &Created,
+    identity: &str,
+    finalizers: &[&str],
+) -> Result<Value, TranslationError> {
+    let volume = csi_persistent_volume(plan, created, identity, finalizers);
+    if plan.in_tree { volume_to_in_tree(&volume) } else { Ok(volume) }
+}
+
+fn csi_persistent_volume(plan: &VolumePlan, created: &Created, identity: &str, finalizers: &[&str]) -> Value {
     let deletion = plan.secrets.get(&SecretUse::Provisioner);
     // Both always, and empty without a secret: so that a deletion need not ask a class that may have changed.
     let mut annotations = json!({
-        ANNOTATION_PROVISIONED_BY: plan.driver,
+        ANNOTATION_PROVISIONED_BY: plan.provisioner(),
         ANNOTATION_DELETION_SECRET_NAME: deletion.map_or("", |secret| &secret.name),
         ANNOTATION_DELETION_SECRET_NAMESPACE: deletion.map_or("", |secret| &secret.namespace),
     });

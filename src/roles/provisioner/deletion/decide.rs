@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use crate::cluster::PersistentVolume;
+use crate::cluster::{InTree, PersistentVolume};
 use crate::roles::provisioner::names;
 
 /// A run that had to wait this long for a worker reads the volume before the driver is asked to delete it. Where many volumes go
@@ -38,6 +38,8 @@ pub struct Rules {
 pub struct View<'a> {
     /// The volume.
     pub volume: &'a PersistentVolume,
+    /// Whether it has a handle of our driver: its own, or that of its CSI form.
+    pub has_handle: bool,
     /// How many attachments name it.
     pub attachments: usize,
     /// Another object that names the same volume of the driver and is not to be deleted itself: [`keeps`].
@@ -155,7 +157,7 @@ pub fn next_step(view: &View<'_>) -> Step {
         // Already gone for us: whoever else holds it, the volume was deleted before our finalizer left.
         return Step::Settled;
     }
-    if volume.spec.csi.is_none() {
+    if !view.has_handle {
         return Step::NotCsi;
     }
     if view.rules.attaches && view.attachments > 0 {
@@ -178,9 +180,16 @@ pub fn next_step(view: &View<'_>) -> Step {
 
 /// Whether the volume is ours to keep house for (spec 3.1): by who provisioned it, else by its source.
 pub fn is_ours(volume: &PersistentVolume, driver: &str) -> bool {
-    let made_by = provisioned_by(volume);
     let source = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
-    made_by.or(source) == Some(driver) || volume.migrated_to() == Some(driver)
+    let is_of_source = provisioned_by(volume).is_none() && source == Some(driver);
+    is_of_source || was_made_by(volume, driver) || volume.migrated_to() == Some(driver)
+}
+
+/// Whether it names our driver as its provisioner, or the in-tree plugin that our driver has taken over: the plugin has made it, or
+/// we have for a class of the plugin (migration spec 10).
+pub fn was_made_by(volume: &PersistentVolume, driver: &str) -> bool {
+    let plugin = InTree::of_driver(driver).map(InTree::plugin);
+    provisioned_by(volume).is_some_and(|by| by == driver || plugin == Some(by))
 }
 
 /// Which provisioner made it, if one did.

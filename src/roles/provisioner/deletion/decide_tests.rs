@@ -29,6 +29,7 @@ fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
     let volume = volume(patch);
     let mut view = View {
         volume: &volume,
+        has_handle: volume.spec.csi.is_some(),
         attachments: 0,
         kept_by: None,
         is_here: true,
@@ -63,10 +64,27 @@ fn whose_volume_it_is_is_said_by_who_made_it_or_else_by_its_source() {
             true,
             "migrated to us",
         ),
+        (
+            by(json!({ names::ANNOTATION_PROVISIONED_BY: "kubernetes.io/aws-ebs" })),
+            false,
+            "made by another driver's plugin",
+        ),
     ];
     for (patch, expected, what) in cases {
         assert_eq!(is_ours(&volume(patch), DRIVER), expected, "{what}");
     }
+}
+
+#[test]
+fn a_volume_of_the_plugin_that_our_driver_has_taken_over_is_ours_but_not_one_that_nobody_made() {
+    let aws = "ebs.csi.aws.com";
+    let in_tree = |made_by: Value| {
+        let annotations = json!({ "metadata": { "annotations": { names::ANNOTATION_PROVISIONED_BY: made_by } } });
+        volume(both(annotations, json!({ "spec": { "csi": null, "awsElasticBlockStore": { "volumeID": "vol-1" } } })))
+    };
+    assert!(is_ours(&in_tree(json!("kubernetes.io/aws-ebs")), aws));
+    assert!(!is_ours(&in_tree(json!("kubernetes.io/cinder")), aws));
+    assert!(!is_ours(&in_tree(Value::Null), aws), "static: kube-controller-manager never says that it is migrated");
 }
 
 fn both(one: Value, other: Value) -> Value {

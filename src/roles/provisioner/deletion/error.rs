@@ -6,6 +6,7 @@ use crate::cluster::InTree;
 use crate::roles::kit::secrets::SecretFailure;
 use crate::roles::kit::{AttemptError, Op, OpError, Reason};
 use crate::roles::provisioner::parameters::secrets::SecretError;
+use crate::translation::TranslationError;
 
 /// Why a volume cannot be deleted as things stand. Nothing was asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -13,12 +14,12 @@ pub enum DeleteReason {
     /// Nothing that a CSI driver could delete.
     #[error("the volume has no CSI source")]
     NotCsi,
-    /// An in-tree volume: CSI migration is needed.
-    #[error(
-        "the volume has the in-tree source {}; CSI migration to {} is not supported: delete it by hand",
-        .0.field(), .0.successor()
-    )]
+    /// An in-tree volume that another driver has taken over.
+    #[error("the volume has the in-tree source {}, which {} serves, and no other driver deletes", .0.field(), .0.successor())]
     InTree(InTree),
+    /// An in-tree volume of ours that has no CSI form.
+    #[error("the in-tree volume cannot be translated to CSI: {0}")]
+    Untranslatable(TranslationError),
     /// Another object names the same volume of the driver.
     #[error(
         "volume {handle} is not deleted: persistentvolume \"{other}\" has the same handle, and is not released with the reclaim policy Delete"
@@ -88,7 +89,7 @@ impl Reason for DeleteReason {
     fn label(&self) -> &'static str {
         match self {
             Self::NotCsi => "NotCsi",
-            Self::InTree(_) => "InTree",
+            Self::InTree(_) | Self::Untranslatable(_) => "InTree",
             Self::Capability { .. } => "Capability",
             Self::Shared { .. } => "HandleShared",
             Self::SecretReference(error) => error.label(),

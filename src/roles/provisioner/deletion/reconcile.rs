@@ -14,8 +14,10 @@ use crate::queue::{Outcome, Ticket};
 use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::secrets;
 use crate::roles::kit::{Attempt, Next, Op, Reconciler, Secret, Stop, TermScope};
+use crate::roles::provisioner::class::csi_class;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError, SecretReference, for_deletion};
+use crate::translation::{NotServed, csi_form};
 
 use super::decide::{self, Done, Past, Step, View, keeps};
 use super::error::{CONFIRM, DeleteError, DeleteReason, PROTECT, REFRESH, RELEASE, REMOVE, secret_failed};
@@ -32,6 +34,8 @@ pub(in crate::roles::provisioner) struct DeletionReconciler {
 pub(in crate::roles::provisioner) struct Observed {
     /// The volume. Where the cache has lost it, as the attempt has seen it last.
     volume: Arc<PersistentVolume>,
+    /// The driver's id of the volume.
+    handle: Result<String, DeleteReason>,
     /// Whether the cache has the volume.
     is_cached: bool,
     /// Another object that names the same volume of the driver and is not to be deleted itself.
@@ -90,6 +94,7 @@ impl Reconciler for DeletionReconciler {
         let volume = cached.unwrap_or_else(|| Arc::clone(&state.first));
         let twins = cx.same_handle(&volume);
         Observed {
+            handle: handle_of(&volume, &cx.deletion.driver),
             is_cached,
             kept_by: twins.iter().find(|twin| keeps(twin)).map(|twin| twin.metadata.name.clone()),
             attachments: self.attachments(key, &twins),
@@ -104,10 +109,11 @@ impl Reconciler for DeletionReconciler {
         if !seen.is_cached {
             return Next::Done(End::Settled);
         }
-        let handle = seen.volume.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str());
+        let handle = seen.handle.as_deref().ok();
         let read = state.secret.as_ref().map(|(place, _)| place);
         let step = decide::next_step(&View {
             volume: &seen.volume,
+            has_handle: handle.is_some(),
             attachments: seen.attachments,
             kept_by: seen.kept_by.as_deref(),
             is_here: seen.is_here,
@@ -139,8 +145,8 @@ impl Reconciler for DeletionReconciler {
         match step {
             // `next_step` ends the attempt with these.
             Step::Ignore | Step::Settled | Step::WaitForDetach(_) => Ok(Event::Listed),
-            Step::NotCsi => Err(volume.spec.in_tree.map_or(DeleteReason::NotCsi, DeleteReason::InTree).into()),
-            Step::Shared(other) => Err(DeleteReason::Shared { handle: handle_of(volume)?.to_owned(), other }.into()),
+            Step::NotCsi => Err(seen.handle.clone().err().unwrap_or(DeleteReason::NotCsi).into()),
+            Step::Shared(other) => Err(DeleteReason::Shared { handle: seen.handle.clone()?, other }.into()),
             Step::Relist => {
                 attempt.park(&self.cx.scope.term, cx.relist()).await?;
                 Ok(Event::Listed)
@@ -151,15 +157,15 @@ impl Reconciler for DeletionReconciler {
                 Ok(Event::Protected)
             }
             Step::Hold => {
-                let (name, handle) = (attempt.ticket.key().clone(), handle_of(volume)?);
+                let (name, handle) = (attempt.ticket.key().clone(), seen.handle.clone()?);
                 let (locks, term) = (&self.cx.scope.volume_locks, &self.cx.scope.term);
-                let at_once = attempt.lock_pair(&name, handle, locks, term).await?;
-                Ok(Event::Locked { handle: handle.to_owned(), waited: !at_once })
+                let at_once = attempt.lock_pair(&name, &handle, locks, term).await?;
+                Ok(Event::Locked { handle, waited: !at_once })
             }
             Step::Confirm => Ok(Event::Confirmed { gone: self.read_again(volume, CONFIRM).await? == Freshness::Gone }),
             Step::ReadSecret => self.read_secret(seen).await,
             Step::Delete => {
-                self.delete(volume, state).await?;
+                self.delete(volume, &seen.handle.clone()?, state).await?;
                 attempt.unlock();
                 Ok(Event::Deleted)
             }
@@ -225,8 +231,10 @@ impl DeletionReconciler {
         let cx = &self.cx;
         let class = volume.spec.storage_class_name.as_deref();
         let class = class.and_then(|class| cx.stores.classes.get(&ObjectName::cluster(class)));
-        let class = class.as_deref().filter(|class| class.provisioner == cx.rules.driver);
-        let (parameters, allowed) = (class.map(|class| &class.parameters), &cx.section.deletion_secret_namespaces);
+        // A class of another provisioner, and one that cannot be translated, says nothing.
+        let class = class.as_deref().and_then(|class| csi_class(class, &cx.rules.driver).ok());
+        let (parameters, allowed) =
+            (class.as_deref().map(|class| &class.parameters), &cx.section.deletion_secret_namespaces);
         for_deletion(volume, parameters, allowed, &cx.rules.driver)
     }
 
@@ -257,9 +265,8 @@ impl DeletionReconciler {
         }
     }
 
-    async fn delete(&self, volume: &PersistentVolume, state: &State) -> Result<(), Stop<DeleteReason>> {
+    async fn delete(&self, volume: &PersistentVolume, handle: &str, state: &State) -> Result<(), Stop<DeleteReason>> {
         let scope = &self.cx.scope;
-        let handle = handle_of(volume)?;
         let capability = if scope.capabilities.controller_service() {
             (!scope.capabilities.has(ControllerRpc::CreateDeleteVolume)).then_some("CREATE_DELETE_VOLUME")
         } else {
@@ -268,7 +275,7 @@ impl DeletionReconciler {
         if let Some(capability) = capability {
             return Err(DeleteReason::Capability { driver: scope.driver_name.clone(), capability }.into());
         }
-        let client = scope.driver.use_now()?;
+        let client = scope.driver.use_now()?.for_migrated(volume.spec.in_tree.is_some());
         let secrets = state.secret.as_ref().map(|(_, secret)| secret.texts()).unwrap_or_default();
         let request = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
         scope.term.during(client.delete_volume(request)).await??;
@@ -313,9 +320,14 @@ fn uid_of(volume: &PersistentVolume) -> &str {
     &volume.metadata.uid
 }
 
-/// The driver's id of the volume.
-fn handle_of(volume: &PersistentVolume) -> Result<&str, Stop<DeleteReason>> {
-    volume.spec.csi.as_ref().map(|csi| csi.volume_handle.as_str()).ok_or_else(|| DeleteReason::NotCsi.into())
+/// The driver's id of the volume. An in-tree volume's may lack parts: the driver finds them (migration spec 10).
+fn handle_of(volume: &PersistentVolume, driver: &str) -> Result<String, DeleteReason> {
+    let form = csi_form(volume, driver).map_err(|why| match why {
+        NotServed::NotCsi => DeleteReason::NotCsi,
+        NotServed::OtherDriver(kind) => DeleteReason::InTree(kind),
+        NotServed::Untranslatable(cause) => DeleteReason::Untranslatable(cause),
+    })?;
+    form.csi.as_ref().map(|csi| csi.volume_handle.clone()).ok_or(DeleteReason::NotCsi)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn what_our_driver_owes_and_what_is_gone_is_dealt_with_here_whoever_has_the_clai
 #[test]
 fn what_is_told_of_a_claim_that_is_ignored_is_told_by_one_node() {
     let (nobodys, held) = (claim(json!({})), claim(on_node("node-2")));
-    for why in [Ignored::InTree, Ignored::Populator] {
+    for why in [Ignored::Populator] {
         let at = |verdict| next_step(&View { ignored: Some(why), ..view(&nobodys, verdict) });
         assert_eq!(at(Verdict::Mine), MINE, "{why:?}");
         assert_eq!(at(Verdict::Begin), Next::Do(Step::BeginWait), "{why:?}");

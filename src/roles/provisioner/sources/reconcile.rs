@@ -257,7 +257,7 @@ impl SourceReconciler {
     }
 
     fn is_volume_ours(&self, volume: &PersistentVolume) -> bool {
-        volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == self.cx.scope.driver_name)
+        volume.served_by() == Some(self.cx.scope.driver_name.as_str())
     }
 
     async fn find_driver(&self, source: &SourceObject) -> Result<Event, Stop<NoReason>> {

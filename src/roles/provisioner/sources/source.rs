@@ -27,6 +27,7 @@ use crate::cluster::{
 use crate::proto;
 use crate::proto::volume_content_source::{self, SnapshotSource, VolumeSource};
 use crate::roles::provisioner::names::{ANNOTATION_ALLOW_MODE_CHANGE, FINALIZER_CLONING, FINALIZER_SNAPSHOT_SOURCE};
+use crate::translation::csi_form;
 
 mod fault;
 
@@ -306,7 +307,9 @@ pub fn check_clone(
         waits_for: WaitsFor::Volume,
     };
     let volume = volume.ok_or_else(|| at_volume(Problem::Missing))?;
-    let csi = match (&volume.spec.csi, &volume.spec.foreign_driver) {
+    // An in-tree volume that our driver has taken over can be cloned, too.
+    let form = csi_form(volume, wanted.driver).ok();
+    let csi = match (form.as_ref().and_then(|form| form.csi.as_deref()), &volume.spec.foreign_driver) {
         (Some(csi), _) => equal("spec.csi.driver", &csi.driver, wanted.driver).map(|()| csi),
         (None, Some(foreign)) => equal("spec.csi.driver", foreign, wanted.driver).and(Err(Problem::Lacks("spec.csi"))),
         (None, None) => Err(Problem::Differs {

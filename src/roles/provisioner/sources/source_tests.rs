@@ -292,6 +292,10 @@ fn row_21_another_mode_than_the_snapshots_needs_leave() {
 }
 
 fn copy(wants: Value, source: Value, volume: Value) -> Result<ContentSource, SourceError> {
+    copy_for(DRIVER, wants, source, volume)
+}
+
+fn copy_for(driver: &str, wants: Value, source: Value, volume: Value) -> Result<ContentSource, SourceError> {
     let base = json!({
         "metadata": {"name": "c", "uid": "u2"},
         "spec": {"storageClassName": "silver", "volumeName": "pv-2"},
@@ -309,7 +313,9 @@ fn copy(wants: Value, source: Value, volume: Value) -> Result<ContentSource, Sou
         "status": {"phase": "Bound"},
     });
     let volume: PersistentVolume = serde_json::from_value(merged(base, volume)).unwrap();
-    check_clone(&wanted(&claim(wants)), ("shop", "c"), Some(&source), Some(&volume))
+    let claim = claim(wants);
+    let wanted = Wanted { driver, ..wanted(&claim) };
+    check_clone(&wanted, ("shop", "c"), Some(&source), Some(&volume))
 }
 
 #[test]
@@ -321,6 +327,14 @@ fn row_30_a_bound_claim_of_any_class_of_the_driver_gives_its_handle() {
         "spec": {"storageClassName": null},
     });
     assert_eq!(copy(json!({}), beta, json!({})), handle, "a class by annotation");
+}
+
+#[test]
+fn m25_an_in_tree_volume_that_the_driver_has_taken_over_is_cloned_by_its_translated_handle() {
+    let in_tree = json!({"spec": {"csi": null, "awsElasticBlockStore": {"volumeID": "aws://us-east-1a/vol-2"}}});
+    let of = |driver: &str| copy_for(driver, json!({}), json!({}), in_tree.clone());
+    assert_eq!(of("ebs.csi.aws.com"), Ok(ContentSource::Volume("vol-2".into())));
+    assert!(of(DRIVER).is_err(), "another driver's");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::roles::resizer::claim::{Ownership, ResizeState, Sizes, is_bound, owne
 use crate::roles::resizer::error::{InvalidChange, is_infeasible_expansion, is_refusal};
 use crate::roles::resizer::names;
 use crate::roles::resizer::progress;
+use crate::translation::csi_volume;
 
 use super::begin::{Begin, begin};
 use super::target::{Target, target};
@@ -194,6 +195,9 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
         Ownership::Ours(volume) => (volume, false),
         Ownership::InTree(volume) => (volume, true),
     };
+    // A volume that cannot be translated is reported only if there is work to do.
+    let translated = csi_volume(volume, &view.rules.driver);
+    let volume = translated.as_deref().unwrap_or(volume);
     let sizes = Sizes::of(claim, volume)?;
     if let Some(refused) = &view.progress.refused {
         let is_open = is_refusal(refused.error.code) && !refused.is_recorded;
@@ -217,8 +221,8 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     if volume.metadata.deletion_timestamp.is_some() && !has_begun {
         return Ok(Step::Settled);
     }
-    if is_in_tree {
-        return Err(InvalidChange::NotMigrated(name(volume)));
+    if let Err(why) = &translated {
+        return Err(InvalidChange::NotServed(why.clone()));
     }
     match view.expansion {
         Expansion::Unknown => return Ok(Step::Wait(Wait::Driver)),

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::decide::{Answer, Expansion, Pods, Progress, Refused, Rules, Step, View, Wait, next_step};
-use crate::cluster::{PersistentVolume, PersistentVolumeClaim};
+use crate::cluster::{Cached as _, Fields, PersistentVolume, PersistentVolumeClaim, SecretRef};
 use crate::csi::RpcError;
 use crate::proto::volume_capability::AccessType;
 use crate::roles::kit::Secret;
 use crate::roles::resizer::error::InvalidChange;
-use crate::roles::resizer::fixtures::{DRIVER, claim, volume};
+use crate::roles::resizer::fixtures::{DRIVER, claim, volume, volume_value};
 use crate::roles::resizer::names;
 
 const GIB: i64 = 1 << 30;
@@ -88,6 +88,47 @@ fn what_is_not_ours_or_not_bound_or_large_enough_is_settled() {
     assert_eq!(gone.step(), Step::Settled);
     let unseen = Case { volume: None, ..Case::new(json!({}), json!({})) };
     assert_eq!(unseen.step(), Step::Wait(Wait::Volume), "Z1");
+}
+
+/// A case whose volume is an in-tree one, beside this driver, and whose claim says that the driver resizes it.
+fn in_tree(driver: &str, source: Value) -> Case {
+    let annotation = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_RESIZER: driver } } });
+    let mut case = Case::new(annotation, json!({}));
+    let spec = crate::roles::kit::fixtures::merged(json!({ "spec": { "csi": null } }), source);
+    let mut volume: PersistentVolume = serde_json::from_value(volume_value(spec)).unwrap();
+    volume.trim(driver, Fields::RESIZE | Fields::MIGRATION);
+    case.volume = Some(volume);
+    driver.clone_into(&mut case.rules.driver);
+    case
+}
+
+#[test]
+fn an_in_tree_volume_grows_by_its_translated_handle_and_secret() {
+    let annotations = json!({ "openstorage.io/auth-secret-name": "s", "openstorage.io/auth-secret-namespace": "ns" });
+    let source =
+        json!({ "metadata": { "annotations": annotations }, "spec": { "portworxVolume": { "volumeID": "v" } } });
+    let secret = SecretRef { name: "s".into(), namespace: "ns".into() };
+    assert_eq!(in_tree("pxd.portworx.com", source).step(), Step::ReadSecret(secret));
+    let source = json!({ "spec": { "awsElasticBlockStore": { "volumeID": "aws:///vol-1" } } });
+    let mut case = in_tree("ebs.csi.aws.com", source);
+    case.progress.has_turn = false;
+    assert_eq!(case.step(), Step::TakeTurn("vol-1".into()));
+    let Step::Refuse(why) =
+        in_tree("disk.csi.azure.com", json!({ "spec": { "azureDisk": { "kind": "Shared" } } })).step()
+    else {
+        panic!("it has no CSI form")
+    };
+    assert!(why.to_string().starts_with("failed to translate persistent volume: "), "{why}");
+}
+
+#[test]
+fn m22_a_claim_that_names_our_driver_as_its_resizer_does_not_give_us_another_drivers_volume() {
+    let annotation = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_RESIZER: DRIVER } } });
+    let foreign = json!({ "spec": { "csi": { "driver": "other.csi" } } });
+    assert_eq!(Case::new(annotation, foreign).step(), Step::Settled);
+    let cinder = json!({ "spec": { "cinder": { "volumeID": "v" } } });
+    assert_eq!(in_tree(DRIVER, cinder.clone()).step(), Step::Settled);
+    assert_eq!(in_tree("ebs.csi.aws.com", cinder).step(), Step::Settled);
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) async fn begin(
 
 /// Writes the Event of a new size for a driver that only expands on nodes: no status says whether there was one.
 pub(super) fn tell_of_size(cx: &Context, now: &Objects, size: i64) {
-    if cx.told.is_news(now.uid(), Job::Expand, &format!("to {size}")) {
+    if cx.told.is_news((now.uid().to_owned(), Job::Expand), &format!("to {size}")) {
         cx.event(now, EventKind::Normal, "Resizing", &beginning(now));
     } else {
         cx.tell_of_attempt(now, "Resizing", &beginning(now));
@@ -68,7 +68,8 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
         secrets: secret.map(Secret::texts).unwrap_or_default(),
         volume_capability: Some(expand.capability),
     };
-    let client = cx.scope.driver.use_now()?;
+    let is_migrated = now.volume.as_ref().is_some_and(|volume| volume.spec.in_tree.is_some());
+    let client = cx.scope.driver.use_now()?.for_migrated(is_migrated);
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_expand_volume(request)).await?;
     let answer = match answer {
         Ok(answer) => answer,
@@ -107,7 +108,7 @@ pub(super) async fn record_size(
 ) -> Result<Done, Stop> {
     let Some(volume) = &now.volume else { return Ok(Done::Nothing) };
     let Some(patch) = writes::size(volume, size, before) else { return Ok(Done::Nothing) };
-    patch_volume(cx, volume, Some(turn), &patch, RECORD_SIZE).await.map(|()| Done::Nothing)
+    patch_volume(cx, now, Some(turn), &patch, RECORD_SIZE).await.map(|()| Done::Nothing)
 }
 
 /// Writes to the claim's status that its node has to act.
@@ -151,12 +152,12 @@ pub(super) async fn record_done(cx: &Context, now: &Objects, size: i64, turn: &T
 /// Forgets the attempts before this success.
 fn finished(cx: &Context, now: &Objects) {
     cx.expanded.forget(now.uid());
-    cx.told.forget(now.uid(), Job::Expand);
+    cx.told.forget(&(now.uid().to_owned(), Job::Expand));
 }
 
 /// Removes the annotation with the size before the expansion from the PersistentVolume.
 pub(super) async fn remove_note(cx: &Context, now: &Objects) -> Result<Done, Stop> {
     let Some(volume) = &now.volume else { return Ok(Done::Nothing) };
     let Some(patch) = writes::note_removed(volume) else { return Ok(Done::Nothing) };
-    patch_volume(cx, volume, None, &patch, CLEAN_UP).await.map(|()| Done::Nothing)
+    patch_volume(cx, now, None, &patch, CLEAN_UP).await.map(|()| Done::Nothing)
 }

@@ -23,12 +23,18 @@ use super::writes;
 pub(super) type Done = attempt::Done<String, String>;
 
 /// Asks the API for a class that the cache lacks.
-pub(super) async fn look_up(cx: &Context, class: &str) -> Result<Done, Stop> {
+pub(super) async fn look_up(cx: &Context, now: &Objects, class: &str) -> Result<Done, Stop> {
     let api = cx.scope.api.use_now()?;
     let name = ObjectName::cluster(class);
     let found = api.get_opt::<VolumeAttributesClass>(&name).await.map_err(|error| LOOK_UP.failed(error))?;
     match found {
-        None => Ok(Done::LookedUp),
+        None => {
+            let begun = status(&now.claim).modify.as_ref().and_then(|modify| modify.target.as_deref());
+            if begun == Some(class) {
+                cx.note_missing(now.uid(), class);
+            }
+            Ok(Done::LookedUp)
+        }
         Some(_) => Err(Stop::Behind(InvalidChange::UnseenClass(class.to_owned()).into())),
     }
 }
@@ -61,6 +67,7 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
         mutable_parameters: modify.parameters.into_iter().collect(),
     };
     let client = cx.scope.driver.use_now()?;
+    cx.missing.forget(now.uid());
     // From here on the outcome is unknown until the driver answers.
     cx.refused.forget(now.uid());
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_modify_volume(request)).await?;
@@ -82,7 +89,7 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
 pub(super) async fn record_class(cx: &Context, now: &Objects, class: &str, turn: &Turn) -> Result<Done, Stop> {
     let Some(volume) = &now.volume else { return Ok(Done::Nothing) };
     let Some(patch) = writes::class(volume, class) else { return Ok(Done::Nothing) };
-    patch_volume(cx, volume, Some(turn), &patch, RECORD_CLASS).await.map(|()| Done::Nothing)
+    patch_volume(cx, now, Some(turn), &patch, RECORD_CLASS).await.map(|()| Done::Nothing)
 }
 
 /// Writes the new class to the claim's status.
@@ -93,7 +100,7 @@ pub(super) async fn record_modified(cx: &Context, now: &Objects, class: &str, tu
     }
     tracing::info!(class, "modified");
     cx.modified.forget(now.uid());
-    cx.told.forget(now.uid(), Job::Modify);
+    cx.told.forget(&(now.uid().to_owned(), Job::Modify));
     let name = now.name();
     let note = format!("external resizer modified volume {} with vac {class} successfully", name.name());
     cx.event(now, EventKind::Normal, "VolumeModifySuccessful", &note);

@@ -74,13 +74,14 @@ impl Modifications {
 
     fn view<'a>(&'a self, seen: &'a Seen, state: &'a State) -> View<'a> {
         let (cx, uid) = (&*self.0, seen.now.uid());
+        let begun = status(&seen.now.claim).modify.as_ref().and_then(|modify| modify.target.as_deref());
         View {
             claim: &seen.now.claim,
             volume: seen.now.volume.as_deref(),
             wanted: seen.wanted.class(),
             begun: seen.begun.class(),
             is_uncertain: !cx.refused.has(uid),
-            gives_up_begun: state.age >= cx.section.retry.max,
+            gives_up_begun: begun.is_some_and(|class| cx.missing_for(uid, class) >= cx.section.retry.max),
             is_confirmed: cx.confirmed.has(uid),
             now: state.began,
             rules: &cx.modify,
@@ -143,7 +144,7 @@ impl Reconciler for Modifications {
             // `next_step` has ended the attempt.
             Step::Settled | Step::Wait(_) | Step::Refused(..) => return Ok(Done::Nothing),
             Step::Refuse(reason) => return Err(reason.clone().into()),
-            Step::LookUp(class) => return perform::look_up(cx, class).await,
+            Step::LookUp(class) => return perform::look_up(cx, now, class).await,
             Step::ReadSecret(place) => return objects::read_secret(cx, place).await.map(Done::Secret),
             Step::TakeTurn(handle) => return attempt::take_turn(cx, now, handle, attempt).await,
             Step::DropAnswer => {

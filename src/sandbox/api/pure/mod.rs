@@ -4,7 +4,7 @@
 //!   request ─> resources (which kind?) ─> selector (which objects?) ─> patch (what would it become?)
 //!                                                                         │
 //!   Status <── rejection <───────────── validate (may it?) <──────────────┘
-//!   Table  <── table                    discovery (what is there at all?)
+//!   Table  <── table                    discovery (what is there at all?)      quota (what does a claim count?)
 //! ```
 //!
 //! Objects are `serde_json::Value` throughout: the sandbox is generic over kinds, and a typed detour would lose fields
@@ -12,10 +12,12 @@
 //! server's text, because clients (and people) match on it.
 
 pub mod base64;
+pub mod definitions;
 pub mod discovery;
 pub mod openapi;
 pub mod patch;
 pub mod protobuf;
+pub mod quota;
 pub mod rejection;
 pub mod resources;
 pub mod selector;

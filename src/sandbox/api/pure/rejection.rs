@@ -30,6 +30,8 @@ pub enum Fault {
     Required,
     /// The value is not allowed.
     Invalid,
+    /// The value is not of the type that its schema wants.
+    TypeInvalid,
     /// The value is not one of the known ones.
     NotSupported,
     /// The value may not be set here.
@@ -72,6 +74,21 @@ impl Cause {
         Self::new(Fault::Invalid, field, format!("Invalid value: {}: {detail}", shown(value)))
     }
 
+    /// `Invalid value: detail`: a list or an object is not shown.
+    pub fn invalid_whole(field: impl Into<String>, detail: impl Display) -> Self {
+        Self::new(Fault::Invalid, field, format!("Invalid value: {detail}"))
+    }
+
+    /// `Invalid value: type: detail`, of a value that is not of the type that its schema wants.
+    pub fn mistyped(field: impl Into<String>, found: &Value, detail: impl Display) -> Self {
+        Self::new(Fault::TypeInvalid, field, format!("Invalid value: {}: {detail}", shown(found)))
+    }
+
+    /// Whether the server does not look at the rules of a definition any more.
+    pub fn blocks_rules(&self) -> bool {
+        matches!(self.fault, Fault::NotSupported | Fault::Required | Fault::TooLong | Fault::TypeInvalid)
+    }
+
     /// `Forbidden: detail`.
     pub fn forbidden(field: impl Into<String>, detail: impl Display) -> Self {
         Self::new(Fault::Forbidden, field, format!("Forbidden: {detail}"))
@@ -98,6 +115,7 @@ impl Cause {
         match self.fault {
             Fault::Required => "FieldValueRequired",
             Fault::Invalid => "FieldValueInvalid",
+            Fault::TypeInvalid => "FieldValueTypeInvalid",
             Fault::NotSupported => "FieldValueNotSupported",
             Fault::Forbidden => "FieldValueForbidden",
             Fault::TooLong => "FieldValueTooLong",

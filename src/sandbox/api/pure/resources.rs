@@ -1,7 +1,7 @@
 //! The kinds that the sandbox serves: names, scopes and verbs as the real server's discovery lists them.
 //!
 //! One table; discovery, routing, validation and printing all read it. A kind that is not here does not exist; one that is
-//! `optional` is served once it was installed.
+//! `optional` is served once it was installed. A kind with several versions has a row for each, and a cluster serves one of them.
 
 /// A kind and its place in the API.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,6 +81,7 @@ pub const RESOURCES: &[Resource] = &[
     resource!("" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaim" &["pvc"], Namespaced, Apart, STORED),
     resource!("" "v1" "PersistentVolume" "persistentvolumes" "persistentvolume" &["pv"], Cluster, Apart, STORED),
     Resource { categories: &["all"], ..resource!("" "v1" "Pod" "pods" "pod" &["po"], Namespaced, Apart, STORED) },
+    resource!("" "v1" "ResourceQuota" "resourcequotas" "resourcequota" &["quota"], Namespaced, Apart, STORED),
     resource!("" "v1" "Secret" "secrets" "secret" &[], Namespaced, None, STORED),
     resource!("" "v1" "ServiceAccount" "serviceaccounts" "serviceaccount" &["sa"], Namespaced, None, STORED),
     Resource {
@@ -106,6 +107,42 @@ pub const RESOURCES: &[Resource] = &[
     Resource {
         optional: true,
         ..resource!("gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" "referencegrant" &[], Namespaced, None, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, INSTALLED)
+    },
+    Resource {
+        optional: true,
+        ..resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, INSTALLED)
     },
     Resource {
         optional: true,
@@ -215,10 +252,17 @@ mod tests {
                 "persistentvolumeclaims",
                 "persistentvolumes",
                 "pods",
+                "resourcequotas",
                 "daemonsets",
                 "deployments",
                 "replicasets",
                 "statefulsets",
+                "volumegroupsnapshotcontents",
+                "volumegroupsnapshots",
+                "volumegroupsnapshotcontents",
+                "volumegroupsnapshots",
+                "volumegroupsnapshotcontents",
+                "volumegroupsnapshots",
                 "volumesnapshotcontents",
                 "volumesnapshots",
                 "volumeattachments"
@@ -229,7 +273,7 @@ mod tests {
     #[test]
     fn optional_kinds_are_served_once_installed() {
         let bare = served(|_| false);
-        assert!(bare.iter().all(|it| !it.optional) && bare.len() + 4 == RESOURCES.len());
+        assert!(bare.iter().all(|it| !it.optional) && bare.len() + 13 == RESOURCES.len());
         let snapshots = served(|it| it.group == "snapshot.storage.k8s.io");
         assert!(groups(&snapshots).contains(&("snapshot.storage.k8s.io", "v1")));
         assert!(!groups(&snapshots).contains(&("gateway.networking.k8s.io", "v1beta1")));

@@ -122,6 +122,7 @@ fn columns(resource: &Resource) -> Vec<Column> {
                 wide("Name"),
             ];
         }
+        "resourcequotas" => &[shown("Request"), shown("Limit"), shown("Age")],
         "secrets" => &[shown("Type"), shown("Data"), shown("Age")],
         "configmaps" => &[shown("Data"), shown("Age")],
         "serviceaccounts" => &[shown("Age")],

@@ -1,5 +1,5 @@
 //! The real server's admission plugins for storage: `DefaultStorageClass`, `StorageObjectInUseProtection` and
-//! `PersistentVolumeClaimResize`; and `TaintNodesByCondition`.
+//! `PersistentVolumeClaimResize`; and `TaintNodesByCondition`. `ResourceQuota` is in `quota`.
 
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ impl State {
         Err(Rejection::forbidden_because(resource, meta::text(new, "name"), why))
     }
 
-    fn every(&self, group: &str, plural: &str) -> Vec<&Value> {
+    pub(super) fn every(&self, group: &str, plural: &str) -> Vec<&Value> {
         let resource = RESOURCES.iter().find(|it| it.group == group && it.plural == plural);
         let objects = resource.and_then(|resource| self.objects.get(&super::kind(resource)));
         objects.into_iter().flat_map(|objects| objects.values().map(AsRef::as_ref)).collect()

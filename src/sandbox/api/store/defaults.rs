@@ -4,11 +4,16 @@
 use serde_json::{Map, Value, json};
 
 use crate::sandbox::api::pure::base64;
+use crate::sandbox::api::pure::definitions;
 use crate::sandbox::api::pure::resources::Resource;
+use crate::sandbox::api::pure::validate::structural::prune;
 
 /// Drops explicit nulls, writes `stringData` into `data`, and fills in what was left out.
 pub(super) fn fill(resource: &Resource, object: &mut Value) {
     drop_nulls(object);
+    if let Some(schema) = definitions::schema(resource) {
+        prune(schema, object);
+    }
     if resource.plural == "secrets" {
         encode_string_data(object);
     }
@@ -73,6 +78,7 @@ pub(super) fn fill_status(resource: &Resource, object: &mut Value, now: &str) {
         "persistentvolumeclaims" => json!({"phase": "Pending"}),
         "namespaces" => json!({"phase": "Active"}),
         "pods" => json!({"phase": "Pending", "qosClass": "BestEffort"}),
+        "resourcequotas" => json!({}),
         _ => return,
     };
     underlay(object, &json!({ "status": status }));

@@ -15,11 +15,12 @@ const CREATE_ON_UPDATE: [&str; 2] = ["leases", "events"];
 /// Kinds that refuse a PUT without a resourceVersion.
 const CONDITIONAL_UPDATE: [&str; 5] = ["volumeattachments", "csinodes", "csidrivers", "leases", "csistoragecapacities"];
 /// Kinds whose DELETE answers with the object; the others answer with a `Status`.
-const RETURN_DELETED: [&str; 10] = [
+const RETURN_DELETED: [&str; 11] = [
     "namespaces",
     "pods",
     "persistentvolumes",
     "persistentvolumeclaims",
+    "resourcequotas",
     "serviceaccounts",
     "volumeattachments",
     "storageclasses",
@@ -130,6 +131,26 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, namespace:
     }
 }
 
+/// A status write to a kind that was installed changes nothing of `metadata`, whatever it says: not even a wrong uid is a
+/// fault. What is checked before, the version, and who wrote which field stay as they are in the request.
+fn keep_metadata(old: &Value, new: &mut Value) {
+    let ours = ["resourceVersion", "managedFields"];
+    let kept = ours.map(|field| new.pointer(&format!("/metadata/{field}")).cloned());
+    carry(old, new, "metadata");
+    for (field, value) in ours.into_iter().zip(kept) {
+        set(new, field, value);
+    }
+}
+
+fn is_same_but_metadata(old: &Value, new: &Value) -> bool {
+    let members = |object: &Value| {
+        let mut members = object.as_object().cloned().unwrap_or_default();
+        members.remove("metadata");
+        members
+    };
+    members(old) == members(new)
+}
+
 /// An update's object with what it may not change put back: system metadata, and the half that this endpoint doesn't write.
 pub(crate) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value, status: bool) {
     set(new, "creationTimestamp", old.pointer("/metadata/creationTimestamp").cloned());
@@ -143,8 +164,11 @@ pub(crate) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value, 
             set(new, field, old.pointer(&format!("/metadata/{field}")).cloned());
         }
     }
+    if status && resource.optional {
+        keep_metadata(old, new);
+    }
     if status {
-        if resource.optional || STATUS_KEEPS_METADATA.contains(&resource.plural) {
+        if STATUS_KEEPS_METADATA.contains(&resource.plural) {
             for field in ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "generation"] {
                 set(new, field, old.pointer(&format!("/metadata/{field}")).cloned());
             }
@@ -163,7 +187,8 @@ pub(crate) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value, 
     }
     let generation = first_generation(resource).map(|first| {
         let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(first);
-        if old.get("spec") == new.get("spec") { before } else { before + 1 }
+        let same = if resource.optional { is_same_but_metadata(old, new) } else { old.get("spec") == new.get("spec") };
+        if same || status { before } else { before + 1 }
     });
     set(new, "generation", generation.filter(|number| *number > 0).map(Into::into));
     tidy(new);
@@ -194,6 +219,29 @@ mod tests {
         let mut volume = sent;
         prepare_update(resource("persistentvolumes"), &old, &mut volume, true);
         assert_eq!(volume["metadata"]["labels"]["a"], "2");
+    }
+
+    #[test]
+    fn a_status_write_to_an_installed_kind_keeps_the_metadata_whatever_it_says() {
+        let old = json!({"metadata": {"uid": "u", "resourceVersion": "1", "generation": 3, "annotations": {"a": "1"}},
+            "spec": {"x": 1}});
+        let mut new = json!({"metadata": {"uid": "v", "resourceVersion": "1", "labels": {"b": "2"}},
+            "spec": {"x": 2}, "status": {"readyToUse": true}});
+        prepare_update(resource("volumesnapshotcontents"), &old, &mut new, true);
+        let mut expected = old.clone();
+        expected["status"] = json!({"readyToUse": true});
+        assert_eq!(new, expected);
+    }
+
+    #[test]
+    fn any_change_of_an_installed_kind_but_of_its_metadata_is_a_new_generation() {
+        let old = json!({"metadata": {"uid": "u", "generation": 1}, "parameters": {"a": "1"}});
+        for (member, generation) in [("parameters", 2), ("metadata", 1)] {
+            let mut new = old.clone();
+            new[member]["b"] = "2".into();
+            prepare_update(resource("volumesnapshotclasses"), &old, &mut new, false);
+            assert_eq!(new["metadata"]["generation"], generation, "{member}");
+        }
     }
 
     #[test]

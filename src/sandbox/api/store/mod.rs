@@ -15,6 +15,7 @@ mod defaults;
 mod history;
 pub(crate) mod meta;
 mod naming;
+mod quota;
 mod read;
 mod sources;
 mod token;
@@ -23,7 +24,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -112,8 +113,8 @@ pub(crate) struct State {
     changed: watch::Sender<u64>,
     /// Whether `metadata.managedFields` is kept for writes other than apply.
     managed_fields: bool,
-    /// The groups of optional kinds that were installed.
-    installed: BTreeSet<String>,
+    /// The groups of optional kinds that were installed, each with the version that is served.
+    installed: BTreeMap<String, String>,
     /// Whether new claims and volumes get the finalizer that holds them while they are in use.
     protects: bool,
     /// Whether claims may name sources in other namespaces.
@@ -138,7 +139,7 @@ impl State {
             hooks: Vec::new(),
             changed: watch::Sender::new(0),
             managed_fields,
-            installed: BTreeSet::new(),
+            installed: BTreeMap::new(),
             protects: false,
             sources_anywhere: false,
         };
@@ -175,14 +176,23 @@ impl State {
         self.changed.send_replace(self.version);
     }
 
-    /// Installs the optional kinds of a group.
-    pub(crate) fn install(&mut self, group: &str) {
-        self.installed.insert(group.to_owned());
+    /// Installs the optional kinds of a group, in the version that `group/version` names, else in the first that there is.
+    pub(crate) fn install(&mut self, what: &str) {
+        let (group, version) = what.split_once('/').unzip();
+        let group = group.unwrap_or(what);
+        let of_group = RESOURCES.iter().find(|resource| resource.group == group);
+        let version = version.or_else(|| of_group.map(|resource| resource.version)).unwrap_or_default();
+        self.installed.insert(group.to_owned(), version.to_owned());
+    }
+
+    /// The kinds of this group are not there any more.
+    pub(crate) fn uninstall(&mut self, group: &str) {
+        self.installed.remove(group);
     }
 
     /// Whether the kind is there.
     pub(crate) fn serves(&self, resource: &Resource) -> bool {
-        !resource.optional || self.installed.contains(resource.group)
+        !resource.optional || self.installed.get(resource.group).is_some_and(|version| version == resource.version)
     }
 
     /// From now on new claims and volumes are held while they are in use.

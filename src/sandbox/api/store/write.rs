@@ -97,9 +97,11 @@ impl State {
         if self.get(resource, &key.namespace, &key.name).is_some() {
             return Err(Rejection::already_exists(resource, &key.name));
         }
+        let charges = self.charge(resource, target.namespace, None, &object, false)?;
         if options.dry_run {
             return Ok(Arc::new(object));
         }
+        self.settle(charges);
         Ok(self.commit(resource, key, Change::Put(object), options.actor))
     }
 
@@ -218,11 +220,13 @@ impl State {
         if object == **current {
             return Ok(Arc::clone(current));
         }
+        let charges = self.charge(resource, target.namespace, Some(current), &object, options.status)?;
         // The last finalizer of a deleted object has gone, and the object with it.
         let gone = meta::is_deleting(current) && !meta::has_finalizers(&object) && !self.is_populated(resource, name);
         if options.dry_run {
             return Ok(Arc::new(object));
         }
+        self.settle(charges);
         let key = Key::new(target.namespace, name);
         if gone {
             // The writer is shown what it wrote, which was never stored; watchers what was, at the version of its end.

@@ -7,6 +7,7 @@ use crate::cluster::quantity::QuantityError;
 use crate::roles::provisioner::claims::finality::Finality;
 use crate::roles::provisioner::parameters::ParameterError;
 use crate::roles::provisioner::parameters::secrets::SecretError;
+use crate::translation::TranslationError;
 
 /// Why no request can be built for a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -35,6 +36,9 @@ pub enum RequestError {
         /// Our driver.
         driver: String,
     },
+    /// The class belongs to the in-tree plugin that our driver has taken over, and cannot be translated (migration spec 10, row 6).
+    #[error("failed to translate storage class")]
+    Untranslatable(#[source] TranslationError),
     /// The driver lacks a capability that the claim needs.
     #[error("driver {driver} does not have the capability {capability}, which is needed to {reason}")]
     Capability {
@@ -102,6 +106,7 @@ impl RequestError {
         match self {
             Self::NoUid | Self::VolumeName { .. } => "VolumeName",
             Self::ForeignClass { .. } => "ForeignClass",
+            Self::Untranslatable(_) => "Translation",
             Self::Capability { .. } => "Capability",
             Self::Selector => "Selector",
             Self::Size(_) => "Size",

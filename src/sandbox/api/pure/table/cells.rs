@@ -16,6 +16,7 @@ pub(super) fn of(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Val
         "pods" => pod(object, &age, now),
         "nodes" => node(object, &age),
         "events" => return event(object, name, now),
+        "resourcequotas" => quota(object, &age),
         "secrets" => json!([text(object, &["type"]), count(object, "data"), age]),
         "configmaps" => json!([count(object, "data") + count(object, "binaryData"), age]),
         "serviceaccounts" => json!([age]),
@@ -104,6 +105,20 @@ fn volume(object: &Value, age: &str) -> Value {
         age,
         or(text(object, &["spec", "volumeMode"]), "<unset>"),
     ])
+}
+
+/// What is used of each limit: of what may be asked for, and of what may be had.
+fn quota(object: &Value, age: &str) -> Value {
+    let hard = at(object, &["status", "hard"]).and_then(Value::as_object);
+    let column = |wanted: fn(&str) -> bool| {
+        let of = |(name, _): (&String, &Value)| {
+            let amount = |list: &str| quantity(object, &["status", list, name]);
+            format!("{name}: {}/{}", amount("used"), amount("hard"))
+        };
+        let rows: Vec<String> = hard.into_iter().flatten().filter(|(name, _)| wanted(name)).map(of).collect();
+        rows.join(", ")
+    };
+    json!([column(|name| !name.starts_with("limits.")), column(|name| name.starts_with("limits.")), age])
 }
 
 fn claim(object: &Value, age: &str) -> Value {

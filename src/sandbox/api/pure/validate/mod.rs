@@ -8,21 +8,25 @@
 //!   claims.rs    PersistentVolumeClaim                              |
 //!   selectors.rs affinities, allowed topologies, label selectors    /
 //!   core.rs      Secret, ConfigMap, Event, Lease, Pod, Node
+//!   structural.rs, cel.rs   kinds that were installed, by their definition
 //! ```
 //!
 //! The rules and words are those of `pkg/apis/*/validation` of Kubernetes 1.36, oddities included. Rules about fields that no
 //! controller of storage reads are left out; unknown fields are kept.
 
+mod cel;
 mod claims;
 mod core;
 mod metadata;
 mod names;
 mod selectors;
 mod storage;
+pub(crate) mod structural;
 mod types;
 mod volumes;
 
 use super::access::{at, text};
+use super::definitions;
 use super::rejection::{Cause, Rejection};
 use super::resources::Resource;
 use serde_json::Value;
@@ -43,6 +47,9 @@ pub fn on_create(resource: &Resource, new: &Value) -> Result<(), Rejection> {
     let mut causes = Vec::new();
     metadata::check(resource, new, &mut causes);
     object(resource, new, &mut causes);
+    if let Some(schema) = definitions::schema(resource) {
+        structural::object(schema, None, new, &mut causes);
+    }
     if resource.plural == "events" {
         core::event_placement(new, &mut causes);
     }
@@ -59,6 +66,13 @@ pub fn on_update(resource: &Resource, old: &Value, new: &Value, status_write: bo
     let mut causes = Vec::new();
     metadata::check(resource, new, &mut causes);
     metadata::unchanged(old, new, &mut causes);
+    if let Some(schema) = definitions::schema(resource) {
+        if status_write {
+            structural::status(schema, old, new, &mut causes);
+        } else {
+            structural::object(schema, Some(old), new, &mut causes);
+        }
+    }
     match (resource.plural, status_write) {
         ("volumeattachments", true) => storage::attachment_status(new, &mut causes),
         ("persistentvolumeclaims", true) => claims::status(new, &mut causes),

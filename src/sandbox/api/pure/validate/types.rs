@@ -45,6 +45,33 @@ const VOLUME_SPEC: &[&str] = &[
     "csi.controllerPublishSecretRef.namespace:string",
 ];
 
+/// The members of a claim.
+const CLAIM: &[&str] = &[
+    "spec:v1.PersistentVolumeClaimSpec",
+    "spec.accessModes:[]string",
+    "spec.volumeName:string",
+    "spec.storageClassName:string",
+    "spec.resources:v1.VolumeResourceRequirements",
+    "spec.resources.requests:map[v1.ResourceName]resource.Quantity",
+    "status:v1.PersistentVolumeClaimStatus",
+    "status.phase:string",
+    "status.accessModes:[]string",
+    "status.capacity:map[v1.ResourceName]resource.Quantity",
+    "status.allocatedResources:map[v1.ResourceName]resource.Quantity",
+    "status.allocatedResourceStatuses:map[string]string",
+    "status.conditions:[]v1.PersistentVolumeClaimCondition",
+    "status.conditions[].type:string",
+    "status.conditions[].status:string",
+    "status.conditions[].reason:string",
+    "status.conditions[].message:string",
+    "status.conditions[].lastProbeTime:v1.Time",
+    "status.conditions[].lastTransitionTime:v1.Time",
+    "status.currentVolumeAttributesClassName:string",
+    "status.modifyVolumeStatus:v1.ModifyVolumeStatus",
+    "status.modifyVolumeStatus.status:string",
+    "status.modifyVolumeStatus.targetVolumeAttributesClassName:string",
+];
+
 /// The members of a kind that are checked, beside the metadata.
 fn members(resource: &Resource) -> &'static [&'static str] {
     match resource.plural {
@@ -89,30 +116,13 @@ fn members(resource: &Resource) -> &'static [&'static str] {
         "persistentvolumes" => {
             &["spec:v1.PersistentVolumeSpec", "status:v1.PersistentVolumeStatus", "status.phase:string"]
         }
-        "persistentvolumeclaims" => &[
-            "spec:v1.PersistentVolumeClaimSpec",
-            "spec.accessModes:[]string",
-            "spec.volumeName:string",
-            "spec.storageClassName:string",
-            "spec.resources:v1.VolumeResourceRequirements",
-            "spec.resources.requests:map[v1.ResourceName]resource.Quantity",
-            "status:v1.PersistentVolumeClaimStatus",
-            "status.phase:string",
-            "status.accessModes:[]string",
-            "status.capacity:map[v1.ResourceName]resource.Quantity",
-            "status.allocatedResources:map[v1.ResourceName]resource.Quantity",
-            "status.allocatedResourceStatuses:map[string]string",
-            "status.conditions:[]v1.PersistentVolumeClaimCondition",
-            "status.conditions[].type:string",
-            "status.conditions[].status:string",
-            "status.conditions[].reason:string",
-            "status.conditions[].message:string",
-            "status.conditions[].lastProbeTime:v1.Time",
-            "status.conditions[].lastTransitionTime:v1.Time",
-            "status.currentVolumeAttributesClassName:string",
-            "status.modifyVolumeStatus:v1.ModifyVolumeStatus",
-            "status.modifyVolumeStatus.status:string",
-            "status.modifyVolumeStatus.targetVolumeAttributesClassName:string",
+        "persistentvolumeclaims" => CLAIM,
+        "resourcequotas" => &[
+            "spec:v1.ResourceQuotaSpec",
+            "spec.hard:map[v1.ResourceName]resource.Quantity",
+            "status:v1.ResourceQuotaStatus",
+            "status.hard:map[v1.ResourceName]resource.Quantity",
+            "status.used:map[v1.ResourceName]resource.Quantity",
         ],
         "secrets" => &["data:map[string][]uint8", "stringData:map[string]string", "type:string", "immutable:bool"],
         "configmaps" => &["data:map[string]string", "binaryData:map[string][]uint8", "immutable:bool"],

@@ -1,0 +1,79 @@
+//! The defaults of the sidecars' versions, in the configuration. Pure.
+
+use serde_json::json;
+
+use crate::config::defaults::Kept;
+use crate::config::{self, File, Sources};
+use crate::roles::sections;
+
+use super::file;
+use super::found::Found;
+use super::settle::Chosen;
+use super::version::Release;
+
+/// Writes the defaults of the sidecars' own versions where the daemon has others, because the workload may depend on
+/// them. Where the version is not known, a note says what it may have been.
+pub(super) fn keep(chosen: &mut Vec<Chosen>, found: &mut Found, notes: &mut Vec<String>) {
+    let ours = ours(&found.roles);
+    for source in &found.sources {
+        let Some(told) = found.told.iter_mut().find(|told| told.name == source.container) else { continue };
+        let name = source.sidecar.name;
+        let mut unknown = Vec::new();
+        for old in source.sidecar.defaults {
+            let is_given = told.flags.iter().any(|line| {
+                let bare = line.given.trim_start_matches('-');
+                bare.strip_prefix(old.flag.trim_start_matches('-'))
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', ' ']))
+            });
+            let ours = match old.kept {
+                Kept::Key(key) => ours.pointer(&format!("/{}", key.replace('.', "/"))).cloned(),
+                Kept::Never(_) => Some(json!(true)),
+            };
+            let Some(ours) = ours.filter(|_| !is_given) else { continue };
+            let Some(since) = source.release.default(old) else {
+                unknown.push(match old.kept {
+                    Kept::Key(key) => format!("{} ({}; {key} is {ours})", old.flag, old.history()),
+                    Kept::Never(_) => format!("{} ({}; always on here)", old.flag, old.history()),
+                });
+                continue;
+            };
+            let theirs = since.value.json();
+            if theirs == ours {
+                continue;
+            }
+            let when = old.changed_after(since.version).map(|next| format!(" before {next}")).unwrap_or_default();
+            let this = source.release.tag().map(|tag| format!(" (this is {tag})")).unwrap_or_default();
+            let default = format!("{} is {} by default in {name}{when}{this}", old.flag, since.value);
+            match old.kept {
+                Kept::Key(key) if !chosen.iter().any(|one| one.key == key) => {
+                    told.defaults.push(format!("{default}; {key} is {theirs}, as it was"));
+                    let because = format!("{}: {default}", source.container);
+                    chosen.push(Chosen { key: key.to_owned(), value: theirs, because });
+                }
+                Kept::Key(_) => {}
+                Kept::Never(what) => told.defaults.push(format!("{default}; here it is always on: {what}")),
+            }
+        }
+        if let (Release::Unknown(why), false) = (&source.release, unknown.is_empty()) {
+            notes.push(format!(
+                "{}: the version is not known ({why}); compare the defaults of yours with the configuration: {}",
+                source.container,
+                unknown.join(", ")
+            ));
+        } else if !unknown.is_empty() {
+            notes.push(format!(
+                "{}: the tag names no minor version; compare the defaults of yours with the configuration: {}",
+                source.container,
+                unknown.join(", ")
+            ));
+        }
+    }
+}
+
+/// The configuration of these roles with every key at its default.
+fn ours(roles: &[&'static str]) -> serde_json::Value {
+    let text = file::configuration(&[], roles, "nothing");
+    let file = File { name: file::NAME.to_owned(), text };
+    let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &sections());
+    loaded.map(|loaded| loaded.effective()).unwrap_or_default()
+}

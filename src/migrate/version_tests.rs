@@ -1,0 +1,110 @@
+//! What depends on the versions of the sidecars, and on their leader election.
+
+use super::tests::{attacher, wanted};
+use super::*;
+use crate::roles::sidecars::hosted;
+
+#[test]
+fn each_role_keeps_the_deadline_of_its_own_sidecar() {
+    let container = |name: &str, time: &str| {
+        format!("      - {{name: {name}, image: x/{name}:v5.0.0, args: [--timeout={time}]}}\n")
+    };
+    let text = format!(
+        "kind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n{}{}{}{}",
+        container("csi-attacher", "20s"),
+        container("csi-provisioner", "10h"),
+        container("csi-resizer", "1m50s"),
+        container("csi-snapshotter", "5m"),
+    );
+    let Outcome { report, files } = migrate(&wanted(&text));
+    let config = files.unwrap_or_else(|| panic!("{}", report.faults_text())).config;
+    let config: serde_json::Value = serde_yaml::from_str(&config).unwrap();
+    for (pointer, time) in [
+        ("/roles/attacher/timeout", Some("20s")),
+        ("/roles/provisioner/timeout", Some("10h")),
+        ("/roles/resizer/timeout", Some("1m50s")),
+        ("/roles/snapshotter/callTimeout", Some("5m")),
+        ("/roles/snapshotter/timeout", None),
+        ("/csi/timeout", None),
+    ] {
+        assert_eq!(config.pointer(pointer).and_then(serde_json::Value::as_str), time, "{pointer}: {config}");
+    }
+    assert!(report.notes.iter().any(|note| note.starts_with("roles.provisioner.timeout is 10h and the pod's")));
+}
+
+#[test]
+fn the_defaults_of_the_sidecars_version_are_kept() {
+    let moved = |image: &str, arguments: &str| {
+        let text = format!(
+            "kind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+             - {{name: p, image: \"{image}\", args: [--csi-address=/csi/s, --leader-election{arguments}]}}\n"
+        );
+        let Outcome { report, files } = migrate(&wanted(&text));
+        let config: serde_json::Value = serde_yaml::from_str(&files.unwrap().config).unwrap();
+        (config, report)
+    };
+    let topology = |image: &str, arguments: &str| {
+        moved(image, arguments).0.pointer("/roles/provisioner/topology").and_then(serde_json::Value::as_bool)
+    };
+    for (image, arguments, expected) in [
+        ("x/csi-provisioner:v4.0.1", "", Some(false)),
+        ("x/csi-provisioner:v4.0.1", ", --feature-gates=Topology=true", Some(true)),
+        ("x/csi-provisioner:v5.0.0", "", None),
+        ("x/csi-provisioner:latest", "", None),
+        ("quay.io/openshift/ose-csi-external-provisioner:v4.14", "", None),
+    ] {
+        assert_eq!(topology(image, arguments), expected, "{image}{arguments}");
+        let report = moved(image, arguments).1;
+        let is_unsure = report.notes.iter().any(|note| note.contains("the version is not known"));
+        assert_eq!(is_unsure, image.contains("latest") || image.contains("ose-"), "{image}: {:?}", report.notes);
+    }
+}
+
+#[test]
+fn the_documents_table_of_defaults_is_the_one_in_the_code() {
+    let document = include_str!("../../docs/compatibility.md");
+    for sidecar in hosted() {
+        for row in config::defaults::rows(sidecar.name, sidecar.defaults) {
+            assert!(document.lines().any(|line| line == row), "docs/compatibility.md must hold this row:\n{row}");
+        }
+    }
+}
+
+#[test]
+fn pods_without_a_lease_end_before_the_daemon_begins() {
+    let next = |text: &str| {
+        let wanted = Wanted { folder: Some("m".to_owned()), ..wanted(text) };
+        migrate(&wanted).report.next.join("\n")
+    };
+    let text = attacher("[--csi-address=/csi/s]");
+    assert_eq!(next(&text).matches("kubectl scale -n n deployment/d --replicas=0").count(), 2, "there and back");
+    let led = attacher("[--csi-address=/csi/s, --leader-election]");
+    assert!(!next(&led).contains("kubectl scale"));
+    assert!(
+        next(&led.replace("csi-attacher:v4", "csi-attacher:v1.2.1")).contains("kubectl scale"),
+        "it holds a ConfigMap"
+    );
+    let recreated = text.replace("spec:\n  template", "spec:\n  strategy: {type: Recreate}\n  template");
+    assert!(!next(&recreated).contains("kubectl scale"));
+    let set =
+        text.replace("Deployment", "StatefulSet").replace("spec:\n  template", "spec:\n  replicas: 1\n  template");
+    assert!(!next(&set).contains("kubectl scale"));
+    assert!(next(&set.replace("replicas: 1", "replicas: 2")).contains("kubectl scale -n n statefulset/d"));
+    let refused = migrate(&Wanted { folder: Some("m".to_owned()), ..wanted(&attacher("[--speed=9]")) });
+    assert_eq!((refused.files, refused.report.next), (None, vec![]));
+}
+
+#[test]
+fn what_the_kubelet_does_with_the_container_is_kept_and_a_proxy_is_told() {
+    let text = attacher("[--csi-address=/csi/s]").replace(
+        "image: x/csi-attacher:v4",
+        "image: x/csi-attacher:v4\n        imagePullPolicy: Always\n        terminationMessagePolicy: FallbackToLogsOnError\n        \
+         lifecycle: {preStop: {sleep: {seconds: 5}}}\n        env: [{name: HTTPS_PROXY, value: proxy}]",
+    );
+    let Outcome { report, files } = migrate(&wanted(&text));
+    let workload = files.unwrap().workload;
+    for kept in ["imagePullPolicy: Always", "terminationMessagePolicy: FallbackToLogsOnError", "seconds: 5"] {
+        assert!(workload.contains(kept), "{kept} in\n{workload}");
+    }
+    assert!(report.notes.iter().any(|note| note.starts_with("env: HTTPS_PROXY is copied")), "{:?}", report.notes);
+}

@@ -1,0 +1,120 @@
+//! A role that works without the cluster, served beside a driver on a real unix socket.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::csi::{Csi, CsiOptions};
+use crate::diagnostics::Board;
+use crate::process::{Clock, Dial, Rng, Tasks};
+use crate::roles::{Kind, LocalContext, Registration, metrics};
+use crate::sandbox::driver::{Driver, Listen, Profile, Server};
+
+/// Longer than anything that is waited for, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A folder with the driver's socket, and what a local role works with.
+pub(crate) struct Beside {
+    pub(crate) driver: Driver,
+    pub(crate) context: LocalContext,
+    folder: TempDir,
+}
+
+/// A role that is served. Dropping it kills it.
+pub(crate) struct Serving {
+    stop: CancellationToken,
+    tasks: Tasks,
+}
+
+impl Beside {
+    /// A driver that does not run yet.
+    pub(crate) fn a_driver() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let (clock, rng, meter) = (Clock::system(), Rng::system(), metrics::meter());
+        let csi = Csi::new(Dial::unix(socket.clone()), CsiOptions::default(), meter.clone(), clock, rng.clone());
+        let context = LocalContext {
+            driver: csi.dialer(),
+            endpoint: format!("unix://{}", socket.display()),
+            diagnostics: None,
+            board: Board::new("0.0.0", clock),
+            meter,
+            clock,
+            rng,
+        };
+        Self { driver: Driver::new(Profile::with_nodes(["node-1"]), clock), context, folder }
+    }
+
+    /// A path in the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The driver's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("csi.sock")
+    }
+
+    /// Starts the driver.
+    pub(crate) async fn start_driver(&self) -> Server {
+        Server::start(&self.driver, Listen::unix(self.socket(), 0o600)).await.unwrap()
+    }
+
+    /// Serves a role with this section.
+    pub(crate) fn serve(&self, registration: &Registration, section: &Value) -> Serving {
+        let Kind::Local(load) = registration.kind else { panic!("{} needs the cluster", registration.name) };
+        let role = load(section).unwrap();
+        let stop = CancellationToken::new();
+        let (tasks, _) = Tasks::new("role");
+        let (cx, ends) = (self.context.clone(), stop.clone());
+        tasks.spawn("serve", async move { role.serve(&cx, ends).await.unwrap() });
+        Serving { stop, tasks }
+    }
+
+    /// What the role tells of itself on the status page, if it is on the board.
+    pub(crate) fn fact(&self, role: &'static str, name: &str) -> Option<String> {
+        let report = |name: &str| crate::diagnostics::RoleReport {
+            name: name.to_owned(),
+            state: crate::diagnostics::RoleStatus::Serving,
+            lease: None,
+            leader: None,
+            term: None,
+            term_age: None,
+            restarts: 0,
+            last_error: None,
+            facts: Vec::new(),
+        };
+        let _shown = self.context.board.role(move || report(role));
+        let facts = self.context.board.report().roles.into_iter().flat_map(|role| role.facts);
+        facts.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
+    }
+}
+
+impl Serving {
+    /// Asks it to end, and waits until it has.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        until("the role ends", async || self.tasks.running().is_empty()).await;
+    }
+
+    /// Ends it as SIGKILL does.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+}
+
+/// Waits until something holds.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let look = async {
+        while !holds().await {
+            sleep(PAUSE).await;
+        }
+    };
+    assert!(timeout(PATIENCE, look).await.is_ok(), "never: {what}");
+}

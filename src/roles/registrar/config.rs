@@ -1,0 +1,129 @@
+//! `roles.registrar:` in the configuration file.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::names;
+use crate::config::{Config, RoleSection};
+use crate::process::{Faults, Section, duration};
+
+/// The registration of the driver with this node's kubelet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RegistrarSection {
+    /// Path of the driver's socket on the host, where the kubelet calls the driver. null:
+    /// `/var/lib/kubelet/plugins/<driver>/<last part of csi.endpoint>`.
+    pub kubelet_registration_path: Option<String>,
+    /// The kubelet's `plugins_registry`, as this process sees it.
+    pub directory: String,
+    /// Withdraws the driver from the kubelet when it has not answered for so long. 0s: never.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub withdraw_after: Duration,
+    /// What happens to the registration when the daemon stops.
+    pub on_shutdown: OnShutdown,
+    /// Address and port of `/healthz` as node-driver-registrar has it. null: no such port.
+    #[schemars(with = "Option<String>", extend("format" = "socket-address"))]
+    pub health_listen: Option<SocketAddr>,
+}
+
+/// What happens to the registration when the daemon stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OnShutdown {
+    /// The socket is removed: the kubelet forgets the driver.
+    Withdraw,
+    /// The socket's file stays: no gap in an upgrade, but after an uninstall the kubelet knows the driver until it restarts.
+    Keep,
+}
+
+impl Default for RegistrarSection {
+    fn default() -> Self {
+        Self {
+            kubelet_registration_path: None,
+            directory: "/registration".to_owned(),
+            withdraw_after: Duration::ZERO,
+            on_shutdown: OnShutdown::Withdraw,
+            health_listen: None,
+        }
+    }
+}
+
+/// Shorter than a driver's restart would unregister the driver in each of them.
+const SHORTEST: Duration = Duration::from_secs(10);
+
+impl Section for RegistrarSection {
+    fn check(&self, faults: &mut Faults) {
+        let is_absolute = |path: &str| path.starts_with('/') && !path.contains('\0');
+        if let Some(path) = self.kubelet_registration_path.as_deref()
+            && (!is_absolute(path) || path.ends_with('/'))
+        {
+            let allowed = "the absolute path of a socket on the host";
+            faults.add("kubeletRegistrationPath", format_args!("{path:?}"), allowed);
+        }
+        if !is_absolute(&self.directory) {
+            faults.add("directory", format_args!("{:?}", self.directory), "an absolute path");
+        }
+        if !self.withdraw_after.is_zero() && self.withdraw_after < SHORTEST {
+            faults.add("withdrawAfter", duration::format(self.withdraw_after), "at least 10s, or 0s for never");
+        }
+    }
+}
+
+/// What is allowed, and probably not intended.
+pub(super) fn warnings(section: &Value, config: &Config) -> Vec<String> {
+    let section: Option<RegistrarSection> = RoleSection::read(section).ok();
+    let Some(path) = section.and_then(|section| section.kubelet_registration_path) else { return Vec::new() };
+    let (there, here) = (names::last_part(&path), names::last_part(&config.csi.endpoint));
+    if there == here {
+        return Vec::new();
+    }
+    vec![format!(
+        "roles.registrar.kubeletRegistrationPath ends with {there:?} and csi.endpoint with {here:?}: both name the driver's socket, \
+         on the host and in this container"
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faulty_keys(section: &RegistrarSection) -> Vec<String> {
+        let mut faults = Faults::below("");
+        section.check(&mut faults);
+        faults.into_vec().into_iter().map(|fault| fault.key).collect()
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for path in ["", "csi.sock", "unix:///csi.sock", "/plugins/"] {
+            let section =
+                RegistrarSection { kubelet_registration_path: Some(path.to_owned()), ..RegistrarSection::default() };
+            assert_eq!(faulty_keys(&section), ["kubeletRegistrationPath"], "{path}");
+        }
+        let section = RegistrarSection {
+            directory: "registration".to_owned(),
+            withdraw_after: Duration::from_secs(1),
+            ..RegistrarSection::default()
+        };
+        assert_eq!(faulty_keys(&section), ["directory", "withdrawAfter"]);
+        assert_eq!(faulty_keys(&RegistrarSection::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn two_names_of_one_socket_are_warned_of_if_they_differ() {
+        let warned = |path: &str| {
+            let section =
+                RegistrarSection { kubelet_registration_path: Some(path.to_owned()), ..RegistrarSection::default() };
+            let mut config = Config::default();
+            config.csi.endpoint = "unix:///run/csi/csi.sock".to_owned();
+            warnings(&serde_json::to_value(section).unwrap(), &config)
+        };
+        assert_eq!(warned("/var/lib/kubelet/plugins/demo/csi.sock"), Vec::<String>::new());
+        assert!(warned("/var/lib/kubelet/plugins/demo/plugin.sock")[0].contains("\"plugin.sock\""));
+    }
+}

@@ -1,0 +1,275 @@
+//! The role: observes file, driver and kubelet, and does what `decide` says.
+
+use std::future::pending;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::net::TcpListener;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::config::{OnShutdown, RegistrarSection};
+use super::decide::{Announced, Dialogue, DriverSeen, Place, Reason, State, Step, View, next_step, state};
+use super::driver::watch_driver;
+use super::server::{Heard, Server};
+use super::shown::Shown;
+use super::socket::{self, FileId};
+use super::{NAME, health, metrics, names, self_check};
+use crate::diagnostics::serve_routes;
+use crate::process::{error_chain, watch};
+use crate::proto::pluginregistration::PluginInfo;
+use crate::roles::{LocalContext, LocalRole, RoleError};
+
+/// How often the file is looked at; the kubelet looks as often.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause between two self-checks.
+const SELF_CHECK: Duration = Duration::from_secs(10);
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct Registrar {
+    pub(super) section: RegistrarSection,
+}
+
+impl LocalRole for Registrar {
+    fn serve<'a>(&'a self, cx: &'a LocalContext, stop: CancellationToken) -> BoxFuture<'a, Result<(), RoleError>> {
+        async move {
+            let shown = Shown::default();
+            let _shown = shown.register(cx);
+            let health = async {
+                let Some(address) = self.section.health_listen else { return pending().await };
+                let failed = |source| RoleError::Listen { address, source };
+                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                info!(%address, "answering probes of the registration");
+                let routes = health::routes(shown.clone());
+                serve_routes(NAME, listener, routes, cx.board.clone(), cx.meter.clone(), stop.clone()).await;
+                // The registration's own end comes with the same signal.
+                pending::<Result<(), RoleError>>().await
+            };
+            let (seen, driver) = watch::channel(DriverSeen { name: None, silence: None, since: cx.clock.now() });
+            let probes = !self.section.withdraw_after.is_zero();
+            tokio::select! {
+                biased;
+                ended = Work::new(cx, &self.section, shown.clone(), driver).run(&stop) => ended,
+                () = watch_driver(cx, &seen, probes) => Ok(()),
+                () = check_self(&shown) => Ok(()),
+                failed = health => failed,
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Asks the own socket from time to time. Only what fails is worth a line (N9).
+async fn check_self(shown: &Shown) {
+    loop {
+        sleep(SELF_CHECK).await;
+        let standing = shown.standing();
+        let deaf = match standing.path.filter(|_| standing.is_ours) {
+            Some(path) => self_check::ask(&path).await.err().map(|error| error_chain(&error)),
+            None => None,
+        };
+        if let Some(reason) = deaf.as_ref().filter(|_| standing.deaf.is_none()) {
+            error!(reason, "the registration socket does not answer");
+        }
+        shown.change(|shown| shown.deaf = deaf);
+    }
+}
+
+/// One service of the role.
+struct Work<'a> {
+    cx: &'a LocalContext,
+    section: &'a RegistrarSection,
+    directory: &'a Path,
+    shown: Shown,
+    driver: watch::Receiver<DriverSeen>,
+    announced: Option<(Announced, FileId)>,
+    dialogue: Dialogue,
+    failed: Option<(tokio::time::Instant, String)>,
+    next: Reason,
+    server: Server,
+    heard: tokio::sync::mpsc::UnboundedReceiver<Heard>,
+    /// The last refusal that was logged.
+    told: Option<String>,
+}
+
+impl<'a> Work<'a> {
+    fn new(
+        cx: &'a LocalContext,
+        section: &'a RegistrarSection,
+        shown: Shown,
+        driver: watch::Receiver<DriverSeen>,
+    ) -> Self {
+        let (server, heard) = Server::new();
+        Self {
+            cx,
+            section,
+            directory: Path::new(&section.directory),
+            shown,
+            driver,
+            announced: None,
+            dialogue: Dialogue::new(),
+            failed: None,
+            next: Reason::Start,
+            server,
+            heard,
+            told: None,
+        }
+    }
+
+    /// Runs until `stop`, then withdraws the driver.
+    async fn run(mut self, stop: &CancellationToken) -> Result<(), RoleError> {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let result = loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break Ok(()),
+                panic = self.server.panicked() => break Err(RoleError::Panicked(panic)),
+                Some(heard) = self.heard.recv() => self.hear(heard),
+                changed = self.driver.changed() => if changed.is_err() {
+                    return pending().await;
+                },
+                _ = looks.tick() => {}
+            }
+            self.settle();
+        };
+        self.end();
+        result
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        let now = self.cx.clock.now();
+        match heard {
+            Heard::Asked => {
+                debug!("the kubelet asks which driver this is");
+                self.dialogue.asks(now);
+            }
+            Heard::Verdict(verdict) => {
+                self.cx.meter.gauge(&metrics::REGISTERED, &[]).set(if verdict.is_ok() { 1.0 } else { 0.0 });
+                if let Err(reason) = &verdict {
+                    self.cx.meter.counter(&metrics::REFUSALS, &[]).increment(1);
+                    self.shown.change(|shown| shown.refusals += 1);
+                    if self.told.as_ref() != Some(reason) {
+                        warn!(reason, "the kubelet does not register the driver");
+                        self.told = Some(reason.clone());
+                    }
+                } else {
+                    self.told = None;
+                }
+                self.dialogue.says(now, verdict);
+            }
+        }
+    }
+
+    /// Does all that there is to do now: each step makes the next one another.
+    fn settle(&mut self) {
+        loop {
+            let driver = self.driver.borrow_and_update().clone();
+            let place = self.look(&driver);
+            let view = View {
+                now: self.cx.clock.now(),
+                driver: &driver,
+                place: &place,
+                announced: self.announced.as_ref().map(|(announced, _)| announced),
+                dialogue: &self.dialogue,
+                failed: self.failed.as_ref(),
+                withdraw_after: self.section.withdraw_after,
+                next: self.next,
+            };
+            match next_step(&view) {
+                Step::Wait => {
+                    let state = state(&view);
+                    self.show(&state, &place, &driver);
+                    return;
+                }
+                Step::Announce(reason) => self.announce(driver.name.as_deref().unwrap_or_default(), reason),
+                Step::Withdraw(next) => self.withdraw(next),
+            }
+        }
+    }
+
+    /// The path of the socket: that of the announced driver, else of the one that was seen.
+    fn path(&self, driver: &DriverSeen) -> PathBuf {
+        let announced = self.announced.as_ref().map(|(announced, _)| announced.driver.as_str());
+        socket::path(self.directory, announced.or(driver.name.as_deref()).unwrap_or_default())
+    }
+
+    fn look(&self, driver: &DriverSeen) -> Place {
+        let ours = self.announced.as_ref().map(|(_, id)| *id);
+        socket::look(self.directory, &self.path(driver), ours)
+    }
+
+    fn show(&self, state: &State, place: &Place, driver: &DriverSeen) {
+        let text = state.text(&self.path(driver).display().to_string(), &self.section.directory);
+        self.shown.change(|shown| shown.is_ours = *place == Place::Ours);
+        if self.shown.state(state, text.clone(), &self.dialogue) {
+            match state {
+                State::NoDirectory | State::NotASocket | State::Failed(_) | State::NotAsked | State::NotAnswered => {
+                    warn!(state = text, "the driver is not registered");
+                }
+                // Told where it was heard, once for each text.
+                State::Refused(_) => {}
+                _ => info!(state = text, "registration"),
+            }
+        }
+    }
+
+    fn announce(&mut self, driver: &str, reason: Reason) {
+        let now = self.cx.clock.now();
+        match socket::announce(self.directory, driver, &self.cx.rng.suffix()) {
+            Ok((listener, id)) => {
+                let usual = || names::usual_endpoint(driver, &self.cx.endpoint);
+                let endpoint = self.section.kubelet_registration_path.clone().unwrap_or_else(usual);
+                let path = socket::path(self.directory, driver);
+                info!(driver, endpoint, path = %path.display(), reason = reason.label(), "announcing the driver to the kubelet");
+                self.server.listen(
+                    listener,
+                    PluginInfo {
+                        r#type: names::TYPE.to_owned(),
+                        name: driver.to_owned(),
+                        endpoint: endpoint.clone(),
+                        supported_versions: names::VERSIONS.map(str::to_owned).into(),
+                    },
+                );
+                self.cx.meter.counter(&metrics::ANNOUNCEMENTS, &[("reason", reason.label())]).increment(1);
+                self.shown.change(|shown| {
+                    (shown.path, shown.endpoint) = (Some(path), Some(endpoint));
+                    shown.announcements += 1;
+                });
+                self.dialogue.announced(reason);
+                self.announced = Some((Announced { driver: driver.to_owned(), at: now }, id));
+                self.failed = None;
+            }
+            Err(error) => self.failed = Some((now, error.to_string())),
+        }
+    }
+
+    /// Takes the driver back. `next`: the reason of the next announcement.
+    fn withdraw(&mut self, next: Reason) {
+        let Some((announced, id)) = self.announced.take() else { return };
+        let path = socket::path(self.directory, &announced.driver);
+        match socket::withdraw(&path, id) {
+            Ok(true) => info!(driver = announced.driver, next = next.label(), "withdrew the driver from the kubelet"),
+            Ok(false) => info!(driver = announced.driver, "the registration socket is not ours: it stays"),
+            Err(error) => {
+                warn!(path = %path.display(), error = error_chain(&error), "cannot remove the registration socket");
+            }
+        }
+        self.server.close();
+        self.cx.meter.gauge(&metrics::REGISTERED, &[]).set(0.0);
+        self.shown.change(|shown| (shown.path, shown.endpoint) = (None, None));
+        self.dialogue.withdrawn();
+        self.next = next;
+    }
+
+    fn end(&mut self) {
+        match self.section.on_shutdown {
+            OnShutdown::Withdraw => self.withdraw(Reason::Start),
+            OnShutdown::Keep => info!("the registration stays: the kubelet keeps the driver"),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! node-driver-registrar v2.17: how it is recognised, and what its settings are here.
+
+use std::time::Duration;
+
+use crate::config::defaults::Version;
+use crate::config::flags::Now::{Gone, Key};
+use crate::config::flags::Takes::{Count, Switch, Text, Time};
+use crate::config::flags::{Flag, flag};
+use crate::config::sidecar::{Sidecar, Signs};
+
+/// node-driver-registrar.
+pub const SIDECAR: Sidecar = Sidecar {
+    name: "node-driver-registrar",
+    signs: Signs { words: &["node-driver-registrar"], flags: &["kubelet-registration-path"] },
+    roles: &[super::NAME],
+    flags: FLAGS,
+    gates: &[],
+    locked_gates: &[],
+    timeout: Duration::ZERO,
+    defaults: &[],
+    // It has no leader election.
+    lease_since: Version(0, 0),
+    per_node: None,
+    advice: |_| None,
+};
+
+/// What it has of its own, once had, and what means another thing for it.
+const FLAGS: &[Flag] = &[
+    flag(
+        "kubelet-registration-path",
+        Text,
+        Key("roles.registrar.kubeletRegistrationPath"),
+        "not required: null follows the convention `/var/lib/kubelet/plugins/<driver>/<socket>`",
+    ),
+    flag("plugin-registration-path", Text, Key("roles.registrar.directory"), "same default"),
+    flag(
+        "timeout",
+        Time,
+        Gone,
+        "of node-driver-registrar alone; the driver's answer has `csi.timeout`, a check of the own socket 1s",
+    ),
+    flag(
+        "http-endpoint",
+        Text,
+        Key("roles.registrar.healthListen"),
+        "of node-driver-registrar alone: `/healthz` as it was; `/readyz` of `diagnostics.listen` says more",
+    ),
+    flag(
+        "health-port",
+        Count,
+        Key("roles.registrar.healthListen"),
+        "of node-driver-registrar alone; a port is `[::]:PORT`, 0 is null",
+    ),
+    flag(
+        "mode",
+        Text,
+        Gone,
+        "an exec probe with `kubelet-registration-probe` always succeeds; `/livez` and `/readyz` of `diagnostics.listen` ask the \
+         socket",
+    ),
+    flag("enable-pprof", Switch, Gone, "Go's profiler; traces show where time is spent: `telemetry.traces.endpoint`"),
+];

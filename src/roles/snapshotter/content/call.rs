@@ -1,0 +1,160 @@
+//! The calls to the driver about a content: what is common to snapshots and groups.
+
+use std::collections::HashMap;
+
+use tonic::Code;
+use tracing::{debug, info, warn};
+
+use crate::csi::{Client, RpcError};
+use crate::process::Clock;
+use crate::roles::kit::{Attempt, Secret};
+
+use super::attempt::{Done, Failure, Operation, State};
+use super::context::{Context, Objects};
+use super::error::{InvalidSnapshot, Stop, is_refusal};
+use super::facts;
+use super::found::Found;
+use super::look_up::LookUp;
+use super::memory::ContentKey;
+use super::objects::restore;
+use super::request::{Asked, Request};
+use super::view::Doomed;
+
+/// An answer, and what it says.
+pub type Answer = Result<Result<Found, InvalidSnapshot>, RpcError>;
+
+/// The calls that each kind of contents has of its own.
+pub trait Driven: LookUp {
+    /// Asks for it by its request. An answer that says no time has that of the clock.
+    fn create(
+        client: &Client,
+        request: &Request,
+        secrets: HashMap<String, String>,
+        clock: Clock,
+    ) -> impl Future<Output = Answer> + Send;
+
+    /// Asks for it by its id.
+    fn look_up(
+        cx: &Context<Self>,
+        now: &Objects<Self>,
+        state: &State,
+        handle: &str,
+    ) -> impl Future<Output = Result<Done, Stop>> + Send;
+
+    /// Has it deleted.
+    fn delete(
+        client: &Client,
+        doomed: &Doomed,
+        secrets: HashMap<String, String>,
+    ) -> impl Future<Output = Result<(), RpcError>> + Send;
+}
+
+/// The secrets of a call.
+pub fn secrets_of(state: &State) -> HashMap<String, String> {
+    state.progress.secret.as_ref().map(|(_, secret)| Secret::texts(secret)).unwrap_or_default()
+}
+
+/// Asks the driver for a snapshot, or whether the one that it has taken is ready.
+pub(super) async fn create<K: Driven>(
+    cx: &Context<K>,
+    now: &Objects<K>,
+    state: &State,
+    asked: &Asked,
+    attempt: &mut Attempt<'_, ContentKey>,
+) -> Result<Done, Stop> {
+    let has_handle = facts::stored_handle(&*now.content).is_some();
+    let operation = if has_handle { Operation::Ready } else { Operation::Create };
+    let client = cx.scope.driver.use_now()?.with_timeout(cx.section.call_timeout);
+    let is_repeated = cx.memory.is_unanswered(now.uid()) || cx.memory.resumed.has(now.uid());
+    // The process remembers it before the driver can begin.
+    let wiped = (!has_handle).then(|| cx.memory.ask(&now.content, asked));
+    let taken = K::create(&client, &asked.request, secrets_of(state), cx.scope.clock);
+    let mut call = std::pin::pin!(cx.scope.term.during(taken));
+    let answer = loop {
+        let Some(wiped) = wiped.as_ref().filter(|_| now.exists) else { break call.await? };
+        tokio::select! {
+            biased;
+            answer = &mut call => break answer?,
+            () = wiped.notified() => {
+                if let Err(stop) = restore(cx, now, asked).await {
+                    debug!(?stop, "the mark of an unanswered call could not be put back");
+                }
+            }
+        }
+    };
+    attempt.unlock();
+    match answer {
+        Ok(Ok(mut found)) => {
+            tell_of_group(cx, now, &found);
+            // A group's handle in the status would make the snapshot-controller look for a group that is none of its own.
+            found.group = None;
+            cx.memory.answered(now.uid(), &found);
+            cx.report_resumed(now, "created");
+            Ok(Done::Found(found))
+        }
+        Ok(Err(reason)) => Ok(Done::failed(operation, reason.into())),
+        Err(error) => {
+            let done = refused(cx, now, asked, operation, error);
+            if is_repeated && matches!(&done, Done::Failed(failure) if failure.is_final) {
+                cx.memory.doubtful.note(now.uid());
+            }
+            Ok(done)
+        }
+    }
+}
+
+fn refused<K: Driven>(cx: &Context<K>, now: &Objects<K>, asked: &Asked, operation: Operation, error: RpcError) -> Done {
+    let has_handle = operation == Operation::Ready;
+    if has_handle && error.code == Code::NotFound && (cx.rules.lists || cx.rules.gets) {
+        return Done::SourceGone;
+    }
+    let is_final = !has_handle && asked.is_as_recorded && is_refusal(error.code);
+    if is_final {
+        cx.report_resumed(now, "refused");
+        if now.exists {
+            cx.memory.refused.note(now.uid());
+        } else {
+            cx.memory.settle(now.uid());
+        }
+    }
+    Done::Failed(Failure { operation, error: error.into(), is_final, is_recorded: false })
+}
+
+fn tell_of_group<K: Driven>(cx: &Context<K>, now: &Objects<K>, found: &Found) {
+    if found.group.is_some() && !cx.memory.grouped.has(now.uid()) {
+        cx.memory.grouped.note(now.uid());
+        warn!(snapshot = found.handle, group = found.group, "the driver says that the snapshot is of a group");
+    }
+}
+
+/// A driver that cannot be asked is believed: the snapshot is there, and ready.
+pub(super) fn assume<K: Driven>(cx: &Context<K>, handle: String) -> Done {
+    // A time that is stored stays.
+    let creation_time = i64::try_from(cx.scope.clock.wall().as_nanosecond()).unwrap_or(i64::MAX);
+    Done::Found(Found { handle, creation_time, is_ready: true, ..Found::default() })
+}
+
+/// Has the driver delete it.
+pub(super) async fn delete<K: Driven>(
+    cx: &Context<K>,
+    now: &Objects<K>,
+    state: &State,
+    doomed: &Doomed,
+) -> Result<Done, Stop> {
+    let client = cx.scope.driver.use_now()?.with_timeout(cx.section.call_timeout);
+    let (snapshot, kind) = (&*doomed.handle, K::NAMES.word);
+    match cx.scope.term.during(K::delete(&client, doomed, secrets_of(state))).await? {
+        Ok(()) => {
+            // At once: whatever becomes of this attempt, the driver is not asked again in this term.
+            cx.memory.deleted.note(now.uid());
+            info!(snapshot, kind, "deleted the snapshot");
+            Ok(Done::Deleted)
+        }
+        Err(error) if error.code == Code::InvalidArgument && cx.memory.grouped.has(now.uid()) => {
+            warn!(snapshot, %error, "the snapshot goes with its group: only the content is released");
+            cx.memory.undeletable.note(now.uid());
+            Ok(Done::Nothing)
+        }
+        Err(error) => Ok(Done::failed(Operation::Delete, error.into())),
+    }
+}

@@ -1,0 +1,187 @@
+//! What every attempt at a content shares.
+
+use std::sync::Arc;
+
+use crate::cluster::{Api, BY_HANDLE, Cache, ObjectName};
+use crate::election::TermOver;
+use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{KeyedLock, TermScope};
+use crate::roles::snapshotter::config::SnapshotterSection;
+
+use super::decide::{Phase, phase};
+use super::facts::{self, ClassView};
+use super::kind::Content;
+use super::memory::{ContentKey, Memory};
+use super::predicates;
+use super::request;
+use super::view::Rules;
+use super::waiting::Waiting;
+
+/// The caches that the snapshotter reads.
+#[derive(Debug)]
+pub struct Stores<K: Content> {
+    /// Every content; of other drivers' little more than the name.
+    pub contents: Cache<K>,
+    /// Every class.
+    pub classes: Cache<K::Class>,
+}
+
+impl<K: Content> Clone for Stores<K> {
+    fn clone(&self) -> Self {
+        Self { contents: self.contents.clone(), classes: self.classes.clone() }
+    }
+}
+
+impl<K: Content> Stores<K> {
+    /// Whether the cluster lacks one of the kinds, or does not let us read it.
+    pub fn are_absent(&self) -> bool {
+        self.contents.is_absent() || self.classes.is_absent()
+    }
+
+    /// Waits until both kinds were listed. Kinds that the cluster lacks are known to have no objects.
+    pub async fn synced(&self) {
+        self.contents.synced().await;
+        self.classes.synced().await;
+    }
+}
+
+/// What every attempt of a term shares.
+#[derive(Debug)]
+pub struct Context<K: Content> {
+    /// The term, the fenced clients, the turns.
+    pub scope: TermScope,
+    /// The role's configuration.
+    pub section: SnapshotterSection,
+    /// What the cluster looks like.
+    pub stores: Stores<K>,
+    /// The rules of the decisions.
+    pub rules: Rules,
+    /// The contents to be worked.
+    pub queue: WorkQueue<ContentKey>,
+    /// Of each source volume at most one content stands in the line of the volume, so that whoever changes the volume otherwise waits
+    /// for two cuts at most.
+    pub lines: Arc<KeyedLock<String>>,
+    /// What the term remembers.
+    pub memory: Memory<K>,
+    /// Contents that wait.
+    pub waiting: Arc<Waiting>,
+    /// Which failures are worth a line in the log.
+    pub failures: FailureLog,
+}
+
+/// Shared handles to the objects that one decision was made from.
+#[derive(Debug)]
+pub struct Objects<K: Content> {
+    /// The content.
+    pub content: Arc<K>,
+    /// The class that it names, if the cache has one.
+    pub class: Option<Arc<K::Class>>,
+    /// Whether the cache has the content.
+    pub exists: bool,
+}
+
+impl<K: Content> Objects<K> {
+    /// The content's uid.
+    pub fn uid(&self) -> &str {
+        &self.content.meta().uid
+    }
+
+    /// The content's name.
+    pub fn name(&self) -> ObjectName {
+        ObjectName::of(self.content.as_ref())
+    }
+}
+
+impl<K: Content> Context<K> {
+    /// The API, in the version in which the contents are read.
+    pub fn api(&self) -> Result<Api, TermOver> {
+        Ok(self.scope.api.use_now()?.in_version_of(&self.stores.contents))
+    }
+
+    /// The content of a key, and its class. One that was removed by force while a call is unanswered is what was last seen of it.
+    pub fn find(&self, key: &ContentKey) -> Option<Objects<K>> {
+        let held = self.stores.contents.get(&ObjectName::cluster(&key.name));
+        if let Some(content) = held.filter(|content| content.meta().uid == key.uid) {
+            return Some(self.about(content, true));
+        }
+        self.memory.unanswered(&key.uid).map(|unanswered| self.about(unanswered.content, false))
+    }
+
+    /// What the caches hold besides about a content.
+    pub fn about(&self, content: Arc<K>, exists: bool) -> Objects<K> {
+        let class = content.class_name().filter(|name| !name.is_empty());
+        let class = class.and_then(|name| self.stores.classes.get(&ObjectName::cluster(name)));
+        Objects { content, class, exists }
+    }
+
+    /// The class of a content, as the decisions see it.
+    pub fn class_of<'a>(&self, now: &'a Objects<K>) -> ClassView<'a, K::Class> {
+        ClassView::of(&*now.content, now.class.as_deref(), &self.scope.driver_name)
+    }
+
+    /// The row that a content is at.
+    pub fn phase_of(&self, now: &Objects<K>) -> Phase {
+        let is_unanswered = self.memory.is_unanswered(now.uid());
+        phase(&*now.content, self.class_of(now), &self.rules, is_unanswered)
+    }
+
+    /// Wakes the content of `now`.
+    pub fn add(&self, now: &Objects<K>, cause: Cause) {
+        let phase = self.phase_of(now);
+        let epoch = predicates::epoch(&*now.content, phase);
+        self.queue.add(ContentKey::of(&*now.content), Activation { cause, lane: predicates::lane(phase), epoch });
+    }
+
+    /// Remembers the call that an earlier leader has made for a content, if the content records it. The calls are repeated one
+    /// after the other: until its turn comes, a content may be wiped or removed by force.
+    pub fn resume_call_of(&self, content: &Arc<K>) {
+        let now = self.about(Arc::clone(content), true);
+        if facts::has_intent(&**content)
+            && self.phase_of(&now) == Phase::Create
+            && let Ok(asked) = request::plan(&**content, self.class_of(&now), &self.rules.request)
+        {
+            self.memory.ask(content, &asked);
+            self.memory.resumed.note(now.uid());
+        }
+    }
+
+    /// Whether another content has the snapshot of a content that is gone, or is to get it.
+    pub fn has_heir(&self, gone: &K, handle: Option<&str>) -> bool {
+        let is_other = |other: &Arc<K>| other.meta().uid != gone.meta().uid;
+        let names = |handle| self.stores.contents.find(BY_HANDLE, handle).iter().any(is_other);
+        handle.is_some_and(names) || self.namesake(gone).is_some()
+    }
+
+    /// The content that is to get the snapshot which `gone` has asked for: it belongs to the same object and asks by the same name. A
+    /// content that asks by another name, because the settings of names have changed meanwhile, gets another snapshot.
+    fn namesake(&self, gone: &K) -> Option<Arc<K>> {
+        let owner = gone.owner().uid.as_str();
+        let asked_by = |content: &K| {
+            let remembered = self.memory.unanswered(&content.meta().uid);
+            remembered.map_or_else(|| request::name(content, &self.rules.request), |it| it.asked.request.name)
+        };
+        let is_namesake = |other: &Arc<K>| {
+            other.meta().uid != gone.meta().uid
+                && !owner.is_empty()
+                && other.owner().uid == owner
+                && other.driver() == gone.driver()
+                && facts::has_sources(&**other)
+                && asked_by(other) == asked_by(gone)
+        };
+        self.stores.contents.all().into_iter().find(is_namesake)
+    }
+
+    /// Hands the unanswered call of `gone` over to the content that is to get its snapshot. That content may not have asked yet, and
+    /// may be deleted before it does: it then still asks, and deletes the snapshot.
+    pub fn hand_over(&self, gone: &K) {
+        let Some(unanswered) = self.memory.unanswered(&gone.meta().uid) else { return };
+        if let Some(heir) = self.namesake(gone)
+            && facts::handle(&*heir).is_none()
+            && !self.memory.is_unanswered(&heir.meta().uid)
+        {
+            self.memory.ask(&heir, &unanswered.asked);
+            self.add(&self.about(heir, true), Cause::Changed);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Takes a snapshot, and asks again until it is ready to use (snapshotter spec 5.4, 6.2). Pure.
+
+use super::attempt::Operation;
+use super::facts;
+use super::kind::Content;
+use super::look_up::LookUp;
+use super::request::{Asked, plan};
+use super::view::{Refusal, Step, View, Wait};
+use super::writes;
+
+/// Rows 6 and 10: the content has no handle. What can fail without the driver comes before the mark, so that it leaves none.
+pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
+    let (content, known) = (view.content, view.known);
+    let is_begun = facts::has_mark(content) || known.unanswered.is_some();
+    if known.is_refused && is_begun {
+        return Ok(Step::Unmark { keep_intent: false });
+    }
+    if !is_begun && facts::is_deleting(content) && !facts::is_protected(content) {
+        return Ok(Step::Wait(Wait::Unprotected));
+    }
+    let asked = asked(view, Operation::Create)?;
+    view.takes(Operation::Create)?;
+    let place = view.secret_place().map_err(|reason| (Operation::Create, reason))?;
+    if let Some(read) = view.read(place, Operation::Create, false) {
+        return Ok(read);
+    }
+    if !has_turn(view, &asked) {
+        return Ok(Step::TakeTurn(asked.request.turns()));
+    }
+    if writes::begun(content, &asked.intent).is_some() {
+        return Ok(Step::Begin(Box::new(asked)));
+    }
+    if !view.is_confirmed() {
+        return Ok(Step::Confirm);
+    }
+    Ok(Step::Create(Box::new(asked)))
+}
+
+/// Row 10: the snapshot is cut and not ready. Nothing is marked any more: a deletion has its handle.
+pub(super) fn ready_check<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal> {
+    if view.progress.found.is_some() {
+        return Ok(Step::Wait(Wait::NotReady));
+    }
+    if let Some(left) = view.known.pause_left {
+        return Ok(Step::Wait(Wait::NotDue(left)));
+    }
+    if view.progress.must_look_up {
+        return K::ask(view);
+    }
+    let asked = asked(view, Operation::Ready)?;
+    view.takes(Operation::Ready)?;
+    let place = view.secret_place().map_err(|reason| (Operation::Ready, reason))?;
+    if let Some(read) = view.read(place, Operation::Ready, false) {
+        return Ok(read);
+    }
+    if !has_turn(view, &asked) {
+        return Ok(Step::TryTurn(asked.request.turns()));
+    }
+    if !view.is_confirmed() {
+        return Ok(Step::Confirm);
+    }
+    Ok(Step::Create(Box::new(asked)))
+}
+
+/// What the driver was asked, or is to be asked.
+fn asked<K: Content>(view: &View<'_, K>, operation: Operation) -> Result<Asked, Refusal> {
+    let remembered = view.known.unanswered.as_ref();
+    if let Some(asked) = remembered.filter(|asked| asked.is_as_recorded) {
+        return Ok(asked.clone());
+    }
+    // One that was not as recorded is no guide: the class may say by now again what was asked first.
+    match (plan(view.content, view.class, &view.rules.request), remembered) {
+        (Ok(asked), _) => Ok(asked),
+        (Err(_), Some(asked)) => Ok(asked.clone()),
+        (Err(reason), None) => Err((operation, reason)),
+    }
+}
+
+/// Whether it is the attempt's turn.
+pub(super) fn has_turn<K: Content>(view: &View<'_, K>, asked: &Asked) -> bool {
+    view.progress.volume_turn.as_ref() == Some(&asked.request.turns())
+}

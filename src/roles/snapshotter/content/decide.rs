@@ -1,0 +1,172 @@
+//! What to do next for a content: the tables of snapshotter spec 4. Pure, total, and asserted without a server.
+//!
+//! ```text
+//! failed ─> record it        gone ─> orphan.rs        answered ─> status ─> mark off
+//! phase ──┬─> Create, ReadyCheck: create.rs     secret ─> turn ─> P1 ─> CreateSnapshot
+//!         ├─> LookUp: look_up.rs                secret ─> ListSnapshots, GetVolumeGroupSnapshot
+//!         ├─> Finish                            mark off ─> look again
+//!         └─> Delete: delete.rs                 secret ─> turn ─> confirm ─> DeleteSnapshot ─> P5 ─> P4
+//! ```
+//!
+//! Three rules carry the safety. The driver is asked for a snapshot only once a server's answer has shown finalizer and mark on the
+//! content (I1). The finalizer leaves it only without an unanswered call, and without a snapshot that the driver should have deleted
+//! (I2). What the process remembers as unanswered counts more than a mark that somebody has wiped.
+
+use crate::roles::snapshotter::names::LABEL_MANAGED_BY;
+
+use super::attempt::Operation;
+use super::error::InvalidSnapshot;
+use super::facts::{self, ClassView};
+use super::found::Found;
+use super::kind::{Class, Content};
+use super::look_up::{self, LookUp};
+use super::status;
+use super::view::{Rules, Step, View, Wait};
+use super::{create, delete, orphan};
+
+/// The row of spec 4.1 that a content is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Not ours.
+    Ignored,
+    /// Ours, and its class is another driver's.
+    ForeignClass,
+    /// Rows 2 and 4.
+    Delete,
+    /// Row 7.
+    Finish,
+    /// Row 8.
+    LookUp,
+    /// Row 9.
+    Member,
+    /// Rows 6 and 10 without a handle.
+    Create,
+    /// Row 10 with a handle.
+    ReadyCheck,
+}
+
+impl Phase {
+    /// What is done in this phase.
+    pub fn operation(self) -> Operation {
+        match self {
+            Self::Delete => Operation::Delete,
+            Self::LookUp | Self::ReadyCheck | Self::Finish | Self::Member => Operation::Ready,
+            Self::Create | Self::Ignored | Self::ForeignClass => Operation::Create,
+        }
+    }
+}
+
+/// The row of a content. `is_unanswered`: the process remembers a call, whatever the mark says.
+pub fn phase<K: Content>(content: &K, class: ClassView<'_, K::Class>, rules: &Rules, is_unanswered: bool) -> Phase {
+    if !is_ours(content, rules) {
+        return Phase::Ignored;
+    }
+    if matches!(class, ClassView::Foreign(_)) {
+        return Phase::ForeignClass;
+    }
+    if facts::is_deleting(content) {
+        let is_given_and_unbound = facts::given_handle(content).is_some() && facts::is_unbound(content);
+        let is_marked = facts::has_mark(content) || is_unanswered;
+        if is_given_and_unbound || (facts::has_lost_owner(content) && !is_marked) {
+            return Phase::Delete;
+        }
+    }
+    if facts::is_ready(content) {
+        return Phase::Finish;
+    }
+    let (stored, group) = (facts::stored_handle(content), facts::group_handle(content));
+    if facts::given_handle(content).is_some() || (stored.is_some() && (group.is_some() || K::IS_ASKED_BY_ID)) {
+        return Phase::LookUp;
+    }
+    match stored {
+        _ if content.is_member() => Phase::Member,
+        Some(_) => Phase::ReadyCheck,
+        None => Phase::Create,
+    }
+}
+
+/// Whether the content is for this daemon: it has a source, and driver and node are ours (row 1).
+pub fn is_ours<K: Content>(content: &K, rules: &Rules) -> bool {
+    let has_source = facts::has_sources(content) || facts::given_handle(content).is_some();
+    let label = content.meta().labels.as_ref().and_then(|labels| labels.get(LABEL_MANAGED_BY));
+    let is_here = rules.node.as_ref().is_none_or(|node| label == Some(node));
+    has_source && content.driver() == rules.request.driver && is_here
+}
+
+/// What to do next for the content of `view`.
+pub fn next_step<K: LookUp>(view: &View<'_, K>) -> Step {
+    if view.progress.failure.is_some() {
+        return after_failure(view);
+    }
+    if !view.exists {
+        return orphan::step(view).unwrap_or_else(|(operation, reason)| Step::Fail(operation, reason));
+    }
+    if let Some(step) = view.progress.found.as_ref().and_then(|found| record(view, found)) {
+        return step;
+    }
+    let step = match phase(view.content, view.class, view.rules, view.known.unanswered.is_some()) {
+        Phase::Ignored => Ok(Step::Settled),
+        Phase::ForeignClass => Ok(Step::Wait(Wait::ForeignClass(foreign(view.class)))),
+        Phase::Delete => delete::step(view),
+        Phase::Finish => Ok(finish(view)),
+        Phase::LookUp => look_up::step(view),
+        Phase::Member => Ok(Step::Wait(Wait::Member)),
+        Phase::Create => create::step(view),
+        Phase::ReadyCheck => create::ready_check(view),
+    };
+    step.unwrap_or_else(|(operation, reason)| Step::Fail(operation, reason))
+}
+
+fn foreign<C: Class>(class: ClassView<'_, C>) -> String {
+    if let ClassView::Foreign(class) = class { class.driver().to_owned() } else { String::new() }
+}
+
+/// What is still to be written of the driver's answer: the status, then the mark.
+fn record<K: Content>(view: &View<'_, K>, found: &Found) -> Option<Step> {
+    let content = view.content;
+    if let Some(stored) = facts::stored_handle(content).filter(|stored| *stored != found.handle) {
+        let (stored, answered) = (stored.to_owned(), found.handle.clone());
+        let reason = InvalidSnapshot::OtherSnapshot { stored, answered };
+        return Some(Step::Fail(Operation::Ready, reason));
+    }
+    if status::filled(content, found).is_some() {
+        return Some(Step::Save(found.clone()));
+    }
+    let is_marked = facts::has_mark(content) || view.known.unanswered.is_some();
+    // The request is what the next look asks, unless that asks by the id.
+    let keep_intent = !found.is_ready && !K::IS_ASKED_BY_ID;
+    let is_over = !keep_intent && facts::has_intent(content);
+    (is_marked || is_over).then_some(Step::Unmark { keep_intent })
+}
+
+/// Row 7: no call is ever made again until the deletion.
+fn finish<K: Content>(view: &View<'_, K>) -> Step {
+    let content = view.content;
+    let is_marked = facts::has_mark(content) || facts::has_intent(content) || view.known.unanswered.is_some();
+    if is_marked {
+        Step::Unmark { keep_intent: false }
+    } else if facts::is_deleting(content) {
+        Step::Wait(Wait::Snapshot)
+    } else {
+        Step::Settled
+    }
+}
+
+/// What is still to be written of a failure: the mark of a call with a final answer goes, and the status says why.
+fn after_failure<K: Content>(view: &View<'_, K>) -> Step {
+    let (content, Some(failure)) = (view.content, &view.progress.failure) else { return Step::Settled };
+    if view.exists {
+        let is_marked = facts::has_mark(content) || facts::has_intent(content) || view.known.unanswered.is_some();
+        if failure.is_final && is_marked && facts::stored_handle(content).is_none() {
+            return Step::Unmark { keep_intent: false };
+        }
+        if !failure.is_recorded && failure.operation != Operation::Delete && !facts::is_ready(content) {
+            return Step::RecordError;
+        }
+    }
+    Step::Failed
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

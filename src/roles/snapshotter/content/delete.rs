@@ -1,0 +1,63 @@
+//! Deletes the driver's snapshot with its content, or only releases the content (snapshotter spec 4.2). Pure.
+
+use crate::csi::SnapshotLock;
+use crate::roles::snapshotter::secrets::SecretFault;
+
+use super::attempt::Operation;
+use super::error::InvalidSnapshot;
+use super::facts;
+use super::kind::Content;
+use super::status;
+use super::view::{Doomed, Refusal, Step, View};
+
+/// Rows 2 and 4 of spec 4.1.
+pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
+    let content = view.content;
+    // Whatever holds the content still: our part was done before our finalizer left.
+    if !facts::is_protected(content) {
+        return Ok(Step::Settled);
+    }
+    if view.known.is_deleted {
+        let must_clear = status::must_clear(content) && !view.progress.is_cleared;
+        return Ok(if must_clear { Step::Clear } else { Step::Release });
+    }
+    match handle_to_delete(view) {
+        None if may_leave_one(view) => Ok(Step::NameLeftovers),
+        None => Ok(Step::Release),
+        Some(handle) => ask(view, Doomed { handle: handle.to_owned(), members: view.content.members() }),
+    }
+}
+
+/// The snapshot that goes with the content. A member goes with its group, and `Retain` keeps all.
+fn handle_to_delete<'a, K: Content>(view: &View<'a, K>) -> Option<&'a str> {
+    let content = view.content;
+    let is_of_group = facts::group_handle(content).is_some() || content.is_member() || view.known.is_of_group;
+    facts::handle(content).filter(|_| facts::is_policy_delete(content) && !is_of_group)
+}
+
+/// Whether the driver may have a snapshot that nobody knows, and can be asked for it (L12).
+fn may_leave_one<K: Content>(view: &View<'_, K>) -> bool {
+    let is_known = facts::handle(view.content).is_some();
+    view.known.is_doubtful && view.rules.lists && !is_known && !view.progress.is_searched
+}
+
+/// All that comes before the call, and the call. The content is read just before, because somebody may have decided to keep the
+/// snapshot meanwhile.
+pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step, Refusal> {
+    view.takes(Operation::Delete)?;
+    let place = match view.secret_place() {
+        Err(InvalidSnapshot::Secret { fault: SecretFault::Half, .. }) if view.rules.delete_without_secret => None,
+        place => place.map_err(|reason| (Operation::Delete, reason))?,
+    };
+    if let Some(read) = view.read(place, Operation::Delete, false) {
+        return Ok(read);
+    }
+    let turns = doomed.turns();
+    if !view.progress.snapshot_turns.iter().map(SnapshotLock::snapshot_id).eq(turns.iter().map(String::as_str)) {
+        return Ok(Step::TakeSnapshotTurns(turns));
+    }
+    if view.exists && !view.progress.is_confirmed {
+        return Ok(Step::Confirm);
+    }
+    Ok(Step::Delete(doomed))
+}

@@ -1,0 +1,188 @@
+//! Why an attempt at a content failed, and the requests that may fail.
+
+use thiserror::Error;
+use tonic::Code;
+
+use crate::roles::kit::finality::{Call, is_final};
+use crate::roles::kit::{AttemptError, Op, Reason};
+use crate::roles::snapshotter::secrets::SecretFault;
+
+/// Why a content cannot be worked as things stand, or why the driver's answer cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InvalidSnapshot {
+    /// The content names no class, and is to be taken.
+    #[error("failed to take {of} {content} without a {of} class")]
+    NoClass {
+        /// What is taken.
+        of: &'static str,
+        /// The content.
+        content: String,
+    },
+    /// There is no class of that name.
+    #[error("{0} \"{1}\" not found")]
+    ClassMissing(&'static str, String),
+    /// There is no class of that name, and it says which secret a look-up needs.
+    #[error("{0} \"{1}\" not found")]
+    ListClassMissing(&'static str, String),
+    /// A key that no version knows.
+    #[error("found unknown parameter key \"{0}\" with reserved namespace csi.storage.k8s.io/")]
+    UnknownParameter(String),
+    /// The content names neither volume nor snapshot.
+    #[error("the content names no volume to take a snapshot of")]
+    NoSource,
+    /// The content belongs to no `VolumeSnapshot`, of whose uid the snapshot's name is made.
+    #[error("the content refers to nothing by its uid, of which the name is made")]
+    Unbound,
+    /// The annotations of the content do not name a secret.
+    #[error("cannot retrieve secrets for {of} content \"{content}\", err: {fault}")]
+    Secret {
+        /// What the secrets are for.
+        of: &'static str,
+        /// The content.
+        content: String,
+        /// Why.
+        fault: SecretFault,
+    },
+    /// The class does not name the secret for look-ups.
+    #[error("{0}")]
+    ListSecret(SecretFault),
+    /// The driver does not know the snapshot.
+    #[error("can not find snapshot for snapshotID {0}")]
+    NotListed(String),
+    /// The driver does not know the group.
+    #[error("can not find group snapshot for groupSnapshotID {0}")]
+    NoSuchGroup(String),
+    /// The driver's answer does not say of which volume each snapshot of a group is.
+    #[error("the driver's answer {0}")]
+    OddMembers(String),
+    /// The driver says that it is done, and not what it has done.
+    #[error("the driver's answer has no {0}")]
+    OddAnswer(&'static str),
+    /// The driver has answered with another snapshot than before.
+    #[error("the driver has answered with snapshot {answered}, and with {stored} before: one of them is nobody's")]
+    OtherSnapshot {
+        /// Which one the content names.
+        stored: String,
+        /// Which one it names now.
+        answered: String,
+    },
+    /// The driver takes no snapshots.
+    #[error("driver {driver} does not have the capability {capability}")]
+    Unsupported {
+        /// Which one.
+        driver: String,
+        /// What it lacks.
+        capability: &'static str,
+    },
+    /// The cache shows another content than the API does.
+    #[error("the API has another content under the name \"{0}\" than the watch has shown so far")]
+    Replaced(String),
+}
+
+/// Why an attempt at a content failed.
+pub type ContentError = AttemptError<InvalidSnapshot>;
+/// Why a step ended the attempt.
+pub type Stop = crate::roles::kit::Stop<InvalidSnapshot>;
+
+/// The secret of the content is read.
+pub const LOAD_SECRET: Op = Op("cannot get credentials");
+/// The secret for look-ups is read.
+pub const LOAD_LIST_SECRET: Op = Op("cannot get credentials for listing");
+/// The secret of the content is read for a deletion, and only people can bring it.
+pub const LOAD_DELETION_SECRET: Op =
+    Op("cannot get credentials; set deleteWithoutSecret to delete the snapshot without them");
+/// The request is recorded before it is made.
+pub const BEGIN: Op = Op("cannot mark the content as begun");
+/// The content is read before the driver is asked: the cache alone is not trusted with that.
+pub const CONFIRM: Op = Op("cannot read the content to confirm it before the driver is asked");
+/// The content is read again after a conflict.
+pub const REFRESH: Op = Op("cannot read the content again after a conflict");
+/// The driver's answer goes into the status.
+pub const SAVE: Op = Op("the driver has answered, but the status of the content could not be updated");
+/// The marks of a call that is answered leave the content.
+pub const UNMARK: Op = Op("the driver has answered, but the content could not be unmarked");
+/// Why there is no snapshot goes into the status.
+pub const RECORD_ERROR: Op = Op("the error could not be written to the status of the content");
+/// The handle of a deleted snapshot leaves the status.
+pub const CLEAR: Op = Op("the snapshot is deleted, but the status of the content could not be cleared");
+/// Our finalizer leaves the content.
+pub const RELEASE: Op = Op("cannot remove the finalizer from the content");
+
+impl Reason for InvalidSnapshot {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::NoClass { .. } => "NoClass",
+            Self::ClassMissing(..) | Self::ListClassMissing(..) => "ClassNotFound",
+            Self::UnknownParameter(_) => "Parameters",
+            Self::NoSource => "NoSource",
+            Self::Unbound => "Unbound",
+            Self::Secret { .. } | Self::ListSecret(_) => "SecretReference",
+            Self::NotListed(_) | Self::NoSuchGroup(_) => "NotListed",
+            Self::OddAnswer(_) | Self::OddMembers(_) => "OddAnswer",
+            Self::OtherSnapshot { .. } => "OtherSnapshot",
+            Self::Unsupported { .. } => "Unsupported",
+            Self::Replaced(_) => "Replaced",
+        }
+    }
+}
+
+/// Whether an error of a call that takes a snapshot or a group says that no snapshot exists, and none is going to (spec 5.5).
+pub fn is_refusal(code: Code) -> bool {
+    is_final(Call::Cut, code)
+}
+
+/// Whether asking again soon is of no use after this error of `CreateSnapshot`.
+pub fn is_infeasible_create(error: &ContentError) -> bool {
+    use InvalidSnapshot::{OddAnswer, OddMembers, OtherSnapshot};
+    let is_odd = matches!(error, AttemptError::Reason(OddAnswer(_) | OddMembers(_) | OtherSnapshot { .. }));
+    let is_code = |code: Code| matches!(code, Code::InvalidArgument | Code::AlreadyExists);
+    is_odd || error.driver().is_some_and(|error| is_code(error.code))
+}
+
+/// The same after an error of `DeleteSnapshot`.
+pub fn is_infeasible_delete(error: &ContentError) -> bool {
+    error.driver().is_some_and(|error| error.code == Code::InvalidArgument)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::RpcError;
+
+    fn driver(number: i32) -> ContentError {
+        let code = Code::from_i32(number);
+        RpcError { method: "/csi.v1.Controller/CreateSnapshot", code, message: "no".into() }.into()
+    }
+
+    /// Every code by number: final, infeasible to create, infeasible to delete (spec 5.5, 4.2).
+    const TABLE: [(i32, bool, bool, bool); 16] = [
+        (1, false, false, false),
+        (2, true, false, false),
+        (3, true, true, true),
+        (4, false, false, false),
+        (5, true, false, false),
+        (6, false, true, false),
+        (7, true, false, false),
+        (8, false, false, false),
+        (9, true, false, false),
+        (10, false, false, false),
+        (11, true, false, false),
+        (12, true, false, false),
+        (13, true, false, false),
+        (14, false, false, false),
+        (15, true, false, false),
+        (16, true, false, false),
+    ];
+
+    #[test]
+    fn s31_every_code_has_its_class_and_a_name_that_is_taken_is_not_let_go() {
+        for (number, refuses, create, delete) in TABLE {
+            let error = driver(number);
+            let found =
+                (is_refusal(Code::from_i32(number)), is_infeasible_create(&error), is_infeasible_delete(&error));
+            assert_eq!(found, (refuses, create, delete), "{number}");
+        }
+        assert!(is_infeasible_create(&InvalidSnapshot::OddAnswer("snapshot").into()));
+        assert!(!is_infeasible_create(&InvalidSnapshot::ClassMissing("classes", "fast".into()).into()));
+    }
+}

@@ -1,0 +1,34 @@
+//! A snapshot or a group as the driver describes it. Pure.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::GroupMember;
+
+/// A snapshot, or a group, as the driver describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Its id.
+    pub handle: String,
+    /// When it was taken, in nanoseconds since 1970.
+    pub creation_time: i64,
+    /// The least size of a volume made from it; `None`: not known.
+    pub restore_size: Option<i64>,
+    /// Whether volumes can be made from it.
+    pub is_ready: bool,
+    /// The driver's id of its group, as far as the status may hold it.
+    pub group: Option<String>,
+    /// Of a group, its snapshots.
+    pub members: Vec<GroupMember>,
+}
+
+/// A time in nanoseconds since 1970. `None` and 1970 itself are no time: then it is `now`.
+pub fn nanoseconds(told: Option<prost_types::Timestamp>, now: Option<Timestamp>) -> Option<i64> {
+    let told = told.filter(|time| (time.seconds, time.nanos) != (0, 0));
+    let told = told.map(|time| time.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(time.nanos)));
+    told.or_else(|| now.map(|now| i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX)))
+}
+
+/// A size in bytes. Nothing is none.
+pub fn size(bytes: i64) -> Option<i64> {
+    (bytes > 0).then_some(bytes)
+}

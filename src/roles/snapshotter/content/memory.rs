@@ -1,0 +1,236 @@
+//! What a term remembers of contents, by uid: names come back, uids do not. What is unanswered stands on the content too, as long as
+//! nobody wipes it. The rest can be lost: then a call is repeated, or an Event.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::queue::Backoff;
+use crate::roles::kit::{ByUid, Told, UidSet};
+
+use super::found::Found;
+use super::kind::Content;
+use super::request::Asked;
+
+/// What the queue holds: a content. A namesake is another key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContentKey {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its uid.
+    pub uid: Box<str>,
+}
+
+impl ContentKey {
+    /// The key of a content.
+    pub fn of(content: &impl Content) -> Self {
+        Self { name: Arc::clone(&content.meta().name), uid: content.meta().uid.clone() }
+    }
+}
+
+impl fmt::Display for ContentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// A request for a snapshot without a final answer.
+#[derive(Debug, Clone)]
+pub struct Unanswered<K> {
+    /// What was asked.
+    pub asked: Asked,
+    /// The content as it was last seen: it may be removed by force meanwhile.
+    pub content: Arc<K>,
+    /// The snapshot, where the driver has answered and the content does not say so yet.
+    pub found: Option<Found>,
+    /// Rung when mark, request or finalizer were taken off the content.
+    pub wiped: Arc<Notify>,
+}
+
+/// The looks at a snapshot that is not ready.
+#[derive(Debug, Clone, Copy)]
+struct Poll {
+    count: u32,
+    due: Instant,
+    since: Instant,
+}
+
+/// What the attempts of a term share.
+#[derive(Debug)]
+pub struct Memory<K> {
+    unanswered: Mutex<BTreeMap<String, Unanswered<K>>>,
+    polls: ByUid<Poll>,
+    /// Contents with a final answer whose mark could not be taken off yet.
+    pub refused: UidSet,
+    /// Contents whose snapshot the driver has deleted.
+    pub deleted: UidSet,
+    /// Contents of which an answer has said that their snapshot is of a group.
+    pub grouped: UidSet,
+    /// Those among them whose snapshot the driver does not delete by itself.
+    pub undeletable: UidSet,
+    /// Contents that the API itself has shown during the term. A standby's cache is warm, but it may be late.
+    pub confirmed: UidSet,
+    /// Contents that an earlier term has left without an answer.
+    pub resumed: UidSet,
+    /// Contents for which the driver was asked without an answer, and then refused: a snapshot may be left over.
+    pub doubtful: UidSet,
+    /// Which warnings users have read.
+    pub told: Told<String>,
+}
+
+impl<K> Default for Memory<K> {
+    fn default() -> Self {
+        Self {
+            unanswered: Mutex::default(),
+            polls: ByUid::default(),
+            refused: UidSet::default(),
+            deleted: UidSet::default(),
+            grouped: UidSet::default(),
+            undeletable: UidSet::default(),
+            confirmed: UidSet::default(),
+            resumed: UidSet::default(),
+            doubtful: UidSet::default(),
+            told: Told::default(),
+        }
+    }
+}
+
+impl<K: Content> Memory<K> {
+    /// The driver is asked, and has not answered.
+    pub fn ask(&self, content: &Arc<K>, asked: &Asked) -> Arc<Notify> {
+        let mut held = self.lock();
+        let entry = held.entry(content.meta().uid.to_string()).or_insert_with(|| Unanswered {
+            asked: asked.clone(),
+            content: Arc::clone(content),
+            found: None,
+            wiped: Arc::default(),
+        });
+        entry.asked = asked.clone();
+        entry.content = Arc::clone(content);
+        Arc::clone(&entry.wiped)
+    }
+
+    /// The driver has answered with a snapshot, which the content does not name yet.
+    pub fn answered(&self, uid: &str, found: &Found) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.found = Some(found.clone());
+        }
+        self.doubtful.forget(uid);
+    }
+
+    /// All of the answer is recorded, or there is nothing to be recorded.
+    pub fn settle(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// What is unanswered for a content.
+    pub fn unanswered(&self, uid: &str) -> Option<Unanswered<K>> {
+        self.lock().get(uid).cloned()
+    }
+
+    /// Whether something is.
+    pub fn is_unanswered(&self, uid: &str) -> bool {
+        self.lock().contains_key(uid)
+    }
+
+    /// How many contents have no final answer.
+    pub fn count_unanswered(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The content looks like this now, as far as the watch has shown. Rings if something was wiped.
+    pub fn see(&self, content: &Arc<K>, is_wiped: bool) {
+        if let Some(entry) = self.lock().get_mut(&*content.meta().uid) {
+            entry.content = Arc::clone(content);
+            if is_wiped {
+                entry.wiped.notify_one();
+            }
+        }
+    }
+
+    /// The snapshot is not ready. Says how long to wait before the next look.
+    pub fn not_ready(&self, uid: &str, now: Instant, pace: &Backoff, jitter: f64) -> Duration {
+        let held = self.polls.get(uid);
+        let count = held.map_or(0, |poll| poll.count).saturating_add(1);
+        let pause = pace.delay(count, None, jitter);
+        self.polls.set(uid, Poll { count, due: now + pause, since: held.map_or(now, |poll| poll.since) });
+        pause
+    }
+
+    /// What is left of the pause before the next look.
+    pub fn pause_left(&self, uid: &str, now: Instant) -> Option<Duration> {
+        let left = self.polls.get(uid)?.due.saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// The snapshot is ready, or is to be deleted. Says since when it was known to be cut.
+    pub fn no_longer_unready(&self, uid: &str) -> Option<Instant> {
+        let poll = self.polls.get(uid)?;
+        self.polls.forget(uid);
+        Some(poll.since)
+    }
+
+    /// The content is gone: nothing of it is remembered, so that a namesake inherits nothing.
+    pub fn forget(&self, uid: &str) {
+        self.settle(uid);
+        self.polls.forget(uid);
+        let sets = [
+            &self.refused,
+            &self.deleted,
+            &self.grouped,
+            &self.undeletable,
+            &self.confirmed,
+            &self.resumed,
+            &self.doubtful,
+        ];
+        for set in sets {
+            set.forget(uid);
+        }
+        self.told.forget(&uid.to_owned());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Unanswered<K>>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use serde_json::json;
+
+    use super::super::fixtures::{asked, content};
+    use super::*;
+    use crate::cluster::VolumeSnapshotContent;
+    use crate::process::Clock;
+
+    #[test]
+    fn s39_a_wipe_rings_while_a_call_is_unanswered() {
+        let (memory, content) = (Memory::default(), Arc::new(content(json!({}))));
+        memory.see(&content, true);
+        assert_eq!(memory.count_unanswered(), 0, "nothing is asked");
+        let wiped = memory.ask(&content, &asked());
+        memory.see(&content, false);
+        assert!(wiped.notified().now_or_never().is_none());
+        memory.see(&content, true);
+        assert!(wiped.notified().now_or_never().is_some());
+        memory.settle("content-uid");
+        assert!(!memory.is_unanswered("content-uid"));
+    }
+
+    #[test]
+    fn s8_the_pauses_between_two_looks_grow_up_to_their_limit_and_end_with_readiness() {
+        let (memory, now) = (Memory::<VolumeSnapshotContent>::default(), Clock::system().now());
+        let pace = Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(3) };
+        let pauses: Vec<_> = (0..4).map(|_| memory.not_ready("u", now, &pace, 0.0)).collect();
+        assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]) && pauses[3] <= pace.max, "{pauses:?}");
+        assert_eq!(memory.pause_left("u", now), Some(pauses[3]));
+        assert_eq!(memory.pause_left("u", now + pauses[3]), None);
+        assert_eq!(memory.no_longer_unready("u"), Some(now));
+        assert_eq!(memory.pause_left("u", now), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The requests about a content. Every write goes through the fence of the term, carries a precondition, and hands the server's answer
+//! to the cache, so that the next look sees it.
+
+use tracing::warn;
+
+use crate::cluster::Patch;
+use crate::roles::kit::freshness::CATCH_UP;
+use crate::roles::kit::{self, Op};
+
+use super::attempt::Done;
+use super::context::{Context, Objects};
+use super::error::{BEGIN, CONFIRM, InvalidSnapshot, Stop};
+use super::kind::Content;
+use super::request::Asked;
+use super::writes;
+
+/// Puts mark and request back while the driver is called. If that fails, the end of the call brings another look.
+pub(super) async fn restore<K: Content>(cx: &Context<K>, now: &Objects<K>, asked: &Asked) -> Result<(), Stop> {
+    let held = cx.stores.contents.get(&now.name()).filter(|held| held.meta().uid == now.content.meta().uid);
+    let Some(content) = held else { return Ok(()) };
+    let now = cx.about(content, true);
+    if let Some(patch) = writes::begun(&*now.content, &asked.intent) {
+        warn!("somebody has removed the mark of an unanswered call from the content, and it is put back");
+        patch_content(cx, &now, &patch, BEGIN).await?;
+    }
+    Ok(())
+}
+
+/// Has the API confirm that the content is what the cache says, or that it is gone.
+pub(super) async fn confirm<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Done, Stop> {
+    let api = cx.api()?;
+    let name = now.name();
+    let found = api.get_opt::<K>(&name).await.map_err(|error| CONFIRM.failed(error))?;
+    let Some(found) = found else { return Ok(Done::Gone) };
+    if found.meta().uid != now.content.meta().uid {
+        if !now.exists {
+            return Ok(Done::Gone);
+        }
+        // The cache takes a namesake only from its own watch, so another look would see no more than this one did.
+        return Err(kit::Stop::Behind(InvalidSnapshot::Replaced(name.to_string()).into()));
+    }
+    if !now.exists {
+        return Err(Stop::Later(CATCH_UP));
+    }
+    cx.stores.contents.apply_own_write(found);
+    cx.memory.confirmed.note(now.uid());
+    Ok(Done::Confirmed)
+}
+
+/// Writes to the content. Says whether that has removed the last finalizer of a content that is being deleted: such a content is gone.
+pub(super) async fn patch_content<K: Content>(
+    cx: &Context<K>,
+    now: &Objects<K>,
+    patch: &Patch,
+    op: Op,
+) -> Result<Done, Stop> {
+    let api = cx.api()?;
+    let written = api.patch::<K>(&now.name(), patch).await.map_err(|error| op.failed(error))?;
+    let is_gone = written.meta().deletion_timestamp.is_some() && written.meta().finalizers().is_empty();
+    shown(cx, now, written);
+    Ok(if is_gone { Done::Gone } else { Done::Nothing })
+}
+
+pub(super) async fn patch_status<K: Content>(
+    cx: &Context<K>,
+    now: &Objects<K>,
+    patch: &Patch,
+    op: Op,
+) -> Result<(), Stop> {
+    let api = cx.api()?;
+    let written = api.patch_status::<K>(&now.name(), patch).await;
+    shown(cx, now, written.map_err(|error| op.failed(error))?);
+    Ok(())
+}
+
+/// The API has shown the content.
+fn shown<K: Content>(cx: &Context<K>, now: &Objects<K>, written: K) {
+    cx.stores.contents.apply_own_write(written);
+    cx.memory.confirmed.note(now.uid());
+}

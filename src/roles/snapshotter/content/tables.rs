@@ -1,0 +1,76 @@
+//! What the tables of the decisions are made of.
+
+use serde_json::json;
+
+use crate::cluster::{SecretRef, VolumeSnapshotClass, VolumeSnapshotContent};
+use crate::roles::kit::Secret;
+
+use super::attempt::Progress;
+use super::decide::next_step;
+use super::facts::ClassView;
+use super::fixtures::{DRIVER, asked, class, request_rules};
+use super::view::{Known, Rules, Step, View};
+
+pub(super) fn rules() -> Rules {
+    Rules {
+        request: request_rules(),
+        node: None,
+        takes: true,
+        lists: true,
+        gets: false,
+        secret_namespaces: Vec::new(),
+        delete_without_secret: false,
+    }
+}
+
+/// What one decision is made from, and changed by a test.
+pub(super) struct Case {
+    pub(super) content: VolumeSnapshotContent,
+    pub(super) exists: bool,
+    pub(super) class: Option<VolumeSnapshotClass>,
+    pub(super) known: Known,
+    pub(super) rules: Rules,
+    pub(super) progress: Progress,
+}
+
+impl Case {
+    /// A content that the API has shown, with its class, at its turn.
+    pub(super) fn of(content: VolumeSnapshotContent) -> Self {
+        Self {
+            content,
+            exists: true,
+            class: Some(class(json!({}))),
+            known: Known { is_confirmed: true, ..Known::default() },
+            rules: rules(),
+            progress: Progress { volume_turn: Some(vec!["vol-1".into()]), ..Progress::default() },
+        }
+    }
+
+    /// The same, changed.
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The same while a call is remembered as unanswered.
+    pub(super) fn unanswered(self) -> Self {
+        self.with(|case| case.known.unanswered = Some(asked()))
+    }
+
+    /// The same with a secret that was read.
+    pub(super) fn secret(self, name: &str, namespace: &str) -> Self {
+        let place = SecretRef { name: name.into(), namespace: namespace.into() };
+        self.with(|case| case.progress.secret = Some((place, Secret::default())))
+    }
+
+    pub(super) fn next(&self) -> Step {
+        next_step(&View {
+            content: &self.content,
+            exists: self.exists,
+            class: ClassView::of(&self.content, self.class.as_ref(), DRIVER),
+            known: &self.known,
+            rules: &self.rules,
+            progress: &self.progress,
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! Everything that a decision on a content depends on. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::cluster::SecretRef;
+use crate::roles::snapshotter::secrets::{self, SecretFault};
+
+use super::attempt::{Operation, Progress};
+use super::error::InvalidSnapshot;
+use super::facts::ClassView;
+use super::found::Found;
+use super::kind::Content;
+use super::request::{Asked, RequestRules};
+
+/// What is the same for every content of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
+pub struct Rules {
+    /// Our driver, and what goes into its requests.
+    pub request: RequestRules,
+    /// Whose contents are ours, where each node has a daemon of its own.
+    pub node: Option<String>,
+    /// The driver takes and deletes snapshots.
+    pub takes: bool,
+    /// The driver lists snapshots.
+    pub lists: bool,
+    /// The driver can be asked for one snapshot.
+    pub gets: bool,
+    /// Where secrets may be; empty: anywhere.
+    pub secret_namespaces: Vec<String>,
+    /// A snapshot may be deleted without its secret.
+    pub delete_without_secret: bool,
+}
+
+/// What the term remembers of a content.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
+pub struct Known {
+    /// What the driver was asked without a final answer.
+    pub unanswered: Option<Asked>,
+    /// The driver's final answer is that there is no snapshot, and the mark still stands.
+    pub is_refused: bool,
+    /// The driver has deleted the snapshot.
+    pub is_deleted: bool,
+    /// The driver has refused to delete the snapshot by itself, and an answer has said that it is of a group.
+    pub is_of_group: bool,
+    /// The driver was asked without an answer, and then refused: a snapshot may be left over.
+    pub is_doubtful: bool,
+    /// The API itself has shown the content during the term.
+    pub is_confirmed: bool,
+    /// What is left of the pause before the next look at a snapshot that is not ready.
+    pub pause_left: Option<Duration>,
+    /// Another content names the snapshot, or is to get the snapshot of this name.
+    pub has_heir: bool,
+    /// The cluster has no contents at all by now: their definition was deleted, and nothing follows from that.
+    pub is_kind_absent: bool,
+}
+
+/// Everything that a decision depends on.
+#[derive(Debug)]
+pub struct View<'a, K: Content> {
+    /// The content, or what was last seen of it.
+    pub content: &'a K,
+    /// Whether the cluster still has it.
+    pub exists: bool,
+    /// Its class.
+    pub class: ClassView<'a, K::Class>,
+    /// What the term remembers.
+    pub known: &'a Known,
+    /// The term's rules.
+    pub rules: &'a Rules,
+    /// What this attempt has learnt.
+    pub progress: &'a Progress,
+}
+
+/// Why a step cannot be taken.
+pub type Refusal = (Operation, InvalidSnapshot);
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing: the content is as it should be, or it is not ours.
+    Settled,
+    /// Nothing until something else has happened.
+    Wait(Wait),
+    /// Give up this attempt, and say so.
+    Fail(Operation, InvalidSnapshot),
+    /// Read a secret.
+    ReadSecret(SecretNeed),
+    /// Wait for the turns of the source volumes.
+    TakeTurn(Vec<String>),
+    /// Take the turns of the source volumes if they are free, else come back soon.
+    TryTurn(Vec<String>),
+    /// Wait for the turns of what is to be deleted.
+    TakeSnapshotTurns(Vec<String>),
+    /// P1.
+    Begin(Box<Asked>),
+    /// Read the content, of which only the cache is known.
+    Confirm,
+    /// `CreateSnapshot`, `CreateVolumeGroupSnapshot`.
+    Create(Box<Asked>),
+    /// A driver that lists nothing is believed: the snapshot with this handle is ready.
+    Assume(String),
+    /// `GetSnapshot`, `ListSnapshots`, `GetVolumeGroupSnapshot`.
+    LookUp(String),
+    /// P2.
+    Save(Found),
+    /// P3.
+    Unmark {
+        /// The request is needed until the snapshot is ready.
+        keep_intent: bool,
+    },
+    /// P2 for a failure.
+    RecordError,
+    /// The failure is recorded: the attempt ends.
+    Failed,
+    /// `DeleteSnapshot`, `DeleteVolumeGroupSnapshot`.
+    Delete(Doomed),
+    /// Ask the driver which snapshots the volume has, and name those that no content has.
+    NameLeftovers,
+    /// P5.
+    Clear,
+    /// P4.
+    Release,
+    /// The content is gone: the driver's snapshot, if there is one, is left as it is.
+    Abandon(Left),
+}
+
+/// What the driver is to delete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed {
+    /// Its id.
+    pub handle: String,
+    /// Of a group, the ids of its snapshots.
+    pub members: Vec<String>,
+}
+
+impl Doomed {
+    /// The turns that its deletion takes, in the order in which everybody takes them.
+    pub fn turns(&self) -> Vec<String> {
+        let ids: BTreeSet<&String> = self.members.iter().chain([&self.handle]).collect();
+        ids.into_iter().cloned().collect()
+    }
+}
+
+/// Which secret is read, and what for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretNeed {
+    /// Where it is.
+    pub place: SecretRef,
+    /// The call that needs it.
+    pub operation: Operation,
+    /// Whether it is the class' secret for look-ups.
+    pub is_for_listing: bool,
+}
+
+/// Why a snapshot without a content is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Another content names it, or is to get it.
+    ToHeir,
+    /// The content said `Retain`.
+    Retained,
+    /// The driver has deleted it.
+    Deleted,
+}
+
+/// What a content waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// The driver: it has just said that the snapshot is not ready.
+    NotReady,
+    /// The end of the pause before the next look.
+    NotDue(Duration),
+    /// The snapshot-controller fills the status of a member of a group.
+    Member,
+    /// It is being deleted, and its `VolumeSnapshot` is not.
+    Snapshot,
+    /// It is being deleted without our finalizer: nothing would hold it while the driver is called.
+    Unprotected,
+    /// Its class is of this other driver.
+    ForeignClass(String),
+}
+
+impl<K: Content> View<'_, K> {
+    /// Where the secret of the content is.
+    pub fn secret_place(&self) -> Result<Option<SecretRef>, InvalidSnapshot> {
+        let allowed = &self.rules.secret_namespaces;
+        let place = secrets::from_annotations(self.content.meta(), K::NAMES.secret, allowed);
+        place.map_err(|fault| self.secret_fault(fault))
+    }
+
+    /// The error of a secret that the content does not name.
+    pub fn secret_fault(&self, fault: SecretFault) -> InvalidSnapshot {
+        InvalidSnapshot::Secret { of: K::NAMES.word, content: self.content.meta().name.to_string(), fault }
+    }
+
+    /// The step that reads a secret, unless it was read.
+    pub fn read(&self, place: Option<SecretRef>, operation: Operation, is_for_listing: bool) -> Option<Step> {
+        let place = place?;
+        let is_read = self.progress.secret.as_ref().is_some_and(|(read, _)| *read == place);
+        (!is_read).then_some(Step::ReadSecret(SecretNeed { place, operation, is_for_listing }))
+    }
+
+    /// The error of a driver that takes no snapshots.
+    pub fn takes(&self, operation: Operation) -> Result<(), Refusal> {
+        if self.rules.takes {
+            return Ok(());
+        }
+        let (driver, capability) = (self.rules.request.driver.clone(), K::NAMES.capability);
+        Err((operation, InvalidSnapshot::Unsupported { driver, capability }))
+    }
+
+    /// Whether the API has shown the content during the term.
+    pub fn is_confirmed(&self) -> bool {
+        self.known.is_confirmed || self.progress.is_confirmed
+    }
+}

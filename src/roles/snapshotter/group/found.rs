@@ -1,0 +1,114 @@
+//! What the driver's answer says of a group (snapshotter spec 10). Pure.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::GroupMember;
+use crate::proto::{Snapshot, VolumeGroupSnapshot};
+use crate::roles::snapshotter::content::error::InvalidSnapshot;
+use crate::roles::snapshotter::content::found::{Found, nanoseconds, size};
+
+/// Reads an answer about snapshots of the volumes `asked`. A time that is missing is the answer's own for the group, and none for its
+/// snapshots. What cannot be told apart, or was not asked for, is no answer: nothing of it is stored.
+pub(super) fn read(
+    group: Option<VolumeGroupSnapshot>,
+    asked: &[String],
+    now: Timestamp,
+) -> Result<Found, InvalidSnapshot> {
+    let found = read_given(group.as_ref(), now)?;
+    let snapshots = group.map(|group| group.snapshots).unwrap_or_default();
+    check(&snapshots, asked).map_err(InvalidSnapshot::OddMembers)?;
+    Ok(Found { members: snapshots.into_iter().map(member).collect(), ..found })
+}
+
+/// The same for a group that was there before its content, and whose snapshots are known from there.
+pub(super) fn read_given(group: Option<&VolumeGroupSnapshot>, now: Timestamp) -> Result<Found, InvalidSnapshot> {
+    let group = group.ok_or(InvalidSnapshot::OddAnswer("group_snapshot"))?;
+    if group.group_snapshot_id.is_empty() {
+        return Err(InvalidSnapshot::OddAnswer("group_snapshot_id"));
+    }
+    Ok(Found {
+        handle: group.group_snapshot_id.clone(),
+        creation_time: nanoseconds(group.creation_time, Some(now)).unwrap_or_default(),
+        is_ready: group.ready_to_use,
+        ..Found::default()
+    })
+}
+
+fn check(snapshots: &[Snapshot], asked: &[String]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for snapshot in snapshots {
+        let (id, volume) = (&snapshot.snapshot_id, &snapshot.source_volume_id);
+        if id.is_empty() {
+            return Err(format!("has a snapshot without snapshot_id, of volume {volume:?}"));
+        }
+        if !asked.contains(volume) {
+            return Err(format!("has snapshot {id:?} of volume {volume:?}, which was not asked for"));
+        }
+        if !seen.insert(id) {
+            return Err(format!("has snapshot {id:?} twice"));
+        }
+    }
+    Ok(())
+}
+
+fn member(snapshot: Snapshot) -> GroupMember {
+    GroupMember {
+        volume_handle: snapshot.source_volume_id,
+        snapshot_handle: snapshot.snapshot_id,
+        creation_time: nanoseconds(snapshot.creation_time, None),
+        ready_to_use: Some(snapshot.ready_to_use),
+        restore_size: size(snapshot.size_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(id: &str, volume: &str) -> Snapshot {
+        Snapshot { snapshot_id: id.into(), source_volume_id: volume.into(), size_bytes: 5, ..Snapshot::default() }
+    }
+
+    fn group(snapshots: Vec<Snapshot>) -> VolumeGroupSnapshot {
+        let creation_time = Some(prost_types::Timestamp { seconds: 3, nanos: 7 });
+        VolumeGroupSnapshot { group_snapshot_id: "g".into(), snapshots, creation_time, ready_to_use: true }
+    }
+
+    fn found(snapshots: Vec<Snapshot>) -> Result<Found, InvalidSnapshot> {
+        read(Some(group(snapshots)), &["v".into(), "w".into()], "1970-01-01T00:00:09Z".parse().unwrap())
+    }
+
+    #[test]
+    fn an_answer_says_of_which_volume_each_snapshot_is() {
+        let found = found(vec![snapshot("s", "v"), snapshot("t", "w")]).unwrap();
+        assert_eq!((found.handle.as_str(), found.creation_time, found.is_ready), ("g", 3_000_000_007, true));
+        let member = &found.members[1];
+        assert_eq!((member.volume_handle.as_str(), member.snapshot_handle.as_str()), ("w", "t"));
+        assert_eq!((member.creation_time, member.ready_to_use, member.restore_size), (None, Some(false), Some(5)));
+    }
+
+    #[test]
+    fn s43_an_odd_answer_is_an_error_and_nothing_is_made_up() {
+        let now = "1970-01-01T00:00:09Z".parse().unwrap();
+        assert_eq!(read(None, &[], now), Err(InvalidSnapshot::OddAnswer("group_snapshot")));
+        let nameless = VolumeGroupSnapshot { group_snapshot_id: String::new(), ..group(Vec::new()) };
+        assert_eq!(read(Some(nameless), &[], now), Err(InvalidSnapshot::OddAnswer("group_snapshot_id")));
+        let timeless = VolumeGroupSnapshot { creation_time: None, ..group(Vec::new()) };
+        assert_eq!(read(Some(timeless), &[], now).unwrap().creation_time, 9_000_000_000, "the time of the answer");
+        for (odd, says) in [
+            (vec![snapshot("", "v")], "without snapshot_id"),
+            (vec![snapshot("s", "v"), snapshot("s", "w")], "twice"),
+            (vec![snapshot("s", "x")], "not asked for"),
+        ] {
+            let told = found(odd).unwrap_err().to_string();
+            assert!(told.contains(says), "{told}");
+        }
+    }
+
+    #[test]
+    fn s26_a_group_with_missing_members_is_a_group() {
+        assert_eq!(found(Vec::new()).unwrap().members, []);
+    }
+}

@@ -1,0 +1,315 @@
+//! What a term does with contents of groups: the requests that it makes, and what is left at the driver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use super::fixtures::{BDEL, FIN, GROUP_UID, INTENT, MARK};
+use crate::election::Term;
+use crate::roles::kit::served::Served;
+use crate::roles::snapshotter::REGISTRATION;
+use crate::sandbox::api::PatchBody;
+use crate::sandbox::api::pure::resources::{self, Resource};
+use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
+
+const GROUP: &str = "groupsnapshot.storage.k8s.io";
+const CONTENT: &str = "content-1";
+const VOLUMES: [&str; 2] = ["vol-1", "vol-2"];
+
+/// A served term in a cluster whose driver has two volumes, which has the kinds of groups in this version, and a class.
+struct World {
+    served: Served,
+    version: &'static str,
+}
+
+async fn served(profile: Profile) -> Served {
+    let served = Served::new(&REGISTRATION, &json!({ "readyCheck": { "initial": "1s", "max": "2s" } }), profile).await;
+    served.testbed.driver.seed(VOLUMES);
+    served.testbed.api.install("snapshot.storage.k8s.io");
+    served
+}
+
+fn begin(served: &Served) {
+    served.serve(Term::permanent(&CancellationToken::new(), served.context.clock));
+}
+
+async fn world_of(profile: Profile, version: &'static str) -> World {
+    let served = served(profile).await;
+    served.testbed.api.install(&format!("{GROUP}/{version}"));
+    begin(&served);
+    let world = World { served, version };
+    world.make_class();
+    world
+}
+
+async fn world(profile: Profile) -> World {
+    world_of(profile, "v1").await
+}
+
+impl World {
+    fn make_class(&self) {
+        let class = json!({ "apiVersion": format!("{GROUP}/{}", self.version), "kind": "VolumeGroupSnapshotClass",
+            "metadata": { "name": "fast" }, "driver": self.served.context.driver.name, "deletionPolicy": "Delete",
+            "parameters": { "tier": "1" } });
+        self.served.testbed.api.create_value(class).unwrap();
+    }
+
+    fn contents(&self) -> &'static Resource {
+        resources::of_kind(&format!("{GROUP}/{}", self.version), "VolumeGroupSnapshotContent").unwrap()
+    }
+
+    fn create(&self, source: &Value) {
+        let content = json!({ "apiVersion": format!("{GROUP}/{}", self.version), "kind": "VolumeGroupSnapshotContent",
+            "metadata": { "name": CONTENT },
+            "spec": { "driver": self.served.context.driver.name, "deletionPolicy": "Delete",
+                "volumeGroupSnapshotClassName": "fast", "source": source,
+                "volumeGroupSnapshotRef": { "namespace": "shop", "name": "all", "uid": GROUP_UID } } });
+        self.served.testbed.api.create_value(content).unwrap();
+    }
+
+    fn cut(&self) {
+        self.create(&json!({ "volumeHandles": VOLUMES }));
+    }
+
+    fn content(&self) -> Option<Arc<Value>> {
+        self.served.testbed.api.object(self.contents(), "", CONTENT)
+    }
+
+    fn patch(&self, patch: Value) {
+        self.served.testbed.api.patch_object(self.contents(), "", CONTENT, PatchBody::Merge(patch), false).unwrap();
+    }
+
+    /// As the snapshot-controller does.
+    fn delete(&self) {
+        self.patch(json!({ "metadata": { "annotations": { BDEL: "yes" } } }));
+        self.served.testbed.api.delete_object(self.contents(), "", CONTENT).unwrap();
+    }
+
+    fn is_ready(&self) -> bool {
+        self.content().is_some_and(|content| content["status"]["readyToUse"] == true)
+    }
+
+    fn annotation(&self, key: &str) -> Option<String> {
+        self.content()?["metadata"]["annotations"][key].as_str().map(str::to_owned)
+    }
+
+    fn error(&self) -> Option<String> {
+        self.content()?["status"]["error"]["message"].as_str().map(str::to_owned)
+    }
+
+    fn calls(&self, method: Method) -> usize {
+        self.served.testbed.driver.calls_of(method).len()
+    }
+
+    /// How many groups and snapshots the driver has.
+    fn left(&self) -> (usize, usize) {
+        let state = self.served.testbed.driver.state();
+        (state.groups().len(), state.snapshots().len())
+    }
+
+    fn requests(&self) -> Vec<String> {
+        let audit = self.served.testbed.api.audit();
+        let asked = audit.matching(|entry| entry.resource == "volumegroupsnapshotcontents" && entry.name == CONTENT);
+        asked.iter().map(|entry| format!("{} {}", entry.verb, entry.subresource).trim().to_owned()).collect()
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        self.served.until(what, |_| holds(self)).await;
+    }
+
+    async fn settled(&self) {
+        self.served.until("nothing is left to do", |world| world.work().is_empty()).await;
+    }
+
+    async fn end(self) {
+        assert_eq!(self.served.testbed.driver.violations(), []);
+        self.served.testbed.tear_down().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s22_s23_a_group_costs_three_writes_and_its_deletion_one_in_either_version() {
+    for version in ["v1", "v1beta2"] {
+        let world = world_of(Profile::default(), version).await;
+        world.cut();
+        world.until("it is ready", World::is_ready).await;
+        world.settled().await;
+        assert_eq!(world.requests(), ["patch", "patch status", "patch"]);
+        assert_eq!((world.calls(Method::CreateVolumeGroupSnapshot), world.left()), (1, (1, 2)));
+        let stored = world.content().unwrap();
+        assert_eq!(stored["metadata"]["finalizers"], json!([FIN]));
+        assert!(world.annotation(MARK).is_none() && world.annotation(INTENT).is_none());
+        assert_eq!(stored["status"]["volumeSnapshotInfoList"].as_array().unwrap().len(), 2);
+        world.served.testbed.api.audit().clear();
+        world.delete();
+        world.until("it is gone", |world| world.content().is_none()).await;
+        assert_eq!(world.requests(), ["get", "patch"]);
+        let deletions = world.served.testbed.driver.calls_of(Method::DeleteVolumeGroupSnapshot);
+        assert_eq!((deletions.len(), deletions[0].members.len(), world.left()), (1, 2, (0, 0)));
+        assert_eq!(world.calls(Method::DeleteSnapshot), 0);
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s24_a_group_that_is_not_ready_is_asked_for_by_its_id_without_a_request_to_the_api() {
+    let world = world(Profile { snapshot_ready_polls: 12, ..Profile::default() }).await;
+    world.cut();
+    world.until("it is ready", World::is_ready).await;
+    world.settled().await;
+    assert_eq!(world.requests(), ["patch", "patch status", "patch", "patch status"]);
+    assert_eq!(world.calls(Method::CreateVolumeGroupSnapshot), 1);
+    assert_eq!(world.calls(Method::GetVolumeGroupSnapshot), 12, "as often as it takes");
+    let members = world.content().unwrap()["status"]["volumeSnapshotInfoList"].clone();
+    assert!(members.as_array().unwrap().iter().all(|member| member["readyToUse"] == true), "S51");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s24_a_group_that_fails_over_and_over_is_asked_for_ever_less_often() {
+    let world = world(Profile::default()).await;
+    let refusal = Action::fail(Code::FailedPrecondition, "no room");
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, refusal).times(5));
+    world.cut();
+    world.until("it says why", |world| world.error().is_some()).await;
+    assert_eq!(
+        world.error().unwrap(),
+        "Failed to create group snapshot: failed to take group snapshot of the volumes [vol-1 vol-2]: \"rpc error: code = \
+         FailedPrecondition desc = no room\"",
+        "S25"
+    );
+    world.until("it is ready", World::is_ready).await;
+    world.settled().await;
+    assert_eq!(world.error(), None);
+    let calls = world.served.testbed.driver.calls_of(Method::CreateVolumeGroupSnapshot);
+    let gaps: Vec<u64> =
+        calls.windows(2).map(|pair| pair[1].started.saturating_sub(pair[0].started).as_secs()).collect();
+    assert!(gaps.len() == 5 && gaps.iter().enumerate().all(|(k, gap)| *gap >= 1 << k), "{gaps:?}");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l2_s55_a_mark_that_is_wiped_during_the_call_comes_back_and_the_deletion_survives() {
+    let world = world(Profile::default()).await;
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, Action::Hold).once());
+    world.cut();
+    world.until("asked", |world| world.calls(Method::CreateVolumeGroupSnapshot) == 1).await;
+    world.patch(json!({ "metadata": { "annotations": { MARK: null, INTENT: null, BDEL: "yes" } } }));
+    world.until("the mark is back while the call hangs", |world| world.annotation(MARK).is_some()).await;
+    assert!(world.annotation(BDEL).is_some(), "S55");
+    world.served.testbed.api.delete_object(world.contents(), "", CONTENT).unwrap();
+    world.served.testbed.driver.release();
+    world.until("it is gone", |world| world.content().is_none()).await;
+    assert_eq!((world.calls(Method::CreateVolumeGroupSnapshot), world.left()), (1, (0, 0)));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l9_a_group_whose_content_was_removed_by_force_is_deleted() {
+    let world = world(Profile::default()).await;
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, Action::Hold).once());
+    world.cut();
+    world.until("asked", |world| world.calls(Method::CreateVolumeGroupSnapshot) == 1).await;
+    world.patch(json!({ "metadata": { "finalizers": null } }));
+    world.served.testbed.api.delete_object(world.contents(), "", CONTENT).unwrap();
+    assert!(world.content().is_none());
+    world.served.testbed.driver.release();
+    world.until("it is deleted", |world| world.calls(Method::DeleteVolumeGroupSnapshot) == 1).await;
+    world.settled().await;
+    assert_eq!(world.left(), (0, 0));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1_a_call_without_an_answer_is_repeated_before_the_deletion() {
+    let world = world(Profile::default()).await;
+    let late = Action::Late(Duration::from_secs(100));
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, late).once());
+    world.cut();
+    world.until("asked", |world| world.calls(Method::CreateVolumeGroupSnapshot) == 1).await;
+    world.delete();
+    world.until("it is gone", |world| world.content().is_none()).await;
+    assert!(world.calls(Method::CreateVolumeGroupSnapshot) > 1);
+    assert_eq!(world.left(), (0, 0));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn odd_members_are_an_error_and_nothing_of_them_is_stored() {
+    for (lie, says) in [
+        (Lie::EmptyMemberId, "without snapshot_id"),
+        (Lie::SameMemberId, "twice"),
+        (Lie::MemberOf("stranger".to_owned()), "not asked for"),
+        (Lie::EmptySnapshotId, "has no group_snapshot_id"),
+        (Lie::NoSnapshot, "has no group_snapshot"),
+    ] {
+        let world = world(Profile::default()).await;
+        world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, Action::Lie(lie)).once());
+        world.cut();
+        world.until("it says why", |world| world.error().is_some()).await;
+        assert!(world.error().unwrap().contains(says), "{says}: {:?}", world.error());
+        let content = world.content().unwrap();
+        assert!(content["status"].get("volumeGroupSnapshotHandle").is_none() && world.annotation(MARK).is_some());
+        world.until("the next answer counts", World::is_ready).await;
+        world.settled().await;
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s26_a_group_without_known_members_is_deleted_by_its_id_alone() {
+    let world = world(Profile::default()).await;
+    let lie = Action::Lie(Lie::OmitMembers);
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, lie).once());
+    world.cut();
+    world.until("it is ready", World::is_ready).await;
+    world.settled().await;
+    world.delete();
+    world.until("it is gone", |world| world.content().is_none()).await;
+    assert_eq!(world.left(), (0, 0));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_without_groups_is_told_of_once_and_not_asked() {
+    let world = world(Profile::default().without_groups()).await;
+    world.cut();
+    world.until("it says why", |world| world.error().is_some()).await;
+    world.settled().await;
+    assert!(world.error().unwrap().contains("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"));
+    assert!(world.annotation(MARK).is_none());
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s35_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before() {
+    let served = served(Profile::default()).await;
+    served.testbed.api.install(&format!("{GROUP}/v1beta1"));
+    begin(&served);
+    let driver = served.context.driver.name.clone();
+    for object in [
+        json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": { "name": "fast" },
+            "driver": driver, "deletionPolicy": "Delete" }),
+        json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+            "metadata": { "name": "single" }, "spec": { "driver": driver, "deletionPolicy": "Delete",
+                "volumeSnapshotClassName": "fast", "source": { "volumeHandle": "vol-1" },
+                "volumeSnapshotRef": { "namespace": "shop", "name": "one", "uid": GROUP_UID } } }),
+    ] {
+        served.testbed.api.create_value(object).unwrap();
+    }
+    let single = resources::of_kind("snapshot.storage.k8s.io/v1", "VolumeSnapshotContent").unwrap();
+    let is_cut = |served: &Served| {
+        let content = served.testbed.api.object(single, "", "single");
+        content.is_some_and(|content| content["status"]["readyToUse"] == true)
+    };
+    served.until("a snapshot is taken", is_cut).await;
+    let world = World { served, version: "v1beta2" };
+    world.served.testbed.api.install(&format!("{GROUP}/v1beta2"));
+    world.make_class();
+    world.cut();
+    world.until("it is ready", World::is_ready).await;
+    world.end().await;
+}

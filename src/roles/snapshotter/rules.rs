@@ -1,0 +1,63 @@
+//! The rights that the snapshotter needs beyond its caches', each with its reason.
+
+use crate::cluster::EventRecorder;
+use crate::cluster::rbac::Rule;
+use crate::roles::kit::EventsMode;
+
+use super::config::SnapshotterSection;
+use super::names::{GROUP_SNAPSHOTS, SNAPSHOTS};
+
+/// The rules for this configuration.
+pub(super) fn rules(section: &SnapshotterSection) -> Vec<Rule> {
+    let mut rules = vec![
+        Rule::cluster(
+            SNAPSHOTS,
+            "volumesnapshotcontents",
+            &["get", "patch"],
+            "confirm a content before the driver is asked, mark it while a call is unanswered, remove the finalizer of a deleted one",
+        ),
+        Rule::cluster(
+            SNAPSHOTS,
+            "volumesnapshotcontents/status",
+            &["patch"],
+            "record the snapshot of a content, or why there is none",
+        ),
+        Rule::cluster("", "secrets", &["get"], "read the secrets that contents and classes name"),
+    ];
+    if section.group_snapshots && !section.node_deployment.enabled {
+        rules.push(Rule::cluster(
+            GROUP_SNAPSHOTS,
+            "volumegroupsnapshotcontents",
+            &["get", "patch"],
+            "confirm the content of a group before the driver is asked, mark it while a call is unanswered, remove the finalizer of a \
+             deleted one",
+        ));
+        rules.push(Rule::cluster(
+            GROUP_SNAPSHOTS,
+            "volumegroupsnapshotcontents/status",
+            &["patch"],
+            "record the snapshots of a group, or why there are none",
+        ));
+    }
+    if section.events != EventsMode::None {
+        rules.push(EventRecorder::rule());
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_neither_created_nor_deleted_and_snapshots_are_not_touched() {
+        let rules = rules(&SnapshotterSection::default());
+        let verbs: Vec<&String> = rules.iter().flat_map(|rule| &rule.verbs).collect();
+        assert!(!verbs.iter().any(|verb| matches!(verb.as_str(), "delete" | "update")));
+        assert!(rules.iter().all(|rule| rule.resource != "volumesnapshots" && rule.resource != "volumegroupsnapshots"));
+        let off = SnapshotterSection { group_snapshots: false, ..SnapshotterSection::default() };
+        assert!(super::rules(&off).iter().all(|rule| rule.api_group != GROUP_SNAPSHOTS));
+        let silent = SnapshotterSection { events: EventsMode::None, ..SnapshotterSection::default() };
+        assert_eq!(super::rules(&silent).len(), rules.len() - 1);
+    }
+}

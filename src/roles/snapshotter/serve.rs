@@ -1,0 +1,206 @@
+//! One term of the snapshotter: its queues, what feeds them, and its tasks.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tracing::info;
+
+use crate::cluster::{VolumeGroupSnapshotContent, VolumeSnapshotContent};
+use crate::csi::SnapshotActivity;
+use crate::diagnostics::{Age, Fact};
+use crate::election::Term;
+use crate::roles::kit::Controllers;
+use crate::roles::role::{Role, RoleContext, RoleError};
+
+use super::NAME;
+use super::config::SnapshotterSection;
+use super::content::context::{Context, Stores};
+use super::content::request::NameRule;
+use super::group::presence::Presence;
+use super::lane::{self, Lane, Shared};
+use super::names;
+
+/// Why a daemon of a node cannot serve.
+const NO_NODE: &str =
+    "roles.snapshotter.nodeDeployment.enabled needs the name of the node: set NODE_NAME from spec.nodeName";
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct Snapshotter {
+    pub(super) section: SnapshotterSection,
+    pub(super) stores: Stores<VolumeSnapshotContent>,
+    /// `None`: groups are off.
+    pub(super) groups: Option<Stores<VolumeGroupSnapshotContent>>,
+}
+
+impl Role for Snapshotter {
+    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(role, term).boxed()
+    }
+}
+
+impl Snapshotter {
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        let node = match (&role.instance.node, self.section.node_deployment.enabled) {
+            (_, false) => None,
+            (Some(node), true) => Some(node.clone()),
+            (None, true) => return Err(RoleError::Unfit(NO_NODE)),
+        };
+        // A cluster without the kinds has none of them, and that is known: they are looked for now and then.
+        if term.unless_over(self.stores.synced()).await.is_err() {
+            return Ok(());
+        }
+        let shared = Shared::new(role);
+        let cx = self.snapshots(role, node).context(role, &term, &self.section, &shared);
+        info!(takes = cx.rules.takes, lists = cx.rules.lists, "serving snapshots");
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        lane::work(&cx, "Snapshots to take, look up and delete", &mut controllers);
+        let groups = self.groups.as_ref().map(|stores| {
+            let groups = self.groups(role, stores).context(role, &term, &self.section, &shared);
+            let presence = Arc::new(Presence::default());
+            controllers.also(serve_groups(role, &groups, &presence));
+            (groups, presence)
+        });
+        show(role, &cx, &shared, &mut controllers);
+        controllers.show(role.board.facts(NAME, self.facts_of_groups(groups)));
+        let served = controllers.serve().await;
+        shared.waiting.retire();
+        served
+    }
+
+    fn snapshots(&self, role: &RoleContext, node: Option<String>) -> Lane<'_, VolumeSnapshotContent> {
+        let (section, capabilities) = (&self.section, &role.driver.capabilities);
+        Lane {
+            stores: &self.stores,
+            queue: names::CONTENT_QUEUE,
+            workers: (section.workers, section.delete_workers()),
+            names: NameRule {
+                prefix: section.snapshot_name_prefix.clone(),
+                uuid_length: section.snapshot_name_uuid_length,
+            },
+            node,
+            capabilities: [
+                capabilities.create_delete_snapshot(),
+                capabilities.list_snapshots(),
+                capabilities.get_snapshot(),
+            ],
+        }
+    }
+
+    fn groups<'a>(
+        &self,
+        role: &RoleContext,
+        stores: &'a Stores<VolumeGroupSnapshotContent>,
+    ) -> Lane<'a, VolumeGroupSnapshotContent> {
+        let section = &self.section;
+        Lane {
+            stores,
+            queue: names::GROUP_CONTENT_QUEUE,
+            workers: (section.group_workers(), section.group_workers()),
+            names: NameRule {
+                prefix: section.group_snapshot_name_prefix.clone(),
+                uuid_length: section.group_snapshot_name_uuid_length,
+            },
+            node: None,
+            // A look at a group comes with the capability to take one.
+            capabilities: [role.driver.capabilities.group_snapshots(), false, false],
+        }
+    }
+
+    fn facts_of_groups(
+        &self,
+        groups: Option<(Arc<Context<VolumeGroupSnapshotContent>>, Arc<Presence>)>,
+    ) -> impl Fn() -> Vec<Fact> + Send + Sync + 'static {
+        let is_per_node = self.section.node_deployment.enabled && self.section.group_snapshots;
+        move || {
+            let says = match &groups {
+                None if is_per_node => "off: the snapshot-controller assigns groups to no node",
+                None => "off: roles.snapshotter.groupSnapshots is false",
+                Some((cx, presence)) => presence.trouble(&cx.stores).unwrap_or(if cx.rules.takes {
+                    "taken and deleted by the driver"
+                } else {
+                    "not supported by the driver, which lacks CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT: contents that need \
+                     no call are released"
+                }),
+            };
+            vec![fact("groups of snapshots", says)]
+        }
+    }
+}
+
+/// Works groups as soon as their caches are complete, which nobody else waits for.
+fn serve_groups(
+    role: &RoleContext,
+    cx: &Arc<Context<VolumeGroupSnapshotContent>>,
+    presence: &Arc<Presence>,
+) -> impl Future<Output = Result<(), RoleError>> + Send + 'static {
+    let (board, cx, presence) = (role.board.clone(), Arc::clone(cx), Arc::clone(presence));
+    async move {
+        let term = cx.scope.term.clone();
+        if term.unless_over(cx.stores.synced()).await.is_err() {
+            return Ok(());
+        }
+        let mut controllers = Controllers::new(NAME, &board, &term);
+        lane::work(&cx, "Groups of snapshots to take, look up and delete", &mut controllers);
+        controllers.task("groups", {
+            let cx = Arc::clone(&cx);
+            async move { presence.follow(&cx.scope, &cx.stores).await }
+        });
+        controllers.serve().await
+    }
+}
+
+fn fact(name: &str, value: &str) -> Fact {
+    Fact { name: name.to_owned(), value: value.to_owned() }
+}
+
+/// What the status page tells of the role.
+fn show(role: &RoleContext, cx: &Arc<Context<VolumeSnapshotContent>>, shared: &Shared, controllers: &mut Controllers) {
+    let facts = {
+        let cx = Arc::clone(cx);
+        move || {
+            let snapshots = if cx.stores.are_absent() {
+                "idle: the cluster has no VolumeSnapshotContents or VolumeSnapshotClasses, or does not let us read them"
+            } else if cx.rules.takes {
+                "taken and deleted by the driver"
+            } else {
+                "not supported by the driver, which lacks CREATE_DELETE_SNAPSHOT: contents that need no call are released"
+            };
+            let readiness = match (cx.rules.gets, cx.rules.lists) {
+                (true, _) => "asked for by GetSnapshot",
+                (false, true) => "asked for by ListSnapshots",
+                (false, false) => "believed: the driver lists no snapshots",
+            };
+            vec![
+                fact("snapshots", snapshots),
+                fact("snapshots that were there before", readiness),
+                fact("calls without a final answer", &cx.memory.count_unanswered().to_string()),
+            ]
+        }
+    };
+    controllers.show(role.board.facts(NAME, facts));
+    let rows = {
+        let waiting = Arc::clone(&shared.waiting);
+        move || waiting.rows()
+    };
+    let columns = &["content", "snapshot", "operation", "waits for", "#since", "!why"];
+    controllers.show(role.board.table(NAME, "Snapshots that wait", columns, rows));
+    let turns = {
+        let locks = cx.scope.snapshot_locks.clone();
+        move || {
+            let row = |activity: SnapshotActivity| {
+                let running = activity.running_for.map(|time| Age(time).to_string()).unwrap_or_default();
+                vec![activity.snapshot_id, running, activity.waiting.to_string()]
+            };
+            locks.snapshot().into_iter().map(row).collect()
+        }
+    };
+    let columns = &["snapshot", "#running for", "#waiting"];
+    controllers.show(role.board.table(NAME, "Calls that restore or delete a snapshot", columns, turns));
+}
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "serve_tests.rs"]
+mod tests;

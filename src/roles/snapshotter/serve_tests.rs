@@ -1,0 +1,312 @@
+//! What a term does with contents: the requests that it makes, and what is left at the driver.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use super::super::names::{
+    ANNOTATION_SNAPSHOT_BEING_CREATED, ANNOTATION_SNAPSHOT_BEING_DELETED, ANNOTATION_SNAPSHOTTING,
+    FINALIZER_BOUND_CONTENT,
+};
+use crate::election::Term;
+use crate::roles::kit::served::Served;
+use crate::roles::snapshotter::REGISTRATION;
+use crate::roles::snapshotter::content::intent::Intent;
+use crate::sandbox::api::PatchBody;
+use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
+use crate::sandbox::api::pure::rejection::Rejection;
+use crate::sandbox::api::pure::resources::{self, Resource};
+use crate::sandbox::driver::{Action, Fault, Method, Profile};
+
+const GROUP: &str = "snapshot.storage.k8s.io";
+const CONTENT: &str = "content-1";
+const VOLUME: &str = "vol-1";
+const SNAPSHOT_UID: &str = "123e4567-e89b-12d3-a456-426614174000";
+
+fn contents() -> &'static Resource {
+    resources::of_kind("snapshot.storage.k8s.io/v1", "VolumeSnapshotContent").unwrap()
+}
+
+/// A served term in a cluster whose driver has a volume, and which has a class.
+async fn world(profile: Profile) -> Served {
+    let world = unserved(profile).await;
+    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world
+}
+
+/// The same before the term.
+async fn unserved(profile: Profile) -> Served {
+    let world = Served::new(&REGISTRATION, &json!({ "readyCheck": { "initial": "1s", "max": "2s" } }), profile).await;
+    world.testbed.driver.seed([VOLUME]);
+    world.testbed.api.install(GROUP);
+    let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+        "metadata": { "name": "fast" }, "driver": world.context.driver.name, "deletionPolicy": "Delete",
+        "parameters": { "tier": "1" } });
+    world.testbed.api.create_value(class).unwrap();
+    world
+}
+
+fn create(world: &Served, source: &Value) {
+    create_with(world, source, &json!({}));
+}
+
+fn create_with(world: &Served, source: &Value, metadata: &Value) {
+    let mut metadata = metadata.clone();
+    metadata["name"] = CONTENT.into();
+    let content = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+        "metadata": metadata,
+        "spec": { "driver": world.context.driver.name, "deletionPolicy": "Delete", "volumeSnapshotClassName": "fast",
+            "source": source,
+            "volumeSnapshotRef": { "namespace": "shop", "name": "snap", "uid": SNAPSHOT_UID } } });
+    world.testbed.api.create_value(content).unwrap();
+}
+
+fn cut(world: &Served) {
+    create(world, &json!({ "volumeHandle": VOLUME }));
+}
+
+fn content(world: &Served) -> Option<Arc<Value>> {
+    world.testbed.api.object(contents(), "", CONTENT)
+}
+
+fn patch(world: &Served, patch: Value) {
+    world.testbed.api.patch_object(contents(), "", CONTENT, PatchBody::Merge(patch), false).unwrap();
+}
+
+/// As the snapshot-controller does.
+fn delete(world: &Served) {
+    patch(world, json!({ "metadata": { "annotations": { ANNOTATION_SNAPSHOT_BEING_DELETED: "yes" } } }));
+    world.testbed.api.delete_object(contents(), "", CONTENT).unwrap();
+}
+
+fn is_ready(world: &Served) -> bool {
+    content(world).is_some_and(|content| content["status"]["readyToUse"] == true)
+}
+
+fn annotation(world: &Served, key: &str) -> Option<String> {
+    content(world)?["metadata"]["annotations"][key].as_str().map(str::to_owned)
+}
+
+fn calls(world: &Served, method: Method) -> usize {
+    world.testbed.driver.calls_of(method).len()
+}
+
+fn snapshots(world: &Served) -> usize {
+    world.testbed.driver.state().snapshots().len()
+}
+
+/// What the role asked of the API about the content, in order.
+fn requests(world: &Served) -> Vec<String> {
+    let audit = world.testbed.api.audit();
+    let asked = audit.matching(|entry| entry.resource == "volumesnapshotcontents" && entry.name == CONTENT);
+    asked.iter().map(|entry| format!("{} {}", entry.verb, entry.subresource).trim().to_owned()).collect()
+}
+
+async fn settled(world: &Served) {
+    world.until("nothing is left to do", |world| world.work().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_s34_a_snapshot_costs_three_writes_and_its_deletion_one() {
+    let world = world(Profile::default()).await;
+    cut(&world);
+    world.until_quietly("it is ready", is_ready).await;
+    settled(&world).await;
+    assert_eq!(requests(&world), ["patch", "patch status", "patch"]);
+    assert_eq!((calls(&world, Method::CreateSnapshot), snapshots(&world)), (1, 1));
+    let stored = content(&world).unwrap();
+    assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER_BOUND_CONTENT]));
+    assert!(annotation(&world, ANNOTATION_SNAPSHOT_BEING_CREATED).is_none());
+    assert!(annotation(&world, ANNOTATION_SNAPSHOTTING).is_none());
+    world.testbed.api.audit().clear();
+    delete(&world);
+    world.until_quietly("it is gone", |world| content(world).is_none()).await;
+    assert_eq!(requests(&world), ["get", "patch"]);
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s8_a_snapshot_that_is_not_ready_is_polled_without_a_request_to_the_api() {
+    let world = world(Profile { snapshot_ready_polls: 12, ..Profile::default() }).await;
+    cut(&world);
+    world.until("it is ready", is_ready).await;
+    settled(&world).await;
+    // The handle, the mark off; then readiness, and the request off.
+    assert_eq!(requests(&world), ["patch", "patch status", "patch", "patch status", "patch"]);
+    assert_eq!(calls(&world, Method::CreateSnapshot), 13, "each look is one call, and no request");
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s3_a_deletion_during_the_call_goes_on_with_its_answer() {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    cut(&world);
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    delete(&world);
+    assert!(annotation(&world, ANNOTATION_SNAPSHOT_BEING_CREATED).is_some());
+    world.testbed.driver.release();
+    world.until_quietly("it is gone", |world| content(world).is_none()).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1_a_call_without_an_answer_is_repeated_before_the_deletion() {
+    let world = world(Profile::default()).await;
+    // Longer than the call's deadline.
+    let late = Action::Late(Duration::from_secs(100));
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, late).once());
+    cut(&world);
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    delete(&world);
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert!(calls(&world, Method::CreateSnapshot) > 1);
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s39_a_mark_that_is_wiped_during_the_call_comes_back_at_once() {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    cut(&world);
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    // As the snapshot-controller replaces all annotations from its cache.
+    let wiped = json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: null, ANNOTATION_SNAPSHOTTING: null,
+        ANNOTATION_SNAPSHOT_BEING_DELETED: "yes" });
+    patch(&world, json!({ "metadata": { "annotations": wiped } }));
+    let is_back = |world: &Served| annotation(world, ANNOTATION_SNAPSHOT_BEING_CREATED).is_some();
+    world.until("the mark is back while the call hangs", is_back).await;
+    assert!(annotation(&world, ANNOTATION_SNAPSHOT_BEING_DELETED).is_some(), "S55");
+    world.testbed.api.delete_object(contents(), "", CONTENT).unwrap();
+    world.testbed.driver.release();
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert_eq!((calls(&world, Method::CreateSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l9_a_snapshot_whose_content_was_removed_by_force_is_deleted() {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    cut(&world);
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    remove_by_force(&world);
+    assert!(content(&world).is_none());
+    world.testbed.driver.release();
+    world.until("it is deleted", |world| calls(world, Method::DeleteSnapshot) == 1).await;
+    settled(&world).await;
+    assert_eq!(snapshots(&world), 0);
+    world.testbed.tear_down().await;
+}
+
+/// A content as the one of the same name before it was removed by force, whose request was recorded under other settings.
+#[tokio::test(start_paused = true)]
+async fn l6_l9_a_namesake_that_asks_by_another_name_is_no_heir() {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    let before = format!("before-{SNAPSHOT_UID}");
+    create_with(&world, &json!({ "volumeHandle": VOLUME }), &begun_as(&world, &before));
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    remove_by_force(&world);
+    cut(&world);
+    world.testbed.driver.release();
+    world.until("the namesake is ready", is_ready).await;
+    settled(&world).await;
+    assert!(world.testbed.driver.snapshot_named(&before).is_none(), "nobody has it, and nobody asks for it");
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 1));
+    world.testbed.tear_down().await;
+}
+
+/// A content that an earlier leader has begun: finalizer, mark and request are on it.
+fn begun_as(world: &Served, name: &str) -> Value {
+    let (driver, volumes) = (&world.context.driver.name, [VOLUME.to_owned()]);
+    let recorded = Intent::new(driver, name, &volumes, &BTreeMap::new(), None).to_text();
+    let marks = json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: "yes", ANNOTATION_SNAPSHOTTING: recorded });
+    json!({ "annotations": marks, "finalizers": [FINALIZER_BOUND_CONTENT] })
+}
+
+fn remove_by_force(world: &Served) {
+    patch(world, json!({ "metadata": { "finalizers": null } }));
+    world.testbed.api.delete_object(contents(), "", CONTENT).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn l9_a_content_that_is_removed_by_force_before_the_call_of_an_earlier_leader_is_repeated_leaves_no_snapshot() {
+    let world = unserved(Profile::default()).await;
+    let before = format!("before-{SNAPSHOT_UID}");
+    world.testbed.driver.cut_snapshot(&before, VOLUME).unwrap();
+    create_with(&world, &json!({ "volumeHandle": VOLUME }), &begun_as(&world, &before));
+    // The API does not confirm the content, so that the driver is not asked.
+    let reads = Matching::any().verb("get").resource("volumesnapshotcontents");
+    let refused =
+        world.testbed.api.faults().add(ApiFault::on(reads, ApiAction::Refuse(Rejection::internal("scripted"))));
+    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.until("a try has failed", |world| world.work().iter().any(|item| item.attempts > 0)).await;
+    assert_eq!(calls(&world, Method::CreateSnapshot), 0);
+    remove_by_force(&world);
+    world.testbed.api.faults().remove(refused);
+    world.until("it is deleted", |world| world.testbed.driver.snapshot_named(&before).is_none()).await;
+    settled(&world).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+/// The namesake cannot ask by itself, because its class is gone.
+#[tokio::test(start_paused = true)]
+async fn l9_a_namesake_takes_over_the_call_and_deletes_the_snapshot_though_it_never_asked_by_itself() {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    cut(&world);
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    remove_by_force(&world);
+    let classes = resources::of_kind("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass").unwrap();
+    world.testbed.api.delete_object(classes, "", "fast").unwrap();
+    create_with(&world, &json!({ "volumeHandle": VOLUME }), &json!({ "finalizers": [FINALIZER_BOUND_CONTENT] }));
+    world.testbed.driver.release();
+    world.until("it has the snapshot", is_ready).await;
+    delete(&world);
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s2_s19_s47_a_refusal_is_in_the_status_until_the_driver_says_otherwise() {
+    let world = world(Profile::default()).await;
+    let refusal = Action::fail(Code::Internal, "no room");
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, refusal).once());
+    cut(&world);
+    let says = |world: &Served| content(world)?["status"]["error"]["message"].as_str().map(str::to_owned);
+    world.until("it says why", |world| says(world).is_some()).await;
+    assert_eq!(
+        says(&world).unwrap(),
+        "Failed to create snapshot: failed to take snapshot of the volume vol-1: \"rpc error: code = Internal desc = no room\""
+    );
+    assert!(annotation(&world, ANNOTATION_SNAPSHOT_BEING_CREATED).is_none(), "the answer was final");
+    world.until("it is ready", is_ready).await;
+    settled(&world).await;
+    assert_eq!(says(&world), None);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s11_s33_a_given_snapshot_is_looked_up_and_deleted_by_its_id() {
+    let world = world(Profile::default()).await;
+    let id = world.testbed.driver.cut_snapshot("theirs", VOLUME).unwrap();
+    create(&world, &json!({ "snapshotHandle": id }));
+    patch(&world, json!({ "metadata": { "finalizers": [FINALIZER_BOUND_CONTENT] } }));
+    world.until_quietly("it is ready", is_ready).await;
+    assert_eq!(content(&world).unwrap()["status"]["snapshotHandle"], json!(id));
+    assert_eq!(calls(&world, Method::CreateSnapshot), 0);
+    delete(&world);
+    world.until_quietly("it is gone", |world| content(world).is_none()).await;
+    assert_eq!(snapshots(&world), 0);
+    world.testbed.tear_down().await;
+}

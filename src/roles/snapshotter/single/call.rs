@@ -1,0 +1,95 @@
+//! The calls to the driver about an independent snapshot, or a member of a group.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::cluster::VolumeSnapshotContent;
+use crate::csi::{Client, RpcError};
+use crate::process::Clock;
+use crate::proto::{CreateSnapshotRequest, DeleteSnapshotRequest, GetSnapshotRequest, ListSnapshotsRequest, Snapshot};
+use crate::roles::snapshotter::content::attempt::{Done, Operation, State};
+use crate::roles::snapshotter::content::call::{Answer, Driven, secrets_of};
+use crate::roles::snapshotter::content::context::{Context, Objects};
+use crate::roles::snapshotter::content::error::{InvalidSnapshot, Stop};
+use crate::roles::snapshotter::content::facts;
+use crate::roles::snapshotter::content::kind::Content as _;
+use crate::roles::snapshotter::content::request::Request;
+use crate::roles::snapshotter::content::view::Doomed;
+
+use super::found;
+
+impl Driven for VolumeSnapshotContent {
+    async fn create(client: &Client, request: &Request, secrets: HashMap<String, String>, clock: Clock) -> Answer {
+        let request = CreateSnapshotRequest {
+            source_volume_id: request.sources.first().cloned().unwrap_or_default(),
+            name: request.name.clone(),
+            secrets,
+            parameters: request.parameters.clone().into_iter().collect(),
+        };
+        let answer = client.create_snapshot(request).await?;
+        Ok(found::read(answer.snapshot, clock.wall()))
+    }
+
+    async fn look_up(cx: &Context<Self>, now: &Objects<Self>, state: &State, handle: &str) -> Result<Done, Stop> {
+        let found = if cx.rules.gets { get(cx, state, handle).await? } else { list(cx, state, handle).await? };
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return Ok(Done::failed(Operation::Ready, error.into())),
+        };
+        let Some(snapshot) = found else {
+            return Ok(Done::failed(Operation::Ready, InvalidSnapshot::NotListed(handle.to_owned()).into()));
+        };
+        match found::read(Some(snapshot), cx.scope.clock.wall()) {
+            Ok(mut found) => {
+                if found.group.is_some() {
+                    cx.memory.grouped.note(now.uid());
+                }
+                // Only of what we have not taken, the group may be one that the snapshot-controller knows.
+                if facts::given_handle(&*now.content).is_none() && !now.content.is_member() {
+                    found.group = None;
+                }
+                Ok(Done::Found(found))
+            }
+            Err(reason) => Ok(Done::failed(Operation::Ready, reason.into())),
+        }
+    }
+
+    async fn delete(client: &Client, doomed: &Doomed, secrets: HashMap<String, String>) -> Result<(), RpcError> {
+        let request = DeleteSnapshotRequest { snapshot_id: doomed.handle.clone(), secrets };
+        client.delete_snapshot(request).await.map(|_| ())
+    }
+}
+
+type Asked = Result<Option<Snapshot>, RpcError>;
+
+async fn get(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) -> Result<Asked, Stop> {
+    let client = cx.scope.driver.use_now()?;
+    let request = GetSnapshotRequest { snapshot_id: handle.to_owned(), secrets: secrets_of(state) };
+    let answer = cx.scope.term.during(client.get_snapshot(request)).await?;
+    Ok(answer.map(|answer| answer.snapshot.filter(|snapshot| snapshot.snapshot_id == handle)))
+}
+
+/// Follows the pages until one has the id. A driver that repeats a token has no more of them.
+async fn list(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) -> Result<Asked, Stop> {
+    let (mut token, mut seen) = (String::new(), BTreeSet::new());
+    loop {
+        let client = cx.scope.driver.use_now()?;
+        let request = ListSnapshotsRequest {
+            snapshot_id: handle.to_owned(),
+            starting_token: token,
+            secrets: secrets_of(state),
+            ..ListSnapshotsRequest::default()
+        };
+        let page = match cx.scope.term.during(client.list_snapshots(request)).await? {
+            Ok(page) => page,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut snapshots = page.entries.into_iter().filter_map(|entry| entry.snapshot);
+        if let Some(found) = snapshots.find(|snapshot| snapshot.snapshot_id == handle) {
+            return Ok(Ok(Some(found)));
+        }
+        if page.next_token.is_empty() || !seen.insert(page.next_token.clone()) {
+            return Ok(Ok(None));
+        }
+        token = page.next_token;
+    }
+}

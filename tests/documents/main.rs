@@ -1,0 +1,80 @@
+//! The documents: they are short enough, their links lead somewhere, and their commands work.
+//!
+//! ```text
+//! links      each relative link names a file, and each anchor a heading
+//! commands   each command of the README and of the quickstart is played here, or its files are there
+//! release    the notes of a release, and the address of the repository
+//! ```
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, and so may its helpers")]
+
+mod commands;
+mod links;
+mod release;
+
+use std::path::{Path, PathBuf};
+
+/// What a visitor reads before deciding anything.
+const MOST_WORDS: usize = 1_500;
+/// A cell of a comparison that is longer hides its point.
+const MOST_WORDS_OF_A_CELL: usize = 20;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The files below the root of one of these endings, with what the forge shows; not what was built, nor what is hidden otherwise.
+fn files(endings: &[&str]) -> Vec<PathBuf> {
+    let mut folders = vec![root().to_path_buf()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                if name == ".github" || !(name.starts_with('.') || name == "target") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|ending| endings.iter().any(|one| ending == *one)) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A file's path from the root, for people.
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+#[test]
+fn the_readme_is_read_in_a_few_minutes() {
+    let words = read("README.md").split_whitespace().count();
+    assert!(words <= MOST_WORDS, "README.md has {words} words, and may have {MOST_WORDS}: move some to docs/");
+}
+
+#[test]
+fn a_cell_of_the_comparison_says_its_point() {
+    let text = read("docs/features.md");
+    let cells = text.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split(" | "));
+    let long: Vec<&str> = cells.filter(|cell| cell.split_whitespace().count() > MOST_WORDS_OF_A_CELL + 1).collect();
+    assert!(long.is_empty(), "docs/features.md: cells of more than {MOST_WORDS_OF_A_CELL} words: {long:#?}");
+}
+
+#[test]
+fn every_document_is_in_the_index() {
+    let index = read("docs/README.md");
+    let missing: Vec<String> = files(&["md"])
+        .iter()
+        .filter(|path| path.parent() == Some(&root().join("docs")))
+        .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
+        .filter(|name| name != "README.md" && !index.contains(&format!("]({name})")))
+        .collect();
+    assert!(missing.is_empty(), "docs/README.md does not name {missing:?}");
+}

@@ -1,0 +1,153 @@
+//! The regression lists of the small roles (node-and-health spec A4 and B7): each row, and the tests that prove it.
+//!
+//! The rows are proven beside the code, with a real driver's socket, HTTP and a played kubelet; those about the whole process in
+//! `tests/process/beside.rs`.
+
+use crate::rows::Proof::{self, Tests};
+use crate::rows::assert_proven;
+
+/// livenessprobe's: number, what must hold, proof.
+pub(crate) const LIVENESS: &[(u32, &str, Proof)] = &[
+    (1, "a driver that is not ready", Tests(&["l1_a_driver_that_is_not_ready_is_unhealthy_and_nothing_crashes"])),
+    (2, "a socket file that is gone", Tests(&["l2_a_socket_file_that_is_removed_under_a_living_driver_is_unhealthy"])),
+    (3, "ten thousand checks", Tests(&["l3_ten_thousand_checks_leave_no_connection_and_no_task"])),
+    (4, "no connection", Tests(&["l4_a_driver_that_nobody_can_connect_to_is_unhealthy"])),
+    (5, "no driver at the start", Tests(&["l5_the_port_is_open_before_the_driver_is_there_and_says_why"])),
+    (6, "a slow probe", Tests(&["l6_a_probe_may_take_almost_as_long_as_its_limit"])),
+    (7, "a quiet log", Tests(&["l7_only_a_change_of_the_answer_is_logged"])),
+    (
+        8,
+        "health and metrics on one listener",
+        Tests(&["n2_n21_l8_local_roles_alone_need_no_kubeconfig_and_open_no_connection_to_an_api"]),
+    ),
+    (9, "each answer is of its moment", Tests(&["l9_each_answer_is_of_its_own_moment"])),
+    (10, "checks beside each other", Tests(&["l10_a_check_that_hangs_does_not_keep_another_from_its_answer"])),
+    (11, "other roles", Tests(&["l11_what_happens_to_other_roles_does_not_change_the_answer_about_the_driver"])),
+    (12, "restarts of the driver", Tests(&["l12_checks_survive_restarts_of_the_driver"])),
+    (13, "a reload", Tests(&["l13_a_reload_that_does_not_touch_the_role_does_not_close_its_port"])),
+];
+
+/// node-driver-registrar's.
+pub(crate) const REGISTRAR: &[(u32, &str, Proof)] = &[
+    (
+        1,
+        "a stale socket",
+        Tests(&[
+            "n1_n11_n20_n21_a_driver_is_registered_over_a_stale_socket_with_protocol_v1_and_without_a_cluster",
+            "n1_n20_a_socket_takes_the_place_of_a_stale_one_with_its_mode_and_leaves_nothing_beside_it",
+        ]),
+    ),
+    (
+        2,
+        "SIGTERM",
+        Tests(&[
+            "n2_the_socket_goes_with_the_daemon_and_the_kubelet_forgets_the_driver",
+            "n2_n21_l8_local_roles_alone_need_no_kubeconfig_and_open_no_connection_to_an_api",
+        ]),
+    ),
+    (
+        3,
+        "a file or directory in the way",
+        Tests(&[
+            "n3_a_file_in_the_way_is_a_fault_and_untouched",
+            "n3_n6_files_in_the_way_and_missing_directories_are_seen_and_left_alone",
+            "n3_n6_what_is_in_the_way_and_a_missing_directory_are_left_alone",
+        ]),
+    ),
+    (4, "health asks the socket", Tests(&["n4_n7_n9_health_asks_the_socket_itself_and_answers_on_its_own_port"])),
+    (5, "no deadline ends the server", Tests(&["n5_n8_a_driver_that_answers_slowly_is_registered_and_stays_so"])),
+    (6, "the directory is not created", Tests(&["n6_a_missing_directory_is_not_made"])),
+    (7, "the right listener", Tests(&["n4_n7_n9_health_asks_the_socket_itself_and_answers_on_its_own_port"])),
+    (8, "a slow name", Tests(&["n5_n8_a_driver_that_answers_slowly_is_registered_and_stays_so"])),
+    (
+        9,
+        "self-checks are not the kubelet's",
+        Tests(&["n4_n7_n9_health_asks_the_socket_itself_and_answers_on_its_own_port"]),
+    ),
+    (10, "the old exec probe", Tests(&["n10_an_exec_probe_of_the_registrar_goes_with_it_and_the_flag_says_so"])),
+    (
+        11,
+        "protocol v1",
+        Tests(&["n1_n11_n20_n21_a_driver_is_registered_over_a_stale_socket_with_protocol_v1_and_without_a_cluster"]),
+    ),
+    (
+        12,
+        "a refusal heals with the driver",
+        Tests(&[
+            "n12_n19_a_refusal_is_visible_and_heals_with_the_driver",
+            "n12_n19_a_refusal_is_repeated_with_growing_pauses_unless_the_kubelet_asks_again_itself",
+        ]),
+    ),
+    (
+        13,
+        "two instances in a roll-out",
+        Tests(&[
+            "n13_in_a_roll_out_the_file_of_the_new_instance_stays",
+            "n13_the_socket_of_another_instance_is_not_removed",
+        ]),
+    ),
+    (
+        14,
+        "a file that another process removes",
+        Tests(&[
+            "n14_a_file_that_another_process_removes_is_announced_again",
+            "n14_a_file_that_has_gone_is_announced_again_and_another_instance_is_not_fought",
+        ]),
+    ),
+    (
+        15,
+        "a kubelet's restart",
+        Tests(&[
+            "n15_a_kubelet_that_restarts_is_answered_without_a_write",
+            "n15_a_kubelet_that_asks_again_registers_again_without_a_write",
+        ]),
+    ),
+    (
+        16,
+        "a driver's restart",
+        Tests(&[
+            "n16_a_driver_that_restarts_alone_is_not_announced_again",
+            "n16_a_silent_driver_stays_announced_unless_the_configuration_says_for_how_long",
+        ]),
+    ),
+    (
+        17,
+        "a node's reboot",
+        Tests(&[
+            "n17_n18_nothing_is_announced_before_the_driver_answers_whatever_is_there",
+            "n17_n18_nothing_is_announced_before_the_driver_answers",
+        ]),
+    ),
+    (
+        18,
+        "a driver that is not ready",
+        Tests(&[
+            "n17_n18_nothing_is_announced_before_the_driver_answers_whatever_is_there",
+            "n17_n18_nothing_is_announced_before_the_driver_answers",
+        ]),
+    ),
+    (19, "two refusals, then success", Tests(&["n12_n19_a_refusal_is_visible_and_heals_with_the_driver"])),
+    (
+        20,
+        "the file's mode",
+        Tests(&[
+            "n1_n11_n20_n21_a_driver_is_registered_over_a_stale_socket_with_protocol_v1_and_without_a_cluster",
+            "n1_n20_a_socket_takes_the_place_of_a_stale_one_with_its_mode_and_leaves_nothing_beside_it",
+        ]),
+    ),
+    (
+        21,
+        "no API server",
+        Tests(&[
+            "n1_n11_n20_n21_a_driver_is_registered_over_a_stale_socket_with_protocol_v1_and_without_a_cluster",
+            "n2_n21_l8_local_roles_alone_need_no_kubeconfig_and_open_no_connection_to_an_api",
+        ]),
+    ),
+];
+
+#[test]
+fn every_row_of_the_small_roles_lists_is_proven_by_tests_that_cite_it() {
+    let cites = |letter: char| move |name: &str, row: u32| name.split('_').any(|word| word == format!("{letter}{row}"));
+    assert_proven(LIVENESS, 13, cites('l'));
+    assert_proven(REGISTRAR, 21, cites('n'));
+}

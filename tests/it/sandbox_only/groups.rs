@@ -1,0 +1,355 @@
+//! Groups of snapshots, from the group of a user to its members and back.
+//!
+//! Here alone, because a cluster must have the definitions of groups and a snapshot-controller with its gate on.
+
+use csi_control_plane::process::watch;
+use csi_control_plane::sandbox::actors::SnapshotHabits;
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile, Secrets};
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::{api, writes};
+use crate::ground::Transport;
+use crate::objects::merge;
+use crate::snapshotting::{
+    CONTENT, INTENT, SNAPSHOT, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
+};
+use crate::world::World;
+
+const GROUPS: &str = "groupsnapshot.storage.k8s.io";
+const GROUP: &str = "VolumeGroupSnapshot";
+const GROUP_CONTENT: &str = "VolumeGroupSnapshotContent";
+const GROUP_CLASS: &str = "VolumeGroupSnapshotClass";
+const BOUND: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
+const BEGUN: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
+const DELETED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
+
+/// A group that a user asked for.
+struct Cut {
+    group: String,
+    content: String,
+    /// The name by which the driver is asked.
+    name: String,
+}
+
+/// A world with groups, whose snapshot-controller has habits that may be changed.
+async fn grouping(change: impl FnOnce(&mut Profile)) -> (World, watch::Sender<SnapshotHabits>) {
+    let world = World::on(Transport::set, change).await;
+    world.install_snapshots().await;
+    api(&world).install(GROUPS);
+    let habits = world.sandbox().testbed.start_actors_with_snapshots(SnapshotHabits::default());
+    (world, habits)
+}
+
+/// Something goes wrong with each `CreateVolumeGroupSnapshot`.
+fn cutting(action: Action) -> Fault {
+    Fault::on(Method::CreateVolumeGroupSnapshot, action)
+}
+
+fn unanswered() -> Fault {
+    cutting(Action::DoneButFail { code: Code::DeadlineExceeded, message: "too slow".to_owned() })
+}
+
+fn is_begun(content: &Value) -> bool {
+    annotation(content, BEGUN).is_some()
+}
+
+impl World {
+    /// Two claims that have their volumes, and the label of a group.
+    async fn labelled(&self, label: &str) {
+        for short in ["one", "two"] {
+            let source = self.source(short).await;
+            let claims = self.namespaced::<k8s_openapi::api::core::v1::PersistentVolumeClaim>();
+            let patch = kube::api::Patch::Merge(json!({"metadata": {"labels": {"group": label}}}));
+            claims.patch(&source.claim, &kube::api::PatchParams::default(), &patch).await.unwrap();
+        }
+    }
+
+    async fn group_class(&self, short: &str, change: Value) -> String {
+        let name = self.name(short);
+        let mut class = json!({"metadata": {"name": name}, "driver": self.driver_name(), "deletionPolicy": "Delete"});
+        merge(&mut class, change);
+        self.installed(GROUP_CLASS, class).await;
+        name
+    }
+
+    /// A user asks for a group of these claims.
+    async fn cut_group(&self, label: &str, class: &str) -> Cut {
+        let group = self.name("group");
+        let object = json!({"metadata": {"name": group}, "spec": {"volumeGroupSnapshotClassName": class,
+            "source": {"selector": {"matchLabels": {"group": label}}}}});
+        let uid = self.installed(GROUP, object).await.uid().unwrap();
+        Cut { group, content: format!("groupsnapcontent-{uid}"), name: format!("groupsnapshot-{uid}") }
+    }
+
+    /// The same of new claims and by a new class.
+    async fn cut_group_anew(&self) -> Cut {
+        self.labelled("shop").await;
+        let class = self.group_class("class", json!({})).await;
+        self.cut_group("shop", &class).await
+    }
+
+    async fn group_until(&self, cut: &Cut, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        self.look_until(GROUP_CONTENT, &cut.content, what, |it| !it.is_null() && holds(it)).await
+    }
+
+    /// Waits until a group and all its members are ready, and nothing of its making is left.
+    async fn group_ready(&self, cut: &Cut) -> Value {
+        self.look_until(GROUP, &cut.group, "ready", is_ready).await;
+        let is_done = |it: &Value| is_ready(it) && !is_begun(it) && annotation(it, INTENT).is_none();
+        let content = self.group_until(cut, "ready, with nothing of ours", is_done).await;
+        for member in self.contents().await {
+            let name = member["spec"]["volumeSnapshotRef"]["name"].as_str().unwrap().to_owned();
+            self.look_until(SNAPSHOT, &name, "a ready member", is_ready).await;
+        }
+        content
+    }
+
+    async fn delete_group(&self, cut: &Cut) {
+        self.delete_installed(GROUP, &cut.group).await;
+    }
+
+    /// Waits until a group is gone, with contents, members, and what the driver had.
+    async fn group_gone(&self, cut: &Cut) {
+        self.away(GROUP_CONTENT, &cut.content).await;
+        self.away(GROUP, &cut.group).await;
+        for kind in [CONTENT, SNAPSHOT] {
+            crate::world::settled("no member is left", crate::world::PATIENCE, async || {
+                let left = self.installed_kind(kind).list(&ListParams::default()).await.unwrap().items;
+                if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            })
+            .await;
+        }
+        let state = self.driver().state();
+        assert_eq!((state.groups().len(), state.snapshots().len()), (0, 0));
+        assert_eq!(self.driver().violations(), []);
+    }
+
+    fn group_cuts(&self) -> Vec<Call> {
+        self.driver().calls_of(Method::CreateVolumeGroupSnapshot)
+    }
+
+    async fn group_cut_times(&self, times: usize) {
+        let what = format!("{times} cuts of a group");
+        self.driver_until(&what, |driver| driver.calls_of(Method::CreateVolumeGroupSnapshot).len() >= times).await;
+    }
+
+    fn group_deletions(&self) -> Vec<Call> {
+        self.driver().calls_of(Method::DeleteVolumeGroupSnapshot)
+    }
+}
+
+#[tokio::test]
+async fn s22_s23_a_group_becomes_ready_with_its_members_and_goes_with_one_call() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    let cut = world.cut_group_anew().await;
+    let content = world.group_ready(&cut).await;
+    assert!(has_finalizer(&content, BOUND));
+    assert_eq!(content["status"]["volumeSnapshotInfoList"].as_array().unwrap().len(), 2);
+    let asked = world.group_cuts();
+    assert_eq!((asked.len(), asked[0].snapshot.as_deref()), (1, Some(cut.name.as_str())));
+    assert_eq!((world.contents().await.len(), world.cuts_alone()), (2, 0), "members need no class and no call");
+    world.delete_group(&cut).await;
+    world.group_gone(&cut).await;
+    let deletions = world.group_deletions();
+    assert_eq!((deletions.len(), deletions[0].members.len()), (1, 2));
+    assert!(world.deletions().is_empty());
+}
+
+#[tokio::test]
+async fn s24_s51_a_group_that_is_not_ready_is_looked_at_without_a_write_until_it_and_its_members_are() {
+    let (world, _habits) = grouping(|profile| profile.snapshots_wait = true).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    let cut = world.cut_group_anew().await;
+    world.group_until(&cut, "cut", |it| it["status"]["volumeSnapshotInfoList"].is_array() && !is_begun(it)).await;
+    let looks = || world.driver().calls_of(Method::GetVolumeGroupSnapshot).len();
+    let first = looks();
+    world.driver_until("more looks", |_| looks() >= first + 4).await;
+    api(&world).audit().clear();
+    let first = looks();
+    world.driver_until("more looks", |_| looks() >= first + 4).await;
+    let of_groups =
+        |world: &World| writes(world).into_iter().filter(|it| it.resource == "volumegroupsnapshotcontents").count();
+    assert_eq!((of_groups(&world), world.group_cuts().len()), (0, 1), "no look costs a write");
+    let ids: Vec<String> = world.driver().state().snapshots().keys().cloned().collect();
+    world.driver().finish_snapshot(&ids[0], true);
+    let ready = |it: &Value| {
+        let members = it["status"]["volumeSnapshotInfoList"].as_array().unwrap().clone();
+        members.iter().filter(|member| member["readyToUse"] == true).count()
+    };
+    let content = world.group_until(&cut, "one of two is ready", |it| ready(it) == 1).await;
+    assert!(!is_ready(&content));
+    world.driver().finish_snapshot(&ids[1], true);
+    let content = world.group_ready(&cut).await;
+    assert_eq!(ready(&content), 2);
+}
+
+#[tokio::test]
+async fn s24_s25_a_refusal_of_a_group_is_seen_at_once_and_wakes_nothing() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let _daemon = world.snapshotter(slow()).await;
+    world.driver().inject(cutting(Action::fail(Code::FailedPrecondition, "no room")).once());
+    let cut = world.cut_group_anew().await;
+    let content = world.group_until(&cut, "told", |it| !error_in(it).is_empty()).await;
+    assert!(
+        error_in(&content)
+            .starts_with("Failed to create group snapshot: failed to take group snapshot of the volumes ["),
+        "{content:#}"
+    );
+    world.told_on(GROUP, &cut.group, "GroupSnapshotCreationFailed", "no room").await;
+    let unmarked = |it: &Value| !is_begun(it) && annotation(it, INTENT).is_none();
+    world.group_until(&cut, "unmarked", unmarked).await;
+    assert_eq!(world.group_cuts().len(), 1, "nothing but the back-off brings another");
+}
+
+#[tokio::test]
+async fn s17_the_secrets_of_a_group_are_the_annotations_and_for_looks_the_classes() {
+    let secrets = |value: &str| Secrets([("password".to_owned(), value.to_owned())].into());
+    let (world, _habits) = grouping(|profile| {
+        profile.snapshot_secrets = secrets("cut");
+        profile.snapshot_list_secrets = secrets("look");
+        profile.controller.remove(&(csi_control_plane::csi::ControllerRpc::ListSnapshots as i32));
+        profile.controller.remove(&(csi_control_plane::csi::ControllerRpc::GetSnapshot as i32));
+        profile.snapshot_ready_polls = 2;
+    })
+    .await;
+    let _daemon = world.snapshotter(json!({})).await;
+    let (cutting, looking) = (world.name("cut"), world.name("look"));
+    world.secret(&cutting, &[("password", b"cut")]).await;
+    world.secret(&looking, &[("password", b"look")]).await;
+    let parameters = json!({
+        "csi.storage.k8s.io/group-snapshotter-secret-name": cutting,
+        "csi.storage.k8s.io/group-snapshotter-secret-namespace": "default",
+        "csi.storage.k8s.io/group-snapshotter-get-secret-name": looking,
+        "csi.storage.k8s.io/group-snapshotter-get-secret-namespace": "default",
+    });
+    world.labelled("shop").await;
+    let class = world.group_class("class", json!({ "parameters": parameters })).await;
+    let cut = world.cut_group("shop", &class).await;
+    world.group_ready(&cut).await;
+    let asked = world.group_cuts().remove(0);
+    assert!(asked.secrets && asked.cut_group.unwrap().parameters.is_empty());
+    assert!(!world.driver().calls_of(Method::GetVolumeGroupSnapshot).is_empty());
+    world.delete_group(&cut).await;
+    world.group_gone(&cut).await;
+}
+
+#[tokio::test]
+async fn s35_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not() {
+    for version in [None, Some("v1beta1")] {
+        let world = World::snapshotting(|_| {}).await;
+        if let Some(version) = version {
+            api(&world).install(&format!("{GROUPS}/{version}"));
+        }
+        let daemon = world.snapshotter(json!({})).await;
+        let cut = world.cut_anew("cut").await;
+        world.ready(&cut).await;
+        let says = if version.is_some() { "v1beta1 alone" } else { "has no VolumeGroupSnapshotContents" };
+        world.page_names(&daemon, &[says]).await;
+    }
+    let off = World::snapshotting(|_| {}).await;
+    let daemon = off.snapshotter(json!({"groupSnapshots": false})).await;
+    off.page_names(&daemon, &["roles.snapshotter.groupSnapshots is false"]).await;
+}
+
+#[tokio::test]
+async fn l2_s55_marks_that_are_wiped_come_back_and_a_deletion_survives_our_writes() {
+    for code in [None, Some(Code::Internal)] {
+        let (world, habits) = grouping(|_| {}).await;
+        let _daemon = world.snapshotter(json!({})).await;
+        world.driver().inject(match code {
+            None => cutting(Action::Hold).once(),
+            Some(code) => cutting(Action::fail(code, "not now")),
+        });
+        let cut = world.cut_group_anew().await;
+        world.group_cut_times(1).await;
+        habits.send_modify(|it| (it.is_stale, it.deletes) = (code.is_none(), false));
+        world.delete_group(&cut).await;
+        world.group_until(&cut, "marked as deleted", |it| annotation(it, DELETED).is_some()).await;
+        if code.is_some() {
+            let before = world.group_cuts().len();
+            world.group_cut_times(before + 3).await;
+        } else {
+            let is_back = |it: &Value| is_begun(it) && annotation(it, INTENT).is_some();
+            world.group_until(&cut, "marked again", is_back).await;
+        }
+        assert!(annotation(&world.look(GROUP_CONTENT, &cut.content).await, DELETED).is_some());
+        habits.send_modify(|it| it.deletes = true);
+        world.driver().clear_faults();
+        world.driver().release();
+        world.group_gone(&cut).await;
+    }
+}
+
+#[tokio::test]
+async fn s41_the_next_daemon_asks_for_a_group_as_it_was_asked_for() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let first = world.daemon_on("first", snapshotter(json!({}))).await;
+    world.driver().inject(unanswered());
+    let cut = world.cut_group_anew().await;
+    world.group_cut_times(1).await;
+    first.stop().await.unwrap();
+    world.delete_installed(GROUP_CLASS, &world.name("class")).await;
+    world.delete_group(&cut).await;
+    world.group_until(&cut, "to go", is_going).await;
+    world.driver().clear_faults();
+    let before = world.group_cuts();
+    let _second = world.daemon_on("second", snapshotter(json!({"groupSnapshotNamePrefix": "other"}))).await;
+    world.group_gone(&cut).await;
+    let after = world.group_cuts();
+    assert!(after.len() > before.len());
+    assert_eq!(after.last().unwrap().cut_group, before[0].cut_group, "the same name and parameters");
+    assert_eq!(world.group_deletions().len(), 1);
+}
+
+#[tokio::test]
+async fn l9_a_group_whose_content_is_taken_away_by_force_is_deleted_at_the_driver() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    world.driver().inject(cutting(Action::Hold).once());
+    let cut = world.cut_group_anew().await;
+    world.group_cut_times(1).await;
+    world.delete_group(&cut).await;
+    world.group_until(&cut, "to go", is_going).await;
+    world.edit(GROUP_CONTENT, &cut.content, json!({"metadata": {"finalizers": null}})).await;
+    world.away(GROUP_CONTENT, &cut.content).await;
+    world.driver().release();
+    let is_asked = |driver: &csi_control_plane::sandbox::driver::Driver| {
+        !driver.calls_of(Method::DeleteVolumeGroupSnapshot).is_empty() && driver.state().snapshots().is_empty()
+    };
+    world.driver_until("deleted", is_asked).await;
+    assert_eq!(world.group_deletions().len(), 1);
+    world.group_gone(&cut).await;
+}
+
+#[tokio::test]
+async fn i3_a_group_and_the_snapshots_of_its_volumes_take_turns() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    let source = world.source("single").await;
+    let claims = world.namespaced::<k8s_openapi::api::core::v1::PersistentVolumeClaim>();
+    let patch = kube::api::Patch::Merge(json!({"metadata": {"labels": {"group": "shop"}}}));
+    claims.patch(&source.claim, &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let single = world.snapshot_class("single-class", json!({})).await;
+    world.driver().inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    let alone = world.cut("alone", &source, &single).await;
+    world.cut_times(&alone, 1).await;
+    let cut = world.cut_group_anew().await;
+    world.group_until(&cut, "there", |_| true).await;
+    // The snapshot of another volume is not held up by a group that waits.
+    world.another_is_ready("other").await;
+    assert!(world.group_cuts().is_empty(), "the volume is the snapshot's turn");
+    world.driver().release();
+    world.look_until(GROUP, &cut.group, "ready", is_ready).await;
+    assert_eq!(world.driver().violations(), []);
+}
+
+impl World {
+    /// How often the driver was asked for a snapshot alone.
+    fn cuts_alone(&self) -> usize {
+        self.driver().calls_of(Method::CreateSnapshot).len()
+    }
+}

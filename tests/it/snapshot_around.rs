@@ -1,0 +1,115 @@
+//! Snapshots beside attachments and restores: whose turn it is.
+
+use std::time::Duration;
+
+use csi_control_plane::proto::volume_content_source::Type as Source;
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use serde_json::{Value, json};
+
+use crate::snapshotting::{BOUND, CONTENT, cutting, deleting, is_going, is_ready, snapshotter};
+use crate::supplier::supplier;
+use crate::supply::phase;
+use crate::world::World;
+
+/// The configuration of a daemon with the snapshotter and these roles.
+fn beside(roles: &Value) -> Value {
+    let mut config = snapshotter(json!({}));
+    for (role, section) in roles.as_object().unwrap() {
+        config["roles"][role] = section.clone();
+    }
+    config
+}
+
+#[tokio::test]
+async fn s44_a_detach_waits_for_at_most_two_of_the_many_snapshots_of_its_volume() {
+    const SNAPSHOTS: usize = 50;
+    let world = World::snapshotting(|_| {}).await;
+    let short = json!({"retry": {"initial": "50ms", "max": "400ms"}, "resync": "0s"});
+    let _daemon = world.daemon(beside(&json!({ "attacher": short }))).await;
+    let node = world.node("node").await;
+    let source = world.source("source").await;
+    let class = world.snapshot_class("class", json!({})).await;
+    let attachment = world.attach(&source.volume, &node).await;
+    world.attached(&attachment).await;
+    world.driver().inject(cutting(Action::Delay(Duration::from_millis(100))));
+    let mut cuts = Vec::new();
+    for number in 0..SNAPSHOTS {
+        cuts.push(world.cut(&format!("cut-{number}"), &source, &class).await);
+    }
+    world.driver_until("the first is cut", |driver| driver.calls_of(Method::CreateSnapshot).len() >= 2).await;
+    let asked = world.driver().age();
+    world.detached(&attachment).await;
+    let detach = world.unpublishes(&source.volume).remove(0);
+    let between = world
+        .driver()
+        .calls_of(Method::CreateSnapshot)
+        .iter()
+        .filter(|it| it.started > asked && it.started < detach.started)
+        .count();
+    assert!(between <= 2, "{between} snapshots were begun before the detach");
+    world.driver().clear_faults();
+    for cut in &cuts {
+        world.ready(cut).await;
+    }
+    world.assert_no_snapshot_leaked().await;
+}
+
+#[tokio::test]
+async fn s45_a_snapshot_is_not_deleted_while_volumes_are_made_from_it() {
+    let world = World::snapshotting(|_| {}).await;
+    let roles = supplier(json!({}))["roles"].clone();
+    let _daemon = world.daemon(beside(&roles)).await;
+    let handle = world.cut_behind("before");
+    let class = world.class("class", json!({})).await;
+    // Nobody guards the content of an administrator.
+    let name = world.name("snapshot");
+    let reference = json!({"metadata": {"finalizers": [BOUND]}, "spec": {"volumeSnapshotRef": {"name": name}}});
+    let content = world.content_by_hand("content", json!({"snapshotHandle": handle}), reference).await;
+    let object = json!({"metadata": {"name": name}, "spec": {"source": {"volumeSnapshotContentName": content}}});
+    world.installed("VolumeSnapshot", object).await;
+    world.look_until("VolumeSnapshot", &name, "ready", is_ready).await;
+    world.driver().inject(Fault::on(Method::CreateVolume, Action::Hold).times(2));
+    let mut restored = Vec::new();
+    for short in ["first", "second"] {
+        restored.push(world.claim_from(short, &class, "VolumeSnapshot", &name).await);
+    }
+    // Two restores at once.
+    world.driver_until("both", |driver| driver.calls_of(Method::CreateVolume).len() == 2).await;
+    world.delete_installed(CONTENT, &content).await;
+    world.edit(CONTENT, &content, json!({"metadata": {"annotations": {crate::snapshotting::DELETED: "yes"}}})).await;
+    world.another_is_ready("barrier").await;
+    assert!(is_going(&world.look(CONTENT, &content).await) && world.deletions().is_empty());
+    world.driver().release();
+    for claim in &restored {
+        world.claim_until(claim, "bound", |it| phase(it) == "Bound").await;
+    }
+    world.away(CONTENT, &content).await;
+    assert_eq!(world.deletions(), [handle]);
+    let creates = world.driver().calls_of(Method::CreateVolume);
+    for call in &creates {
+        let from = call.create.as_ref().unwrap().volume_content_source.clone().unwrap().r#type;
+        assert!(matches!(from, Some(Source::Snapshot(_))));
+    }
+    assert_eq!(world.driver().violations(), []);
+}
+
+#[tokio::test]
+async fn s45_a_volume_and_a_snapshot_of_the_same_id_do_not_wait_for_each_other() {
+    let world = World::snapshotting(|_| {}).await;
+    let short = json!({"retry": {"initial": "50ms", "max": "400ms"}, "resync": "0s"});
+    let _daemon = world.daemon(beside(&json!({ "attacher": short }))).await;
+    let node = world.node("node").await;
+    let cut = world.cut_anew("cut").await;
+    let content = world.ready(&cut).await;
+    let handle = crate::snapshotting::handle_in(&content).unwrap();
+    world.driver().seed([handle]);
+    let volume = world.volume_with("namesake", json!({"csi": {"volumeHandle": handle}})).await;
+    world.driver().inject(deleting(Action::Hold).once());
+    world.delete_snapshot(&cut).await;
+    world.deleted_times(1).await;
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.driver().release();
+    world.cut_gone(&cut).await;
+    assert_eq!(world.driver().violations(), []);
+}

@@ -1,0 +1,225 @@
+//! Roles that work without the cluster: what such a daemon does not need, what it does not touch, and that nothing touches them.
+
+use std::io::{ErrorKind, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use csi_control_plane::process::{Clock, Tasks};
+use csi_control_plane::sandbox::api::Identity;
+use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
+use csi_control_plane::sandbox::kubelet::{Deed, Kubelet, Retries};
+use csi_control_plane::sandbox::testbed::TestBed;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::program::{Program, eventually, get, role};
+use crate::theatre::{DRIVER, Theatre};
+
+/// Where the driver's socket is on the played host.
+const ON_HOST: &str = "/var/lib/kubelet/plugins/demo/csi.sock";
+
+/// A node with a driver.
+struct Node {
+    folder: TempDir,
+    driver: Driver,
+    server: Server,
+}
+
+impl Node {
+    async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let driver = Driver::new(Profile::with_nodes(["node-1"]), Clock::system());
+        let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
+        std::fs::create_dir(folder.path().join("registry")).unwrap();
+        Self { folder, driver, server }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn kubelet(&self) -> Kubelet {
+        let socket = self.path("csi.sock");
+        let host = move |path: &str| if path == ON_HOST { socket.clone() } else { Path::new(path).to_owned() };
+        Kubelet::start(&self.path("registry"), Retries::BackingOff, Clock::system(), host)
+    }
+
+    fn config(&self, address: SocketAddr) -> Value {
+        json!({
+            "csi": {"endpoint": format!("unix://{}", self.path("csi.sock").display())},
+            // It is not even read.
+            "kubernetes": {"kubeconfig": "/no/such/file"},
+            "diagnostics": {"listen": address},
+            "roles": {
+                "liveness": {"listen": address},
+                "registrar": {"kubeletRegistrationPath": ON_HOST, "directory": self.path("registry")},
+            },
+        })
+    }
+
+    fn write(&self, config: &Value) -> String {
+        let path = self.path("config.yaml");
+        let mut file = std::fs::File::create(&path).unwrap();
+        file.write_all(config.to_string().as_bytes()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+/// A port that is free now.
+pub(crate) fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A number of `/proc/<pid>/status`, in kilobytes.
+fn memory(program: &Program, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[tokio::test]
+async fn n2_n21_l8_local_roles_alone_need_no_kubeconfig_and_open_no_connection_to_an_api() {
+    let node = Node::open().await;
+    let kubelet = node.kubelet();
+    // What a pod would be told of the API server: nothing may connect to it.
+    let api = TcpListener::bind("127.0.0.1:0").unwrap();
+    api.set_nonblocking(true).unwrap();
+    let port = api.local_addr().unwrap().port().to_string();
+    let address = free();
+    let file = node.write(&node.config(address));
+    let begun = Clock::system().now();
+    let variables = [("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", &*port)];
+    let mut daemon = Program::start(&["run", "--config", &file], &variables);
+    daemon.logged("announcing the driver to the kubelet").await;
+    let took = begun.elapsed();
+    eventually("the kubelet has the driver", async || (kubelet.drivers() == [DRIVER]).then_some(())).await;
+    eventually("it is ready", async || (daemon.get("/readyz").await.code == 200).then_some(())).await;
+
+    // The probe of the driver, the diagnostics and the metrics on one listener.
+    assert_eq!(get(address, "/healthz").await.body, "ok");
+    assert_eq!(get(address, "/livez").await.body, "ok");
+    let metrics = get(address, "/metrics").await.body;
+    for line in [
+        "csi_control_plane_driver_healthy 1",
+        "csi_control_plane_registrar_registered 1",
+        "csi_control_plane_registrar_announcements_total{reason=\"start\"} 1",
+        "method_name=\"/csi.v1.Identity/Probe\"",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    let status = daemon.status().await;
+    assert_eq!(status["overall"], "healthy", "{status:#}");
+    assert_eq!((&status["driver"], &status["caches"]), (&Value::Null, &json!([])));
+    for name in ["liveness", "registrar"] {
+        assert_eq!(role(&status, name)["state"], "serving", "{status:#}");
+    }
+    assert!(get(address, "/").await.body.contains("registered"), "the status page");
+    println!(
+        "local roles alone: announced {took:?} after the start (debug build), VmRSS {} kB, VmHWM {} kB, {} threads",
+        memory(&daemon, "VmRSS"),
+        memory(&daemon, "VmHWM"),
+        memory(&daemon, "Threads"),
+    );
+
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
+    let unregistered = || kubelet.deeds().contains(&Deed::Unregistered(DRIVER.to_owned()));
+    eventually("the kubelet forgets the driver", async || unregistered().then_some(())).await;
+    assert_eq!(api.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "no connection to the API");
+}
+
+#[tokio::test]
+async fn without_a_driver_the_daemon_waits_and_says_so_and_ends_at_once_when_it_is_told_to() {
+    let node = Node::open().await;
+    node.server.restart(std::time::Duration::from_secs(3600)).await;
+    let address = free();
+    let file = node.write(&node.config(address));
+    let mut daemon = Program::start(&["run", "--config", &file], &[]);
+    daemon.logged("answering the kubelet's probe of the driver, beside the diagnostics").await;
+    let answer = get(address, "/healthz").await;
+    assert!(answer.code == 500 && answer.body.contains("cannot connect to the driver's socket"), "{answer:?}");
+    let ready = eventually("the reason", async || {
+        Some(daemon.get("/readyz").await).filter(|answer| answer.body.contains("waiting for the driver: cannot"))
+    });
+    assert_eq!(ready.await.code, 500);
+    assert_eq!(daemon.get("/livez").await.code, 200);
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.exit().await, Some(0));
+    drop(node.driver);
+}
+
+#[tokio::test]
+async fn l13_a_reload_that_does_not_touch_the_role_does_not_close_its_port() {
+    let node = Node::open().await;
+    let (address, diagnostics) = (free(), free());
+    let mut config = node.config(diagnostics);
+    config["roles"]["liveness"] = json!({ "listen": address });
+    let file = node.write(&config);
+    let mut daemon = Program::start(&["run", "--config", &file], &[]);
+    daemon.logged("announcing the driver to the kubelet").await;
+    let (probes, _) = Tasks::new("probes");
+    let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
+    probes.spawn("probes", async move {
+        loop {
+            let answer = get(address, "/healthz").await;
+            if answer.code != 200 {
+                let _ = failed.send(answer);
+            }
+        }
+    });
+    config["csi"]["timeout"] = "20s".into();
+    config["roles"]["registrar"]["onShutdown"] = "keep".into();
+    node.write(&config);
+    daemon.signal("HUP").await;
+    let changed = daemon.logged("the configuration has changed").await;
+    assert!(changed["restarted"].to_string().contains("registrar"), "{changed}");
+    let again = async || (node.kubelet_files() == 1).then_some(());
+    eventually("the registrar is back", again).await;
+    assert!(failures.try_recv().is_err());
+
+    // A role of the cluster cannot come: nothing of what it needs is there.
+    config["roles"]["attacher"] = json!({});
+    node.write(&config);
+    daemon.signal("HUP").await;
+    let refused = daemon.logged("the new configuration is refused, the old one stays").await;
+    assert!(refused["summary"].as_str().unwrap().contains("roles.attacher needs a restart"), "{refused}");
+    // A role that is touched begins anew.
+    config["roles"].as_object_mut().unwrap().remove("attacher");
+    config["roles"]["liveness"]["path"] = "/driver".into();
+    drop(probes);
+    node.write(&config);
+    daemon.signal("HUP").await;
+    let listens = |line: &Value| line["message"] == "answering the kubelet's probe of the driver";
+    let twice = async || (daemon.log().iter().filter(|line| listens(line)).count() == 2).then_some(());
+    eventually("it listens again", twice).await;
+    assert_eq!(get(address, "/driver").await.code, 200);
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.exit().await, Some(0));
+    assert_eq!(node.kubelet_files(), 1, "onShutdown: keep");
+}
+
+impl Node {
+    /// How many files are in the kubelet's directory.
+    fn kubelet_files(&self) -> usize {
+        std::fs::read_dir(self.path("registry")).unwrap().count()
+    }
+}
+
+#[tokio::test]
+async fn l11_what_happens_to_other_roles_does_not_change_the_answer_about_the_driver() {
+    let theatre = Theatre::open().await;
+    let address = free();
+    let mut daemon = theatre.daemon_with("daemon", |config| {
+        config["roles"]["liveness"] = json!({ "listen": address });
+    });
+    daemon.is("serving").await;
+    assert_eq!(get(address, "/healthz").await.code, 200);
+    // Neither the Lease nor the API server is to be had any more.
+    theatre.testbed.api.admit(TestBed::token("daemon"), Identity::limited("nobody", Vec::new()));
+    let lost = async || (role(&daemon.status().await, "attacher")["state"] != "serving").then_some(());
+    eventually("the attacher has lost its Lease", lost).await;
+    assert_eq!(get(address, "/healthz").await.body, "ok");
+    assert_eq!(role(&daemon.status().await, "liveness")["state"], "serving");
+    daemon.signal("TERM").await;
+    daemon.exit().await;
+}

@@ -1,0 +1,115 @@
+//! Work that needs each of the snapshotter's rights: contents of a snapshot and of a group with a secret, which the driver or the API
+//! refuses once, and a content that is being deleted. There is no snapshot-controller: the test makes its changes itself.
+
+use std::sync::Arc;
+
+use csi_control_plane::sandbox::api::PatchBody;
+use csi_control_plane::sandbox::api::pure::resources::{self, Resource};
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::program::eventually;
+use crate::rbac::{USER, conflict};
+use crate::theatre::{DRIVER, Theatre};
+
+const API: &str = "snapshot.storage.k8s.io/v1";
+const PREFIX: &str = "snapshot.storage.kubernetes.io";
+const GROUPS: &str = "groupsnapshot.storage.k8s.io";
+
+fn contents() -> &'static Resource {
+    resources::of_kind(API, "VolumeSnapshotContent").unwrap()
+}
+
+fn content(theatre: &Theatre, name: &str) -> Option<Arc<Value>> {
+    theatre.testbed.api.object(contents(), "", name)
+}
+
+/// A stage with the kinds of snapshots and of groups.
+pub(crate) async fn open() -> Theatre {
+    let theatre = Theatre::open().await;
+    theatre.testbed.install_snapshots();
+    theatre.testbed.api.install(GROUPS);
+    theatre
+}
+
+/// The group's content, with its class.
+fn put_group(theatre: &Theatre) {
+    let (api, protection) = (format!("{GROUPS}/v1"), "volumegroupsnapshotcontent-bound-protection");
+    theatre.put(json!({"apiVersion": api, "kind": "VolumeGroupSnapshotClass", "metadata": {"name": "groups"},
+        "driver": DRIVER, "deletionPolicy": "Delete"}));
+    theatre.put(json!({"apiVersion": api, "kind": "VolumeGroupSnapshotContent",
+        "metadata": {"name": "group", "finalizers": [format!("groupsnapshot.storage.kubernetes.io/{protection}")]},
+        "spec": {"driver": DRIVER, "deletionPolicy": "Delete", "volumeGroupSnapshotClassName": "groups",
+            "source": {"volumeHandles": ["source"]},
+            "volumeGroupSnapshotRef": {"namespace": "default", "name": "group", "uid": "uid-of-group"}}}));
+}
+
+async fn group_ready(theatre: &Theatre) {
+    let contents = resources::of_kind(&format!("{GROUPS}/v1"), "VolumeGroupSnapshotContent").unwrap();
+    let group = || theatre.testbed.api.object(contents, "", "group");
+    eventually("the group is ready", async || (group()?["status"]["readyToUse"] == true).then_some(())).await;
+}
+
+/// Creates a content that the snapshot-controller has bound to a snapshot.
+pub(crate) fn put_content(theatre: &Theatre, name: &str, source: &Value) {
+    let annotations = json!({format!("{PREFIX}/deletion-secret-name"): "keys",
+        format!("{PREFIX}/deletion-secret-namespace"): "default"});
+    theatre.put(json!({"apiVersion": API, "kind": "VolumeSnapshotContent",
+        "metadata": {"name": name, "annotations": annotations,
+            "finalizers": [format!("{PREFIX}/volumesnapshotcontent-bound-protection")]},
+        "spec": {"driver": DRIVER, "deletionPolicy": "Delete", "volumeSnapshotClassName": "snapshots", "source": source,
+            "volumeSnapshotRef": {"namespace": "default", "name": name, "uid": format!("uid-of-{name}")}}}));
+}
+
+/// Marks a content as one whose snapshot the driver was asked for.
+pub(crate) fn mark(theatre: &Theatre, name: &str) {
+    let mark = json!({"metadata": {"annotations": {format!("{PREFIX}/volumesnapshot-being-created"): "yes"}}});
+    theatre.testbed.api.patch_object(contents(), "", name, PatchBody::Merge(mark), false).unwrap();
+}
+
+/// Deletes a content as the snapshot-controller does.
+pub(crate) fn delete_content(theatre: &Theatre, name: &str) {
+    let mark = json!({"metadata": {"annotations": {format!("{PREFIX}/volumesnapshot-being-deleted"): "yes"}}});
+    theatre.testbed.api.patch_object(contents(), "", name, PatchBody::Merge(mark), false).unwrap();
+    theatre.testbed.api.delete_object(contents(), "", name).unwrap();
+}
+
+/// Creates the class of the contents and their secret.
+pub(crate) fn put_class(theatre: &Theatre) {
+    theatre.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "default"},
+        "stringData": {"user": "me"}}));
+    theatre.put(json!({"apiVersion": API, "kind": "VolumeSnapshotClass", "metadata": {"name": "snapshots"},
+        "driver": DRIVER, "deletionPolicy": "Delete"}));
+}
+
+/// Waits until a content's snapshot is ready to use.
+pub(crate) async fn ready(theatre: &Theatre, name: &str) {
+    let is_ready = async || (content(theatre, name)?["status"]["readyToUse"] == true).then_some(());
+    eventually(&format!("the snapshot of {name} is ready"), is_ready).await;
+}
+
+/// Waits until a content is gone.
+pub(crate) async fn gone(theatre: &Theatre, name: &str) {
+    eventually(&format!("{name} is gone"), async || content(theatre, name).is_none().then_some(())).await;
+}
+
+pub(crate) fn begin(theatre: &Theatre) {
+    put_class(theatre);
+    theatre.driver().seed(["source"]);
+    put_content(theatre, "going", &json!({"snapshotHandle": theatre.driver().cut_snapshot("old", "source").unwrap()}));
+    delete_content(theatre, "going");
+    let fails = Fault::on(Method::CreateSnapshot, Action::fail(Code::Internal, "no luck"));
+    theatre.driver().inject(fails.once());
+    conflict(theatre, "snapshot.storage.k8s.io", "volumesnapshotcontents");
+    put_content(theatre, "content", &json!({"volumeHandle": "source"}));
+    conflict(theatre, GROUPS, "volumegroupsnapshotcontents");
+    put_group(theatre);
+}
+
+pub(crate) async fn done(theatre: &Theatre) {
+    ready(theatre, "content").await;
+    group_ready(theatre).await;
+    gone(theatre, "going").await;
+    theatre.committed("an event", |commit| commit.plural == "events" && commit.user == USER).await;
+}

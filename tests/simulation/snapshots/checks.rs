@@ -1,0 +1,365 @@
+//! The checks of each commit. Those of calls are in `calls`, those of the end in `rest`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use csi_control_plane::proto::CreateSnapshotRequest;
+use serde_json::Value;
+
+use super::calls::{Live, Streak, Task};
+use super::invariants::Rule;
+use crate::world::{DAEMONS, DRIVER, MARKER, finalizers, is_deleting, text};
+
+pub(super) const CONTENTS: &str = "volumesnapshotcontents";
+pub(super) const SNAPSHOTS: &str = "volumesnapshots";
+/// The Lease of who takes snapshots.
+pub(super) const LEASE: &str = "external-snapshotter-leader-demo-csi-example-com";
+pub(super) const FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+pub(super) const MARK: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
+pub(super) const LOST: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+pub(super) const INTENT: &str = "csi-control-plane.io/snapshotting";
+pub(super) const HANDLE: &str = "/status/snapshotHandle";
+pub(super) const GIVEN: &str = "/spec/source/snapshotHandle";
+pub(super) const OWNER: &str = "/spec/volumeSnapshotRef/uid";
+pub(super) const POLICY: &str = "/spec/deletionPolicy";
+const READY: &str = "/status/readyToUse";
+/// What of the status we write.
+const STATUS: [&str; 5] = ["snapshotHandle", "readyToUse", "creationTime", "restoreSize", "error"];
+/// What the daemon writes.
+const WRITTEN: [&str; 3] = [CONTENTS, "events", "leases"];
+/// A term may end this long after a renewal.
+const TERM: Duration = Duration::from_millis(3500);
+/// A decision may be so old when its request arrives.
+pub(super) const AGE: Duration = Duration::from_secs(6);
+
+/// One change of an object.
+pub(super) struct Commit<'a> {
+    /// When, since the driver was made.
+    pub(super) at: Duration,
+    /// Who made it.
+    pub(super) actor: &'a str,
+    pub(super) plural: &'a str,
+    pub(super) name: &'a str,
+    pub(super) old: Option<&'a Value>,
+    pub(super) new: Option<&'a Value>,
+}
+
+/// A content, by its uid. Those that are gone are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub(super) object: Value,
+    pub(super) is_gone: bool,
+    /// Finalizer and mark were on it, and no daemon has taken the mark off since.
+    pub(super) is_begun: bool,
+    /// The last handle that its status had.
+    pub(super) handle: String,
+    /// When its policy was changed.
+    pub(super) policy_at: Option<Duration>,
+    /// The term in which somebody has removed it by force.
+    pub(super) forced_in: Option<u64>,
+}
+
+/// What is asked for a `VolumeSnapshot`, by its uid.
+#[derive(Debug, Default)]
+pub(super) struct Demand {
+    pub(super) request: Option<CreateSnapshotRequest>,
+    /// It may be running, or its answer is not known.
+    pub(super) is_owed: bool,
+    /// The driver has said that there is none.
+    pub(super) is_denied: bool,
+    /// Others have wiped what the content says of the request.
+    pub(super) is_wiped: bool,
+    /// Why nobody can be blamed for what becomes of it.
+    pub(super) excuse: Option<&'static str>,
+}
+
+/// What must hold, checked at each commit and each call. It is told of these, and knows nothing else.
+#[derive(Default)]
+pub(super) struct Checks {
+    /// The driver can be asked about snapshots that were there before.
+    pub(super) looks_up: bool,
+    /// How often the driver says that a snapshot is not ready.
+    pub(super) polls: u32,
+    pub(super) contents: BTreeMap<String, Content>,
+    pub(super) demands: BTreeMap<String, Demand>,
+    /// The `VolumeSnapshots` by their names.
+    pub(super) snapshots: BTreeMap<String, Value>,
+    /// What the driver holds: handles and names.
+    pub(super) held: BTreeMap<String, String>,
+    /// Handles that the driver has said to be ready, and those that it has said to be deleted.
+    pub(super) ready: BTreeSet<String>,
+    pub(super) deleted: BTreeSet<String>,
+    pub(super) retained: BTreeSet<String>,
+    pub(super) live: BTreeMap<u64, Live>,
+    pub(super) streaks: BTreeMap<(String, Task), Streak>,
+    /// When a class has last changed.
+    pub(super) class_turned: Option<Duration>,
+    /// When others have last changed the content of a `VolumeSnapshot`.
+    pub(super) turned: BTreeMap<String, Duration>,
+    pub(super) lease: Option<(String, String)>,
+    pub(super) renewed: Duration,
+    /// How many terms have begun.
+    pub(super) terms: u64,
+    pub(super) broken: Vec<(Rule, String)>,
+}
+
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][key].as_str()
+}
+
+pub(super) fn is_protected(object: &Value) -> bool {
+    finalizers(object).contains(&FINALIZER)
+}
+
+pub(super) fn is_ready(object: &Value) -> bool {
+    object.pointer(READY) == Some(&Value::Bool(true))
+}
+
+/// The handle of a content, wherever it is known from.
+pub(super) fn handle(object: &Value) -> &str {
+    if text(object, HANDLE).is_empty() { text(object, GIVEN) } else { text(object, HANDLE) }
+}
+
+impl Checks {
+    pub(super) fn violate(&mut self, rule: Rule, what: impl std::fmt::Display) {
+        self.broken.push((rule, what.to_string()));
+    }
+
+    /// Who may ask the driver and write.
+    pub(super) fn is_led_by(&self, daemon: &str) -> bool {
+        let holder = self.lease.as_ref().map_or("", |(holder, _)| holder);
+        holder.strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
+    }
+
+    /// Whether nobody can be blamed for what becomes of the snapshot of this `VolumeSnapshot`.
+    pub(super) fn is_excused(&self, owner: &str) -> bool {
+        self.demands.get(owner).is_some_and(|demand| demand.excuse.is_some())
+    }
+
+    /// Whether somebody has removed a content of this `VolumeSnapshot` by force.
+    pub(super) fn is_forced(&self, owner: &str) -> bool {
+        self.contents.values().any(|it| text(&it.object, OWNER) == owner && it.forced_in.is_some())
+    }
+
+    pub(super) fn excuse(&mut self, owner: &str, why: &'static str) {
+        self.demands.entry(owner.to_owned()).or_default().excuse = Some(why);
+    }
+
+    /// The driver's snapshots of a `VolumeSnapshot`: their handles.
+    pub(super) fn cut_for(&self, owner: &str) -> Vec<String> {
+        let is_of = |name: &str| !owner.is_empty() && name.ends_with(owner);
+        self.held.iter().filter(|(_, name)| is_of(name)).map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(super) fn committed(&mut self, commit: &Commit<'_>) {
+        let is_ours = DAEMONS.contains(&commit.actor);
+        if is_ours {
+            self.written(commit);
+        }
+        match commit.plural {
+            "leases" if commit.name == LEASE => self.lease_changed(commit),
+            // A class that is there again is a reason to try at once.
+            "volumesnapshotclasses" => self.class_turned = Some(commit.at),
+            SNAPSHOTS => match commit.new {
+                Some(new) => drop(self.snapshots.insert(commit.name.to_owned(), new.clone())),
+                None => drop(self.snapshots.remove(commit.name)),
+            },
+            CONTENTS => self.content_committed(commit, is_ours),
+            _ => {}
+        }
+    }
+
+    /// Another term begins its queues afresh, and remembers nothing.
+    fn lease_changed(&mut self, commit: &Commit<'_>) {
+        let of = |lease: &Value| {
+            (text(lease, "/spec/holderIdentity").to_owned(), text(lease, "/spec/acquireTime").to_owned())
+        };
+        let now = commit.new.map(of);
+        // A leader that could not renew in time has begun another term, though the Lease never changed hands.
+        let is_late = commit.at.saturating_sub(std::mem::replace(&mut self.renewed, commit.at)) > TERM;
+        if is_late || now != self.lease {
+            self.streaks.clear();
+            self.terms += 1;
+            for demand in self.demands.values_mut().filter(|it| it.is_wiped) {
+                demand.excuse = Some("wiped, and the daemon that remembered it ended");
+            }
+        }
+        self.lease = now;
+    }
+
+    /// A daemon has written something.
+    fn written(&mut self, commit: &Commit<'_>) {
+        let (plural, name) = (commit.plural, commit.name);
+        if commit.new.is_some_and(|new| new.to_string().contains(MARKER)) {
+            self.violate(Rule::I10, format_args!("{plural} {name} holds a secret's value"));
+        }
+        if !WRITTEN.contains(&plural) {
+            self.violate(Rule::I7, format_args!("{plural} {name} is none of ours"));
+        }
+    }
+
+    fn content_committed(&mut self, commit: &Commit<'_>, is_ours: bool) {
+        let (none, name) = (Value::Null, commit.name);
+        let old = commit.old.unwrap_or(&none);
+        let last = commit.new.unwrap_or(old);
+        let uid = text(last, "/metadata/uid").to_owned();
+        let owner = text(last, OWNER).to_owned();
+        if is_ours {
+            self.within_bounds(commit, old, last);
+            if is_protected(old) && !commit.new.is_some_and(is_protected) {
+                self.released(name, &uid, old, commit.at);
+            }
+            self.status_committed(name, old, last);
+        } else {
+            self.by_others(commit, &uid, &owner, old);
+        }
+        let is_marked = annotation(last, MARK).is_some();
+        let content = self.contents.entry(uid).or_default();
+        if is_marked && is_protected(last) {
+            content.is_begun = true;
+        } else if is_ours && !is_marked {
+            content.is_begun = false;
+        }
+        if !text(last, HANDLE).is_empty() {
+            text(last, HANDLE).clone_into(&mut content.handle);
+        }
+        if commit.old.is_some() && text(old, POLICY) != text(last, POLICY) {
+            content.policy_at = Some(commit.at);
+        }
+        content.is_gone = commit.new.is_none();
+        content.object = last.clone();
+        if let Some(demand) = self.demands.get_mut(&owner)
+            && annotation(last, INTENT).is_some()
+        {
+            demand.is_wiped = false;
+        }
+    }
+
+    /// I7, and who writes (I8).
+    fn within_bounds(&mut self, commit: &Commit<'_>, old: &Value, new: &Value) {
+        let (name, actor) = (commit.name, commit.actor);
+        let (before, after) = (foreign(old), foreign(new));
+        if before != after {
+            self.violate(Rule::I7, format_args!("{name} is changed where nothing is ours: {before} to {after}"));
+        }
+        if !self.is_led_by(actor) {
+            let what = format!("{actor} writes to {name}, and {:?} leads", self.lease);
+            self.violate(Rule::I8, what);
+        }
+        if text(new, "/spec/driver") != DRIVER {
+            self.violate(Rule::I8, format_args!("{name} is another driver's, and is written"));
+        }
+    }
+
+    /// I2: the finalizer has left.
+    fn released(&mut self, name: &str, uid: &str, old: &Value, at: Duration) {
+        let owner = text(old, OWNER).to_owned();
+        let content = self.contents.get(uid);
+        let known = content.map(|it| it.handle.clone()).filter(|it| !it.is_empty());
+        let known = known.or_else(|| Some(text(old, GIVEN).to_owned()).filter(|it| !it.is_empty()));
+        let is_new_policy = content.and_then(|it| it.policy_at).is_some_and(|since| at < since + AGE);
+        if text(old, POLICY) == "Retain" || is_new_policy {
+            self.retained.extend(known.into_iter().chain(self.cut_for(&owner)));
+            return;
+        }
+        if self.is_excused(&owner) {
+            return;
+        }
+        if self.demands.get(&owner).is_some_and(|demand| demand.is_owed) && !self.is_forced(&owner) {
+            self.violate(Rule::I2, format_args!("{name} is released while a call for it is unanswered"));
+        }
+        if let Some(handle) = known.filter(|it| !self.deleted.contains(it)) {
+            self.violate(Rule::I2, format_args!("{name} is released, and the driver has not deleted {handle}"));
+        }
+        // The snapshot of one that was removed by force is worked to its end without a content: the end shows it (I14).
+        let left = self.cut_for(&owner);
+        if !left.is_empty() && !self.is_forced(&owner) {
+            self.violate(Rule::I2, format_args!("{name} is released, and the driver still has {left:?}"));
+        }
+    }
+
+    /// I4 and I5.
+    fn status_committed(&mut self, name: &str, old: &Value, new: &Value) {
+        let (was, is) = (text(old, HANDLE), text(new, HANDLE));
+        if !was.is_empty() && was != is && !(is.is_empty() && is_deleting(new)) {
+            self.violate(Rule::I4, format_args!("{name} had {was}, and is given {is:?}"));
+        }
+        let is_believed = !self.looks_up && !text(new, GIVEN).is_empty();
+        if is_ready(new) && !is_ready(old) && !self.ready.contains(is) && !is_believed {
+            self.violate(
+                Rule::I5,
+                format_args!("{name} is said to be ready, and the driver has not said so of {is:?}"),
+            );
+        }
+    }
+
+    /// Somebody else has changed a content.
+    fn by_others(&mut self, commit: &Commit<'_>, uid: &str, owner: &str, old: &Value) {
+        let is_unread = |it: &Value| foreign_to_us(it);
+        let is_turned = commit.new.is_none_or(|new| is_unread(new) != is_unread(old));
+        if is_turned {
+            self.turned.insert(owner.to_owned(), commit.at);
+        }
+        let is_unready = !text(old, HANDLE).is_empty() && !is_ready(old);
+        let has_intent = |it: &Value| annotation(it, INTENT).is_some();
+        if let Some(demand) = self.demands.get_mut(owner)
+            && has_intent(old)
+            && !commit.new.is_some_and(has_intent)
+            && (demand.is_owed || is_unready || annotation(old, MARK).is_some())
+        {
+            demand.is_wiped = true;
+            if is_unready && !demand.is_owed {
+                demand.excuse = Some("wiped when it was cut and not ready: no daemon remembers that request");
+            }
+        }
+        if commit.new.is_none() {
+            self.contents.entry(uid.to_owned()).or_default().forced_in = Some(self.terms);
+            // Another content is asked for by a request of its own.
+            if let Some(demand) = self.demands.get_mut(owner) {
+                (demand.request, demand.is_owed) = (None, false);
+            }
+        }
+    }
+}
+
+/// What of a content is not ours to change.
+fn foreign(object: &Value) -> Value {
+    let mut object = object.clone();
+    let take = |object: &mut Value, parents: &str, member: &str| {
+        let Some(map) = object.pointer_mut(parents).and_then(Value::as_object_mut) else { return };
+        map.remove(member);
+    };
+    for member in ["resourceVersion", "generation", "managedFields"] {
+        take(&mut object, "/metadata", member);
+    }
+    for key in [MARK, INTENT] {
+        take(&mut object, "/metadata/annotations", key);
+    }
+    if let Some(finalizers) = object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+        finalizers.retain(|it| it != FINALIZER);
+    }
+    for member in STATUS {
+        take(&mut object, "/status", member);
+    }
+    without_empty(&mut object);
+    object
+}
+
+/// What of a content others change: any of it may be a reason to try at once.
+fn foreign_to_us(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// A map or list that is empty is one that is not there.
+fn without_empty(value: &mut Value) {
+    if let Value::Object(members) = value {
+        members.values_mut().for_each(without_empty);
+        members.retain(|_, member| {
+            !member.as_object().is_some_and(serde_json::Map::is_empty) && !member.as_array().is_some_and(Vec::is_empty)
+        });
+    }
+}

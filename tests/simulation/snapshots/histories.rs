@@ -1,0 +1,366 @@
+//! Histories of daemons that are broken on purpose: the checks must find each of them out. A check that cannot fail proves nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use csi_control_plane::proto::CreateSnapshotRequest;
+use csi_control_plane::sandbox::api::audit::Entry;
+use csi_control_plane::sandbox::driver::{Call, Method, Outcome, Refusal};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::checks::{CONTENTS, Checks, Commit, FINALIZER, INTENT, LEASE, LOST, MARK};
+use super::invariants::Rule;
+use crate::world::{DAEMONS, DRIVER, MARKER};
+
+const CONTENT: &str = "content";
+const OWNER: &str = "the-uid";
+const NAME: &str = "snapshot-the-uid";
+const ID: &str = "snapshot-1";
+
+/// A content that the snapshot-controller has made, and what becomes of it. The first daemon leads.
+struct Story {
+    checks: Checks,
+    content: Option<Value>,
+    /// What the driver holds.
+    held: BTreeMap<String, String>,
+    calls: Vec<Call>,
+    now: u64,
+    /// Who does what follows.
+    actor: &'static str,
+}
+
+impl Story {
+    fn new() -> Self {
+        let content = json!({ "metadata": { "name": CONTENT, "uid": "content-uid", "finalizers": [FINALIZER] },
+            "spec": { "driver": DRIVER, "deletionPolicy": "Delete", "source": { "volumeHandle": "v" },
+                "volumeSnapshotRef": { "namespace": "default", "name": "s", "uid": OWNER } } });
+        let checks = Checks { looks_up: true, polls: 0, ..Checks::default() };
+        let story =
+            Self { checks, content: None, held: BTreeMap::new(), calls: Vec::new(), now: 0, actor: "controller" };
+        let mut story = story.leads(DAEMONS[0]).becomes(Some(content));
+        story.actor = DAEMONS[0];
+        story
+    }
+
+    fn by(mut self, actor: &'static str) -> Self {
+        self.actor = actor;
+        self
+    }
+
+    fn after(mut self, seconds: u64) -> Self {
+        self.now += seconds;
+        self
+    }
+
+    fn at(&self) -> Duration {
+        Duration::from_secs(self.now)
+    }
+
+    fn leads(mut self, daemon: &str) -> Self {
+        let lease = json!({ "spec": { "holderIdentity": format!("{daemon}_1"), "acquireTime": daemon } });
+        let commit = Commit { at: self.at(), actor: "x", plural: "leases", name: LEASE, old: None, new: Some(&lease) };
+        self.checks.committed(&commit);
+        self
+    }
+
+    fn becomes(mut self, new: Option<Value>) -> Self {
+        let (at, actor) = (self.at(), self.actor);
+        let old = std::mem::replace(&mut self.content, new);
+        let (old, new) = (old.as_ref(), self.content.as_ref());
+        self.checks.committed(&Commit { at, actor, plural: CONTENTS, name: CONTENT, old, new });
+        self
+    }
+
+    /// Members of the content become these, by their pointers; null takes one away.
+    fn writes(self, changes: &[(&str, Value)]) -> Self {
+        let mut new = self.content.clone().unwrap();
+        for (pointer, value) in changes {
+            let (parents, member) = pointer.rsplit_once('/').unwrap();
+            let mut place = &mut new;
+            for key in parents.split('/').skip(1) {
+                place = &mut place[key];
+            }
+            let member = member.replace('~', "/");
+            if value.is_null() {
+                place.as_object_mut().unwrap().remove(&member);
+            } else {
+                place[member] = value.clone();
+            }
+        }
+        self.becomes(Some(new))
+    }
+
+    fn marks(self, value: &Value) -> Self {
+        let of = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~"));
+        self.writes(&[(&of(MARK), value.clone()), (&of(INTENT), value.clone())])
+    }
+
+    fn marked(self) -> Self {
+        self.marks(&json!("yes"))
+    }
+
+    fn unmarked(self) -> Self {
+        self.marks(&Value::Null)
+    }
+
+    /// As the snapshot-controller does.
+    fn deleted(self) -> Self {
+        let actor = self.actor;
+        let lost = format!("/metadata/annotations/{}", LOST.replace('/', "~"));
+        let time = json!("2026-01-01T00:00:00Z");
+        self.by("controller").writes(&[(&lost, json!("yes")), ("/metadata/deletionTimestamp", time)]).by(actor)
+    }
+
+    fn stores(self, id: &str) -> Self {
+        self.writes(&[("/status/snapshotHandle", json!(id)), ("/status/readyToUse", json!(true))])
+    }
+
+    fn sends(mut self, method: Method, about: &str, parameter: &str) -> Self {
+        let mut call = call(self.calls.len() as u64 + 1, self.at(), method, about);
+        if method == Method::CreateSnapshot {
+            let parameters = [("tier".to_owned(), parameter.to_owned())].into();
+            let (name, source_volume_id) = (about.to_owned(), "v".to_owned());
+            call.cut = Some(Box::new(CreateSnapshotRequest {
+                name,
+                source_volume_id,
+                parameters,
+                ..CreateSnapshotRequest::default()
+            }));
+        }
+        self.checks.called(&call, self.actor, 0);
+        self.calls.push(call);
+        self
+    }
+
+    fn asks(self) -> Self {
+        self.sends(Method::CreateSnapshot, NAME, "1")
+    }
+
+    fn holds(mut self, id: &str) -> Self {
+        self.held.insert(id.to_owned(), NAME.to_owned());
+        self.checks.holds(self.held.clone().into_iter());
+        self
+    }
+
+    fn ends(mut self, outcome: Outcome) -> Self {
+        let mut call = self.calls.last().unwrap().clone();
+        (call.ended, call.outcome) = (Some(self.at()), outcome);
+        self.checks.called(&call, self.actor, 1);
+        self
+    }
+
+    fn refused(self, code: Code) -> Self {
+        self.ends(Outcome::Refused(Refusal::new(code, "no")))
+    }
+
+    /// A ready snapshot.
+    fn cut(self) -> Self {
+        self.marked().asks().holds(ID).ends(Outcome::Ok).stores(ID).unmarked()
+    }
+
+    fn deletes(mut self, id: &str) -> Self {
+        self = self.sends(Method::DeleteSnapshot, id, "");
+        self.held.remove(id);
+        self.checks.holds(self.held.clone().into_iter());
+        self.ends(Outcome::Ok)
+    }
+
+    fn released(self) -> Self {
+        self.becomes(None)
+    }
+
+    /// Nothing is to be done any more, and these were asked for.
+    fn rests(mut self, requests: &[Entry]) -> Self {
+        self.checks.disturbed(requests, &[]);
+        let faults = [self.checks.unrest(), self.checks.leaks()].concat();
+        self.checks.broken.extend(faults);
+        self
+    }
+
+    /// What was found out, each once.
+    fn broken(self) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = self.checks.broken.into_iter().map(|(rule, _)| rule).collect();
+        rules.dedup();
+        rules
+    }
+}
+
+fn call(id: u64, started: Duration, method: Method, about: &str) -> Call {
+    Call {
+        id,
+        method,
+        volume: None,
+        name: None,
+        node: None,
+        snapshot: Some(about.to_owned()),
+        secrets: false,
+        traceparent: None,
+        connection: 1,
+        publish: None,
+        create: None,
+        expand: None,
+        modify: None,
+        capacity: None,
+        cut_group: None,
+        members: Vec::new(),
+        cut: None,
+        list: None,
+        fault: None,
+        started,
+        deadline: Some(started + Duration::from_secs(5)),
+        applied: None,
+        ended: None,
+        outcome: Outcome::Running,
+    }
+}
+
+fn request(verb: &'static str) -> Entry {
+    Entry {
+        time: Timestamp::UNIX_EPOCH,
+        order: 0..1,
+        user: DAEMONS[0].to_owned(),
+        verb,
+        resource: CONTENTS,
+        subresource: String::new(),
+        namespace: String::new(),
+        name: CONTENT.to_owned(),
+        code: 200,
+        body: None,
+    }
+}
+
+#[test]
+fn a_sound_life_breaks_nothing() {
+    let stories = [
+        ("taken and deleted", Story::new().cut().deleted().deletes(ID).released()),
+        ("taken", Story::new().cut()),
+        (
+            "asked again, deleted meanwhile",
+            Story::new()
+                .marked()
+                .asks()
+                .refused(Code::Unavailable)
+                .deleted()
+                .after(1)
+                .asks()
+                .holds(ID)
+                .ends(Outcome::Ok)
+                .stores(ID)
+                .unmarked()
+                .deletes(ID)
+                .released(),
+        ),
+        ("refused, and released", Story::new().marked().asks().refused(Code::Internal).unmarked().deleted().released()),
+        (
+            "kept",
+            Story::new()
+                .by("admin")
+                .writes(&[("/spec/deletionPolicy", json!("Retain"))])
+                .by(DAEMONS[0])
+                .cut()
+                .deleted()
+                .after(60)
+                .released(),
+        ),
+        (
+            "another class after a refusal",
+            Story::new()
+                .marked()
+                .asks()
+                .refused(Code::Internal)
+                .unmarked()
+                .after(1)
+                .marked()
+                .sends(Method::CreateSnapshot, NAME, "2")
+                .holds(ID)
+                .ends(Outcome::Ok)
+                .stores(ID)
+                .unmarked(),
+        ),
+    ];
+    for (what, story) in stories {
+        assert_eq!(story.rests(&[]).broken(), [], "{what}");
+    }
+}
+
+#[test]
+fn each_broken_daemon_is_found_out() {
+    use Rule::{I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I11, I12, I13, I14, Quiet};
+    let told = json!(format!("the password {MARKER} is wrong"));
+    let foreign = ("/metadata/labels/theirs", json!("x"));
+    let manual = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    let stories = [
+        (I1, "asks without a mark", Story::new().asks()),
+        (I1, "asks without its finalizer", Story::new().writes(&[("/metadata/finalizers", json!([]))]).marked().asks()),
+        (
+            I2,
+            "releases what is unanswered",
+            Story::new().marked().asks().refused(Code::Unavailable).deleted().released(),
+        ),
+        (I2, "releases what is there", Story::new().cut().deleted().released()),
+        (I3, "asks while a call runs", Story::new().marked().asks().asks()),
+        (
+            I4,
+            "asks for something else",
+            Story::new().marked().asks().refused(Code::Unavailable).after(1).sends(Method::CreateSnapshot, NAME, "2"),
+        ),
+        (
+            I4,
+            "asks by another name",
+            Story::new().marked().asks().refused(Code::Unavailable).after(1).sends(
+                Method::CreateSnapshot,
+                "snap-the-uid",
+                "1",
+            ),
+        ),
+        (I4, "stores another handle", Story::new().cut().writes(&[("/status/snapshotHandle", json!("snapshot-2"))])),
+        (I5, "says ready too soon", Story::new().marked().asks().stores(ID)),
+        (I6, "deletes what lives", Story::new().cut().deletes(ID)),
+        (
+            I6,
+            "deletes what its snapshot wants",
+            Story::new().cut().by("admin").writes(&[manual]).by(DAEMONS[0]).deletes(ID),
+        ),
+        (
+            I6,
+            "deletes what is kept",
+            Story::new()
+                .by("admin")
+                .writes(&[("/spec/deletionPolicy", json!("Retain"))])
+                .by(DAEMONS[0])
+                .cut()
+                .deleted()
+                .after(60)
+                .deletes(ID),
+        ),
+        (I6, "deletes what is nobody's", Story::new().deletes("snapshot-9")),
+        (I7, "writes a label", Story::new().writes(&[foreign])),
+        (
+            I7,
+            "wipes what the controller says",
+            Story::new().cut().deleted().writes(&[("/metadata/annotations", json!({}))]),
+        ),
+        (I8, "asks without the Lease", Story::new().marked().by(DAEMONS[1]).asks()),
+        (I8, "writes without the Lease", Story::new().by(DAEMONS[1]).marked()),
+        (I9, "tries again at once", {
+            let marked = Story::new().after(60).by("admin").marked().by(DAEMONS[0]).after(60);
+            marked.asks().refused(Code::Unavailable).after(1).asks().refused(Code::Unavailable).asks()
+        }),
+        (I10, "tells a secret", Story::new().writes(&[("/status/error/message", told)])),
+        (I11, "leaves a mark", Story::new().cut().marked().rests(&[])),
+        (I12, "forgets it", Story::new().rests(&[])),
+        (I12, "never deletes it", Story::new().cut().deleted().rests(&[])),
+        (I13, "has two", Story::new().cut().holds("snapshot-2").rests(&[])),
+        (I14, "leaks", Story::new().cut().deleted().released().rests(&[])),
+        (Quiet, "reads for ever", Story::new().cut().rests(&[request("get")])),
+        (Quiet, "writes for ever", Story::new().cut().rests(&[request("patch")])),
+    ];
+    let unproven: Vec<_> = Rule::ALL.iter().filter(|(rule, _)| stories.iter().all(|(it, ..)| it != rule)).collect();
+    assert!(unproven.is_empty(), "nothing shows that these can fail: {unproven:?}");
+    for (rule, what, story) in stories {
+        let found = story.broken();
+        assert!(found.contains(&rule), "a daemon that {what}: {rule:?} is not among {found:?}");
+    }
+}

@@ -1,0 +1,348 @@
+//! A cluster, a driver and daemons that a seed is played with; and its end.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use csi_control_plane::process::{Clock, Rng, watch};
+use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
+use csi_control_plane::sandbox::actors::SnapshotHabits;
+use csi_control_plane::sandbox::api::PatchBody;
+use csi_control_plane::sandbox::api::pure::resources::{self, Resource};
+use csi_control_plane::sandbox::driver::{Profile, Violation};
+use csi_control_plane::sandbox::network::Network;
+use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::checks::{Checks, Commit};
+use super::happening::Undo;
+use super::invariants::Rule;
+use crate::logs::{self, Listen};
+use crate::trace::Trace;
+use crate::world::{DAEMONS, DRIVER, MARKER, World, secret_name, text};
+
+pub(super) const VOLUMES: usize = 3;
+pub(super) const CLASSES: [&str; 2] = ["deletes", "retains"];
+/// The secret that classes and contents name, where the driver wants one.
+pub(super) const SECRET: usize = 0;
+const SETTINGS: &str = "csi: { timeout: 5s }\n\
+    kubernetes: { requestTimeout: 5s }\n\
+    leaderElection: { leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }\n\
+    diagnostics: { listen: null }\n\
+    roles:\n\
+    \x20 snapshotter: { workers: 3, callTimeout: 5s, retry: { initial: 500ms, max: 20s, infeasible: 15s }, \
+    readyCheck: { initial: 250ms, max: 5s }, resync: 60s, snapshotNamePrefix: PREFIX }\n";
+/// How long it may take until everything is at rest, once nothing goes wrong any more.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Less than a look at everything, which costs no request either.
+const QUIET: Duration = Duration::from_secs(130);
+
+/// What a seed is played with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
+pub(super) struct Setting {
+    /// Networks are cut, watches are late, others write to the same objects and wipe what they do not know.
+    pub(super) is_rough: bool,
+    /// A second daemon waits, whose configuration makes other names.
+    pub(super) has_standby: bool,
+    /// Every call needs a secret.
+    pub(super) is_secretive: bool,
+    /// The driver can be asked about one snapshot, and lists them.
+    pub(super) gets: bool,
+    pub(super) lists: bool,
+    /// How often the driver says of a snapshot that it is not ready yet.
+    pub(super) polls: u32,
+}
+
+impl Setting {
+    /// Every third seed is a plain one.
+    pub(super) fn of(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x5a9_0000);
+        let is_rough = !seed.is_multiple_of(3);
+        let polls = if rng.random_bool(0.5) { rng.random_range(1..6) } else { 0 };
+        Self {
+            is_rough,
+            has_standby: rng.random_bool(0.7),
+            is_secretive: rng.random_bool(0.3),
+            gets: rng.random_bool(0.3),
+            lists: rng.random_bool(0.7),
+            polls,
+        }
+    }
+
+    fn profile(self) -> Profile {
+        let mut profile = Profile { name: DRIVER.to_owned(), snapshot_ready_polls: self.polls, ..Profile::default() };
+        if !self.gets {
+            profile = profile.without(Rpc::GetSnapshot);
+        }
+        if !self.lists {
+            profile = profile.without(Rpc::ListSnapshots);
+        }
+        if self.is_secretive {
+            let secrets = [("password".to_owned(), MARKER.to_owned())];
+            profile.snapshot_secrets.0 = secrets.clone().into();
+            profile.snapshot_list_secrets.0 = secrets.into();
+        }
+        profile
+    }
+}
+
+/// A cluster, a driver, and what is drawn.
+pub(super) struct Play {
+    pub(super) testbed: TestBed,
+    pub(super) network: Network,
+    pub(super) setting: Setting,
+    pub(super) checks: Arc<Mutex<Checks>>,
+    pub(super) rng: StdRng,
+    pub(super) daemons: Vec<Option<Daemon>>,
+    /// What ends by itself, and when.
+    pub(super) agenda: Vec<(Instant, Undo)>,
+    pub(super) habits: watch::Sender<SnapshotHabits>,
+    /// How many objects of a kind were made, and how often classes changed.
+    pub(super) made: u32,
+    trace: Trace,
+}
+
+/// What came of a seed.
+pub(super) struct Report {
+    pub(super) broken: Vec<(Rule, String)>,
+    /// How many snapshots were asked for, and of how many nobody can be blamed for what became of them.
+    pub(super) asked: usize,
+    pub(super) excused: usize,
+    pub(super) calls: usize,
+}
+
+pub(super) fn handle(volume: usize) -> String {
+    format!("handle-{volume}")
+}
+
+pub(super) fn kind(plural: &str) -> &'static Resource {
+    resources::find("snapshot.storage.k8s.io", "v1", plural).unwrap()
+}
+
+pub(super) fn class(name: &str, tier: u32, is_secretive: bool) -> Value {
+    let policy = if name == CLASSES[0] { "Delete" } else { "Retain" };
+    let mut class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+        "metadata": { "name": name }, "driver": DRIVER, "deletionPolicy": policy,
+        "parameters": { "tier": tier.to_string() } });
+    if is_secretive {
+        for key in ["snapshotter-secret", "snapshotter-list-secret"] {
+            class["parameters"][format!("csi.storage.k8s.io/{key}-name")] = secret_name(SECRET).into();
+            class["parameters"][format!("csi.storage.k8s.io/{key}-namespace")] = "kube-system".into();
+        }
+    }
+    class
+}
+
+impl Play {
+    async fn set(seed: u64, setting: Setting, trace: Trace) -> Self {
+        let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
+        let network = Network::new();
+        let ground = Transport::Network(network.clone());
+        let testbed = TestBed::set_up(ground, setting.profile(), clock, Rng::seeded(seed)).await.unwrap();
+        let handles: Vec<String> = (0..VOLUMES).map(handle).collect();
+        testbed.driver.seed(handles.iter().map(String::as_str));
+        testbed.install_snapshots();
+        let looks_up = setting.gets || setting.lists;
+        let checks = Checks { looks_up, polls: setting.polls, ..Checks::default() };
+        let checks = Arc::new(Mutex::new(checks));
+        listen_to(&testbed, &network, &checks, &trace);
+        let habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
+        let count = if setting.has_standby { 2 } else { 1 };
+        let daemons = (0..count).map(|_| None).collect();
+        let (rng, agenda) = (StdRng::seed_from_u64(seed), Vec::new());
+        let mut play = Self { testbed, network, setting, checks, rng, daemons, agenda, habits, made: 0, trace };
+        play.furnish();
+        play.start_all().await;
+        play
+    }
+
+    fn furnish(&self) {
+        let create = |object: Value| drop(self.testbed.api.create_value(object).unwrap());
+        create(World::secret(SECRET));
+        for index in 0..VOLUMES {
+            create(json!({ "apiVersion": "v1", "kind": "PersistentVolume",
+                "metadata": { "name": format!("pv-{index}") },
+                "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "plain", "persistentVolumeReclaimPolicy": "Retain",
+                    "csi": { "driver": DRIVER, "volumeHandle": handle(index) } } }));
+            create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": { "name": format!("claim-{index}") },
+                "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
+                    "volumeName": format!("pv-{index}"), "resources": { "requests": { "storage": "1Gi" } } } }));
+        }
+        for name in CLASSES {
+            create(class(name, 0, self.setting.is_secretive));
+        }
+        // What the daemons must leave alone.
+        let mut foreign = self.given("foreign", "theirs", "Delete", true);
+        foreign["spec"]["driver"] = "other.csi.example.com".into();
+        create(foreign);
+    }
+
+    /// A content of a snapshot that was there before it.
+    pub(super) fn given(&self, name: &str, handle: &str, policy: &str, is_protected: bool) -> Value {
+        let mut content = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+            "metadata": { "name": name },
+            "spec": { "driver": DRIVER, "deletionPolicy": policy, "source": { "snapshotHandle": handle },
+                "volumeSnapshotClassName": CLASSES[0],
+                "volumeSnapshotRef": { "namespace": "default", "name": format!("snap-{name}") } } });
+        if is_protected {
+            content["metadata"]["finalizers"] = json!([super::checks::FINALIZER]);
+        }
+        if self.setting.is_secretive {
+            content["metadata"]["annotations"] = json!({
+                "snapshot.storage.kubernetes.io/deletion-secret-name": secret_name(SECRET),
+                "snapshot.storage.kubernetes.io/deletion-secret-namespace": "kube-system" });
+        }
+        content
+    }
+
+    pub(super) async fn start(&mut self, index: usize) {
+        // A successor whose configuration makes other names (L6).
+        let config = SETTINGS.replace("PREFIX", ["snapshot", "snap"][index]);
+        let daemon = self.testbed.start(DAEMONS[index], &config).await.unwrap();
+        self.daemons[index] = Some(daemon);
+    }
+
+    pub(super) async fn start_all(&mut self) {
+        for index in 0..self.daemons.len() {
+            if self.daemons[index].as_ref().is_none_or(Daemon::has_ended) {
+                self.start(index).await;
+            }
+        }
+    }
+
+    pub(super) fn checks(&self) -> MutexGuard<'_, Checks> {
+        self.checks.lock().unwrap()
+    }
+
+    /// The contents that there are.
+    pub(super) fn contents(&self) -> Vec<Arc<Value>> {
+        let mut all = self.testbed.api.objects(kind("volumesnapshotcontents"), "").unwrap();
+        all.retain(|it| text(it, "/spec/driver") == DRIVER);
+        all
+    }
+
+    pub(super) fn patch_content(&self, name: &str, body: Value) {
+        // What is not there is not written to.
+        let _ = self.testbed.api.patch_object(kind("volumesnapshotcontents"), "", name, PatchBody::Merge(body), false);
+    }
+
+    /// Plays it to its end.
+    async fn run(mut self) -> Report {
+        for _ in 0..self.rng.random_range(40..110) {
+            sleep(Duration::from_millis(self.rng.random_range(0..3000))).await;
+            self.undo_what_is_due().await;
+            self.happen().await;
+        }
+        self.heal().await;
+        let mut waited = Duration::ZERO;
+        while !self.checks().unrest().is_empty() && waited < PATIENCE {
+            sleep(Duration::from_secs(1)).await;
+            waited += Duration::from_secs(1);
+            // One that was asked to stop may have ended only now.
+            self.start_all().await;
+        }
+        let mut broken = self.checks().unrest();
+        if broken.is_empty() {
+            self.stay_quiet().await;
+            broken = self.checks().leaks();
+        }
+        let checks = self.checks();
+        broken.extend(checks.broken.clone());
+        let own = |it: &Violation| !matches!(it, Violation::Overlap { same_connection: false, .. });
+        broken.extend(self.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I3, it.to_string())));
+        broken.extend(self.trace.violations().into_iter().map(|(_, line)| (Rule::I10, line)));
+        let excused = checks.demands.values().filter(|it| it.excuse.is_some()).count();
+        Report { broken, asked: checks.demands.len(), excused, calls: self.testbed.driver.calls().len() }
+    }
+
+    async fn heal(&mut self) {
+        self.agenda.clear();
+        self.testbed.driver.clear_faults();
+        self.testbed.api.faults().clear();
+        for daemon in DAEMONS {
+            self.network.set_latency(daemon, API_HOST, Duration::ZERO);
+            self.network.reset(daemon, API_HOST);
+            self.network.reset(daemon, DRIVER_HOST);
+        }
+        self.network.heal_all();
+        self.testbed.server.restart(Duration::from_millis(100)).await;
+        self.testbed.server.up().await;
+        self.habits.send_replace(SnapshotHabits::default());
+        for name in CLASSES {
+            // Refused where it is there.
+            let _ = self.testbed.api.create_value(class(name, self.made, self.setting.is_secretive));
+        }
+        let _ = self.testbed.api.create_value(World::secret(SECRET));
+        for content in self.contents() {
+            let kept: Vec<&str> =
+                crate::world::finalizers(&content).into_iter().filter(|it| !it.starts_with("example.com/")).collect();
+            self.patch_content(text(&content, "/metadata/name"), json!({ "metadata": { "finalizers": kept } }));
+        }
+        self.start_all().await;
+    }
+
+    /// Nothing is to be done any more.
+    async fn stay_quiet(&mut self) {
+        // The last Events are on their way.
+        sleep(Duration::from_secs(75)).await;
+        let (calls, audit) = (self.testbed.driver.calls().len(), self.testbed.api.audit());
+        audit.clear();
+        sleep(QUIET).await;
+        let (requests, calls) = (audit.entries(), self.testbed.driver.calls().split_off(calls));
+        self.checks().disturbed(&requests, &calls);
+    }
+}
+
+/// Tells the checks of each commit and each call.
+fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, trace: &Trace) {
+    let (by_call, by_commit) = (Arc::clone(checks), Arc::clone(checks));
+    let (network, of_calls, of_commits) = (network.clone(), trace.clone(), trace.clone());
+    testbed.driver.on_call(move |call, state| {
+        let number = usize::try_from(call.connection).unwrap_or_default();
+        let caller = network.accepted_from(DRIVER_HOST, number).unwrap_or_default();
+        let asked = call.snapshot.clone().unwrap_or_default();
+        let listed = call.list.as_ref().map(|list| list.snapshot_id.clone());
+        let is_it = |id: &str, name: &str| id == asked || name == asked || listed.as_deref() == Some(id);
+        let told = state.snapshots().iter().find(|(id, it)| is_it(id, &it.name)).map_or(0, |(_, it)| it.told);
+        if !asked.is_empty() || listed.is_some() {
+            let (id, method, label) = (call.id, call.method, call.outcome.label());
+            of_calls.note(&caller, format_args!("#{id} {method} {asked} {:?} {label}, told {told}", call.applied));
+        }
+        let mut checks = by_call.lock().unwrap();
+        checks.holds(state.snapshots().iter().map(|(id, it)| (id.clone(), it.name.clone())));
+        checks.called(call, &caller, told);
+    });
+    let began = Instant::now() - testbed.driver.age();
+    testbed.api.on_commit(move |change| {
+        let object = change.new.or(change.old);
+        let commit = Commit {
+            at: began.elapsed(),
+            actor: change.actor,
+            plural: change.resource.plural,
+            name: object.map_or("", |it| text(it, "/metadata/name")),
+            old: change.old,
+            new: change.new,
+        };
+        if change.resource.plural.starts_with("volumesnapshot") {
+            let (plural, object) = (commit.plural, object.unwrap_or(&Value::Null));
+            let verb = if change.new.is_none() { "removes" } else { "writes" };
+            let (metadata, status) = (&object["metadata"], &object["status"]);
+            let shown = [&metadata["finalizers"], &metadata["annotations"], &metadata["deletionTimestamp"], status];
+            of_commits.note(commit.actor, format_args!("{verb} {plural} {} {shown:?}", commit.name));
+        }
+        by_commit.lock().unwrap().committed(&commit);
+    });
+}
+
+/// Plays a seed.
+pub(super) async fn play(seed: u64, setting: Setting, listen: Listen) -> (Report, Trace) {
+    let trace = Trace::new();
+    let _listening = logs::listen(listen, &trace);
+    let report = Play::set(seed, setting, trace.clone()).await.run().await;
+    (report, trace)
+}
