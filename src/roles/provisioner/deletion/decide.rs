@@ -53,6 +53,8 @@ pub struct View<'a> {
     /// Whether the driver may be asked on the word of the cache: the API has shown the object since this attempt has last
     /// waited, or [`Past::is_fresh`] and it has not.
     pub fresh: bool,
+    /// Whether no later leader can find an entry of the journal for the volume (J8).
+    pub forgotten: bool,
     /// Whether this attempt has read the secret that the volume names now, or found that there is none.
     pub has_secret: bool,
     /// The term's rules.
@@ -115,6 +117,8 @@ pub enum Step {
     ReadSecret,
     /// `DeleteVolume`.
     Delete,
+    /// Wait until the journal has no entry of the volume: without its object, the entry would be all that is left of it.
+    Forget,
     /// Delete the object.
     Remove,
     /// Take our finalizer off it.
@@ -141,13 +145,13 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
     if view.done.deleted {
         return match (is_deleting, is_protected) {
-            (false, _) => Step::Remove,
-            (true, true) => Step::Release,
+            (false, _) => forgotten_then(view, Step::Remove),
+            (true, true) => forgotten_then(view, Step::Release),
             (true, false) => Step::Settled,
         };
     }
     if !is_delete(volume) {
-        return if is_protected { Step::Release } else { Step::Settled };
+        return if is_protected { forgotten_then(view, Step::Release) } else { Step::Settled };
     }
     if !is_released(volume) {
         let is_unprotected = !is_deleting && !is_protected && volume.phase.as_deref() == Some("Bound");
@@ -176,6 +180,11 @@ pub fn next_step(view: &View<'_>) -> Step {
         return Step::Confirm;
     }
     if view.has_secret { Step::Delete } else { Step::ReadSecret }
+}
+
+/// The step, once the journal has no entry of the volume (J8).
+fn forgotten_then(view: &View<'_>, step: Step) -> Step {
+    if view.forgotten { step } else { Step::Forget }
 }
 
 /// Whether the volume is ours to keep house for (spec 3.1): by who provisioned it, else by its source.

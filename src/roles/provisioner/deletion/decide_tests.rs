@@ -36,6 +36,7 @@ fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
         done: done(),
         held: true,
         fresh: true,
+        forgotten: true,
         has_secret: true,
         rules: &rules,
     };

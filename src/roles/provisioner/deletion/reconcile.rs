@@ -20,7 +20,7 @@ use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError
 use crate::translation::{NotServed, csi_form};
 
 use super::decide::{self, Done, Past, Step, View, keeps};
-use super::error::{CONFIRM, DeleteError, DeleteReason, PROTECT, REFRESH, RELEASE, REMOVE, secret_failed};
+use super::error::{CONFIRM, DeleteError, DeleteReason, FORGET, PROTECT, REFRESH, RELEASE, REMOVE, secret_failed};
 use super::state::{Event, State};
 
 /// Works the queue of volumes.
@@ -120,6 +120,7 @@ impl Reconciler for DeletionReconciler {
             done: Done { relisted: seen.relisted, deleted: state.deleted, gone: state.gone },
             held: state.locked.is_some() && state.locked.as_deref() == handle,
             fresh: state.fresh,
+            forgotten: self.cx.is_forgotten(&seen.volume),
             has_secret: read.is_some() && read == seen.secret.as_ref().ok(),
             rules: &self.cx.deletion,
         });
@@ -150,6 +151,11 @@ impl Reconciler for DeletionReconciler {
             Step::Relist => {
                 attempt.park(&self.cx.scope.term, cx.relist()).await?;
                 Ok(Event::Listed)
+            }
+            Step::Forget => {
+                let forgotten = attempt.park(&cx.scope.term, cx.forgotten(volume)).await?;
+                forgotten.map_err(|error| FORGET.failed(error))?;
+                Ok(Event::Forgotten)
             }
             Step::Protect => {
                 let patch = patch::add_finalizer(&volume.metadata, cx.deletion.finalizer, &BTreeMap::new());
