@@ -98,6 +98,42 @@ async fn r45_a_recreated_node_is_detached_by_the_id_that_it_was_attached_with() 
 }
 
 #[tokio::test]
+async fn a_node_that_has_another_name_by_now_keeps_its_volume_when_the_old_attachment_goes() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (before, volume, old) = world.attached_anew().await;
+    // The same machine under another name.
+    let after = world.name("renamed");
+    world.register(&after, &world.node_id(&before)).await;
+    let new = world.attach(&volume, &after).await;
+    world.attached(&new).await;
+    world.detached(&old).await;
+    assert_eq!(world.unpublishes(&volume).len(), 0);
+    assert!(world.is_published(&volume, &before), "it is the same machine");
+    world.detached(&new).await;
+    assert_eq!(world.unpublishes(&volume).len(), 1);
+    assert!(!world.is_published(&volume, &before));
+}
+
+#[tokio::test]
+async fn of_two_attachments_to_one_machine_that_go_together_the_volume_is_detached() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (before, volume, old) = world.attached_anew().await;
+    let after = world.name("renamed");
+    world.register(&after, &world.node_id(&before)).await;
+    let new = world.attach(&volume, &after).await;
+    world.attached(&new).await;
+    for attachment in [&old, &new] {
+        world.detach(attachment).await;
+    }
+    for attachment in [&old, &new] {
+        world.gone::<VolumeAttachment>(attachment).await;
+    }
+    assert!(!world.is_published(&volume, &before));
+}
+
+#[tokio::test]
 async fn r44_a_namesake_inherits_neither_delay_nor_finalizer() {
     let world = World::new().await;
     let retry = json!({ "roles": { "attacher": { "retry": { "initial": LONG, "max": LONG } } } });

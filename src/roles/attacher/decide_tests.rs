@@ -35,6 +35,7 @@ struct World {
     rules: Rules,
     forced: bool,
     done: Progress,
+    others: Vec<Unpublish>,
 }
 
 impl World {
@@ -55,6 +56,7 @@ impl World {
             rules: rules(),
             forced: false,
             done: Progress::default(),
+            others: Vec::new(),
         }
     }
 
@@ -102,6 +104,7 @@ impl World {
             rules: &self.rules,
             forced: self.forced,
             done: &self.done,
+            others: &self.others,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::cluster::{ApiError, VolumeError};
 use crate::cluster::{EventKind, EventTarget, patch};
@@ -15,6 +15,7 @@ use crate::roles::kit::report::log_failure;
 
 use super::attachment::{Attachment, Direction};
 use super::context::{Context, Objects};
+use super::decide::Skip;
 use super::error::{AttachError, InvalidAttachment, RECORD_ATTACHED, error_code, lacks_node, refuses_publish};
 use super::perform;
 
@@ -117,6 +118,18 @@ impl Context {
                 warn!(error = %ErrorChain(&error), "could not write the error to the volumeattachment's status");
             }
             _ => {}
+        }
+    }
+
+    /// A detach goes on without the driver.
+    pub(super) fn report_skip(&self, objects: &Objects, skip: Skip) {
+        let node = &objects.attachment.node;
+        match skip {
+            Skip::Shared => info!(
+                node,
+                "releasing the volumeattachment without the driver: another volumeattachment needs the volume on the same \
+                 machine, and its deletion detaches the volume"
+            ),
         }
     }
 
