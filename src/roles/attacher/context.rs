@@ -119,7 +119,8 @@ impl Context {
     fn others_of(&self, now: &Objects) -> Vec<Unpublish> {
         let driver = &self.rules.driver;
         let (object, recorded) = (&now.object, now.attachment.recorded.volume_handle.clone());
-        let handles: Vec<String> = recorded.into_iter().chain(now.current_handle(driver)).collect();
+        let mut handles: Vec<String> = recorded.into_iter().chain(now.current_handle(driver)).collect();
+        handles.dedup();
         let attachments = &self.stores.attachments;
         let candidates = match &now.attachment.source {
             Ok(Source::Volume(own)) => {
@@ -142,7 +143,8 @@ impl Context {
                 && handle.is_none_or(|handle| handles.iter().any(|own| own == handle))
         };
         let others = candidates.into_iter().filter(is_candidate).filter_map(|other| self.about(other));
-        let targets = others.filter_map(|other| other.published_as(driver));
+        let saved = others.filter(|other| other.attachment.copied.is_none());
+        let targets = saved.filter_map(|other| other.published_as(driver));
         targets.map(|(volume_id, node_id)| Unpublish { volume_id, node_id }).collect()
     }
 

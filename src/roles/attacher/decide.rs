@@ -4,7 +4,8 @@
 //! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record
 //!          (if the intent has another node ID or handle: unpublish that before it is overwritten)
 //! detach:  target ─> secret ─> unpublish ─> release (one write; a second only if others still hold the object)
-//!          (if another attachment that is wanted has the same target: release without the driver)
+//!          (if another attachment that is wanted has the same target, or only what stands on a copy names the target:
+//!          release without the driver)
 //! ```
 //!
 //! Three rules make this safe. Publish comes only after our finalizer is on the volume and on the attachment and the
@@ -146,6 +147,8 @@ pub struct Unpublish {
 pub enum Skip {
     /// Another attachment needs the volume on the node.
     Shared,
+    /// Only the data of the attachment that this one is a copy of says what to detach.
+    Copied,
 }
 
 /// What to do next for the attachment of `view`.
@@ -282,8 +285,12 @@ fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     if !attachment.has_our_finalizer && !view.forced {
         return Ok(Step::Settled);
     }
-    let target = detach_target(view)?;
-    let unpublish = Unpublish { volume_id: target.volume_handle, node_id: detach_node(view)? };
+    let (target, node_id) = match (detach_target(view), detach_node(view)) {
+        (Ok(target), Ok(node_id)) => (target, node_id),
+        (Err(_), _) | (_, Err(_)) if attachment.copied.is_some() => return Ok(Step::SkipUnpublish(Skip::Copied)),
+        (Err(reason), _) | (_, Err(reason)) => return Err(reason),
+    };
+    let unpublish = Unpublish { volume_id: target.volume_handle, node_id };
     if view.others.contains(&unpublish) {
         return Ok(Step::SkipUnpublish(Skip::Shared));
     }

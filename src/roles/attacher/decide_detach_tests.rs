@@ -102,6 +102,40 @@ fn a_volume_that_another_attachment_needs_on_the_node_is_not_detached() {
 }
 
 #[test]
+fn a_copied_attachment_detaches_nothing_that_only_its_original_knows() {
+    let copied = |of: &str| {
+        let mut world = World::detaching();
+        world.set(
+            "/metadata/annotations",
+            json!({
+                "csi.alpha.kubernetes.io/node-id": "id-elsewhere",
+                "csi-control-plane.io/volume-handle": "vol-elsewhere",
+                "csi-control-plane.io/publish-secret": "ns/keys",
+                "csi-control-plane.io/recorded-for": of,
+            }),
+        );
+        world
+    };
+    let unpublished = |volume: &str, node: &str| {
+        Step::Unpublish(Box::new(Unpublish { volume_id: volume.into(), node_id: node.into() }))
+    };
+    assert_eq!(copied("u0").step(), unpublished("vol-1", "id-1"), "as the cluster says");
+    for node in [Node::Missing, Node::WithoutDriver] {
+        let mut world = copied("u0");
+        world.node = node;
+        assert_eq!(world.step(), Step::SkipUnpublish(Skip::Copied), "{node:?}");
+    }
+    let mut world = copied("u0");
+    world.volume = None;
+    assert_eq!(world.step(), Step::SkipUnpublish(Skip::Copied), "not the handle of the original");
+    world.done.skipped = Some(Skip::Copied);
+    assert_eq!(world.step(), Step::Release);
+    let mut own = copied("u1");
+    (own.volume, own.node, own.done.secret) = (None, Node::Missing, Some(Secret::default()));
+    assert_eq!(own.step(), unpublished("vol-elsewhere", "id-elsewhere"), "saved on this very object");
+}
+
+#[test]
 fn what_an_earlier_attach_left_stays_if_another_attachment_needs_it_there() {
     let mut world = World::prepared();
     world.node = Node::Id("id-of-the-new-machine");

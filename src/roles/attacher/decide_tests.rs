@@ -132,6 +132,25 @@ fn an_attach_first_makes_its_finalizers_durable_side_by_side() {
 }
 
 #[test]
+fn what_was_saved_on_another_attachment_is_not_believed_by_an_attach() {
+    let mut world = World::prepared();
+    world.set(
+        "/metadata/annotations",
+        json!({
+            "csi.alpha.kubernetes.io/node-id": "id-elsewhere",
+            "csi-control-plane.io/volume-handle": "vol-elsewhere",
+            "csi-control-plane.io/recorded-for": "u0",
+        }),
+    );
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]), "nothing is detached elsewhere");
+    world.set("/metadata/annotations/csi.alpha.kubernetes.io~1node-id", json!("id-1"));
+    world.set("/metadata/annotations/csi-control-plane.io~1volume-handle", json!("vol-1"));
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]), "it is saved anew");
+    world.set("/metadata/annotations/csi-control-plane.io~1recorded-for", json!("u1"));
+    assert!(matches!(world.step(), Step::Publish(_)), "it was saved here");
+}
+
+#[test]
 fn what_is_durable_already_is_not_written_again() {
     let mut world = World::new();
     world.set_volume("/metadata/finalizers", json!(["kubernetes.io/pv-protection", FINALIZER]));

@@ -125,6 +125,25 @@ impl Context {
     pub(super) fn report_skip(&self, objects: &Objects, skip: Skip) {
         let node = &objects.attachment.node;
         match skip {
+            Skip::Copied => {
+                let Some(copied) = &objects.attachment.copied else { return };
+                let unknown = || "unknown".to_owned();
+                let (of, handle) = (&copied.of, copied.recorded.volume_handle.clone().unwrap_or_else(unknown));
+                let node_id = copied.recorded.node_id.clone().unwrap_or_else(unknown);
+                let text = format!(
+                    "deleted without a call to the driver: this volumeattachment is a copy of the one with the uid {of}, and the \
+                     cluster does not know its volume or its node. If volume {handle} is attached to node {node_id}, and nobody \
+                     needs it there, in this cluster or in the one that the copy is from, detach it at the storage"
+                );
+                warn!(
+                    node,
+                    volume = handle,
+                    node_id,
+                    copy_of = of,
+                    "releasing a copied volumeattachment without the driver"
+                );
+                self.publish_events(objects, EventKind::Warning, "VolumeDetachSkipped", &text);
+            }
             Skip::Shared => info!(
                 node,
                 "releasing the volumeattachment without the driver: another volumeattachment needs the volume on the same \
