@@ -11,7 +11,10 @@
 //! The driver is asked to delete only what no attachment names any more, and once in a term: that it has is remembered by
 //! the object's uid, whatever an older view of the object says (spec 3.2: the Go sidecar asks twice).
 
+use std::ops::Range;
 use std::time::Duration;
+
+use jiff::SignedDuration;
 
 use crate::cluster::{InTree, PersistentVolume};
 use crate::roles::provisioner::names;
@@ -20,6 +23,11 @@ use crate::roles::provisioner::names;
 /// at once, the watch is as likely to be behind as the workers, and people who see what is coming say `Retain` in that time.
 /// Shorter waits are as old as any view of a watch, and must not cost a request each.
 pub const LONG_IN_QUEUE: Duration = Duration::from_secs(1);
+/// A volume whose phase is younger than this, by the API's clock and ours, was released just now: no watch has shown that late.
+/// An older phase is read again before the driver is asked, because people who say `Retain` in that time may not be heard yet. The
+/// API stamps whole seconds, so that one of the two seconds is its rounding. A phase from the future says that the clocks disagree
+/// by more than that, and then its age proves nothing.
+pub const YOUNG: Range<SignedDuration> = SignedDuration::from_secs(-1)..SignedDuration::from_secs(2);
 
 /// What is the same for every volume of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,13 +78,16 @@ pub struct Past {
     pub failures: u32,
     /// So long it has waited for a worker.
     pub queued: Duration,
+    /// So long it is in its phase, as far as the object says when that began.
+    pub phase_age: Option<SignedDuration>,
 }
 
 impl Past {
     /// Whether what the cache shows was just heard. Otherwise people may have decided to keep the volume meanwhile, and the watch
     /// may be late.
     pub fn is_fresh(self) -> bool {
-        !self.detached && self.failures == 0 && self.queued < LONG_IN_QUEUE
+        let is_young = self.phase_age.is_some_and(|age| YOUNG.contains(&age));
+        is_young && !self.detached && self.failures == 0 && self.queued < LONG_IN_QUEUE
     }
 }
 

@@ -80,6 +80,7 @@ impl Reconciler for DeletionReconciler {
             detached: cx.deletions.detaching.forget(ticket.key()),
             failures: ticket.attempt(),
             queued: ticket.waited(),
+            phase_age: first.phase_since.map(|since| cx.scope.clock.wall().duration_since(since.timestamp())),
         };
         let deleted = cx.deletions.deleted.has(uid_of(&first));
         Some(State::new(first, self.cx.scope.clock.now(), past.is_fresh(), deleted))
