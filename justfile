@@ -8,8 +8,17 @@ target := absolute_path(env("CARGO_TARGET_DIR", "target"))
 _default:
     @just --list --unsorted
 
-# Everything that CI runs, in its order.
-ci: format lint docs dependencies workflows demo simulate crash bench-check cluster kubectl chart page (image "amd64" "arm64") test
+# What needs Rust and cargo-deny alone. With `smoke` it is what must never break: `.ci/run` plays both.
+check: format lint docs dependencies test
+
+# Each role, a hand-over and the chart's rights on a real control plane (needs Go). `.ci/smoke` lists the tests.
+smoke:
+    .ci/smoke
+
+# `just prove --stale` names the stages that have changed since they were green here, `.ci/stages` lists all.
+# What else is proven, as far as it has changed since it was green here: all stages, or those that are named: `just prove cluster chart`.
+prove *args:
+    .ci/prove {{ args }}
 
 # The README's test command.
 test *args:
@@ -20,10 +29,13 @@ format:
     cargo fmt --all --check
 
 # `--all-targets` are those of `cargo test` and `cargo bench`. The second line adds those that are played by their name alone.
-# Clippy with warnings denied: as developed, and as shipped in the image.
+# Clippy with warnings denied, over all targets and features.
 lint:
     cargo clippy --locked --all-features --all-targets -- -D warnings
     cargo clippy --locked --all-features --test '*' --bench '*' -- -D warnings
+
+# The same for what is shipped in the image.
+lint-image:
     cargo clippy --locked --no-default-features --bins -- -D warnings
 
 # Writes docs/configuration.md, made of config/reference.yaml and the schema, and docs/metrics.md, made of the catalogue.
@@ -41,6 +53,7 @@ dependencies:
 # The workflows of the forge, by actionlint (needs Go). Not by the shellcheck that a machine may have: it would differ elsewhere.
 workflows:
     actionlint="$(tests/cluster/build.sh actionlint)" && "${actionlint%%:*}/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yaml
+    @echo "$(ls .github/workflows/*.yaml | wc -l) workflows checked"
 
 # The sandbox's demo, to its end.
 demo:
@@ -92,7 +105,7 @@ bench *args:
 
 # The micro-benches still build and run once, and so does the comparison (needs Go): few objects, nothing optimised.
 bench-check:
-    cargo bench --locked --profile simulation -- --test
+    cargo bench --locked --profile dev -- --test
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile dev --bench compare -- \
         --binary '{{ target }}/debug/csi-control-plane' --results '{{ target }}/tmp/compare' --rounds 1 --count 20 --segments 5 --bound 5s \
         --workloads attach,resize,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,csi-resizer-tuned,bare
