@@ -2,11 +2,23 @@
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
+# Where cargo builds.
+target := absolute_path(env("CARGO_TARGET_DIR", "target"))
+
 _default:
     @just --list --unsorted
 
-# Everything that CI runs, in its order.
-ci: format lint docs dependencies workflows demo simulate crash bench-check cluster kubectl chart page (image "amd64" "arm64") test
+# What needs Rust and cargo-deny alone. With `smoke` it is what must never break: `.ci/run` plays both.
+check: format lint docs dependencies test
+
+# Each role, a hand-over and the chart's rights on a real control plane (needs Go). `.ci/smoke` lists the tests.
+smoke:
+    .ci/smoke
+
+# `just prove --stale` names the stages that have changed since they were green here, `.ci/stages` lists all.
+# What else is proven, as far as it has changed since it was green here: all stages, or those that are named: `just prove cluster chart`.
+prove *args:
+    .ci/prove {{ args }}
 
 # The README's test command.
 test *args:
@@ -16,9 +28,14 @@ test *args:
 format:
     cargo fmt --all --check
 
-# Clippy with warnings denied: as developed, and as shipped in the image.
+# `--all-targets` are those of `cargo test` and `cargo bench`. The second line adds those that are played by their name alone.
+# Clippy with warnings denied, over all targets and features.
 lint:
-    cargo clippy --locked --all-targets --all-features -- -D warnings
+    cargo clippy --locked --all-features --all-targets -- -D warnings
+    cargo clippy --locked --all-features --test '*' --bench '*' -- -D warnings
+
+# The same for what is shipped in the image.
+lint-image:
     cargo clippy --locked --no-default-features --bins -- -D warnings
 
 # Writes docs/configuration.md, made of config/reference.yaml and the schema, and docs/metrics.md, made of the catalogue.
@@ -36,6 +53,7 @@ dependencies:
 # The workflows of the forge, by actionlint (needs Go). Not by the shellcheck that a machine may have: it would differ elsewhere.
 workflows:
     actionlint="$(tests/cluster/build.sh actionlint)" && "${actionlint%%:*}/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yaml
+    @echo "$(ls .github/workflows/*.yaml | wc -l) workflows checked"
 
 # The sandbox's demo, to its end.
 demo:
@@ -87,9 +105,9 @@ bench *args:
 
 # The micro-benches still build and run once, and so does the comparison (needs Go): few objects, nothing optimised.
 bench-check:
-    cargo bench --locked --profile simulation -- --test
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile dev --features cluster-tests --bench compare -- \
-        --binary target/debug/csi-control-plane --results target/tmp/compare --rounds 1 --count 20 --segments 5 --bound 5s \
+    cargo bench --locked --profile dev -- --test
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile dev --bench compare -- \
+        --binary '{{ target }}/debug/csi-control-plane' --results '{{ target }}/tmp/compare' --rounds 1 --count 20 --segments 5 --bound 5s \
         --workloads attach,resize,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,csi-resizer-tuned,bare
 
 # The daemon without the sandbox, for this machine. `just image` makes the image's.
@@ -98,38 +116,38 @@ release:
 
 # The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
 cluster *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo test --locked --features cluster-tests --test cluster -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo test --locked --test cluster -- {{ args }}
 
 # The translation of in-tree volumes against the Go library's, over thousands of objects (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --features cluster-tests --test translation
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test translation
 
 # The sandbox as a user of `kubectl` meets it: the real one (needs Go).
 kubectl:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes)" cargo test --locked --features cluster-tests --test kubectl
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes)" cargo test --locked --test kubectl
 
 # The chart: linted, rendered, its rights compared with `check`, its alerts played, installed on a real API server (needs Go).
 chart *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm helm3 promtool prometheus dockerfile)" cargo test --locked --features cluster-tests --test chart -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm helm3 promtool prometheus dockerfile)" cargo test --locked --test chart -- {{ args }}
 
 # Writes what is made from the chart and the daemon: values.schema.json and the manifests in deploy/.
 chart-update:
-    CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --features cluster-tests --test chart -- kept values::the_schema
+    CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --test chart -- kept values::the_schema
 
 # The status page in a real browser, and the README's pictures of it (needs a Chromium, on PATH or named in CHROMIUM).
 page *args:
-    cargo test --locked --features cluster-tests --test page -- {{ args }}
+    cargo test --locked --test page -- {{ args }}
 
 # Takes the pictures of the status page anew: docs/images.
 page-images:
-    PAGE_IMAGES="$PWD/docs/images" cargo test --locked --features cluster-tests --test page -- images
+    PAGE_IMAGES="$PWD/docs/images" cargo test --locked --test page -- images
 
 # The image's binary in an otherwise empty root (needs cargo-auditable). This machine's platform, or those that are named:
 # `just image amd64 arm64`. Another one needs a compiler for it, and qemu-user-static.
 image *platforms: (_image-binary platforms)
-    IMAGE_BINARIES="$(cat target/image-binaries)" cargo test --locked --features cluster-tests --test image
+    IMAGE_BINARIES="$(cat '{{ target }}/image-binaries')" cargo test --locked --test image
 
-# The image's binary, built as in the Dockerfile; which ones are there is written into `target/image-binaries`.
+# The image's binary, built as in the Dockerfile; which ones are there is written into `image-binaries` of the target folder.
 _image-binary *platforms:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -158,11 +176,11 @@ _image-binary *platforms:
         variable="${target//-/_}"
         export "CC_$variable=$compiler" "CARGO_TARGET_${variable^^}_LINKER=$compiler"
         cargo auditable build --locked --release --no-default-features --bin csi-control-plane --target "$target"
-        binaries+=("$platform=$PWD/target/$target/release/csi-control-plane")
+        binaries+=("$platform={{ target }}/$target/release/csi-control-plane")
     done
-    printf '%s\n' "${binaries[@]}" > target/image-binaries
+    printf '%s\n' "${binaries[@]}" >'{{ target }}/image-binaries'
 
 # The image's binary beside the Go sidecars on a real control plane (needs Go, cargo-auditable): `just compare --help`.
 # Writes `benches/compare/results`, and the tables of README.md and benches/README.md.
 compare *args: _image-binary
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile simulation --features cluster-tests --bench compare -- {{ args }}
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile simulation --bench compare -- {{ args }}

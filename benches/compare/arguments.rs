@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Reads them; what is wrong is told with the usage.
     pub(crate) fn parse(given: impl Iterator<Item = String>) -> Result<Self, String> {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let target = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target folder")?;
         let mut this = Self {
             workloads: Vec::new(),
             scenarios: Vec::new(),
@@ -68,8 +68,7 @@ impl Arguments {
             bound: Some(Duration::from_secs(60)),
             contenders: Vec::new(),
             seed: rand::random_range(0..1_000_000),
-            binary: root
-                .join(format!("target/{}-unknown-linux-musl/release/csi-control-plane", std::env::consts::ARCH)),
+            binary: target.join(format!("{}-unknown-linux-musl/release/csi-control-plane", std::env::consts::ARCH)),
             before: None,
             results: Self::published(),
             add: false,

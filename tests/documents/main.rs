@@ -4,11 +4,13 @@
 //! links      each relative link names a file, and each anchor a heading
 //! commands   each command of the README and of the quickstart is played here, or its files are there
 //! release    the notes of a release, and the address of the repository
+//! gates      what `.ci/run` and `just prove` name is there, and CONTRIBUTING says which stage is whose
 //! ```
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, and so may its helpers")]
 
 mod commands;
+mod gates;
 mod links;
 mod release;
 
