@@ -114,7 +114,7 @@ impl<E: Content> Journal<E> {
         }
         let ledger = Ledger::open(found);
         for (n, entry) in ledger.foreign() {
-            warn!(segment = %place.segment(n), key = &*entry.key, FOREIGN);
+            warn!(segment = %place.segment(n), key = &*entry.key, "{FOREIGN}");
         }
         let opened = ledger.all().filter_map(|it| opened_from(&it)).collect();
         let metrics = JournalMetrics::new(&meter, &place.driver);

@@ -167,7 +167,7 @@ impl<E: Content> Inner<E> {
             warn!(%segment, entries, "entries of the journal were deleted or edited: they are written again");
         }
         if compared.foreign > 0 {
-            warn!(%segment, entries = compared.foreign, FOREIGN);
+            warn!(%segment, entries = compared.foreign, "{FOREIGN}");
         }
         if compared.appeared > 0 {
             let entries = compared.appeared;

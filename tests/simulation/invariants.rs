@@ -57,7 +57,7 @@ invariants! {
     P10 "P10" "once nothing goes wrong any more, each class times each place has one object that says how much room there is",
     J1 "J1" "the driver is asked only for what the journal holds",
     J2 "J2" "an entry leaves the journal only when no volume can be lost by that",
-    J3 "J3" "once nothing goes wrong any more, no volume is without an object, and no entry is left",
+    J3 "J3" "once nothing goes wrong any more, no volume is without an object, and no entry is left, but for those that are reported because the API has forgotten what came of them",
     J4 "J4" "a segment is written once at a time, and never upon an answer that is not known",
 }
 

@@ -34,12 +34,20 @@ fn leaks(model: &Model, faults: &mut Vec<String>) {
         // The driver was made to say that it does not exist, or people have thrown its object or its entry away.
         let denied = supply.asked.get(&volume.name).is_some_and(|asked| asked.denied);
         let people = supply.kept.contains(handle) || model.journal.is_excused(uid_of(&volume.name));
-        let excused = people || (denied && !model.is_due(&volume.name));
+        let excused = people || is_reported(model, uid_of(&volume.name)) || (denied && !model.is_due(&volume.name));
         if model.object_of(handle).is_none() && !excused {
             faults.push(format!("{handle} ({}) exists, and nothing tells of it", volume.name));
         }
     }
-    faults.extend(model.journal.entries().map(|uid| format!("the journal still has an entry of {uid}")));
+    let entries = model.journal.entries().filter(|uid| !is_reported(model, uid));
+    faults.extend(entries.map(|uid| format!("the journal still has an entry of {uid}")));
+}
+
+/// Whether the volume of a claim may be left over, and is reported: the claim is gone, the journal has its entry, and the API had forgotten
+/// what came of the request.
+fn is_reported(model: &Model, uid: &str) -> bool {
+    let is_gone = !model.supply.claims.values().any(|it| text(it, "/metadata/uid") == uid);
+    is_gone && model.journal.is_unprovable(uid) && model.journal.entries().any(|it| it == uid)
 }
 
 fn volumes(model: &Model, faults: &mut Vec<String>) {
@@ -162,7 +170,8 @@ pub(crate) fn left(model: &Model) -> Vec<(Invariant, String)> {
     let claims = supply.claims.values().map(|it| format!("{} is still there", text(it, "/metadata/name")));
     let volumes = supply.alive.iter().filter(|(handle, it)| {
         let denied = supply.asked.get(&it.name).is_some_and(|asked| asked.denied);
-        !supply.kept.contains(*handle) && !denied && !model.journal.is_excused(uid_of(&it.name))
+        let uid = uid_of(&it.name);
+        !supply.kept.contains(*handle) && !denied && !model.journal.is_excused(uid) && !is_reported(model, uid)
     });
     let volumes = volumes.map(|(handle, it)| format!("{handle} of {} is still there", uid_of(&it.name)));
     let claims = claims.map(|fault| (Invariant::P9, fault));

@@ -28,6 +28,9 @@ pub(crate) struct Journal {
     segments: BTreeMap<String, BTreeSet<String>>,
     /// The claims whose entries people have taken away, each with the term in which they did.
     exposed: BTreeMap<String, u64>,
+    /// The claims whose entries were there when the API forgot its history: nobody can say any more what came of their requests, so their
+    /// volumes are kept and reported (J10).
+    unprovable: BTreeSet<String>,
     /// How many terms there were.
     pub(crate) terms: u64,
     /// The requests that were made.
@@ -45,7 +48,7 @@ pub(crate) enum Meddling {
 impl Journal {
     /// An empty one of an API with this log.
     pub(crate) fn of(audit: Audit) -> Self {
-        Self { segments: BTreeMap::new(), exposed: BTreeMap::new(), terms: 0, audit }
+        Self { segments: BTreeMap::new(), exposed: BTreeMap::new(), unprovable: BTreeSet::new(), terms: 0, audit }
     }
 
     /// Whether an object has an entry of this claim.
@@ -61,6 +64,17 @@ impl Journal {
     /// Whether people are at fault if the claim's volume is lost.
     pub(crate) fn is_excused(&self, uid: &str) -> bool {
         self.exposed.get(uid).is_some_and(|term| *term != self.terms)
+    }
+
+    /// The API forgets its history.
+    pub(crate) fn forget_history(&mut self) {
+        let keys: Vec<String> = self.entries().cloned().collect();
+        self.unprovable.extend(keys);
+    }
+
+    /// Whether the entry of this claim, which is gone, may stay, because there is no proof left for it.
+    pub(crate) fn is_unprovable(&self, uid: &str) -> bool {
+        self.unprovable.contains(uid)
     }
 
     /// The claims that have an entry.

@@ -89,7 +89,7 @@ impl Look<'_> {
     pub(super) fn tell_left_over(&self, now: &Observed) {
         let claim = &self.known().claim;
         let volume = self.volume_name(claim).unwrap_or_default();
-        warn!(persistent_volume = volume, persistent_volume_claim = %claim.key.name, LEFT_OVER);
+        warn!(persistent_volume = volume, persistent_volume_claim = %claim.key.name, "{LEFT_OVER}");
         self.tell_resumed("left_over");
         if now.present {
             self.cx.tell_claim(
