@@ -40,7 +40,7 @@ lint-image:
 
 # Writes docs/configuration.md, made of config/reference.yaml and the schema, and docs/metrics.md, made of the catalogue.
 docs-update:
-    DOCS_UPDATE=1 cargo test --locked --test reference --test catalogue
+    DOCS_UPDATE=1 cargo test --locked --test rules -- reference:: catalogue::
 
 # The documentation builds without a warning.
 docs:
