@@ -4,8 +4,11 @@
 //! overloaded; the error passes that to the queue. Each role has its share of the limit ([`Api::share`]), so that a
 //! burst of one role does not delay the requests of another role.
 
+mod history;
 mod lists;
 mod urls;
+
+pub use history::History;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -268,6 +271,16 @@ impl Api {
     }
 
     async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ApiError> {
+        self.call_for(call, |_| false, |body| serde_json::from_slice(body)).await
+    }
+
+    /// Makes a call, and reads its answer with `parse` once the answer has ended or the part that has come is `enough`.
+    async fn call_for<T>(
+        &self,
+        call: Call<'_>,
+        enough: impl Fn(&[u8]) -> bool,
+        parse: impl FnOnce(&[u8]) -> Result<T, serde_json::Error>,
+    ) -> Result<T, ApiError> {
         let span = info_span!(
             "kubernetes",
             otel.name = format!("{} {}", call.verb.as_str(), call.resource),
@@ -277,7 +290,7 @@ impl Api {
             object = %call.object,
             error = field::Empty,
         );
-        let outcome = self.perform(&call).instrument(span.clone()).await;
+        let outcome = self.perform(&call, enough, parse).instrument(span.clone()).await;
         let label = outcome.as_ref().map_or_else(|failure| failure.kind.label(), |_| "ok");
         let labels = [("verb", call.verb.as_str()), ("resource", call.resource.as_str()), ("outcome", label)];
         self.inner.meter.counter(&metric::API_REQUESTS, &labels).increment(1);
@@ -295,7 +308,12 @@ impl Api {
         })
     }
 
-    async fn perform<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Failure> {
+    async fn perform<T>(
+        &self,
+        call: &Call<'_>,
+        enough: impl Fn(&[u8]) -> bool,
+        parse: impl FnOnce(&[u8]) -> Result<T, serde_json::Error>,
+    ) -> Result<T, Failure> {
         // Users write some names into objects: a name like `a/status` or `?watch` would change the URL's meaning.
         if !is_nameable(call) {
             return Err(Failure::of(ApiErrorKind::NotFound, Cause::Unnameable));
@@ -310,16 +328,22 @@ impl Api {
         let exchange = async {
             let response =
                 self.inner.client.send(request).await.map_err(|error| Failure::transport(error, self.inner.timeout))?;
-            let (head, body) = response.into_parts();
-            let body = body.collect().await.map_err(|error| Failure::transport(error, self.inner.timeout))?.to_bytes();
+            let (head, mut rest) = response.into_parts();
+            let mut body = Vec::new();
+            while let Some(frame) = rest.frame().await {
+                let frame = frame.map_err(|error| Failure::transport(error, self.inner.timeout))?;
+                body.extend_from_slice(&frame.into_data().unwrap_or_default());
+                if enough(&body) {
+                    break;
+                }
+            }
             Ok((head, body))
         };
         let (head, body) = timeout(self.inner.timeout, exchange)
             .await
             .map_err(|_| Failure::of(ApiErrorKind::Timeout, Cause::NoAnswer(self.inner.timeout)))??;
         if head.status.is_success() {
-            return serde_json::from_slice(&body)
-                .map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Answer(error)));
+            return parse(&body).map_err(|error| Failure::of(ApiErrorKind::Unexpected, Cause::Answer(error)));
         }
         let json_patch = call.content.as_ref().is_some_and(|(kind, _)| kind.contains("json-patch"));
         Err(Failure::refused(head.status, &head.headers, &body, json_patch))
@@ -349,7 +373,7 @@ fn is_nameable(call: &Call<'_>) -> bool {
         !text.is_empty() && text != "." && text != ".." && text.chars().all(is_plain)
     };
     // A list has no name, and the server may choose the name of a created object.
-    let is_open = matches!(call.verb, Verb::List | Verb::Create) && call.object.name().is_empty();
+    let is_open = matches!(call.verb, Verb::List | Verb::Watch | Verb::Create) && call.object.name().is_empty();
     (is_open || is_part(call.object.name())) && call.object.namespace().is_none_or(is_part)
 }
 
@@ -360,7 +384,7 @@ fn body(content: &impl Serialize) -> Bytes {
 
 fn request(call: &Call<'_>) -> Result<Request<Body>, http::Error> {
     let method = match call.verb {
-        Verb::Get | Verb::List => Method::GET,
+        Verb::Get | Verb::List | Verb::Watch => Method::GET,
         Verb::Create => Method::POST,
         Verb::Patch => Method::PATCH,
         Verb::Delete => Method::DELETE,

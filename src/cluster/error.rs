@@ -20,6 +20,8 @@ pub enum Verb {
     Get,
     /// Read all objects of a kind.
     List,
+    /// Read the changes of a kind.
+    Watch,
     /// Make an object.
     Create,
     /// Change part of an object.
@@ -34,6 +36,7 @@ impl Verb {
         match self {
             Self::Get => "get",
             Self::List => "list",
+            Self::Watch => "watch",
             Self::Create => "create",
             Self::Patch => "patch",
             Self::Delete => "delete",

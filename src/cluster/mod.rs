@@ -41,7 +41,7 @@ mod subscription;
 mod tests;
 mod watch;
 
-pub use api::{Api, ApiOptions, SecretData, SecretNotText};
+pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus};
 pub use caches::{Caches, WatchHandle};
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};

@@ -15,6 +15,8 @@ pub const ANNOTATION_NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 pub const ANNOTATION_VOLUME_HANDLE: &str = "csi-control-plane.io/volume-handle";
 /// On a VolumeAttachment: `namespace/name` of the Secret for the publish, for the same reason.
 pub const ANNOTATION_PUBLISH_SECRET: &str = "csi-control-plane.io/publish-secret";
+/// On a VolumeAttachment: the uid of the object for which the other annotations were written. A copy of the object has another uid.
+pub const ANNOTATION_RECORDED_FOR: &str = "csi-control-plane.io/recorded-for";
 /// On a PersistentVolume with an in-tree source: the CSI driver that owns it now.
 pub const ANNOTATION_MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 
@@ -118,7 +120,7 @@ pub const NAMESPACE_OF_CLUSTER_EVENTS: &str = "default";
 
 /// The annotations that some role reads on a VolumeAttachment; all others are dropped on arrival.
 pub const VOLUME_ATTACHMENT_ANNOTATIONS: &[&str] =
-    &[ANNOTATION_NODE_ID, ANNOTATION_VOLUME_HANDLE, ANNOTATION_PUBLISH_SECRET];
+    &[ANNOTATION_NODE_ID, ANNOTATION_VOLUME_HANDLE, ANNOTATION_PUBLISH_SECRET, ANNOTATION_RECORDED_FOR];
 /// The annotations that some role reads on a PersistentVolume.
 pub const PERSISTENT_VOLUME_ANNOTATIONS: &[&str] = &[
     ANNOTATION_MIGRATED_TO,

@@ -58,6 +58,9 @@ pub enum JournalError {
     /// The entry was removed, or replaced by another content, while it was being recorded.
     #[error("the entry was removed or replaced while it was being recorded")]
     Withdrawn,
+    /// An entry that is no longer needed is still on its object.
+    #[error("the entry of the volume cannot be removed from the journal yet")]
+    Kept(#[source] Option<Box<JournalError>>),
     /// The term has ended.
     #[error("nothing is written to the journal")]
     TermOver(#[from] TermOver),
@@ -73,12 +76,17 @@ impl JournalError {
             Self::Unwritable { .. } => "journal_entry_unwritable",
             Self::Unreadable(_) => "journal_unreadable",
             Self::Withdrawn => "journal_entry_withdrawn",
+            Self::Kept(cause) => cause.as_deref().map_or("journal_entry_kept", Self::label),
             Self::TermOver(_) => "term_over",
         }
     }
 
     /// The API's error, if the API refused the entry or did not confirm it.
     pub fn api(&self) -> Option<&ApiError> {
-        if let Self::Refused(error) | Self::Unconfirmed(error) = self { Some(error) } else { None }
+        match self {
+            Self::Refused(error) | Self::Unconfirmed(error) => Some(error),
+            Self::Kept(cause) => cause.as_deref().and_then(Self::api),
+            _ => None,
+        }
     }
 }

@@ -14,6 +14,10 @@ use crate::process::error_chain;
 
 const LINE: &str = r#"{"at":"2026-01-01T00:00:00.25Z","volumeName":"pvc-u1","bytes":1073741824}"#;
 
+/// The same, as the object `o1` has it.
+const MARKED: &str =
+    r#"{"in":"o1","since":"3","at":"2026-01-01T00:00:00.25Z","volumeName":"pvc-u1","bytes":1073741824}"#;
+
 fn at() -> Timestamp {
     "2026-01-01T00:00:00.25Z".parse().unwrap()
 }
@@ -24,7 +28,7 @@ fn sent(change: &Value) -> Value {
         "metadata": { "name": "demo-csi-journal-3", "namespace": "storage", "uid": "o1", "resourceVersion": "7",
             "labels": { "csi-control-plane.io/journal": "demo.csi" },
             "annotations": { "csi-control-plane.io/journal-version": "1" } },
-        "data": { "u1": LINE },
+        "data": { "u1": MARKED },
     });
     merge(&mut object, change);
     object
@@ -55,8 +59,10 @@ fn an_entry_is_one_line_that_begins_with_its_time() {
 fn a_segment_is_read_with_its_version() {
     let contents = read(&place(), sent(&json!({}))).unwrap();
     assert_eq!(contents.object, Version { uid: "o1".into(), version: "7".into() });
-    let entries: Vec<_> = contents.entries.iter().map(|entry| (&*entry.key, &*entry.text, entry.at)).collect();
-    assert_eq!(entries, [("u1", LINE, at())]);
+    let entries: Vec<_> =
+        contents.entries.iter().map(|entry| (&*entry.key, &*entry.text, entry.at, entry.since.as_str())).collect();
+    assert_eq!(entries, [("u1", LINE, at(), "3")]);
+    assert!(contents.copies.is_empty());
     for empty in [json!({ "data": null }), json!({ "data": { "u1": null } })] {
         assert!(read(&place(), sent(&empty)).unwrap().entries.is_empty());
     }
@@ -64,19 +70,18 @@ fn a_segment_is_read_with_its_version() {
 
 #[test]
 fn a_segment_says_whose_it_is_and_only_a_node_s_names_a_node() {
-    let set: [(Key, Arc<str>); 1] = [("u1".into(), LINE.into())];
     assert_eq!(
-        format::creation(&place(), 3, &set),
+        format::creation(&place(), 3),
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "demo-csi-journal-3", "namespace": "storage",
                 "labels": { "csi-control-plane.io/journal": "demo.csi" },
                 "annotations": { "csi-control-plane.io/journal-version": "1" } },
-            "data": { "u1": LINE },
+            "data": {},
         })
     );
     let node = Place { node: Some("n1".into()), ..place() };
-    let created = format::creation(&node, 3, &set);
+    let created = format::creation(&node, 3);
     assert_eq!(created["metadata"]["annotations"]["csi-control-plane.io/node"], "n1");
     assert!(read(&node, created.clone()).is_ok());
     assert!(read(&Place { node: Some("n2".into()), ..place() }, created).is_err());
@@ -85,9 +90,29 @@ fn a_segment_says_whose_it_is_and_only_a_node_s_names_a_node() {
 #[test]
 fn a_change_carries_what_changes_and_names_what_it_builds_on() {
     let basis = Version { uid: "o1".into(), version: "7".into() };
-    let patch = format::change(&basis, &[("u2".into(), LINE.into())], &["u1".into()]);
-    let expected = json!({ "metadata": { "uid": "o1", "resourceVersion": "7" }, "data": { "u1": null, "u2": LINE } });
-    assert_eq!(patch, Patch::Merge(expected));
+    let set: [(Key, Arc<str>); 2] = [("u2".into(), LINE.into()), ("u3".into(), LINE.into())];
+    let patch = format::change(&basis, &set, &[("u3".into(), "3".into())].into(), &["u1".into()]);
+    let new = MARKED.replace(r#""since":"3""#, r#""since":"7""#);
+    let data = json!({ "u1": null, "u2": new, "u3": MARKED });
+    assert_eq!(patch, Patch::Merge(json!({ "metadata": { "uid": "o1", "resourceVersion": "7" }, "data": data })));
+}
+
+#[test]
+fn j9_an_entry_counts_only_on_the_object_that_it_was_written_for() {
+    let of = |text: &str| {
+        let contents = read(&place(), sent(&json!({ "data": { "u1": text } }))).unwrap();
+        let texts = |all: &[format::Stored]| all.iter().map(|it| it.text.to_string()).collect::<Vec<_>>();
+        (texts(&contents.entries), texts(&contents.copies))
+    };
+    let turned = MARKED.replace(r#"{"in":"o1",""#, r#"{""#).replace('}', r#","in":"o1"}"#);
+    for ours in [MARKED, &turned] {
+        assert_eq!(of(ours), (vec![LINE.to_owned()], vec![]), "{ours}");
+    }
+    for copy in [LINE, &MARKED.replace("o1", "o2"), &MARKED.replace("o1", "")] {
+        assert_eq!(of(copy), (vec![], vec![copy.to_owned()]), "{copy}");
+    }
+    let nameless = sent(&json!({ "metadata": { "uid": "" }, "data": { "u1": MARKED.replace("o1", "") } }));
+    assert_eq!(read(&place(), nameless).unwrap().entries, [], "an object without a uid proves nothing");
 }
 
 #[test]

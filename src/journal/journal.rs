@@ -9,13 +9,14 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::error::{JournalError, OpenError};
 use super::format::{self, Content, Contents, Key, Stored};
-use super::ledger::{JournalStatus, Ledger, Recorded};
+use super::ledger::{JournalStatus, Ledger, LeftBecause, Recorded};
 use super::metrics::JournalMetrics;
 use super::place::{Place, SEGMENTS};
-use crate::cluster::{Api, ConfigMap};
+use crate::cluster::{Api, ConfigMap, ObjectName, SmolStr};
 use crate::election::{Fenced, TermOver};
 use crate::process::Clock;
 use crate::telemetry::Meter;
@@ -27,6 +28,8 @@ pub struct Opened<E> {
     pub key: String,
     /// When it was first recorded.
     pub at: Timestamp,
+    /// A version of the API from before that: what came of the request has a later one. Empty: unknown.
+    pub since: SmolStr,
     /// Its content.
     pub content: E,
 }
@@ -41,6 +44,40 @@ pub struct Row<E> {
     /// Its content.
     pub content: E,
 }
+
+/// An entry that the daemon does not act on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeftRow<E> {
+    /// The object that has it.
+    pub segment: ObjectName,
+    /// The entry.
+    pub entry: Opened<E>,
+    /// Why the daemon does not act on it.
+    pub because: LeftReason,
+}
+
+/// Why the daemon does not act on an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftReason {
+    /// It does not prove that nothing came of its request (J10).
+    Unproven,
+    /// It appeared when no daemon could have written it.
+    Appeared,
+    /// It was not written for the object that it is on (J9).
+    Foreign,
+}
+
+impl From<LeftBecause> for LeftReason {
+    fn from(because: LeftBecause) -> Self {
+        match because {
+            LeftBecause::Unproven => Self::Unproven,
+            LeftBecause::Appeared => Self::Appeared,
+        }
+    }
+}
+
+/// What the log says of a foreign entry.
+pub(super) const FOREIGN: &str = "an entry of the journal was not written for the object that it is on: it is a copy, and the daemon does not act on it";
 
 /// The journal of one driver in one term, or of a driver on one node. Clones share it. [`run`](Self::run) writes the
 /// entries; it must run as a task of the term.
@@ -73,10 +110,13 @@ impl<E: Content> Journal<E> {
         let reads = join_all((0..SEGMENTS).map(|n| fetch::<E>(&api, &place, n))).await;
         let mut found = Vec::with_capacity(SEGMENTS);
         for read in reads {
-            found.push(read?.map(|contents| (contents.object, contents.entries)));
+            found.push(read?);
         }
         let ledger = Ledger::open(found);
-        let opened = ledger.entries().filter_map(|(key, _, text)| opened(key, text)).collect();
+        for (n, entry) in ledger.foreign() {
+            warn!(segment = %place.segment(n), key = &*entry.key, FOREIGN);
+        }
+        let opened = ledger.all().filter_map(|it| opened_from(&it)).collect();
         let metrics = JournalMetrics::new(&meter, &place.driver);
         metrics.show(&ledger, clock.wall());
         let inner = Inner {
@@ -128,6 +168,57 @@ impl<E: Content> Journal<E> {
         self.0.wake.notify_one();
     }
 
+    /// Leaves an entry alone: the daemon must not act on it, because it does not prove that nothing came of its request. It stays on its
+    /// object, and on the status page, until a person deletes it there.
+    pub fn leave(&self, key: &str) {
+        let mut ledger = self.0.lock();
+        ledger.leave(key, self.0.now());
+        answer(&mut ledger);
+        drop(ledger);
+        self.0.wake.notify_one();
+    }
+
+    /// Whether no successor can find an entry of this key that it would act on.
+    pub fn is_gone(&self, key: &str) -> bool {
+        self.0.lock().is_gone(key)
+    }
+
+    /// Waits until no successor can find an entry of this key (J8). Returns at once if there is none, and after `patience` with the
+    /// reason why the entry is still there.
+    pub async fn gone(&self, key: &str, patience: Duration) -> Result<(), JournalError> {
+        let (sender, receiver) = oneshot::channel();
+        let is_gone = {
+            let mut ledger = self.0.lock();
+            let is_gone = ledger.when_gone(&Key::from(key), sender).is_some();
+            answer(&mut ledger);
+            is_gone
+        };
+        if is_gone {
+            return Ok(());
+        }
+        self.0.wake.notify_one();
+        match tokio::time::timeout(patience, receiver).await {
+            Ok(outcome) => outcome.unwrap_or(Err(JournalError::TermOver(TermOver))),
+            Err(_) => Err(JournalError::Kept(self.0.lock().obstacle().map(Box::new))),
+        }
+    }
+
+    /// The entries that are left alone, and those on objects that they were not written for, oldest first.
+    pub fn left(&self) -> Vec<LeftRow<E>> {
+        let ledger = self.0.lock();
+        let left = ledger.left().map(|left| (left.segment, left.stored.clone(), left.because.into()));
+        let foreign = ledger.foreign().map(|(n, stored)| (n, stored.clone(), LeftReason::Foreign));
+        let all: Vec<_> = left.chain(foreign).collect();
+        drop(ledger);
+        let row = |(n, stored, because): (usize, Stored, LeftReason)| {
+            let entry = opened_from(&stored)?;
+            Some(LeftRow { segment: self.0.place.segment(n), entry, because })
+        };
+        let mut rows: Vec<LeftRow<E>> = all.into_iter().filter_map(row).collect();
+        rows.sort_by_key(|row| row.entry.at);
+        rows
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.lock().len()
@@ -141,11 +232,10 @@ impl<E: Content> Journal<E> {
     /// The entries, oldest first.
     pub fn entries(&self) -> Vec<Row<E>> {
         let now = self.0.clock.wall();
-        let texts: Vec<(Key, Arc<str>)> =
-            self.0.lock().entries().map(|(key, _, text)| (Arc::clone(key), Arc::clone(text))).collect();
-        let mut opened: Vec<Opened<E>> = texts.iter().filter_map(|(key, text)| opened(key, text)).collect();
+        let stored: Vec<Stored> = self.0.lock().all().collect();
+        let mut opened: Vec<Opened<E>> = stored.iter().filter_map(opened_from).collect();
         opened.sort_by_key(|entry| entry.at);
-        let row = |Opened { key, at, content }| {
+        let row = |Opened { key, at, content, .. }| {
             let age = Duration::try_from(now.duration_since(at)).unwrap_or_default();
             Row { key, age, content }
         };
@@ -168,15 +258,10 @@ pub(super) async fn fetch<E: Content>(
     Ok(Some(format::read::<E>(place, n, object).map_err(Arc::new)?))
 }
 
-/// An entry from its text. Only texts that can be read get into a ledger.
-fn opened<E: Content>(key: &Key, text: &str) -> Option<Opened<E>> {
-    let (at, content) = format::parse(text).ok()?;
-    Some(Opened { key: key.to_string(), at, content })
-}
-
-/// An entry from its copy on an object.
+/// An entry from its copy on an object. Only texts that can be read get into a ledger.
 pub(super) fn opened_from<E: Content>(stored: &Stored) -> Option<Opened<E>> {
-    opened(&stored.key, &stored.text)
+    let (at, content) = format::parse(&stored.text).ok()?;
+    Some(Opened { key: stored.key.to_string(), at, since: stored.since.clone(), content })
 }
 
 /// Sends the outcomes to the waiting callers of [`Journal::record`]. Returns how many callers there were.

@@ -11,6 +11,8 @@ pub(super) struct JournalMetrics {
     entries: Gauge,
     bytes: Gauge,
     oldest: Gauge,
+    left: Gauge,
+    foreign: Gauge,
     commit_entries: Histogram,
     pub(super) rewritten: Counter,
     meter: Meter,
@@ -24,6 +26,8 @@ impl JournalMetrics {
             entries: meter.gauge(&names::JOURNAL_ENTRIES, labels),
             bytes: meter.gauge(&names::JOURNAL_BYTES, labels),
             oldest: meter.gauge(&names::JOURNAL_OLDEST, labels),
+            left: meter.gauge(&names::JOURNAL_LEFT_OVER, labels),
+            foreign: meter.gauge(&names::JOURNAL_FOREIGN, labels),
             commit_entries: meter.histogram(&names::JOURNAL_COMMIT_ENTRIES, labels),
             rewritten: meter.counter(&names::JOURNAL_REWRITTEN, labels),
             meter: meter.clone(),
@@ -37,7 +41,7 @@ impl JournalMetrics {
         let Some(result) = outcome.label() else { return };
         let labels = [("driver_name", self.driver.as_str()), ("result", result)];
         self.meter.counter(&names::JOURNAL_COMMITS, &labels).increment(1);
-        if matches!(outcome, Outcome::Stored(_)) && !commit.set.is_empty() {
+        if matches!(outcome, Outcome::Stored(_)) && commit.basis.is_some() && !commit.set.is_empty() {
             self.commit_entries.record(commit.set.len() as f64);
         }
     }
@@ -50,13 +54,15 @@ impl JournalMetrics {
         let oldest = ledger.entries().map(|(_, at, _)| at).min();
         let age = oldest.map_or(0.0, |at| now.duration_since(at).as_secs_f64().max(0.0));
         self.oldest.set(age);
+        self.left.set(ledger.left().count() as f64);
+        self.foreign.set(ledger.foreign().count() as f64);
     }
 }
 
 impl Drop for JournalMetrics {
     /// A journal is open for one term: a replica that no longer leads shows zeros.
     fn drop(&mut self) {
-        for gauge in [&self.entries, &self.bytes, &self.oldest] {
+        for gauge in [&self.entries, &self.bytes, &self.oldest, &self.left, &self.foreign] {
             gauge.set(0.0);
         }
     }

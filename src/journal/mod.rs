@@ -10,7 +10,7 @@
 //! key is a claim's uid, the value is one line of JSON with all that is needed to send the same request again. A new leader
 //! [opens](Journal::open) the journal before it does any other work, and gets the entries of its predecessor.
 //!
-//! `docs/spec/journal.md` has the contract; comments and tests cite it as journal J1 to J7.
+//! `docs/spec/journal.md` has the contract; comments and tests cite it as journal J1 to J10.
 //!
 //! Decisions:
 //!
@@ -22,10 +22,12 @@
 //!   to do for them.
 //! - **Each write names the version that it builds on.** If the answer to a write is lost, the daemon reads the segment
 //!   before it writes there again.
-//! - **One writer**, the holder of the term. The journal adopts entries that another writer has added, and removes them only
-//!   when the role says so. It writes entries again that a person has deleted or edited.
-//! - **The daemon trusts an entry.** Only administrators may have the right to write ConfigMaps in its namespace:
-//!   docs/security.md says so.
+//! - **One writer**, the holder of the term. In the first two minutes of a term the journal adopts entries that another writer has
+//!   added, and removes them only when the role says so. It writes entries again that a person has deleted or edited.
+//! - **An entry belongs to one object**: it names the object's uid, so a copy that a backup tool has restored is known as a copy.
+//! - **An entry alone deletes nothing.** The role acts on an entry of an earlier term only with the proof that no PersistentVolume was
+//!   stored for it. Otherwise the entry is *left alone*, and reported, until a person deletes it.
+//! - **Only administrators** may have the right to write ConfigMaps in its namespace: docs/security.md says so.
 //! - The rules are a synchronous state machine (`ledger`) with the time as an argument, so every interleaving is a plain
 //!   test.
 
@@ -49,7 +51,7 @@ mod unreadable;
 
 pub use error::{JournalError, OpenError};
 pub use format::Content;
-pub use journal::{Journal, Opened, Row};
+pub use journal::{Journal, LeftReason, LeftRow, Opened, Row};
 pub use ledger::JournalStatus;
 pub use place::{Place, SEGMENTS};
 pub use rights::{delete_segments, nodes, rules};

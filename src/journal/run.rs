@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use super::error::{JournalError, OpenError};
 use super::format::{self, Content, Version};
-use super::journal::{Inner, Journal, Opened, answer, fetch, opened_from};
+use super::journal::{FOREIGN, Inner, Journal, Opened, answer, fetch, opened_from};
 use super::ledger::{Commit, Compared, Found, Next, Outcome};
 use crate::cluster::{ApiError, ApiErrorKind, ConfigMapMeta};
 use crate::election::TermOver;
@@ -112,8 +112,8 @@ impl<E: Content> Inner<E> {
         let name = self.place.segment(commit.segment);
         let api = self.api.use_now()?;
         Ok(match &commit.basis {
-            None => api.create(&name, &format::creation(&self.place, commit.segment, &commit.set)).await,
-            Some(basis) => api.patch(&name, &format::change(basis, &commit.set, &commit.remove)).await,
+            None => api.create(&name, &format::creation(&self.place, commit.segment)).await,
+            Some(basis) => api.patch(&name, &format::change(basis, &commit.set, &commit.since, &commit.remove)).await,
         })
     }
 
@@ -165,6 +165,17 @@ impl<E: Content> Inner<E> {
             self.metrics.rewritten.increment(compared.rewritten as u64);
             let entries = compared.rewritten;
             warn!(%segment, entries, "entries of the journal were deleted or edited: they are written again");
+        }
+        if compared.foreign > 0 {
+            warn!(%segment, entries = compared.foreign, FOREIGN);
+        }
+        if compared.appeared > 0 {
+            let entries = compared.appeared;
+            warn!(%segment, entries, "entries of the journal have appeared that no daemon has written: the daemon does not act on them");
+        }
+        if compared.dismissed > 0 {
+            let entries = compared.dismissed;
+            info!(%segment, entries, "entries of the journal that were left alone were deleted");
         }
         if !compared.adopted.is_empty() {
             let entries = compared.adopted.len();

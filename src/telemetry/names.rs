@@ -193,6 +193,12 @@ metrics! {
     /// Age of the oldest entry.
     JOURNAL_OLDEST = "csi_control_plane_journal_oldest_entry_age_seconds", Kind::Gauge, ["driver_name"],
         "Seconds since the oldest entry of the journal was recorded.";
+    /// Entries that are left alone.
+    JOURNAL_LEFT_OVER = "csi_control_plane_journal_left_over", Kind::Gauge, ["driver_name"],
+        "Entries of the journal that the daemon does not act on, because they do not prove that no PersistentVolume was stored: their volumes may be left over.";
+    /// Entries on objects that they were not written for.
+    JOURNAL_FOREIGN = "csi_control_plane_journal_foreign_entries", Kind::Gauge, ["driver_name"],
+        "Entries of the journal that were not written for the ConfigMap that they are in: copies, which the daemon does not act on.";
     /// Whether a journal cannot be opened.
     JOURNAL_UNREADABLE = "csi_control_plane_journal_unreadable", Kind::Gauge, ["driver_name"],
         "1 while the leader cannot open the journal: it serves no claim until it can, and counts none as waiting.";

@@ -40,8 +40,6 @@ pub fn csi_form<'a>(volume: &'a PersistentVolume, driver: &str) -> Result<Cow<'a
 pub fn csi_volume<'a>(volume: &'a PersistentVolume, driver: &str) -> Result<Cow<'a, PersistentVolume>, NotServed> {
     Ok(match csi_form(volume, driver)? {
         Cow::Borrowed(_) => Cow::Borrowed(volume),
-        Cow::Owned(spec) => {
-            Cow::Owned(PersistentVolume { metadata: volume.metadata.clone(), spec, phase: volume.phase.clone() })
-        }
+        Cow::Owned(spec) => Cow::Owned(PersistentVolume { spec, ..volume.clone() }),
     })
 }

@@ -220,7 +220,7 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
 }
 
 /// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten.
-const WELL: [(&str, &str); 19] = [
+const WELL: [(&str, &str); 21] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -240,10 +240,12 @@ const WELL: [(&str, &str); 19] = [
     ("csi_control_plane_snapshots_failing{driver_name=\"d\",operation=\"create\",POD0}", "0+0x180"),
     ("csi_control_plane_snapshots_unanswered{driver_name=\"d\",POD0}", "0+0x180"),
     ("csi_control_plane_journal_unreadable{driver_name=\"d\",POD0}", "0+0x180"),
+    ("csi_control_plane_journal_left_over{driver_name=\"d\",POD0}", "0+0x180"),
+    ("csi_control_plane_journal_foreign_entries{driver_name=\"d\",POD0}", "0+0x180"),
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 23] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 25] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -277,6 +279,8 @@ const TROUBLE: [(&str, &[(&str, &str)]); 23] = [
     ),
     ("CsiControlPlaneVolumeLeakRisk", &[(WELL[11].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneVolumeMayLeak", &[(WELL[15].0, "30+0x75 60+60x105")]),
+    ("CsiControlPlaneVolumeLeftOver", &[(WELL[19].0, "0+0x75 1+0x105")]),
+    ("CsiControlPlaneVolumeLeftOver", &[(WELL[20].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneJournalUnreadable", &[(WELL[18].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneClaimsPending", &[(WELL[12].0, "30+0x75 1000+60x105")]),
     ("CsiControlPlaneChangesFailing", &[(WELL[14].0, "0+0x75 2+0x105")]),

@@ -108,7 +108,7 @@ impl Play {
         } else {
             testbed.start_actors();
         }
-        let world = World { api: testbed.api.clone(), driver: testbed.driver.clone() };
+        let world = World { api: testbed.api.clone(), driver: testbed.driver.clone(), kept: Arc::default() };
         let (activity, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         testbed.api.on_commit({
             let (trace, driver) = (trace.clone(), testbed.driver.clone());

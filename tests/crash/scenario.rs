@@ -174,6 +174,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         immediate().and("bound to another meanwhile", World::bind_elsewhere, &[(DATA, End::Bound)]),
         deletion(),
     ];
+    all.extend(kept());
     all.extend(several());
     all.extend(retained());
     all.extend(first_consumer());
@@ -183,6 +184,23 @@ pub(crate) fn all() -> Vec<Scenario> {
     all.extend(secrets());
     all.extend(snapshots());
     all
+}
+
+/// A user keeps the data of a claim: sets its volume to `Retain`, and deletes claim and PersistentVolume.
+fn kept() -> Vec<Scenario> {
+    let gone = [(DATA, End::Gone)];
+    let retained: fn(&World) = |world| world.class(json!({ "reclaimPolicy": "Retain" }));
+    let retained = Scenario { before: vec![retained], ..immediate() };
+    let retained = Scenario { name: "of a class that retains".to_owned(), ..retained };
+    let mut by_hand = deletion();
+    "kept by hand".clone_into(&mut by_hand.name);
+    by_hand.act = |world| world.keep_data(false);
+    vec![
+        immediate().and("kept meanwhile", |world| world.keep_data(false), &gone),
+        immediate().and("kept by force meanwhile", |world| world.keep_data(true), &gone),
+        retained.and("kept by force meanwhile", |world| world.keep_data(true), &[(DATA, End::Kept)]),
+        by_hand,
+    ]
 }
 
 /// A snapshot is taken.

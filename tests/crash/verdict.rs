@@ -82,7 +82,14 @@ pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Cal
         }
     } else {
         trace.note("driver", format_args!("#{id} {method} {what} comes"));
+        if method == Method::CreateVolume && world.kept.lock().unwrap().iter().any(|handle| is_of(state, handle, what))
+        {
+            trace.violate(Invariant::P1, format_args!("{what} is asked for again, which a user has kept"));
+        }
         if method == Method::DeleteVolume {
+            if world.kept.lock().unwrap().contains(what) {
+                trace.violate(Invariant::P3, format_args!("{what} is deleted, which a user has kept"));
+            }
             may_be_deleted(trace, world, what);
         } else if call.method == Method::CreateSnapshot {
             // As snapshotter I1 says.
@@ -102,6 +109,11 @@ pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Cal
             );
         }
     }
+}
+
+/// Whether the volume with this handle has this name at the driver.
+fn is_of(state: &State, handle: &str, name: &str) -> bool {
+    state.volumes().get(handle).is_some_and(|volume| volume.name == name)
 }
 
 fn may_be_deleted(trace: &Trace, world: &World, handle: &str) {
@@ -127,7 +139,17 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
     }
     let state = world.driver.state();
     let there: BTreeSet<&str> = state.volumes().keys().map(String::as_str).collect();
-    wrong.extend(there.iter().filter(|it| !told.contains_key(*it)).map(|it| format!("leak: nobody tells of {it}")));
+    let kept = world.kept.lock().unwrap().clone();
+    for handle in &kept {
+        if !there.contains(handle.as_str()) {
+            wrong.push(format!("lost: a user has kept {handle}"));
+        }
+        if told.contains_key(handle.as_str()) {
+            wrong.push(format!("back: a user has deleted the PersistentVolume of {handle}"));
+        }
+    }
+    let is_leaked = |it: &&&str| !told.contains_key(**it) && !kept.contains(**it);
+    wrong.extend(there.iter().filter(is_leaked).map(|it| format!("leak: nobody tells of {it}")));
     wrong.extend(told.keys().filter(|it| !there.contains(*it)).map(|it| format!("phantom: {it} does not exist")));
     wrong.extend(told.iter().filter(|(_, count)| **count > 1).map(|(it, _)| format!("twice: two tell of {it}")));
     for object in claims.iter().chain(&world.snapshots()) {
@@ -206,7 +228,7 @@ fn books_that_differ_are_noticed() {
 
     let clock = Clock::system();
     let api = Api::new(ApiOptions::new(clock, Rng::seeded(1)));
-    let world = World { api, driver: Driver::new(Profile::default(), clock) };
+    let world = World { api, driver: Driver::new(Profile::default(), clock), kept: Default::default() };
     assert_eq!(in_the_end(&world, &[]), Vec::<String>::new());
     world.driver.seed(["orphan", "shared"]);
     for (volume, handle) in [("one", "shared"), ("two", "shared"), ("three", "missing")] {

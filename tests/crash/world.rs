@@ -1,11 +1,14 @@
 //! The cluster around the daemons: its objects, and what its people do with them.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use csi_control_plane::sandbox::api::pure::resources::{Resource, find};
 use csi_control_plane::sandbox::api::{Api, PatchBody};
 use csi_control_plane::sandbox::driver::Driver;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use serde_json::{Value, json};
 
@@ -30,6 +33,8 @@ pub(crate) const SOURCE: &str = "source";
 pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) driver: Driver,
+    /// The handles of the volumes that a user has kept.
+    pub(crate) kept: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// The daemons' configuration; `section` goes into the provisioner's.
@@ -95,6 +100,22 @@ impl World {
         let group = if kind == "VolumeSnapshot" { json!("snapshot.storage.k8s.io") } else { json!(null) };
         let source = json!({ "apiGroup": group, "kind": kind, "name": SOURCE });
         self.claim(DATA, json!({ "dataSource": source }));
+    }
+
+    /// As a user keeps data: if the claim has its volume, that is set to `Retain`, and claim and PersistentVolume are deleted. Otherwise the
+    /// claim is deleted. `by_force`: the finalizers, too.
+    pub(crate) fn keep_data(&self, by_force: bool) {
+        let bound = self.claims().into_iter().find(|it| name(it) == DATA && text(it, "/status/phase") == "Bound");
+        self.delete_claim(DATA);
+        let Some(volume) = bound.as_ref().map(|it| text(it, "/spec/volumeName")) else { return };
+        let object = self.volumes().into_iter().find(|it| name(it) == volume).unwrap();
+        self.kept.lock().unwrap().insert(text(&object, "/spec/csi/volumeHandle").to_owned());
+        let patch = |patch| drop(self.api.patch::<PersistentVolume>("", volume, PatchBody::Merge(patch)).unwrap());
+        patch(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
+        let _ = self.api.delete::<PersistentVolume>("", volume);
+        if by_force {
+            patch(json!({ "metadata": { "finalizers": null } }));
+        }
     }
 
     pub(crate) fn delete_claim(&self, name: &str) {

@@ -12,7 +12,7 @@
 //! | [`leading`] | leases: who may work, and when |
 //! | [`migrated`] | volumes of in-tree plugins beside the drivers that have taken the plugins over |
 //! | [`nodes`] | node ids, and nodes that come and go |
-//! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_leaks`], [`provision_owed`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
+//! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_kept`], [`provision_leaks`], [`provision_owed`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
 //! | [`provision_journal`] | the journal of what the driver was asked: its objects, and all that can happen to them |
 //! | [`provision_journal_faults`] | a journal that cannot be read or written |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
@@ -70,6 +70,7 @@ mod provision_deletion;
 mod provision_failures;
 mod provision_journal;
 mod provision_journal_faults;
+mod provision_kept;
 mod provision_leaks;
 mod provision_nodes;
 mod provision_nodes_gone;

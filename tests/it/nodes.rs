@@ -1,8 +1,10 @@
 //! Node ids: where they come from, and what happens when nodes come and go.
 
+use csi_control_plane::cluster::names::ANNOTATION_RECORDED_FOR as RECORDED_FOR;
 use csi_control_plane::sandbox::driver::Method;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -95,6 +97,69 @@ async fn r45_a_recreated_node_is_detached_by_the_id_that_it_was_attached_with() 
     let object = world.attached(&attachment).await;
     assert_eq!(object.metadata.annotations.unwrap()["csi.alpha.kubernetes.io/node-id"], "another-machine");
     assert_eq!(world.publishes(&volume)[1].node.as_deref(), Some("another-machine"));
+}
+
+#[tokio::test]
+async fn a_node_that_has_another_name_by_now_keeps_its_volume_when_the_old_attachment_goes() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (before, volume, old) = world.attached_anew().await;
+    // The same machine under another name.
+    let after = world.name("renamed");
+    world.register(&after, &world.node_id(&before)).await;
+    let new = world.attach(&volume, &after).await;
+    world.attached(&new).await;
+    world.detached(&old).await;
+    assert_eq!(world.unpublishes(&volume).len(), 0);
+    assert!(world.is_published(&volume, &before), "it is the same machine");
+    world.detached(&new).await;
+    assert_eq!(world.unpublishes(&volume).len(), 1);
+    assert!(!world.is_published(&volume, &before));
+}
+
+#[tokio::test]
+async fn a_copied_attachment_detaches_nothing_in_the_cluster_that_it_is_from() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume, attachment) = world.attached_anew().await;
+    let object: VolumeAttachment = world.until(&attachment, "there", |_| true).await;
+    assert_eq!(object.annotations().get(RECORDED_FOR), object.metadata.uid.as_ref(), "it says whose data it is");
+    // As in another cluster: neither the node nor the volume are there.
+    let copy = world.name("copy");
+    let mut copied = serde_json::to_value(&object).unwrap();
+    copied["metadata"] =
+        json!({ "name": copy, "annotations": object.annotations(), "finalizers": object.finalizers() });
+    copied["spec"]["nodeName"] = world.name("elsewhere").into();
+    copied["spec"]["source"] = json!({ "persistentVolumeName": world.name("elsewhere") });
+    let copied = world.create::<VolumeAttachment>(copied).await;
+    world.detached(&copy).await;
+    assert_eq!(world.unpublishes(&volume).len(), 0);
+    assert!(world.is_published(&volume, &node));
+    let is_told = |events: &[Event]| {
+        let told = |event: &Event| event.message.as_deref().is_some_and(|text| text.contains(&world.handle(&volume)));
+        events.iter().any(|event| event.reason.as_deref() == Some("VolumeDetachSkipped") && told(event))
+    };
+    world.events_until(&copied.metadata.uid.unwrap(), "what to do", is_told).await;
+    world.detached(&attachment).await;
+    assert!(!world.is_published(&volume, &node));
+}
+
+#[tokio::test]
+async fn of_two_attachments_to_one_machine_that_go_together_the_volume_is_detached() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (before, volume, old) = world.attached_anew().await;
+    let after = world.name("renamed");
+    world.register(&after, &world.node_id(&before)).await;
+    let new = world.attach(&volume, &after).await;
+    world.attached(&new).await;
+    for attachment in [&old, &new] {
+        world.detach(attachment).await;
+    }
+    for attachment in [&old, &new] {
+        world.gone::<VolumeAttachment>(attachment).await;
+    }
+    assert!(!world.is_published(&volume, &before));
 }
 
 #[tokio::test]

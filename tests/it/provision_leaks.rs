@@ -83,6 +83,12 @@ async fn r56_a_timeout_and_then_the_claims_deletion_leave_nothing_even_if_the_cl
 async fn a_claim_that_is_deleted_in_background_is_gone_at_once_and_its_volume_after_the_final_answer() {
     let world = World::supplied(|_| {}).await;
     let daemon = world.supplier(json!({})).await;
+    // The first claim of a term has the caches listed anew: what comes after it meets watches that run.
+    let first = world.class("first-class", json!({})).await;
+    let first = world.claim("first", &first, json!({})).await;
+    world.supplied_with(&first).await;
+    world.delete_claim(&first).await;
+    world.assert_all_gone(&[&first]).await;
     let (_, claim) = world.unanswered_claim(json!({})).await;
     world.delete_claim(&claim).await;
     world.claim_gone(&claim).await;

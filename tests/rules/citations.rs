@@ -288,6 +288,18 @@ fn rows_are_numbered_without_a_gap_and_the_readme_tells_how_many_there_are() {
 }
 
 #[test]
+fn each_test_that_the_tables_of_what_is_remembered_name_exists() {
+    let files = ["src", "tests"].iter().flat_map(|it| files_below(&root().join(it), &["rs"]));
+    let existing: BTreeSet<String> = files.flat_map(|it| rows::tests_in(&fs::read_to_string(it).unwrap())).collect();
+    let text = fs::read_to_string(root().join("docs/spec/remembered.md")).unwrap();
+    let cells = text.lines().filter(|line| line.starts_with("| ")).filter_map(|line| line.rsplit('|').nth(1));
+    let named: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let missing: Vec<_> = named.iter().filter(|name| !existing.contains(**name)).collect();
+    assert!(missing.is_empty(), "docs/spec/remembered.md names no tests: {missing:#?}");
+    assert!(named.len() > 30, "only {} tests are named: the search is broken", named.len());
+}
+
+#[test]
 fn sections_and_rows_of_a_file_are_its_numbered_headings_and_first_cells() {
     let text = "# 1. Title\n## 2. Queues\n### 2.1 What\n### B4. Ours\n## Open\n| R | Ref |\n|---|---|\n| R1 | 2.2 | R9 |\n| 7 | x |\n";
     let sections = ["2", "2.1", "B4"].map(|number| Place::Section(number.to_owned()));

@@ -233,7 +233,7 @@ fn the_resizers_burst_and_what_it_adds_to_the_other_roles_have_their_lines() {
         "| expand of 500, defaults | 1.6/s | 240/s | 150× | ≥ 40× | met | 1 a |",
         "| expand of 500, tuned | 200/s | 240/s | 1.20× | ≥ 1× | met | 1 a |",
         "| writes per expansion, Events aside, burst of 500, tuned | 3 | 3 | 1.00× | ≤ 3, each | met | 1 a |",
-        "| conflicts of a burst of expansions of 500, tuned | 24.0 | 0 | 0.00× | 0, each | met | 1 a |",
+        "| conflicts of a burst of expansions of 500, tuned | 24 | 0 | 0.00× | 0, each | met | 1 a |",
         "| RSS of a further role, the resizer beside the three, idle with 1000 volumes | 60.0 MB | 1 MB | 0.02× | ≤ 2 MB | met | 1 a |",
         "| watch streams of a further role, the resizer beside the three, idle with 1000 volumes | 4 | 1 | 0.25× | ≤ 1 | met | 1 a |",
     ] {

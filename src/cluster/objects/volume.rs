@@ -1,7 +1,7 @@
 //! PersistentVolumes. A foreign driver's keeps its metadata and *whose* it is. `csi` is then `None`, so that a role that
 //! does not ask refuses it instead of publishing it without its attributes. Pure.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::in_tree::{
     AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,
@@ -11,29 +11,47 @@ use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
 use super::{BY_CLAIM, BY_HANDLE, Cached, Fields, IndexName, or_default, trim_meta, unless_empty};
 use crate::cluster::meta::Meta;
+use crate::cluster::moment::Moment;
 use crate::cluster::names;
 use crate::cluster::packed_map::PackedMap;
 use smol_str::SmolStr;
 
 /// A volume of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(from = "WireVolume")]
 pub struct PersistentVolume {
     /// Name, uid, version, finalizers, deletion, and the annotations of [`names::PERSISTENT_VOLUME_ANNOTATIONS`].
     pub metadata: Meta,
     /// What the volume is.
-    #[serde(default, deserialize_with = "or_default")]
     pub spec: VolumeSpec,
     /// `Available`, `Bound`, `Released` …; of a foreign volume unset.
-    #[serde(default, rename = "status", deserialize_with = "phase")]
     pub phase: Option<SmolStr>,
+    /// Since when it is in that phase, as the API says. Servers before Kubernetes 1.29 do not say it.
+    pub phase_since: Option<Moment>,
 }
 
-fn phase<'de, D: Deserializer<'de>>(status: D) -> Result<Option<SmolStr>, D::Error> {
-    #[derive(Deserialize)]
-    struct Status {
-        phase: Option<SmolStr>,
+/// The object as it is sent.
+#[derive(Deserialize)]
+struct WireVolume {
+    metadata: Meta,
+    #[serde(default, deserialize_with = "or_default")]
+    spec: VolumeSpec,
+    #[serde(default, deserialize_with = "or_default")]
+    status: WireVolumeStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireVolumeStatus {
+    phase: Option<SmolStr>,
+    last_phase_transition_time: Option<Moment>,
+}
+
+impl From<WireVolume> for PersistentVolume {
+    fn from(wire: WireVolume) -> Self {
+        let WireVolumeStatus { phase, last_phase_transition_time: phase_since } = wire.status;
+        Self { metadata: wire.metadata, spec: wire.spec, phase, phase_since }
     }
-    Ok(Option::<Status>::deserialize(status)?.and_then(|status| status.phase))
 }
 
 /// What a volume is.
@@ -274,7 +292,7 @@ impl Cached for PersistentVolume {
         }
         let foreign = self.spec.csi.as_ref().filter(|csi| csi.driver != driver).map(|csi| csi.driver.clone());
         if let Some(foreign) = foreign {
-            self.phase = None;
+            (self.phase, self.phase_since) = (None, None);
             self.spec = VolumeSpec { foreign_driver: Some(foreign), ..VolumeSpec::default() };
         }
     }

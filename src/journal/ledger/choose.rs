@@ -45,6 +45,7 @@ impl<W> Ledger<W> {
         if self.closed.is_some() {
             return Next::Idle;
         }
+        self.settle_leaving();
         if let Some(n) = self.segments.iter().position(|segment| self.read_due(segment).is_some_and(|due| due <= now)) {
             self.segments[n].under_way = Some(UnderWay::Read);
             return Next::Read(n);
@@ -53,7 +54,8 @@ impl<W> Ledger<W> {
             self.fail_those_without_room(now);
             if let Some(n) = self.commit_home(now) {
                 let commit = self.commit(n);
-                self.last_commit = Some(now);
+                // The entries follow the creation of their object at once.
+                self.last_commit = commit.basis.as_ref().map(|_| now).or(self.last_commit);
                 return self.begin(commit, now);
             }
             if let Some(n) = self.tidy_home(now) {
@@ -124,8 +126,10 @@ impl<W> Ledger<W> {
         let unplaced = self.unplaced.first_key_value().and_then(|(sequence, key)| {
             let bytes = self.bytes_of(key);
             let idle = self.segments.iter().enumerate().filter(|(_, it)| it.is_idle() && it.has_room(bytes));
-            // A lone claim always uses the first segment, unless a write there has just failed.
-            let best = idle.min_by_key(|(n, segment)| (segment.writing.at > now, segment.live_bytes, *n));
+            // A lone claim always uses the first segment, unless a write there has just failed. A new object costs one write more.
+            let best = idle.min_by_key(|(n, segment)| {
+                (segment.writing.at > now, segment.object.is_none(), segment.live_bytes, *n)
+            });
             best.map(|(n, _)| (*sequence, n))
         });
         placed.chain(unplaced).min().map(|(_, n)| n)
@@ -140,10 +144,10 @@ impl<W> Ledger<W> {
     /// The commit to a segment: the entries of its queue, and new entries as far as there is room.
     fn commit(&mut self, n: usize) -> Commit {
         let mut keys: Vec<Key> = self.segments[n].queue.values().take(self.most).cloned().collect();
-        let mut bytes = self.segments[n].live_bytes;
+        let mut bytes = 0;
         for key in self.unplaced.values().take(self.most - keys.len()) {
             bytes += self.bytes_of(key);
-            if bytes > LIMIT {
+            if !self.segments[n].has_room(bytes) {
                 break;
             }
             self.is_full = false;
@@ -165,7 +169,9 @@ impl<W> Ledger<W> {
         let segment = &self.segments[n];
         // A copy of an entry that is being written here is not dead.
         let remove = segment.dead.iter().filter(|key| !segment.live.contains(*key)).cloned().collect();
-        Commit { segment: n, basis: segment.object.clone(), set, remove }
+        let earlier = |key: &Key| Some((Arc::clone(key), self.entries.get(key)?.since.clone()?));
+        let since = set.iter().filter_map(|(key, _)| earlier(key)).collect();
+        Commit { segment: n, basis: segment.object.clone(), set, since, remove }
     }
 
     /// A segment whose dead copies should be removed by a write of their own. One such write at a time.
@@ -180,7 +186,9 @@ impl<W> Ledger<W> {
     }
 
     fn tidy_due(&self, segment: &Segment) -> Option<Duration> {
-        let due = segment.dead_since.map(|since| (self.last_change + QUIET).min(since + STALE));
+        let lazily = segment.dead_since.map(|since| (self.last_change + QUIET).min(since + STALE));
+        let is_awaited = || self.leaving.keys().any(|key| segment.dead.contains(key));
+        let due = lazily.map(|due| if is_awaited() { Duration::ZERO } else { due });
         due.map(|due| due.max(segment.writing.at))
     }
 
@@ -199,15 +207,19 @@ impl<W> Ledger<W> {
     fn read_due(&self, segment: &Segment) -> Option<Duration> {
         let must_be_known = segment.in_doubt || segment.fault.is_some();
         let due = if must_be_known { segment.reading.at } else { (segment.looked_at + LOOK).max(segment.reading.at) };
-        let holds_any = !segment.live.is_empty() || !segment.attempted.is_empty();
+        let holds_any = !segment.live.is_empty()
+            || !segment.attempted.is_empty()
+            || !segment.foreign.is_empty()
+            || segment.left_bytes > 0;
         let is_wanted = must_be_known || holds_any || due <= self.others_until;
         (segment.under_way.is_none() && is_wanted).then_some(due)
     }
 }
 
 impl Segment {
-    /// Whether an entry of this size fits beside the live entries. Dead copies do not count: the same write removes them.
+    /// Whether a new entry of this size fits beside the live entries. Dead copies do not count: the same write removes them. An object
+    /// with entries that were not written for it gets no new ones.
     fn has_room(&self, bytes: usize) -> bool {
-        self.live_bytes + bytes <= LIMIT
+        self.foreign.is_empty() && self.live_bytes + self.left_bytes + bytes <= LIMIT
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::segment::Retry;
-use super::{JournalError, Key, Ledger, Phase, Stored, Unreadable};
+use super::segment::{LATEST, Retry};
+use super::{JournalError, Key, Ledger, Left, Phase, Stored, Unreadable};
 use crate::cluster::ApiError;
 use crate::journal::format::{Contents, Version};
 
@@ -37,6 +37,12 @@ pub(in crate::journal) struct Compared {
     pub(in crate::journal) adopted: Vec<Stored>,
     /// Entries that were deleted or edited, and will be written again.
     pub(in crate::journal) rewritten: usize,
+    /// New entries that were not written for their object.
+    pub(in crate::journal) foreign: usize,
+    /// New entries that no daemon can have written.
+    pub(in crate::journal) appeared: usize,
+    /// Entries that were left alone, and that a person has deleted.
+    pub(in crate::journal) dismissed: usize,
     /// The read failed, and the read before did not.
     pub(in crate::journal) has_failed: bool,
     /// The segment has become unreadable.
@@ -50,8 +56,10 @@ impl<W> Ledger<W> {
     pub(in crate::journal) fn compare(&mut self, n: usize, found: Found, now: Duration) -> Compared {
         self.segments[n].under_way = None;
         match found {
-            Found::Absent => self.compare_with(n, None, Vec::new(), now),
-            Found::Segment(contents) => self.compare_with(n, Some(contents.object), contents.entries, now),
+            Found::Absent => self.compare_with(n, None, Vec::new(), Vec::new(), now),
+            Found::Segment(Contents { object, entries, copies }) => {
+                self.compare_with(n, Some(object), entries, copies, now)
+            }
             Found::Unreadable(fault) => Compared { has_broken: self.broken(n, fault, now), ..Compared::default() },
             Found::Failed(error) => Compared { has_failed: self.unread(n, &error, now), ..Compared::default() },
             Found::NotSent => {
@@ -96,9 +104,21 @@ impl<W> Ledger<W> {
         placed.flat_map(|(_, segment)| segment.queue.values()).chain(unplaced).cloned().collect()
     }
 
-    fn compare_with(&mut self, n: usize, object: Option<Version>, entries: Vec<Stored>, now: Duration) -> Compared {
+    fn compare_with(
+        &mut self,
+        n: usize,
+        object: Option<Version>,
+        entries: Vec<Stored>,
+        mut foreign: Vec<Stored>,
+        now: Duration,
+    ) -> Compared {
         let segment = &mut self.segments[n];
+        // What has replaced an entry of ours is an edit: the entry is written again.
+        foreign.retain(|one| !segment.live.contains(&one.key));
         let mut compared = Compared { is_repaired: segment.fault.take().is_some(), ..Compared::default() };
+        let is_known = |one: &&Stored| segment.foreign.contains(one);
+        compared.foreign = foreign.iter().filter(|one| !is_known(one)).count();
+        segment.foreign = foreign;
         let is_unchanged = segment.object == object;
         let known = std::mem::take(&mut segment.copies);
         segment.object = object;
@@ -123,12 +143,22 @@ impl<W> Ledger<W> {
                 }
                 // The copy at the entry's home counts. This copy stays until the entry is durable there.
                 Some(_) => {}
-                None if is_ours => {}
-                None => {
+                None if is_ours || self.left.contains_key(&stored.key) => {}
+                // Another leader may have written it.
+                None if now <= LATEST => {
                     self.adopt(n, stored.clone());
                     compared.adopted.push(stored);
                 }
+                None => {
+                    self.leave_stranger(n, &stored);
+                    compared.appeared += 1;
+                }
             }
+        }
+        let is_lost = |(key, left): (&Key, &Left)| (left.segment == n && !found.contains_key(key)).then(|| key.clone());
+        for key in self.left.iter().filter_map(is_lost).collect::<Vec<_>>() {
+            self.take_left(&key);
+            compared.dismissed += 1;
         }
         for key in self.segments[n].live.iter().filter(|key| !found.contains_key(*key)).cloned().collect::<Vec<_>>() {
             let is_durable = self.entries.get(&key).is_some_and(|entry| entry.phase == Phase::Durable);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{JournalError, Key, Ledger, Stored};
+use crate::cluster::SmolStr;
+use crate::journal::format::MARK;
 
 /// An entry that is needed.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(super) struct Entry<W> {
     /// The text that the API confirmed last. If the write of another text fails, the entry returns to this one. An entry without
     /// it is dropped then, because its request was never sent.
     pub(super) confirmed: Option<Arc<str>>,
+    /// A version of the API from before the entry was first durable.
+    pub(super) since: Option<SmolStr>,
     /// The segment whose object has the entry, or will have it.
     pub(super) home: Option<usize>,
     pub(super) phase: Phase,
@@ -38,7 +42,7 @@ pub(super) enum Phase {
 
 /// The bytes of an entry on an object.
 pub(super) fn size(key: &str, text: &str) -> usize {
-    key.len() + text.len()
+    key.len() + text.len() + MARK
 }
 
 impl<W> Entry<W> {
@@ -48,6 +52,7 @@ impl<W> Entry<W> {
             at,
             text,
             confirmed: None,
+            since: None,
             home: None,
             phase: Phase::Writing,
             durable_since: None,
@@ -59,10 +64,10 @@ impl<W> Entry<W> {
 impl<W> Ledger<W> {
     /// Takes over an entry that is on an object already.
     pub(super) fn adopt(&mut self, n: usize, stored: Stored) {
-        let Stored { key, text, at } = stored;
-        let confirmed = Some(Arc::clone(&text));
-        let entry =
-            Entry { at, text, confirmed, home: None, phase: Phase::Durable, durable_since: None, waiters: Vec::new() };
+        let Stored { key, text, at, since } = stored;
+        let (confirmed, phase) = (Some(Arc::clone(&text)), Phase::Durable);
+        let (home, durable_since, waiters) = (None, None, Vec::new());
+        let entry = Entry { at, text, confirmed, since: Some(since), home, phase, durable_since, waiters };
         self.entries.insert(Arc::clone(&key), entry);
         self.set_home(&key, Some(n));
     }
@@ -159,11 +164,13 @@ impl<W> Ledger<W> {
     }
 
     /// Decides again which copies of a key are dead: all copies without an entry, and the copies outside of the home of a durable
-    /// entry.
+    /// entry. An entry that is left alone is never dead.
     pub(super) fn refresh(&mut self, key: &Key, now: Duration) {
         let entry = self.entries.get(key).map(|entry| (entry.home, entry.phase));
+        let left = self.left.get(key).map(|left| left.segment);
         for (n, segment) in self.segments.iter_mut().enumerate() {
-            let is_needed = entry.is_some_and(|(home, phase)| home == Some(n) || phase != Phase::Durable);
+            let is_needed =
+                left == Some(n) || entry.is_some_and(|(home, phase)| home == Some(n) || phase != Phase::Durable);
             segment.set_dead(key, segment.copies.contains_key(key) && !is_needed, now);
         }
     }

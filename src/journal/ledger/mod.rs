@@ -14,11 +14,15 @@
 //! is read before the next write to it. The keys of a write whose outcome is unknown are *attempted*: if a read finds them on the
 //! object, they are not another writer's.
 //!
-//! `W` is a waiter: it waits for an entry to be durable. [`Ledger::take_settled`] returns the waiters whose outcome is known.
+//! An entry is *left* alone if the daemon must not act on it: it stays on its object until a person deletes it there (J10). An entry that
+//! was not written for its object is *foreign* (J9).
+//!
+//! `W` is a waiter: it waits for an entry to be durable, or for a key to be gone from all objects. [`Ledger::take_settled`] returns the waiters whose outcome is known.
 
 mod choose;
 mod compare;
 mod entry;
+mod leave;
 mod segment;
 mod settle;
 #[cfg(test)]
@@ -32,7 +36,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::error::JournalError;
-use super::format::{Key, Stored};
+use super::format::{Contents, Key, Stored};
 use super::place::SEGMENTS;
 use super::unreadable::Unreadable;
 use crate::process::error_chain;
@@ -41,6 +45,7 @@ use segment::{LATEST, Segment};
 
 pub(super) use choose::Next;
 pub(super) use compare::{Compared, Found};
+pub(super) use leave::{Left, LeftBecause};
 pub(super) use write::{Commit, Outcome};
 
 /// The largest object. etcd takes 1.5 MiB, and a server rewrites the whole object at each patch.
@@ -69,6 +74,10 @@ pub(super) struct Ledger<W> {
     lifetime: Duration,
     /// When an entry was recorded or removed last.
     last_change: Duration,
+    /// The entries that are left alone, and why.
+    left: BTreeMap<Key, Left>,
+    /// Callers that wait until nothing of a key is on any object.
+    leaving: BTreeMap<Key, Vec<W>>,
     /// Whether an entry failed for lack of room, and no room was freed since.
     is_full: bool,
     /// Until this time every segment is read, also a segment without entries: a write of the last leader may still arrive, or
@@ -100,6 +109,8 @@ pub struct JournalStatus {
     pub bytes: usize,
     /// The entries that are not durable yet.
     pub waiting: usize,
+    /// The entries that were not written for the object that they are on.
+    pub foreign: usize,
     /// Whether new entries are refused for lack of room.
     pub is_full: bool,
     /// Why nothing can be written, or why the last request failed.
@@ -109,7 +120,7 @@ pub struct JournalStatus {
 impl<W> Ledger<W> {
     /// A ledger of the segments' contents, in their order. If two segments have the same key, the later recording counts; the
     /// other copy is dead.
-    pub(super) fn open(found: Vec<Option<(super::format::Version, Vec<Stored>)>>) -> Self {
+    pub(super) fn open(found: Vec<Option<Contents>>) -> Self {
         let mut ledger = Self {
             entries: BTreeMap::new(),
             segments: (0..SEGMENTS).map(|_| Segment::default()).collect(),
@@ -121,6 +132,8 @@ impl<W> Ledger<W> {
             last_time: Timestamp::MIN,
             lifetime: Duration::ZERO,
             last_change: Duration::ZERO,
+            left: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             is_full: false,
             others_until: LATEST,
             write_error: None,
@@ -129,8 +142,9 @@ impl<W> Ledger<W> {
         };
         let mut copies = Vec::new();
         for (n, (segment, found)) in ledger.segments.iter_mut().zip(found).enumerate() {
-            let Some((object, entries)) = found else { continue };
+            let Some(Contents { object, entries, copies: foreign }) = found else { continue };
             segment.object = Some(object);
+            segment.foreign = foreign;
             for stored in entries {
                 segment.add_copy(&stored.key, &stored.text);
                 copies.push((n, stored));
@@ -167,6 +181,8 @@ impl<W> Ledger<W> {
         }
         self.last_change = now;
         let Some(entry) = self.entries.get_mut(key) else {
+            // What was left alone under this key is an earlier entry, like any other copy of the key.
+            self.take_left(key);
             self.entries.insert(Arc::clone(key), Entry::new(at, text, waiter));
             self.enqueue(key);
             // Copies of an earlier entry of this key must stay until this one is durable.
@@ -208,6 +224,8 @@ impl<W> Ledger<W> {
         for key in keys {
             self.settle(&key, &Err(error.clone()));
         }
+        let leaving = std::mem::take(&mut self.leaving);
+        self.settled.extend(leaving.into_values().flatten().map(|waiter| (waiter, Err(error.clone()))));
     }
 
     /// Takes the waiters whose outcome is known, each with the outcome.
@@ -231,6 +249,16 @@ impl<W> Ledger<W> {
     /// Key, first recording and text of each entry.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Key, Timestamp, &Arc<str>)> {
         self.entries.iter().map(|(key, entry)| (key, entry.at, &entry.text))
+    }
+
+    /// The entries, as their objects have them or will have them.
+    pub(super) fn all(&self) -> impl Iterator<Item = Stored> {
+        self.entries.iter().map(|(key, entry)| Stored {
+            key: Arc::clone(key),
+            text: Arc::clone(&entry.text),
+            at: entry.at,
+            since: entry.since.clone().unwrap_or_default(),
+        })
     }
 
     /// The number of entries.
@@ -264,6 +292,7 @@ impl<W> Ledger<W> {
             segments: self.segments.iter().filter(|segment| segment.object.is_some()).count(),
             bytes: self.bytes(),
             waiting: self.entries.values().filter(is_waiting).count(),
+            foreign: self.segments.iter().map(|segment| segment.foreign.len()).sum(),
             is_full: self.is_full,
             fault: fault.or(unread).or(unwritten),
         }

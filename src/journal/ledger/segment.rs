@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::entry::size;
 use super::write::Commit;
-use super::{Key, Unreadable};
+use super::{Key, Stored, Unreadable};
 use crate::cluster::ApiError;
 use crate::journal::format::Version;
 
@@ -21,8 +21,10 @@ pub(super) const LATEST: Duration = Duration::from_secs(120);
 pub(super) struct Segment {
     /// The object, if there is one.
     pub(super) object: Option<Version>,
-    /// The keys on the object.
+    /// The keys on the object that were written for it.
     pub(super) copies: BTreeMap<Key, Copy>,
+    /// The entries on the object that were not. The daemon neither changes nor believes them, and writes new entries elsewhere.
+    pub(super) foreign: Vec<Stored>,
     /// The copies that the next write removes.
     pub(super) dead: BTreeSet<Key>,
     /// Since when there are any.
@@ -30,6 +32,8 @@ pub(super) struct Segment {
     /// The entries whose home this is, and their bytes.
     pub(super) live: BTreeSet<Key>,
     pub(super) live_bytes: usize,
+    /// The bytes of the entries here that are left alone.
+    pub(super) left_bytes: usize,
     /// Those of them that are pending, in the order of their recording.
     pub(super) queue: BTreeMap<u64, Key>,
     /// The texts of writes without a known outcome. Such a write may still take effect while the object has the version that it
@@ -98,9 +102,9 @@ impl Segment {
     }
 
     /// Whether a write that is under way sets this key.
-    pub(super) fn is_writing(&self, key: &Key) -> bool {
+    pub(super) fn is_writing(&self, key: &str) -> bool {
         let Some(UnderWay::Write { commit, .. }) = &self.under_way else { return false };
-        commit.set.iter().any(|(set, _)| set == key)
+        commit.set.iter().any(|(set, _)| **set == *key)
     }
 
     /// Whether entries can only be written after a read that waits for its back-off.
@@ -111,7 +115,11 @@ impl Segment {
     /// Notes the keys and texts of a write that the API did not confirm.
     pub(super) fn attempt(&mut self, commit: &Commit, now: Duration) {
         self.attempted_at = now;
-        self.may_be_created |= commit.basis.is_none();
+        if commit.basis.is_none() {
+            // A new object has no entries.
+            self.may_be_created = true;
+            return;
+        }
         for (key, text) in &commit.set {
             self.attempted.entry(Arc::clone(key)).or_default().insert(Arc::clone(text));
         }

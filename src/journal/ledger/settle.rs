@@ -20,6 +20,7 @@ impl<W> Ledger<W> {
             Outcome::Stored(_) | Outcome::Conflict(_) | Outcome::NotSent => None,
         };
         match outcome {
+            Outcome::Stored(object) if commit.basis.is_none() => self.created(&commit, object, now),
             Outcome::Stored(object) => self.stored(&commit, object, now),
             Outcome::Conflict(error) => {
                 self.unconfirmed(&commit, &error, true, now);
@@ -31,7 +32,7 @@ impl<W> Ledger<W> {
                 self.unconfirmed(&commit, &error, false, now);
                 // The API may accept the other entries of the batch.
                 let is_of_content = matches!(error.kind(), ApiErrorKind::Invalid | ApiErrorKind::Forbidden);
-                if is_of_content && commit.set.len() > 1 {
+                if is_of_content && commit.basis.is_some() && commit.set.len() > 1 {
                     self.most = commit.set.len() / 2;
                 }
                 self.fail_all(&commit, &JournalError::Refused(error), now);
@@ -41,6 +42,18 @@ impl<W> Ledger<W> {
                 self.fail_all(&commit, &JournalError::Unconfirmed(error), now);
             }
             Outcome::NotSent => self.close(&JournalError::TermOver(TermOver)),
+        }
+    }
+
+    /// The object exists, without entries: now they can name its uid.
+    fn created(&mut self, commit: &Commit, object: Version, now: Duration) {
+        let segment = &mut self.segments[commit.segment];
+        segment.settle_attempts(false, now);
+        segment.object = Some(object);
+        segment.looked_at = now;
+        segment.writing = Retry::default();
+        for (key, _) in &commit.set {
+            self.requeue(key, commit.segment);
         }
     }
 
@@ -65,6 +78,8 @@ impl<W> Ledger<W> {
             self.confirm(key, text, commit.segment);
             if let Some(entry) = self.entries.get_mut(key) {
                 entry.durable_since.get_or_insert(now);
+                let basis = commit.basis.as_ref().map(|basis| basis.version.clone());
+                entry.since = entry.since.take().or(basis);
             }
         }
         for key in commit.remove.iter().chain(commit.set.iter().map(|(key, _)| key)) {

@@ -1,17 +1,21 @@
 //! One write: its content, and what the API's answer means for it. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cluster::{ApiError, ApiErrorKind};
+use crate::cluster::{ApiError, ApiErrorKind, SmolStr};
 use crate::journal::format::{Key, Version};
 
 /// One write: the creation of an object, or a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::journal) struct Commit {
     pub(in crate::journal) segment: usize,
-    /// The object to be patched; `None`: it is to be created.
+    /// The object to be patched; `None`: it is to be created, without entries, because an entry names the uid of its object.
     pub(in crate::journal) basis: Option<Version>,
+    /// The entries to be written. Those of a creation follow it in a patch.
     pub(in crate::journal) set: Vec<(Key, Arc<str>)>,
+    /// Of the entries that were written before: a version of the API from before that.
+    pub(in crate::journal) since: BTreeMap<Key, SmolStr>,
     pub(in crate::journal) remove: Vec<Key>,
 }
 

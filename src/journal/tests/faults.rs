@@ -8,9 +8,13 @@ async fn a_segment_that_is_deleted_by_hand_is_back_within_half_a_minute() {
     let rig = Rig::new();
     let me = rig.start().await;
     me.keep("u1").await.unwrap();
-    let before = rig.data(0);
+    let uid =
+        || rig.server.object(configmaps(), "storage", "demo-csi-journal-0").map(|it| it["metadata"]["uid"].clone());
+    let before = uid();
     rig.delete(0);
-    until(31 * S, || rig.data(0) == before).await;
+    until(31 * S, || rig.keys() == ["u1"]).await;
+    assert_ne!(uid(), before);
+    assert!(rig.data(0).unwrap()["u1"].as_str().unwrap().starts_with(&format!(r#"{{"in":{},"#, uid().unwrap())));
     assert!(rig.meter.render().contains("journal_entries_rewritten_total{driver_name=\"demo.csi\"} 1"));
     assert!(me.adopted().is_empty());
 }
@@ -75,6 +79,10 @@ async fn an_answer_that_is_lost_fails_the_recording_and_what_landed_is_removed()
     let error = me.keep("u1").await.unwrap_err();
     assert_eq!(error.label(), "connection");
     assert!(error_chain(&error).starts_with("the API has not confirmed the entry of the journal: cannot create"));
+    // The object was created: it has no entry before its uid is known.
+    assert_eq!((rig.data(0), me.journal.len()), (Some(json!({})), 0));
+    rig.fault("patch", Action::CutAfter, 1);
+    assert_eq!(me.keep("u1").await.unwrap_err().label(), "connection");
     assert_eq!((rig.keys(), me.journal.len()), (vec!["u1".to_owned()], 0));
     me.keep("u2").await.unwrap();
     until(40 * S, || rig.keys() == ["u2"]).await;
@@ -175,6 +183,84 @@ async fn a_namespace_that_is_being_deleted_refuses_the_entry() {
     let error = me.keep("u1").await.unwrap_err();
     assert!(error_chain(&error).contains("because it is being terminated"), "{}", error_chain(&error));
     assert_eq!(error.label(), "forbidden");
+}
+
+#[tokio::test(start_paused = true)]
+async fn j9_a_copy_of_a_segment_is_reported_and_left_alone_and_new_entries_go_elsewhere() {
+    let rig = Rig::new();
+    let entry = r#"{"in":"another-object","since":"1","at":"2026-01-01T00:00:00Z","volumeName":"pvc-u1","bytes":1}"#;
+    let copy = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "u1": entry },
+        "metadata": { "name": "demo-csi-journal-0", "namespace": "storage",
+            "labels": { "csi-control-plane.io/journal": "demo.csi" },
+            "annotations": { "csi-control-plane.io/journal-version": "1" } } });
+    rig.server.create_value(copy).unwrap();
+    let me = rig.start().await;
+    assert!(me.opened().is_empty(), "nothing is done for it");
+    let left = me.journal.left().remove(0);
+    assert_eq!((left.entry.key.as_str(), left.because), ("u1", LeftReason::Foreign));
+    assert_eq!(left.segment.name(), "demo-csi-journal-0");
+    me.keep("u2").await.unwrap();
+    assert_eq!(rig.data(0), Some(json!({ "u1": entry })), "it is as it was");
+    assert!(rig.data(1).unwrap().get("u2").is_some());
+    assert!(rig.meter.render().contains("journal_foreign_entries{driver_name=\"demo.csi\"} 1"));
+    me.journal.gone("u1", S).await.unwrap();
+    rig.edit(0, json!({ "data": { "u1": null } }));
+    until(62 * S, || me.journal.left().is_empty()).await;
+    me.journal.remove("u2");
+    until(40 * S, || rig.keys().is_empty()).await;
+    me.keep("u3").await.unwrap();
+    assert!(rig.data(0).unwrap().get("u3").is_some());
+    assert!(me.adopted().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn j9_what_appears_in_a_segment_after_the_first_minutes_of_a_term_is_left_alone() {
+    let rig = Rig::new();
+    let me = rig.start().await;
+    me.keep("u1").await.unwrap();
+    let saved = rig.data(0).unwrap();
+    me.journal.remove("u1");
+    until(4 * S, || rig.keys().is_empty()).await;
+    for wait in [130 * S, S] {
+        tokio::time::sleep(wait).await;
+        rig.edit(0, json!({ "data": saved }));
+        me.keep("u2").await.unwrap();
+        until(31 * S, || me.journal.left().len() == 1).await;
+        let left = me.journal.left().remove(0);
+        assert_eq!((left.entry.key.as_str(), left.because), ("u1", LeftReason::Appeared));
+        assert!(me.adopted().is_empty());
+        me.journal.remove("u2");
+        until(40 * S, || rig.keys() == ["u1"]).await;
+        me.journal.gone("u1", S).await.unwrap();
+        // A person deletes it: it is not written again.
+        rig.edit(0, json!({ "data": { "u1": null } }));
+        until(62 * S, || me.journal.left().is_empty()).await;
+        assert!(rig.keys().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn j8_who_waits_until_an_entry_is_gone_has_it_removed_at_once() {
+    let rig = Rig::new();
+    let me = rig.start().await;
+    me.journal.gone("u1", S).await.unwrap();
+    me.keep("u1").await.unwrap();
+    let error = me.journal.gone("u1", S).await.unwrap_err();
+    assert_eq!(error_chain(&error), "the entry of the volume cannot be removed from the journal yet");
+    me.journal.remove("u1");
+    assert!(!me.journal.is_gone("u1"));
+    let (begun, writes) = (rig.clock.now(), rig.writes());
+    me.journal.gone("u1", S).await.unwrap();
+    assert!(rig.clock.now() - begun < 100 * MS && rig.keys().is_empty());
+    assert_eq!(rig.writes(), writes + 1);
+    // While it cannot be removed, the reason is told.
+    me.keep("u2").await.unwrap();
+    me.journal.remove("u2");
+    rig.fault("patch", Action::Refuse(Rejection::internal("no")), 1_000);
+    let error = me.journal.gone("u2", 10 * S).await.unwrap_err();
+    assert!(error_chain(&error).contains("cannot patch configmaps"), "{}", error_chain(&error));
+    rig.server.faults().clear();
+    me.journal.gone("u2", 60 * S).await.unwrap();
 }
 
 type Ended = Arc<Mutex<Option<Result<(), JournalError>>>>;

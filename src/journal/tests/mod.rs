@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::fixtures::{Asked, place};
-use super::{Journal, JournalError, OpenError, Opened, Place, delete_segments, rules};
+use super::{Journal, JournalError, LeftReason, OpenError, Opened, Place, delete_segments, rules};
 use crate::cluster::rbac::Rule;
 use crate::cluster::{Api, ApiOptions, ClientOptions, Clients, ClusterAccess};
 use crate::election::{Fenced, Term};
@@ -127,6 +127,24 @@ impl Rig {
     fn edit(&self, n: usize, patch: Value) {
         let name = format!("demo-csi-journal-{n}");
         self.server.patch_object(configmaps(), "storage", &name, PatchBody::Merge(patch), false).unwrap();
+    }
+
+    /// Creates a segment with these entries, as a daemon writes them.
+    fn fill(&self, n: usize, entries: serde_json::Map<String, Value>) {
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": format!("demo-csi-journal-{n}"), "namespace": "storage",
+                "labels": { "csi-control-plane.io/journal": "demo.csi" },
+                "annotations": { "csi-control-plane.io/journal-version": "1" } },
+        });
+        object = self.server.create_value(object).unwrap().as_ref().clone();
+        let marked = |(key, mut entry): (String, Value)| {
+            entry["in"] = object["metadata"]["uid"].clone();
+            entry["since"] = json!("1");
+            (key, Value::from(entry.to_string()))
+        };
+        let data: serde_json::Map<String, Value> = entries.into_iter().map(marked).collect();
+        self.edit(n, json!({ "data": data }));
     }
 
     fn delete(&self, n: usize) {

@@ -23,8 +23,10 @@ pub struct Attachment {
     pub has_finalizers: bool,
     /// Whether ours is among them.
     pub has_our_finalizer: bool,
-    /// The data that was saved on the object before the volume was first published.
+    /// The data that was saved on the object before the volume was first published. Empty on a copy.
     pub recorded: Recorded,
+    /// What the object says although it was saved on another one.
+    pub copied: Option<Box<Copied>>,
     /// `status.attached`.
     pub attached: bool,
     /// `status.attachmentMetadata`.
@@ -64,6 +66,16 @@ pub struct Recorded {
     pub secret: Option<SecretRef>,
 }
 
+/// The data of another attachment: somebody has restored this one from a copy, maybe of another cluster. This daemon never called the
+/// driver for it, and the volume may be in use where the copy is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// The uid of the attachment that it was saved on.
+    pub of: String,
+    /// What was saved there.
+    pub recorded: Recorded,
+}
+
 impl Direction {
     /// The word for logs, metrics and events.
     pub fn label(self) -> &'static str {
@@ -95,6 +107,7 @@ impl Attachment {
     pub fn parse(object: &VolumeAttachment, finalizer: &str) -> Self {
         let metadata = &object.metadata;
         let status = object.status.clone();
+        let (recorded, copied) = Recorded::of(object);
         Self {
             name: metadata.name.to_string(),
             uid: metadata.uid.to_string(),
@@ -103,7 +116,8 @@ impl Attachment {
             direction: direction_of(object),
             has_our_finalizer: metadata.has_finalizer(finalizer),
             has_finalizers: !metadata.finalizers().is_empty(),
-            recorded: Recorded::of(object),
+            recorded,
+            copied,
             attached: status.attached,
             metadata: status.attachment_metadata.unwrap_or_default(),
             attach_error: status.attach_error,
@@ -123,7 +137,19 @@ impl Attachment {
 }
 
 impl Recorded {
-    fn of(object: &VolumeAttachment) -> Self {
+    /// What was saved on the object, and what was saved on another one. Objects of csi-attacher, and of versions of this daemon that
+    /// did not write whose it is, are believed.
+    fn of(object: &VolumeAttachment) -> (Self, Option<Box<Copied>>) {
+        let recorded = Self::on(object);
+        match object.metadata.annotation(names::ANNOTATION_RECORDED_FOR) {
+            Some(of) if *of != *object.metadata.uid => {
+                (Self::default(), Some(Box::new(Copied { of: of.to_owned(), recorded })))
+            }
+            _ => (recorded, None),
+        }
+    }
+
+    fn on(object: &VolumeAttachment) -> Self {
         let annotation = |name: &str| object.metadata.annotation(name).map(str::to_owned);
         Self {
             node_id: annotation(names::ANNOTATION_NODE_ID),

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Cache, Cached, CsiNode, ObjectName, PersistentVolume, VolumeAttachment};
+use crate::cluster::{
+    BY_HANDLE, BY_NODE, BY_VOLUME, Cache, Cached, CsiNode, ObjectName, PersistentVolume, VolumeAttachment, names,
+};
 use crate::queue::Ticket;
 use crate::roles::kit::freshness::ListedOnce;
 use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::{TermScope, UidSet};
 use crate::telemetry::TraceContext;
 
-use super::attachment::{Attachment, Source};
+use super::attachment::{Attachment, Direction, Source, direction_of};
 use super::config::AttacherSection;
-use super::decide::{Node, Progress, Rules, View};
+use super::decide::{Node, Progress, Rules, Unpublish, View};
 use super::migration;
 use super::reporter::Reporter;
 use super::term_start::TermStartVersion;
@@ -69,6 +71,8 @@ pub struct Objects {
     pub volume: Option<Arc<PersistentVolume>>,
     /// The node that it names.
     pub node: Option<Arc<CsiNode>>,
+    /// Where our other attachments that are wanted have the same volume: [`Context::others_of`].
+    pub others: Vec<Unpublish>,
 }
 
 impl Objects {
@@ -101,6 +105,49 @@ impl Context {
         }
     }
 
+    /// The same, with what other attachments have of its volume if the driver may be called to unpublish something for it.
+    pub fn find_with_others(&self, name: &str) -> Option<Objects> {
+        let mut now = self.find(name)?;
+        if now.may_unpublish(&self.rules.driver) {
+            now.others = self.others_of(&now);
+        }
+        Some(now)
+    }
+
+    /// Where our other attachments that are wanted have the volume of `now`, or are about to. One counts from when its intent is
+    /// saved, because only from then on its own detach calls the driver.
+    fn others_of(&self, now: &Objects) -> Vec<Unpublish> {
+        let driver = &self.rules.driver;
+        let (object, recorded) = (&now.object, now.attachment.recorded.volume_handle.clone());
+        let mut handles: Vec<String> = recorded.into_iter().chain(now.current_handle(driver)).collect();
+        handles.dedup();
+        let attachments = &self.stores.attachments;
+        let candidates = match &now.attachment.source {
+            Ok(Source::Volume(own)) => {
+                let twins = handles.iter().flat_map(|handle| self.stores.volumes.find(BY_HANDLE, handle));
+                let twins =
+                    twins.filter(|twin| *twin.metadata.name != **own).map(|twin| twin.metadata.name.to_string());
+                let volumes = twins.chain([own.clone()]);
+                let by_volume = volumes.flat_map(|volume| attachments.find(BY_VOLUME, &volume));
+                by_volume.chain(attachments.find(BY_NODE, &now.attachment.node)).collect()
+            }
+            // An inline volume has no name under which others would be found.
+            _ => attachments.all(),
+        };
+        let is_candidate = |other: &Arc<VolumeAttachment>| {
+            let handle = other.metadata.annotation(names::ANNOTATION_VOLUME_HANDLE);
+            other.spec.attacher == *driver
+                && other.metadata.uid != object.metadata.uid
+                && other.metadata.has_finalizer(&self.rules.finalizer)
+                && direction_of(other) == Direction::Attach
+                && handle.is_none_or(|handle| handles.iter().any(|own| own == handle))
+        };
+        let others = candidates.into_iter().filter(is_candidate).filter_map(|other| self.about(other));
+        let saved = others.filter(|other| other.attachment.copied.is_none());
+        let targets = saved.filter_map(|other| other.published_as(driver));
+        targets.map(|(volume_id, node_id)| Unpublish { volume_id, node_id }).collect()
+    }
+
     /// The other cached objects of an attachment, if it is ours.
     pub fn about(&self, object: Arc<VolumeAttachment>) -> Option<Objects> {
         if object.spec.attacher != self.rules.driver {
@@ -112,7 +159,7 @@ impl Context {
             _ => None,
         };
         let node = self.stores.nodes.get(&ObjectName::cluster(&attachment.node));
-        Some(Objects { attachment, object, volume, node })
+        Some(Objects { attachment, object, volume, node, others: Vec::new() })
     }
 }
 
@@ -142,15 +189,32 @@ impl Objects {
     /// ones (R17, R51).
     pub fn published_as(&self, driver: &str) -> Option<(String, String)> {
         let recorded = &self.attachment.recorded;
-        let handle = || {
-            let source = self.attachment.source.as_ref().ok()?;
-            let csi = migration::csi_source(source, self.volume.as_deref(), driver).ok()?;
-            Some(csi.volume_handle.clone())
-        };
-        let node_id = || self.node.as_ref().and_then(|node| node.node_id(driver)).map(str::to_owned);
-        let node_id = recorded.node_id.clone().or_else(node_id)?;
-        let handle = recorded.volume_handle.clone().or_else(handle)?;
+        let node_id = recorded.node_id.clone().or_else(|| self.current_node_id(driver).map(str::to_owned))?;
+        let handle = recorded.volume_handle.clone().or_else(|| self.current_handle(driver))?;
         Some((handle, node_id))
+    }
+
+    /// The handle that the volume has now.
+    fn current_handle(&self, driver: &str) -> Option<String> {
+        let source = self.attachment.source.as_ref().ok()?;
+        let csi = migration::csi_source(source, self.volume.as_deref(), driver).ok()?;
+        Some(csi.volume_handle.clone())
+    }
+
+    /// The ID that the node has now.
+    fn current_node_id(&self, driver: &str) -> Option<&str> {
+        self.node.as_ref()?.node_id(driver)
+    }
+
+    /// Whether the decision may be to unpublish something: always for a detach, and for an attach whose saved target is not the current
+    /// one.
+    fn may_unpublish(&self, driver: &str) -> bool {
+        let (attachment, recorded) = (&self.attachment, &self.attachment.recorded);
+        let is_current = || {
+            recorded.node_id.as_deref() == self.current_node_id(driver)
+                && recorded.volume_handle == self.current_handle(driver)
+        };
+        attachment.direction == Direction::Detach || (attachment.has_our_finalizer && !is_current())
     }
 
     /// The decision's view.
@@ -159,6 +223,14 @@ impl Objects {
             None => Node::Missing,
             Some(node) => node.node_id(&rules.driver).map_or(Node::WithoutDriver, Node::Id),
         };
-        View { attachment: &self.attachment, volume: self.volume.as_deref(), node, rules, forced, done }
+        View {
+            attachment: &self.attachment,
+            volume: self.volume.as_deref(),
+            node,
+            rules,
+            forced,
+            done,
+            others: &self.others,
+        }
     }
 }

@@ -4,11 +4,13 @@
 //! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record
 //!          (if the intent has another node ID or handle: unpublish that before it is overwritten)
 //! detach:  target ─> secret ─> unpublish ─> release (one write; a second only if others still hold the object)
+//!          (if another attachment that is wanted has the same target, or only what stands on a copy names the target:
+//!          release without the driver)
 //! ```
 //!
 //! Three rules make this safe. Publish comes only after our finalizer is on the volume and on the attachment and the
 //! node ID is saved (I2). Our finalizer is removed from an attachment only after the driver answered an unpublish with
-//! OK (I3). Checks come before any write, so that an invalid attachment stays deletable (spec 2.5).
+//! OK (I3), or another attachment owes that unpublish. Checks come before any write, so that an invalid attachment stays deletable (spec 2.5).
 
 use std::collections::BTreeMap;
 
@@ -55,6 +57,9 @@ pub struct View<'a> {
     pub forced: bool,
     /// What this attempt has done so far.
     pub done: &'a Progress,
+    /// Where our other attachments that are wanted have their volumes, or are about to: what their own detach unpublishes. A machine
+    /// that has registered under another node name has the same node ID under both.
+    pub others: &'a [Unpublish],
 }
 
 /// Our driver's entry in a node's `CSINode`.
@@ -81,6 +86,8 @@ pub enum Step {
     RecordAttached(BTreeMap<String, String>),
     /// `ControllerUnpublishVolume`.
     Unpublish(Box<Unpublish>),
+    /// Report why the driver is not called for a detach.
+    SkipUnpublish(Skip),
     /// Remove our finalizer from the attachment.
     Release,
     /// Write `attached: false`, because another controller's finalizer keeps the attachment.
@@ -133,6 +140,15 @@ pub struct Unpublish {
     pub volume_id: String,
     /// The driver's id of the node.
     pub node_id: String,
+}
+
+/// Why a detach goes on without the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skip {
+    /// Another attachment needs the volume on the node.
+    Shared,
+    /// Only the data of the attachment that this one is a copy of says what to detach.
+    Copied,
 }
 
 /// What to do next for the attachment of `view`.
@@ -193,7 +209,8 @@ fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
         }
     };
 
-    if let Some((left, secret)) = left_behind(attachment, csi, node_id).filter(|_| !done.unpublished) {
+    let left = left_behind(attachment, csi, node_id);
+    if let Some((left, secret)) = left.filter(|(left, _)| !done.unpublished && !view.others.contains(left)) {
         return Ok(match (secret, &done.secret) {
             (Some(reference), None) => Step::Prepare(vec![Preparation::ReadSecret(reference)]),
             _ => Step::Unpublish(Box::new(left)),
@@ -214,7 +231,7 @@ fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
 
 /// An earlier publish with an unknown outcome and another target: to an earlier node of the same name, or of an earlier
 /// volume of the same name. It must be unpublished before its node ID or handle is overwritten, because nothing would
-/// unpublish it later (I3). It uses the secret of its publish.
+/// unpublish it later (I3), unless another attachment has the same target. It uses the secret of its publish.
 fn left_behind(attachment: &Attachment, csi: &CsiSource, node_id: &str) -> Option<(Unpublish, Option<SecretRef>)> {
     let recorded = &attachment.recorded;
     let left_id = recorded.node_id.as_deref().unwrap_or(node_id);
@@ -256,7 +273,7 @@ fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparat
 
 fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     let (attachment, done) = (view.attachment, view.done);
-    if done.unpublished {
+    if done.unpublished || done.skipped.is_some() {
         return Ok(if attachment.has_our_finalizer {
             Step::Release
         } else if attachment.has_finalizers && shows_attached(attachment) {
@@ -268,24 +285,34 @@ fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     if !attachment.has_our_finalizer && !view.forced {
         return Ok(Step::Settled);
     }
-    let target = detach_target(view)?;
+    let (target, node_id) = match (detach_target(view), detach_node(view)) {
+        (Ok(target), Ok(node_id)) => (target, node_id),
+        (Err(_), _) | (_, Err(_)) if attachment.copied.is_some() => return Ok(Step::SkipUnpublish(Skip::Copied)),
+        (Err(reason), _) | (_, Err(reason)) => return Err(reason),
+    };
+    let unpublish = Unpublish { volume_id: target.volume_handle, node_id };
+    if view.others.contains(&unpublish) {
+        return Ok(Step::SkipUnpublish(Skip::Shared));
+    }
     if let (Some(reference), None) = (target.secret, &done.secret) {
         return Ok(Step::Prepare(vec![Preparation::ReadSecret(reference)]));
     }
+    Ok(Step::Unpublish(Box::new(unpublish)))
+}
+
+/// The node ID of a detach.
+fn detach_node(view: &View<'_>) -> Result<String, InvalidAttachment> {
+    let attachment = view.attachment;
     // The recorded ID takes precedence: a node that was recreated under the same name has another ID (R45), and a node
     // that is gone has none (R15, R16). The current ID is used for attachments without a recorded ID.
-    let node_id = match (&attachment.recorded.node_id, view.node) {
-        (Some(id), _) => id.clone(),
-        (None, Node::Id(id)) => id.to_owned(),
-        (None, Node::Missing) => return Err(InvalidAttachment::NodeMissing(attachment.node.clone())),
+    match (&attachment.recorded.node_id, view.node) {
+        (Some(id), _) => Ok(id.clone()),
+        (None, Node::Id(id)) => Ok(id.to_owned()),
+        (None, Node::Missing) => Err(InvalidAttachment::NodeMissing(attachment.node.clone())),
         (None, Node::WithoutDriver) => {
-            return Err(InvalidAttachment::DriverNotOnNode {
-                node: attachment.node.clone(),
-                driver: view.rules.driver.clone(),
-            });
+            Err(InvalidAttachment::DriverNotOnNode { node: attachment.node.clone(), driver: view.rules.driver.clone() })
         }
-    };
-    Ok(Step::Unpublish(Box::new(Unpublish { volume_id: target.volume_handle, node_id })))
+    }
 }
 
 struct Target {

@@ -79,6 +79,74 @@ fn a_volume_removed_by_force_is_detached_by_what_the_attach_wrote_down() {
 }
 
 #[test]
+fn a_volume_that_another_attachment_needs_on_the_node_is_not_detached() {
+    let target = |volume: &str, node: &str| Unpublish { volume_id: volume.into(), node_id: node.into() };
+    for (others, expected, what) in [
+        (vec![target("vol-1", "id-1")], Step::SkipUnpublish(Skip::Shared), "the same volume on the same machine"),
+        (vec![target("vol-1", "id-2")], Step::Unpublish(Box::new(target("vol-1", "id-1"))), "on another machine"),
+        (vec![target("vol-2", "id-1")], Step::Unpublish(Box::new(target("vol-1", "id-1"))), "another volume"),
+        (vec![], Step::Unpublish(Box::new(target("vol-1", "id-1"))), "nobody else wants it, or both go"),
+    ] {
+        let mut world = World::detaching();
+        world.others = others;
+        assert_eq!(world.step(), expected, "{what}");
+    }
+    let mut world = World::detaching();
+    world.others = vec![target("vol-1", "id-1")];
+    world.set_volume("/spec/csi/controllerPublishSecretRef", json!({ "name": "keys", "namespace": "ns" }));
+    assert_eq!(world.step(), Step::SkipUnpublish(Skip::Shared), "no secret is needed for that");
+    world.done.skipped = Some(Skip::Shared);
+    assert_eq!(world.step(), Step::Release);
+    world.set("/metadata/finalizers", json!(["example.com/keep"]));
+    assert_eq!(world.step(), Step::RecordDetached);
+}
+
+#[test]
+fn a_copied_attachment_detaches_nothing_that_only_its_original_knows() {
+    let copied = |of: &str| {
+        let mut world = World::detaching();
+        world.set(
+            "/metadata/annotations",
+            json!({
+                "csi.alpha.kubernetes.io/node-id": "id-elsewhere",
+                "csi-control-plane.io/volume-handle": "vol-elsewhere",
+                "csi-control-plane.io/publish-secret": "ns/keys",
+                "csi-control-plane.io/recorded-for": of,
+            }),
+        );
+        world
+    };
+    let unpublished = |volume: &str, node: &str| {
+        Step::Unpublish(Box::new(Unpublish { volume_id: volume.into(), node_id: node.into() }))
+    };
+    assert_eq!(copied("u0").step(), unpublished("vol-1", "id-1"), "as the cluster says");
+    for node in [Node::Missing, Node::WithoutDriver] {
+        let mut world = copied("u0");
+        world.node = node;
+        assert_eq!(world.step(), Step::SkipUnpublish(Skip::Copied), "{node:?}");
+    }
+    let mut world = copied("u0");
+    world.volume = None;
+    assert_eq!(world.step(), Step::SkipUnpublish(Skip::Copied), "not the handle of the original");
+    world.done.skipped = Some(Skip::Copied);
+    assert_eq!(world.step(), Step::Release);
+    let mut own = copied("u1");
+    (own.volume, own.node, own.done.secret) = (None, Node::Missing, Some(Secret::default()));
+    assert_eq!(own.step(), unpublished("vol-elsewhere", "id-elsewhere"), "saved on this very object");
+}
+
+#[test]
+fn what_an_earlier_attach_left_stays_if_another_attachment_needs_it_there() {
+    let mut world = World::prepared();
+    world.node = Node::Id("id-of-the-new-machine");
+    let left = Unpublish { volume_id: "vol-1".into(), node_id: "id-1".into() };
+    assert_eq!(world.step(), Step::Unpublish(Box::new(left.clone())));
+    world.others = vec![left];
+    let intent = Intent { node_id: "id-of-the-new-machine".into(), ..intent() };
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent)]));
+}
+
+#[test]
 fn what_may_be_published_is_unpublished_whatever_volume_and_status_say() {
     let mut world = World::detaching();
     world.set_volume("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));

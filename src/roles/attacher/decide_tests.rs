@@ -35,6 +35,7 @@ struct World {
     rules: Rules,
     forced: bool,
     done: Progress,
+    others: Vec<Unpublish>,
 }
 
 impl World {
@@ -55,6 +56,7 @@ impl World {
             rules: rules(),
             forced: false,
             done: Progress::default(),
+            others: Vec::new(),
         }
     }
 
@@ -102,6 +104,7 @@ impl World {
             rules: &self.rules,
             forced: self.forced,
             done: &self.done,
+            others: &self.others,
         })
     }
 }
@@ -126,6 +129,25 @@ fn published(world: &World) -> Publish {
 fn an_attach_first_makes_its_finalizers_durable_side_by_side() {
     let expected = Step::Prepare(vec![Preparation::ProtectVolume, Preparation::SaveIntent(intent())]);
     assert_eq!(World::new().step(), expected);
+}
+
+#[test]
+fn what_was_saved_on_another_attachment_is_not_believed_by_an_attach() {
+    let mut world = World::prepared();
+    world.set(
+        "/metadata/annotations",
+        json!({
+            "csi.alpha.kubernetes.io/node-id": "id-elsewhere",
+            "csi-control-plane.io/volume-handle": "vol-elsewhere",
+            "csi-control-plane.io/recorded-for": "u0",
+        }),
+    );
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]), "nothing is detached elsewhere");
+    world.set("/metadata/annotations/csi.alpha.kubernetes.io~1node-id", json!("id-1"));
+    world.set("/metadata/annotations/csi-control-plane.io~1volume-handle", json!("vol-1"));
+    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]), "it is saved anew");
+    world.set("/metadata/annotations/csi-control-plane.io~1recorded-for", json!("u1"));
+    assert!(matches!(world.step(), Step::Publish(_)), "it was saved here");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Reconciler for Attachments {
     }
 
     fn observe(&self, key: &String, _: &State) -> Option<Objects> {
-        self.0.find(key)
+        self.0.find_with_others(key)
     }
 
     fn next_step(&self, now: &Option<Objects>, state: &State) -> Next<Step, ()> {
@@ -121,6 +121,10 @@ impl Reconciler for Attachments {
                 attempt.unlock();
                 Ok(Done::Unpublished)
             }
+            Step::SkipUnpublish(skip) => {
+                cx.report_skip(now, skip);
+                Ok(Done::Skipped(skip))
+            }
             Step::RecordAttached(context) => perform::record_attached(cx, now, &context).await,
             Step::Release => perform::release(cx, now).await,
             Step::RecordDetached => perform::record_detached(cx, now).await,
@@ -166,7 +170,9 @@ impl Reconciler for Attachments {
                 let did_something = state.progress.did_something(state.direction());
                 match state.direction() {
                     Direction::Attach if did_something => info!(node = first.attachment.node, "attached"),
-                    Direction::Detach if did_something => info!(node = first.attachment.node, "detached"),
+                    Direction::Detach if did_something && state.progress.skipped.is_none() => {
+                        info!(node = first.attachment.node, "detached");
+                    }
                     Direction::Attach | Direction::Detach => {}
                 }
                 self.0.report_success(ticket, first, did_something);

@@ -2,7 +2,8 @@
 
 pub use super::super::csi_attacher::{event_source, finalizer, lease};
 pub use crate::cluster::names::{
-    ANNOTATION_NODE_ID, ANNOTATION_PUBLISH_SECRET, ANNOTATION_TRACEPARENT, ANNOTATION_VOLUME_HANDLE,
+    ANNOTATION_NODE_ID, ANNOTATION_PUBLISH_SECRET, ANNOTATION_RECORDED_FOR, ANNOTATION_TRACEPARENT,
+    ANNOTATION_VOLUME_HANDLE,
 };
 
 /// The work queue of VolumeAttachments (metric label `name`).

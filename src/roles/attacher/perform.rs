@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use crate::cluster::patch::Guard;
+use crate::cluster::patch::{Guard, MetaChange};
 use crate::cluster::{ObjectName, patch};
 use crate::cluster::{PersistentVolume, VolumeAttachment};
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
@@ -74,14 +74,21 @@ async fn save_intent(cx: &Context, now: &Objects, intent: &Intent) -> Result<(),
     let mut annotations = BTreeMap::from([
         (names::ANNOTATION_NODE_ID.to_owned(), intent.node_id.clone()),
         (names::ANNOTATION_VOLUME_HANDLE.to_owned(), intent.volume_handle.clone()),
+        (names::ANNOTATION_RECORDED_FOR.to_owned(), now.attachment.uid.clone()),
     ]);
+    let mut outdated: &[&str] = &[names::ANNOTATION_PUBLISH_SECRET];
     if let Some(secret) = &intent.secret {
         let reference = format!("{}/{}", secret.namespace, secret.name);
         annotations.insert(names::ANNOTATION_PUBLISH_SECRET.to_owned(), reference);
+        outdated = &[];
     }
-    let Some(patch) = patch::add_finalizer(&now.object.metadata, &cx.rules.finalizer, &annotations) else {
-        return Ok(());
+    let change = MetaChange {
+        add_finalizers: &[&cx.rules.finalizer],
+        set_annotations: &annotations,
+        remove_annotations: outdated,
+        ..MetaChange::default()
     };
+    let Some(patch) = patch::change_meta(&now.object.metadata, &change) else { return Ok(()) };
     let api = cx.scope.api.use_now()?;
     let name = ObjectName::cluster(&now.attachment.name);
     let written: VolumeAttachment = api.patch(&name, &patch).await.map_err(|error| SAVE_INTENT.failed(error))?;

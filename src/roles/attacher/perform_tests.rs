@@ -48,7 +48,7 @@ impl Office {
         }))
         .unwrap();
         let attachment = Attachment::parse(&object, &self.cx.rules.finalizer);
-        Objects { attachment, object: Arc::new(object), volume: None, node: None }
+        Objects { attachment, object: Arc::new(object), volume: None, node: None, others: Vec::new() }
     }
 
     fn spec(&self) -> Value {
@@ -186,7 +186,7 @@ async fn an_error_is_written_to_no_attachment_that_has_changed_since_it_was_seen
         "spec": office.spec() });
     let object: VolumeAttachment = office.api.create(&name, &body).await.unwrap();
     let attachment = Attachment::parse(&object, &cx.rules.finalizer);
-    let seen = Objects { attachment, object: Arc::new(object), volume: None, node: None };
+    let seen = Objects { attachment, object: Arc::new(object), volume: None, node: None, others: Vec::new() };
     record_attached(cx, &seen, &BTreeMap::new()).await.unwrap();
     let error = json!({ "attachError": { "message": "CSINode not found" } });
     let message = async || {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::roles::kit::Secret;
 
 use super::attachment::Direction;
+use super::decide::Skip;
 
 /// What one attempt has done so far. It is dropped with the attempt.
 #[derive(Debug, Default)]
@@ -15,6 +16,8 @@ pub struct Progress {
     pub published: Option<BTreeMap<String, String>>,
     /// The driver answered OK to an unpublish.
     pub unpublished: bool,
+    /// Why the driver is not called for a detach, if it is not.
+    pub skipped: Option<Skip>,
     /// The attachment is gone: our finalizer was the last one, or a read has not found the object.
     pub gone: bool,
     /// The status or the finalizers of the attachment were written.
@@ -32,6 +35,8 @@ pub enum Done {
     Published(BTreeMap<String, String>),
     /// The driver has unpublished the volume.
     Unpublished,
+    /// The driver is not called for the detach.
+    Skipped(Skip),
     /// The status was written.
     Recorded,
     /// Our finalizer was removed from the attachment.
@@ -55,6 +60,7 @@ impl Progress {
                 // The next call may be for another volume, and this secret belongs to the first one.
                 self.secret = None;
             }
+            Done::Skipped(skip) => self.skipped = Some(skip),
             Done::Recorded => self.wrote = true,
             Done::Released { gone } => (self.wrote, self.gone) = (true, gone),
             Done::FoundGone => self.gone = true,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::cluster::{ApiError, VolumeError};
 use crate::cluster::{EventKind, EventTarget, patch};
@@ -15,6 +15,7 @@ use crate::roles::kit::report::log_failure;
 
 use super::attachment::{Attachment, Direction};
 use super::context::{Context, Objects};
+use super::decide::Skip;
 use super::error::{AttachError, InvalidAttachment, RECORD_ATTACHED, error_code, lacks_node, refuses_publish};
 use super::perform;
 
@@ -117,6 +118,37 @@ impl Context {
                 warn!(error = %ErrorChain(&error), "could not write the error to the volumeattachment's status");
             }
             _ => {}
+        }
+    }
+
+    /// A detach goes on without the driver.
+    pub(super) fn report_skip(&self, objects: &Objects, skip: Skip) {
+        let node = &objects.attachment.node;
+        match skip {
+            Skip::Copied => {
+                let Some(copied) = &objects.attachment.copied else { return };
+                let unknown = || "unknown".to_owned();
+                let (of, handle) = (&copied.of, copied.recorded.volume_handle.clone().unwrap_or_else(unknown));
+                let node_id = copied.recorded.node_id.clone().unwrap_or_else(unknown);
+                let text = format!(
+                    "deleted without a call to the driver: this volumeattachment is a copy of the one with the uid {of}, and the \
+                     cluster does not know its volume or its node. If volume {handle} is attached to node {node_id}, and nobody \
+                     needs it there, in this cluster or in the one that the copy is from, detach it at the storage"
+                );
+                warn!(
+                    node,
+                    volume = handle,
+                    node_id,
+                    copy_of = of,
+                    "releasing a copied volumeattachment without the driver"
+                );
+                self.publish_events(objects, EventKind::Warning, "VolumeDetachSkipped", &text);
+            }
+            Skip::Shared => info!(
+                node,
+                "releasing the volumeattachment without the driver: another volumeattachment needs the volume on the same \
+                 machine, and its deletion detaches the volume"
+            ),
         }
     }
 

@@ -1,12 +1,13 @@
 //! What every ticket of a term shares.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cluster::{
     Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass,
     VolumeAttachment, VolumeSnapshot,
 };
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalError};
 use crate::roles::kit::TermScope;
 use crate::roles::kit::report::FailureLog;
 
@@ -14,6 +15,7 @@ use crate::roles::provisioner::capacity::CapacityInvalidation;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::{NameStatus, Rules};
 use crate::roles::provisioner::claims::entry::Entry;
+use crate::roles::provisioner::claims::histories::Histories;
 use crate::roles::provisioner::claims::name_status::status_of;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::ProvisionRules;
@@ -27,6 +29,9 @@ use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources::memory::SourceMemory;
 use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::topology::TopologyWarnings;
+
+/// How long the end of a volume waits for the journal before the attempt fails, and says why.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The caches that the provisioner reads.
 #[derive(Debug, Clone)]
@@ -78,6 +83,8 @@ pub struct Context {
     pub topology: TopologyWarnings,
     /// How far each claim is.
     pub states: ClaimStates,
+    /// The API's history of PersistentVolumes, for requests of an earlier term.
+    pub histories: Histories,
     /// The journal of the requests without a final answer. `None`: `durableIntent` is false.
     pub journal: Option<Journal<Entry>>,
     /// Where the journal is.
@@ -162,6 +169,30 @@ impl Context {
         if let Some(journal) = &self.journal {
             journal.remove(uid);
         }
+    }
+
+    /// The keys under which the journal may have an entry of a PersistentVolume. Volume populators and people give a PersistentVolume to
+    /// another claim, so its name counts, too.
+    fn journal_keys<'a>(&self, volume: &'a PersistentVolume) -> impl Iterator<Item = &'a str> {
+        let claim = volume.spec.claim_ref.as_deref().and_then(|claim| claim.uid.as_deref());
+        let name: &str = &volume.metadata.name;
+        let named = name.strip_prefix(self.asking.names.prefix.as_str()).and_then(|rest| rest.strip_prefix('-'));
+        claim.into_iter().chain(named).filter(|key| !key.is_empty())
+    }
+
+    /// Whether no later leader can find an entry of the journal for this PersistentVolume (J8).
+    pub fn is_forgotten(&self, volume: &PersistentVolume) -> bool {
+        let Some(journal) = &self.journal else { return true };
+        self.journal_keys(volume).all(|key| journal.is_gone(key))
+    }
+
+    /// Waits until that is so, but not for ever.
+    pub async fn forgotten(&self, volume: &PersistentVolume) -> Result<(), JournalError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        for key in self.journal_keys(volume) {
+            journal.gone(key, JOURNAL_PATIENCE).await?;
+        }
+        Ok(())
     }
 
     /// The claim is settled, or gone: nothing that it waits for matters any more.

@@ -1,8 +1,10 @@
 //! The provisioner's journal: where it is, how a term opens it, its part of the status page, and the journals of lost nodes.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use metrics::Gauge;
 use tracing::{error, info, warn};
 
@@ -10,7 +12,7 @@ use crate::cluster::rbac::Rule;
 use crate::cluster::{ApiError, Node, ObjectName};
 use crate::diagnostics::Fact;
 use crate::election::Term;
-use crate::journal::{self, Content, Journal, Opened, Place, Row};
+use crate::journal::{self, Content, Journal, LeftReason, LeftRow, Opened, Place, Row};
 use crate::process::ErrorChain;
 use crate::queue::{Backoff, WorkQueue};
 use crate::roles::provisioner::claims::claim::ClaimKey;
@@ -105,6 +107,10 @@ pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
     if status.is_full {
         value.push_str("; it is full: new claims wait until the driver has given more final answers");
     }
+    let left = journal.left().len();
+    if left > 0 {
+        let _ = write!(value, "; {left} more are left alone: see the table of volumes that may be left over");
+    }
     if let Some(fault) = status.fault {
         value = format!("{value}; the last read or write failed: {fault}");
     }
@@ -113,6 +119,34 @@ pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
 
 /// The columns of the status page's table of entries.
 pub(super) const COLUMNS: &[&str] = &["claim", "volume", "#age, seconds", "#attempts", "!last error"];
+
+/// The columns of the status page's table of entries that the daemon does not act on.
+pub(super) const LEFT_COLUMNS: &[&str] = &["claim", "volume", "#age, seconds", "why it is left alone", "what to do"];
+
+/// The entries that the daemon does not act on, the oldest first.
+pub(super) fn left_rows(journal: &Journal<Entry>, now: Timestamp) -> Vec<Vec<String>> {
+    let row = |LeftRow { segment, entry, because }: LeftRow<Entry>| {
+        let why = match because {
+            LeftReason::Unproven => "its claim is gone, and nothing proves that no PersistentVolume was stored for it",
+            LeftReason::Appeared => "it has appeared in the journal, and no daemon has written it",
+            LeftReason::Foreign => "it is a copy: it was not written for this ConfigMap",
+        };
+        let age = now.duration_since(entry.at).as_secs().max(0);
+        let (name, namespace) = (segment.name(), segment.namespace().unwrap_or_default());
+        let remedy = format!(
+            "look for the volume at the driver, delete it there if nobody needs its data, and then: \
+             kubectl -n {namespace} patch configmap {name} --type=merge -p '{{\"data\":{{\"{}\":null}}}}'",
+            entry.key
+        );
+        vec![entry.content.key().to_string(), volume_of(&entry.content), age.to_string(), why.to_owned(), remedy]
+    };
+    journal.left().into_iter().map(row).collect()
+}
+
+/// The volume of an entry: the driver's id if it is known, or the name that the driver was given.
+fn volume_of(entry: &Entry) -> String {
+    entry.discarding.clone().unwrap_or_else(|| entry.request.volume_name.clone())
+}
 
 /// The entries, the oldest first.
 pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Vec<Vec<String>> {

@@ -53,7 +53,7 @@ metrics! {
         "Volumes that were created but whose PersistentVolume could not be written yet.";
     /// Work of an earlier leader that was taken up.
     VOLUMES_RESUMED = "csi_control_plane_volumes_resumed_total", Kind::Counter, ["driver_name", "result"],
-        "Claims whose volume an earlier leader had begun to create, by result: saved, found (already stored), reclaimed, left (another PersistentVolume has the volume), finished or reschedule (the driver's final refusal), abandoned (the node is gone).";
+        "Claims whose volume an earlier leader had begun to create, by result: saved, found (already stored), reclaimed, left (another PersistentVolume has the volume), finished or reschedule (the driver's final refusal), left_over (kept without proof that no PersistentVolume was stored), abandoned (the node is gone).";
     /// Volumes that were not left behind.
     VOLUMES_RECLAIMED = "csi_control_plane_volumes_reclaimed_total", Kind::Counter, ["driver_name"],
         "Volumes that were created for a claim that no longer wants them, and deleted again.";

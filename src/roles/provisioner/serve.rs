@@ -26,6 +26,7 @@ use crate::roles::provisioner::claims::ClaimReconciler;
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::Rules;
 use crate::roles::provisioner::claims::entry::Entry;
+use crate::roles::provisioner::claims::histories::Histories;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules};
 use crate::roles::provisioner::claims::states::ClaimStates;
@@ -116,7 +117,7 @@ impl Provisioner {
         let cx = Arc::new(self.context(role, &term, deployment, capacity, &queues, journal));
         // Before anything is decided about data sources: their users must be known.
         for entry in opened {
-            queues.resume(&cx, entry.content);
+            queues.resume(&cx, entry);
         }
         info!(topology = cx.asking.topology, durable = cx.rules.durable, "serving claims");
 
@@ -157,13 +158,16 @@ impl Provisioner {
     fn run_journal(role: &RoleContext, cx: &Arc<Context>, queues: &Queues, controllers: &mut Controllers) {
         let Some(journal) = &cx.journal else { return };
         let (adopting, resumed) = (queues.clone(), Arc::clone(cx));
-        let adopt = move |entry: Opened<Entry>| adopting.resume(&resumed, entry.content);
+        let adopt = move |entry: Opened<Entry>| adopting.resume(&resumed, entry);
         controllers.task("journal", journal.clone().run(adopt));
         let shown = journal.clone();
         controllers.show(role.board.facts(NAME, move || journal::facts(&shown)));
         let (shown, claims) = (journal.clone(), queues.claims.clone());
         let rows = move || journal::rows(&shown, &claims);
         controllers.show(role.board.table(NAME, "Journal", journal::COLUMNS, rows));
+        let (shown, clock) = (journal.clone(), cx.scope.clock);
+        let rows = move || journal::left_rows(&shown, clock.wall());
+        controllers.show(role.board.table(NAME, "Volumes that may be left over", journal::LEFT_COLUMNS, rows));
         if cx.deployment.local().is_some() {
             let cx = Arc::clone(cx);
             controllers.task("lost nodes", async move { cx.delete_lost_journals().await });
@@ -345,6 +349,7 @@ impl Provisioner {
             capacity,
             topology: TopologyWarnings::default(),
             states: ClaimStates::default(),
+            histories: Histories::default(),
             journal_namespace: journal.as_ref().map(|_| journal::namespace(role)),
             journal,
             pending_on: PendingOn::default(),

@@ -10,6 +10,7 @@ use crate::cluster::{
     BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, CsiNode, IndexName, Node, ObjectName, PersistentVolume,
     PersistentVolumeClaim, source_key,
 };
+use crate::journal::Opened;
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
 use crate::roles::kit::Controllers;
 
@@ -128,9 +129,9 @@ impl Queues {
     }
 
     /// Takes up the requests that an earlier term has left in the journal.
-    pub(super) fn resume(&self, cx: &Context, entry: Entry) {
+    pub(super) fn resume(&self, cx: &Context, Opened { content: entry, since, .. }: Opened<Entry>) {
         let key = entry.key();
-        cx.states.note_resumed(entry.resume());
+        cx.states.note_resumed(entry.resume(&since));
         self.claims.add(key, activation(Cause::Changed));
     }
 

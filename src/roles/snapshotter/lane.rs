@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::info_span;
 
 use crate::election::Term;
+use crate::roles::kit::freshness::ListedOnce;
 use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::{Controllers, KeyedLock, TermScope, queues};
 use crate::roles::role::RoleContext;
@@ -90,6 +91,7 @@ impl<K: Driven> Lane<'_, K> {
             queue,
             lines: Arc::clone(&shared.lines),
             memory: Memory::default(),
+            relisted: ListedOnce::default(),
             failures: FailureLog::default(),
         })
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -20,7 +21,7 @@ use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::{self, Resource};
-use crate::sandbox::driver::{Action, Fault, Method, Profile};
+use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
 const GROUP: &str = "snapshot.storage.k8s.io";
 const CONTENT: &str = "content-1";
@@ -232,6 +233,12 @@ fn begun_as(world: &Served, name: &str) -> Value {
     json!({ "annotations": marks, "finalizers": [FINALIZER_BOUND_CONTENT] })
 }
 
+/// What Events say.
+fn notes(world: &Served) -> Vec<String> {
+    let events = world.testbed.api.list::<Event>("shop").unwrap();
+    events.into_iter().filter_map(|event| event.message).collect()
+}
+
 fn remove_by_force(world: &Served) {
     patch(world, json!({ "metadata": { "finalizers": null } }));
     world.testbed.api.delete_object(contents(), "", CONTENT).unwrap();
@@ -241,8 +248,9 @@ fn remove_by_force(world: &Served) {
 async fn l9_a_content_that_is_removed_by_force_before_the_call_of_an_earlier_leader_is_repeated_leaves_no_snapshot() {
     let world = unserved(Profile::default()).await;
     let before = format!("before-{SNAPSHOT_UID}");
-    world.testbed.driver.cut_snapshot(&before, VOLUME).unwrap();
     create_with(&world, &json!({ "volumeHandle": VOLUME }), &begun_as(&world, &before));
+    // The earlier leader's call has taken it.
+    world.testbed.driver.cut_snapshot(&before, VOLUME).unwrap();
     // The API does not confirm the content, so that the driver is not asked.
     let reads = Matching::any().verb("get").resource("volumesnapshotcontents");
     let refused =
@@ -255,6 +263,35 @@ async fn l9_a_content_that_is_removed_by_force_before_the_call_of_an_earlier_lea
     world.until("it is deleted", |world| world.testbed.driver.snapshot_named(&before).is_none()).await;
     settled(&world).await;
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+/// The content is a copy from the time when the snapshot was taken. Meanwhile its user has kept the snapshot, and deleted the first
+/// content.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_older_than_the_content_that_asks_for_it_is_kept_when_that_is_removed_by_force() {
+    let world = unserved(Profile::default()).await;
+    world.write_events();
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
+    world.testbed.api.create_value(namespace).unwrap();
+    let name = format!("before-{SNAPSHOT_UID}");
+    let id = world.testbed.driver.cut_snapshot(&name, VOLUME).unwrap();
+    let old = Action::Lie(Lie::CreationTime(1_000_000_000, 0));
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, old));
+    create_with(&world, &json!({ "volumeHandle": VOLUME }), &begun_as(&world, &name));
+    // The cache has the content when the term begins.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reads = Matching::any().verb("get").resource("volumesnapshotcontents");
+    let refused =
+        world.testbed.api.faults().add(ApiFault::on(reads, ApiAction::Refuse(Rejection::internal("scripted"))));
+    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.until("the call is remembered", |world| world.work().iter().any(|item| item.attempts > 0)).await;
+    remove_by_force(&world);
+    world.testbed.api.faults().remove(refused);
+    world.until("it is asked for", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    settled(&world).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
+    world.until("an Event names it", |world| notes(world).iter().any(|note| note.contains(&id))).await;
     world.testbed.tear_down().await;
 }
 

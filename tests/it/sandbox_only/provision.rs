@@ -36,11 +36,19 @@ fn provisioned(world: &World) -> Vec<String> {
 async fn a_lone_claim_becomes_a_volume_by_two_writes_and_one_that_tidies_and_goes_with_it_by_two() {
     let (world, class) = shop(json!({})).await;
     let _daemon = world.supplier(json!({})).await;
+    // The first claim of all has the journal's object created.
+    let first = world.claim("first", &class, json!({})).await;
+    world.supplied_with(&first).await;
+    world.journal_is_empty().await;
+    assert_eq!(provisioned(&world)[..2], ["create configmaps 201", "patch configmaps 200"]);
+    world.delete_claim(&first).await;
+    world.assert_all_gone(&[&first]).await;
+    api(&world).audit().clear();
     let claim = world.claim("data", &class, json!({})).await;
     let (uid, name) = (world.claim_uid(&claim).await, world.volume_name(&claim).await);
     let volume = world.supplied_with(&claim).await;
     assert_eq!(volume.name_any(), name);
-    assert_eq!(provisioned(&world), ["create configmaps 201", "create persistentvolumes 201"]);
+    assert_eq!(provisioned(&world), ["patch configmaps 200", "create persistentvolumes 201"]);
     world.journal_is_empty().await;
     assert_eq!(provisioned(&world)[2..], ["patch configmaps 200"]);
     assert_eq!(world.driver().creates_of(&name).len(), 1);
@@ -59,7 +67,7 @@ async fn a_lone_claim_becomes_a_volume_by_two_writes_and_one_that_tidies_and_goe
     let (deletes, patches): (Vec<_>, Vec<_>) = ours.iter().partition(|it| it.starts_with("delete"));
     assert_eq!(deletes, ["delete persistentvolumes 200"]);
     assert!(patches.len() <= 2, "one of ours, one of the attacher's: {patches:?}");
-    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1, "exactly one DeleteVolume");
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 2, "exactly one DeleteVolume each");
     world.assert_all_gone(&[&claim]).await;
 }
 

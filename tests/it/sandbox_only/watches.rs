@@ -1,5 +1,7 @@
 //! Watches that are delayed, cut and compacted during the work.
 
+use std::time::Duration;
+
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::api::faults::{FaultId, WatchEnd};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
@@ -200,6 +202,37 @@ async fn a_deletion_that_has_waited_for_a_worker_believes_no_cache() {
     api(&world).faults().remove(held);
     world.gone::<PersistentVolume>(&busy.name_any()).await;
     world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_kept_before_a_late_watch_shows_it_released_is_not_deleted() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    // Before the first deletion of its term the daemon lists all volumes.
+    let first = world.claim("first", &class, json!({})).await;
+    let before = world.supplied_with(&first).await;
+    world.delete_claim(&first).await;
+    world.gone::<PersistentVolume>(&before.name_any()).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    let (name, (_, handle)) = (volume.name_any(), handle_of(&volume).unwrap());
+    let is_protected = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
+    world.until(&name, "protected", is_protected).await;
+    let late = Duration::from_secs(4);
+    let delayed = api(&world).faults().delay_watches(by_daemon(&world).resource("persistentvolumes"), late);
+    world.delete_claim(&claim).await;
+    let is_released = |it: &PersistentVolume| it.status.as_ref().unwrap().phase.as_deref() == Some("Released");
+    world.until(&name, "released", is_released).await;
+    // The watch shows the release alone first.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    world.merge_patch::<PersistentVolume>(&name, retain).await;
+    world.until(&name, "without our finalizer", |it| !is_protected(it)).await;
+    let deleted: Vec<_> = world.driver().calls_of(Method::DeleteVolume).into_iter().map(|call| call.volume).collect();
+    assert_eq!(deleted, [Some(handle_of(&before).unwrap().1)]);
+    assert!(world.driver().state().volumes().contains_key(&handle));
+    api(&world).faults().remove(delayed);
 }
 
 impl World {

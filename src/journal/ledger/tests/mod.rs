@@ -45,8 +45,9 @@ fn at(second: i64) -> Timestamp {
 }
 
 impl Rig {
+    /// A new leader of empty segments.
     fn new() -> Self {
-        Self::over(Server::default())
+        Self::over(Server::with_segments())
     }
 
     /// A new leader of what the server holds.
@@ -59,7 +60,7 @@ impl Rig {
 
     /// The same, and writes of the last leader may still land.
     fn young(server: Server) -> Self {
-        let found = server.segments().map(|contents| contents.map(|it| (it.object, it.entries))).collect();
+        let found = server.segments().collect();
         Self { ledger: Ledger::open(found), server, now: Duration::ZERO, waiters: 0 }
     }
 

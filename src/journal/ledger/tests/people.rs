@@ -15,9 +15,14 @@ fn an_object_that_a_person_deletes_is_written_again_from_memory() {
     rig.now = due;
     assert_eq!(rig.read(), 0);
     assert_eq!(rig.show(0).rewritten, 1);
+    rig.settled();
     let commit = rig.commit();
     assert_eq!((commit.segment, commit.basis.as_ref(), set(&commit)), (0, None, vec![("a", "1")]));
     assert!(rig.record("a", "1").is_ok(), "it is not durable meanwhile, so this waits");
+    rig.store(&commit);
+    assert!(rig.settled().is_empty(), "the object is created, and has no entry before its uid is known");
+    let commit = rig.commit();
+    assert!(commit.basis.is_some() && commit.since[&key("a")] == "1", "what came of it may be as old as the entry");
     rig.store(&commit);
     assert_eq!(rig.settled().last().map(|(_, outcome)| outcome.as_str()), Some("ok"));
     assert_eq!(rig.server.all(), [(0, "a", "1"), (1, "b", "1")]);
@@ -226,7 +231,7 @@ fn an_entry_that_goes_back_to_its_content_during_another_write_is_written_again(
 
 #[test]
 fn a_creation_that_lands_after_a_person_deleted_the_object_is_noticed() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::over(Server::default());
     rig.record("a", "1").unwrap();
     let lost = rig.commit();
     rig.outcome(&lost, Outcome::Lost(error(ApiErrorKind::Timeout)));

@@ -1,6 +1,7 @@
 //! The rules while nothing fails: when commits begin, where they go, and what they carry.
 
 use super::*;
+use crate::journal::format::MARK;
 use crate::journal::ledger::{LARGEST, LIMIT};
 
 #[test]
@@ -31,7 +32,37 @@ fn entries_that_come_during_a_commit_share_the_next_one() {
     rig.store(&first);
     let second = rig.commit();
     assert_eq!(set(&second), [("b", "1"), ("c", "1"), ("d", "1")]);
-    assert_eq!((second.segment, &second.basis), (1, &None), "the objects fill evenly");
+    assert_eq!(second.segment, 1, "the objects fill evenly");
+}
+
+#[test]
+fn a_new_object_is_created_without_entries_and_they_follow_at_once() {
+    let mut rig = Rig::over(Server::default());
+    let waiter = rig.record("a", "1").unwrap();
+    let creation = rig.commit();
+    assert_eq!((creation.segment, &creation.basis), (0, &None));
+    rig.record("b", "1").unwrap();
+    assert_eq!(rig.idle_until(), Some(S), "one commit at a time, also before there is an object");
+    rig.store(&creation);
+    assert!(rig.server.all().is_empty() && rig.settled().is_empty());
+    let commit = rig.commit();
+    assert_eq!((commit.segment, set(&commit)), (0, vec![("b", "1"), ("a", "1")]));
+    rig.store(&commit);
+    assert!(rig.settled().contains(&(waiter, "ok".to_owned())));
+    // An object that is there is used before another one is created.
+    rig.record("c", "1").unwrap();
+    rig.pass(S);
+    assert_eq!(rig.server.objects.len(), 1);
+}
+
+#[test]
+fn a_creation_that_is_refused_fails_the_entries_that_it_was_for() {
+    let mut rig = Rig::over(Server::default());
+    let waiter = rig.record("a", "1").unwrap();
+    let creation = rig.commit();
+    rig.outcome(&creation, Outcome::Refused(error(ApiErrorKind::Forbidden)));
+    assert_eq!(rig.settled(), [(waiter, "forbidden".to_owned())]);
+    assert_eq!(rig.ledger.len(), 0);
 }
 
 #[test]
@@ -197,7 +228,7 @@ fn what_is_removed_or_recorded_again_during_its_write_is_not_taken_for_durable()
 #[test]
 fn an_object_takes_half_a_mebibyte_and_then_another_is_used() {
     let mut rig = Rig::new();
-    let large = "x".repeat(LARGEST - 10);
+    let large = "x".repeat(LARGEST - MARK - 10);
     for name in ["a", "b", "c"] {
         rig.record(name, &large).unwrap();
     }
@@ -213,7 +244,7 @@ fn an_object_takes_half_a_mebibyte_and_then_another_is_used() {
 #[test]
 fn without_room_an_entry_is_refused_and_removals_make_room() {
     let mut rig = Rig::new();
-    let large = "x".repeat(LARGEST - 10);
+    let large = "x".repeat(LARGEST - MARK - 100);
     for n in 0..32 {
         rig.record(&format!("k{n}"), &large).unwrap();
         rig.pass(S);
@@ -243,7 +274,7 @@ fn an_entry_that_no_object_should_hold_is_refused_at_once() {
     let mut rig = Rig::new();
     let refused = rig.record("a", &"x".repeat(LARGEST));
     assert!(matches!(refused, Err(Recorded::Failed(JournalError::TooLarge { .. }))), "{refused:?}");
-    assert!(rig.record("a", &"x".repeat(LARGEST - 1)).is_ok());
+    assert!(rig.record("a", &"x".repeat(LARGEST - MARK - 1)).is_ok());
 }
 
 #[test]

@@ -16,11 +16,13 @@ pub(super) struct Server {
     counter: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Object {
     uid: u64,
     version: u64,
     pub(super) data: BTreeMap<Key, Arc<str>>,
+    /// What was written for another object.
+    pub(super) foreign: BTreeMap<Key, Arc<str>>,
 }
 
 impl Object {
@@ -30,6 +32,15 @@ impl Object {
 }
 
 impl Server {
+    /// All objects exist, and have no entries.
+    pub(super) fn with_segments() -> Self {
+        let mut server = Self::default();
+        for n in 0..SEGMENTS {
+            server.edit(n, |_| {});
+        }
+        server
+    }
+
     /// As the real API does a creation or a merge patch with preconditions.
     pub(super) fn write(&mut self, commit: &Commit) -> Outcome {
         let creates = commit.basis.is_none();
@@ -45,7 +56,7 @@ impl Server {
             (None, Some(_)) => return Err(ApiErrorKind::Conflict),
             (None, None) => {
                 self.counter = counter;
-                let object = Object { uid: counter, version: counter, data: commit.set.iter().cloned().collect() };
+                let object = Object { uid: counter, version: counter, ..Object::default() };
                 let version = object.version();
                 self.objects.insert(commit.segment, object);
                 return Ok(version);
@@ -87,8 +98,13 @@ impl Server {
             key: Arc::clone(key),
             text: Arc::clone(text),
             at: recorded(text),
+            since: "1".into(),
         };
-        Some(Contents { object: object.version(), entries: object.data.iter().map(stored).collect() })
+        Some(Contents {
+            object: object.version(),
+            entries: object.data.iter().map(stored).collect(),
+            copies: object.foreign.iter().map(stored).collect(),
+        })
     }
 
     pub(super) fn segments(&self) -> impl Iterator<Item = Option<Contents>> {
@@ -98,7 +114,7 @@ impl Server {
     /// Somebody else changes an object, or makes it.
     pub(super) fn edit(&mut self, n: usize, change: impl FnOnce(&mut BTreeMap<Key, Arc<str>>)) {
         self.counter += 1;
-        let made = Object { uid: self.counter, version: self.counter, data: BTreeMap::new() };
+        let made = Object { uid: self.counter, version: self.counter, ..Object::default() };
         let object = self.objects.entry(n).or_insert(made);
         object.version = self.counter;
         change(&mut object.data);

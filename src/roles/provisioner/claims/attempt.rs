@@ -10,6 +10,7 @@ use crate::roles::kit::Secret;
 
 use super::claim::{Claim, ClaimKey};
 use super::error::AttemptError;
+use super::evidence::Evidence;
 use super::phase::Phase;
 use super::state::ClaimState;
 use super::transition::Change;
@@ -32,6 +33,8 @@ pub(in crate::roles::provisioner) struct State {
     pub(in crate::roles::provisioner) seen: Option<PersistentVolume>,
     /// `Some`: no other PersistentVolume has the volume. The value says whether one may have been stored for it before this check.
     pub(in crate::roles::provisioner) checked: Option<bool>,
+    /// What the API's history says of a request of an earlier term.
+    pub(in crate::roles::provisioner) history: Option<Evidence>,
     pub(in crate::roles::provisioner) begun: Instant,
     /// Whether the selected node was removed from the claim.
     pub(in crate::roles::provisioner) given_back: bool,
@@ -76,6 +79,8 @@ pub(in crate::roles::provisioner) enum Happened {
     Confirmed(Option<Box<PersistentVolume>>, Option<Change>),
     /// No other PersistentVolume has the volume.
     Checked,
+    /// What the API's history says of a request of an earlier term.
+    History(Evidence),
 }
 
 /// What was read, or written, of the content source.
@@ -130,6 +135,7 @@ impl State {
             secrets: None,
             seen: None,
             checked: None,
+            history: None,
             begun,
             given_back: false,
             failure: None,
@@ -190,6 +196,7 @@ impl State {
                     self.change(change);
                 }
             }
+            Happened::History(evidence) => self.history = Some(evidence),
             Happened::Checked => {
                 if let Phase::Created(made) = self.known.phase() {
                     self.checked = Some(made.may_be_stored);

@@ -61,6 +61,7 @@ impl Look<'_> {
             source: SourceKey::of_source(&from),
             node: now.claim.selected_node.clone(),
             no_error_is_final: false,
+            unproven: None,
         })
     }
 

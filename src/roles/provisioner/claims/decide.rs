@@ -7,6 +7,10 @@
 //!   claim deleted, or bound elsewhere, meanwhile ──> on to the final answer ─> DeleteCreated
 //! ```
 //!
+//! A request of an earlier term is judged first ([`evidence`](super::evidence)). Before the first request of a term, claims and
+//! PersistentVolumes are listed once: otherwise a late watch could show a claim that waits, although its volume was provisioned, used and
+//! kept by its user in an earlier term.
+//!
 //! Three rules prevent leaks. The driver is called only with a request that the API has confirmed in the journal (J1). The entry leaves
 //! the journal only after a PersistentVolume exists, after the driver's final answer that no volume exists, or after the volume's
 //! deletion (J2). The request is the same, byte by byte, until the driver's final answer, whatever the claim says by then.
@@ -21,6 +25,7 @@ use crate::cluster::StorageClass;
 
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
+use super::evidence::judge;
 use super::phase::Phase;
 pub use super::view::{AttemptFacts, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
 use crate::roles::provisioner::class::is_served;
@@ -67,6 +72,16 @@ pub enum Step {
     Found,
     /// Give up this attempt.
     Refuse(InvalidClaim),
+    /// List claims and PersistentVolumes once in this term: the watches of a new leader may be behind.
+    Relist,
+    /// Note that no PersistentVolume was stored for a request of an earlier term. No request.
+    Prove,
+    /// Drop a request of an earlier term, whose PersistentVolume was stored. No request.
+    Drop,
+    /// Leave a request of an earlier term alone, and report that its volume may be left over. No request.
+    LeaveAlone,
+    /// Read from the API's history whether a PersistentVolume was stored for a request of an earlier term.
+    ReadHistory,
     /// Read what the API has under the name of the claim's volume.
     ConfirmVolume,
     /// Read or protect the content source.
@@ -98,6 +113,10 @@ pub fn next_step(view: &View<'_>) -> Step {
     let state = view.state;
     if *view.volume == NameStatus::Ours && !matches!(state.phase(), Phase::Finished { .. } | Phase::Stored { .. }) {
         return Step::Found;
+    }
+    // A request of an earlier term: nothing is done for it without proof that no PersistentVolume was stored (J10).
+    if let Some(plan) = state.plan().filter(|plan| plan.unproven.is_some()) {
+        return judge(view, &plan.request.volume_name);
     }
     match state.phase() {
         Phase::Created(made) => match fate_of(view, made.may_be_stored) {
@@ -141,6 +160,7 @@ fn unasked_step(view: &View<'_>) -> Step {
     }
     match prepare(view) {
         Some(step) => step,
+        None if !view.listed => Step::Relist,
         None if must_record(view) => Step::Record,
         None => Step::Begin,
     }

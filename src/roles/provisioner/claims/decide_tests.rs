@@ -24,6 +24,8 @@ struct World {
     state: ClaimState,
     attempt: AttemptFacts,
     rules: Rules,
+    has_volume: bool,
+    listed: bool,
 }
 
 fn claim(patch: Value) -> Claim {
@@ -58,7 +60,7 @@ fn created(may_be_stored: bool) -> At {
 
 fn plan(class: Value) -> Plan {
     let request = Arc::new(fixtures::request(json!({}), class));
-    Plan { request, source: None, node: None, no_error_is_final: false }
+    Plan { request, source: None, node: None, no_error_is_final: false, unproven: None }
 }
 
 fn volume() -> Created {
@@ -110,6 +112,8 @@ impl World {
             whose: Whose::Ours,
             attempt: AttemptFacts::default(),
             rules: Rules { driver: DRIVER.into(), durable: true },
+            has_volume: false,
+            listed: true,
         }
     }
 
@@ -151,6 +155,8 @@ impl World {
             present: self.present,
             class: self.class.as_ref(),
             volume: &self.volume,
+            has_volume: self.has_volume,
+            listed: self.listed,
             source: &self.source,
             attributes_class: self.attributes_class,
             whose: self.whose,
@@ -366,3 +372,6 @@ fn a_volume_that_cannot_be_used_is_deleted_with_its_secret() {
 mod ends;
 #[path = "decide_node_tests.rs"]
 mod nodes;
+
+#[path = "decide_earlier_tests.rs"]
+mod earlier;

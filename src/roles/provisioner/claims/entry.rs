@@ -5,13 +5,13 @@
 //!  "persistentVolume":{"driver":"d","name":"pvc-6f1a","claim":{"namespace":"shop","name":"data",…},"class":"gold",…}},"node":"n1"}
 //! ```
 //!
-//! The daemon trusts an entry: only administrators may have the right to write ConfigMaps in its namespace. An entry names secrets,
-//! and never contains their values.
+//! Only administrators may have the right to write ConfigMaps in the daemon's namespace. Still, an entry alone proves only that the driver
+//! may have been asked; what came after, [`evidence`](super::evidence) judges. An entry names secrets, and never contains their values.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, names};
+use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr, names};
 use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
 
 use super::claim::{Claim, ClaimKey, Owner};
@@ -87,12 +87,13 @@ impl Entry {
     }
 
     /// The state of a request of an earlier term, as far as the entry tells it. The claim may be gone, so a claim is made from the
-    /// entry.
-    pub fn resume(self) -> ClaimState {
+    /// entry. `since`: a version of the API from before the entry was recorded.
+    pub fn resume(self, since: &str) -> ClaimState {
+        let since = self.since(since);
         let claim = self.claim();
         let source = self.source.as_ref().map(StoredSource::key);
-        let (node, no_error_is_final) = (self.node, self.no_error_is_final);
-        let plan = Plan { request: self.request.into(), source, node, no_error_is_final };
+        let Self { node, no_error_is_final, .. } = self;
+        let plan = Plan { request: self.request.into(), source, node, no_error_is_final, unproven: Some(since) };
         let by = Asker::EarlierTerm;
         let phase = match self.discarding {
             Some(volume_id) => {
@@ -102,6 +103,15 @@ impl Entry {
             None => Phase::Creating { plan: Box::new(plan), by, confirmed: false, kept: None },
         };
         ClaimState::resumed(claim, phase)
+    }
+
+    /// The latest known version of the API from before the request was recorded. A segment that nobody has written for a long time has an old
+    /// one; then the claim's is later.
+    fn since(&self, segment: &str) -> SmolStr {
+        let claim = self.request.plan.claim.resource_version.as_str();
+        let number = |version: &str| version.parse::<u128>().ok();
+        let latest = [segment, claim].into_iter().max_by_key(|version| number(version));
+        latest.unwrap_or_default().into()
     }
 
     /// The claim, as far as the entry describes it.

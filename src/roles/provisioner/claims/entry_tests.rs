@@ -25,7 +25,13 @@ fn plan() -> Plan {
         mutable_parameters: fixtures::map(&[("iops", "3000")]),
         ..fixtures::request(json!({ "spec": { "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] } }), secrets)
     };
-    Plan { request: request.into(), source: Some(source()), node: Some("n1".to_owned()), no_error_is_final: false }
+    Plan {
+        request: request.into(),
+        source: Some(source()),
+        node: Some("n1".to_owned()),
+        no_error_is_final: false,
+        unproven: None,
+    }
 }
 
 fn claim() -> Claim {
@@ -50,7 +56,7 @@ fn read(value: Value) -> Entry {
 #[test]
 fn the_same_request_comes_back_byte_by_byte() {
     for plan in [plan(), Plan { request: fixtures::request(json!({}), json!({})).into(), source: None, ..plan() }] {
-        let resumed = read(stored(&creating(plan.clone()))).resume();
+        let resumed = read(stored(&creating(plan.clone()))).resume("5");
         let (before, after) = (&plan.request, resumed.request().unwrap());
         assert_eq!(before, after);
         let secrets = || [("token".to_owned(), "s".to_owned())].into();
@@ -94,10 +100,19 @@ fn an_entry_is_read_without_the_code() {
 }
 
 #[test]
+fn the_history_begins_at_the_latest_version_from_before_the_record() {
+    // The claim has version 77.
+    for (segment, expected) in [("5", "77"), ("78", "78"), ("", "77"), ("no number", "77"), ("100", "100")] {
+        let resumed = read(stored(&creating(plan()))).resume(segment);
+        assert_eq!(resumed.plan().unwrap().unproven.as_deref(), Some(expected), "{segment}");
+    }
+}
+
+#[test]
 fn the_claim_may_be_gone() {
     let entry = read(stored(&creating(plan())));
     assert_eq!(entry.key(), claim().key);
-    let state = entry.resume();
+    let state = entry.resume("5");
     assert_eq!((&state.claim.key, state.claim.owner), (&claim().key, Owner::Us));
     assert_eq!(state.claim.class.as_deref(), Some("gold"));
     assert_eq!(SourceKey::of(&state.claim.object), Some(source()), "figures are by the kind of the source");
@@ -109,7 +124,7 @@ fn an_unusable_volume_is_deleted_by_its_id() {
     state.apply(Change::Unusable { volume_id: "vol-1".to_owned(), why: AttemptError::Endless(1) });
     let entry = read(stored(&state));
     assert_eq!(entry.discarding.as_deref(), Some("vol-1"));
-    let resumed = entry.resume();
+    let resumed = entry.resume("5");
     let Phase::Discarding(unusable) = resumed.phase() else { panic!("{resumed:?}") };
     assert_eq!((unusable.volume_id.as_str(), unusable.by), ("vol-1", Asker::EarlierTerm));
 }
@@ -119,7 +134,7 @@ fn that_no_error_is_final_outlives_the_term() {
     let mut state = creating(plan());
     state.apply(Change::NoErrorIsFinal);
     assert_eq!(stored(&state)["noErrorIsFinal"], json!(true));
-    assert!(read(stored(&state)).resume().plan().unwrap().no_error_is_final);
+    assert!(read(stored(&state)).resume("5").plan().unwrap().no_error_is_final);
 }
 
 #[test]

@@ -61,6 +61,8 @@ impl InvalidClaim {
 
 /// Reads the PersistentVolume of the name of the claim's volume.
 pub const CONFIRM: Op = Op("cannot check whether the claim's volume exists already");
+/// Reads what has become of the PersistentVolumes since a request of an earlier term was recorded.
+pub const HISTORY: Op = Op("cannot find out whether a PersistentVolume was stored for a request of an earlier leader");
 /// Reads an object of the data source.
 pub const READ_SOURCE: Op = Op("cannot read the data source");
 /// Adds the finalizer to the source.

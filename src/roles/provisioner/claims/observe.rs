@@ -25,6 +25,10 @@ pub(in crate::roles::provisioner) struct Observed {
     whose: Whose,
     origin: SourceStatus,
     place: NameStatus,
+    has_volume: bool,
+    /// The PersistentVolume of the volume's name, if it is another node's.
+    pub(in crate::roles::provisioner) other_node: Option<Arc<PersistentVolume>>,
+    listed: bool,
 }
 
 /// The term's context and the attempt's state, for one step. A step only reads them.
@@ -64,7 +68,18 @@ impl<'a> Look<'a> {
             true => Whose::Ours,
             false => Whose::Anothers,
         };
-        Observed { claim, present, class, source, whose, origin, place }
+        let named = self.named_volume(&claim);
+        let is_here = named.as_ref().is_some_and(|it| cx.deployment.may_be_here(it));
+        let (has_volume, other_node) = (is_here, named.filter(|_| !is_here));
+        let listed = cx.deletions.relisted.is_done() && cx.sources.relisted.is_done();
+        Observed { claim, present, class, source, whose, origin, place, has_volume, other_node, listed }
+    }
+
+    /// The PersistentVolume of our driver that has the name of the claim's volume, whichever claim it belongs to.
+    fn named_volume(&self, claim: &Claim) -> Option<Arc<PersistentVolume>> {
+        let name = self.volume_name(claim).ok()?;
+        let found = self.cx.stores.volumes.get(&ObjectName::cluster(name))?;
+        (found.served_by() == Some(self.cx.rules.driver.as_str())).then_some(found)
     }
 
     /// Whether a request waits for the driver's final answer, and the claim no longer wants the volume.
@@ -164,6 +179,8 @@ impl<'a> Look<'a> {
             present: now.present,
             class: now.class.as_deref(),
             volume: &now.place,
+            has_volume: now.has_volume,
+            listed: now.listed,
             source: &now.origin,
             attributes_class: wants.filter(|_| state.attributes_class.is_none()),
             whose: now.whose,
@@ -172,6 +189,7 @@ impl<'a> Look<'a> {
                 has_recorded: state.has_recorded,
                 has_secret: state.secrets.is_some(),
                 has_checked: state.checked.is_some(),
+                history: state.history,
             },
             rules: &self.cx.rules,
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{ApiErrorKind, Cache, Cached, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
+use crate::cluster::{ApiErrorKind, Cache, Cached, History, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
 use crate::roles::kit::secrets as secret;
 use crate::roles::kit::{self, Attempt, Op, Reason};
 use crate::roles::provisioner::names;
@@ -18,9 +18,10 @@ use super::claim::{Claim, ClaimKey};
 use super::decide::{SourceStep, Step};
 use super::entry::Entry;
 use super::error::{
-    AttemptError, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RECORD, RESCHEDULE,
-    Stop,
+    AttemptError, HISTORY, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RECORD,
+    RESCHEDULE, Stop,
 };
+use super::evidence::Evidence;
 use super::finality::Finality;
 use super::observe::{Look, Observed};
 use super::pending_on::Dependency;
@@ -78,6 +79,15 @@ impl Look<'_> {
             Step::Refuse(reason) => self.refuse(reason),
             Step::Conclude => Ok(Change::Concluded.into()),
             Step::Found => Ok(Change::Found.into()),
+            Step::Relist => {
+                let lists = async { futures::future::join(cx.relist(), cx.relist_claims()).await };
+                attempt.park(&cx.scope.term, lists).await?;
+                Ok(Happened::Nothing)
+            }
+            Step::Prove => Ok(Change::Proven.into()),
+            Step::Drop => Ok(self.drop_stored()),
+            Step::LeaveAlone => Ok(self.leave_alone(now)),
+            Step::ReadHistory => Ok(Happened::History(self.read_history(now, attempt).await?)),
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now, attempt).await,
             Step::GetAttributesClass(name) => {
@@ -117,6 +127,37 @@ impl Look<'_> {
             term.unless_over(recording).await?
         };
         Ok(recorded.map_err(|error| RECORD.failed(error))?)
+    }
+
+    /// Reads from the API's history whether a PersistentVolume was stored for a request of an earlier term.
+    async fn read_history(&self, now: &Observed, attempt: &mut Attempt<'_, ClaimKey>) -> Result<Evidence, Stop> {
+        let cx = self.cx;
+        let Some(plan) = self.known().plan() else { return Ok(Evidence::Unknown) };
+        let since = plan.unproven.clone().unwrap_or_default();
+        let history = attempt.park(&cx.scope.term, cx.histories.since(cx, &since)).await??;
+        let History::Whole(changed) = history.map_err(|error| HISTORY.failed(error))? else {
+            return Ok(Evidence::Unknown);
+        };
+        // On a node, the PersistentVolume of that name may be another node's.
+        let others = now.other_node.as_deref().map(|volume| &*volume.metadata.uid);
+        let seen = changed.get(&plan.request.volume_name).into_iter().flatten();
+        let is_stored = seen.into_iter().any(|uid| Some(uid.as_str()) != others);
+        Ok(if is_stored { Evidence::Stored } else { Evidence::NeverStored })
+    }
+
+    /// Leaves a request of an earlier term alone: its entry stays in the journal, and on the status page, until a person deletes it.
+    fn leave_alone(&self, now: &Observed) -> Happened {
+        if let Some(journal) = &self.cx.journal {
+            journal.leave(&self.known().claim.key.uid);
+        }
+        self.tell_left_over(now);
+        Change::LeftAlone.into()
+    }
+
+    /// Ends a request of an earlier term whose PersistentVolume was stored.
+    fn drop_stored(&self) -> Happened {
+        self.tell_resumed("found");
+        Change::LeftAlone.into()
     }
 
     fn refuse(&self, reason: InvalidClaim) -> Result<Happened, Stop> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::cluster::SmolStr;
 use crate::roles::kit::secrets::Secret;
 use crate::roles::provisioner::sources::protection::SourceKey;
 
@@ -66,6 +67,9 @@ pub struct Plan {
     /// A volume may exist whatever error the driver returns: the driver has answered with success and without a volume, or it is
     /// called without the secret of the first call. Only an answer with a volume ends this.
     pub no_error_is_final: bool,
+    /// An earlier term has recorded the request, and this term has no proof yet that no PersistentVolume was stored for it: a version of
+    /// the API from before the record.
+    pub unproven: Option<SmolStr>,
 }
 
 /// Which term has called the driver for the volume.

@@ -21,6 +21,9 @@ use crate::roles::kit::EventsMode;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, normalise};
 
+/// What the log and the Event say of a request that is left alone.
+const LEFT_OVER: &str = "an earlier leader has asked the driver for this volume, and its claim is gone: the volume may be left over, or its data may have been kept, so it is not deleted; the status page says what to do";
+
 /// If the journal has more requests than this, claims that succeed at once get no Event.
 const BURST: usize = 36;
 
@@ -80,6 +83,22 @@ impl Look<'_> {
         info!(volume, "deleted the volume: no claim wants it, or it could not be used");
         self.tell_resumed("reclaimed");
         self.cx.reporter.reclaimed();
+    }
+
+    /// An earlier leader has asked for a volume, and nothing proves that no PersistentVolume was stored for it: the volume is kept.
+    pub(super) fn tell_left_over(&self, now: &Observed) {
+        let claim = &self.known().claim;
+        let volume = self.volume_name(claim).unwrap_or_default();
+        warn!(persistent_volume = volume, persistent_volume_claim = %claim.key.name, LEFT_OVER);
+        self.tell_resumed("left_over");
+        if now.present {
+            self.cx.tell_claim(
+                claim,
+                EventKind::Warning,
+                "VolumeMayBeLeftOver",
+                &format!("volume {volume}: {LEFT_OVER}"),
+            );
+        }
     }
 
     /// A volume that the claim no longer wants was left to another PersistentVolume. This is not tried again, but the user must know.

@@ -129,7 +129,7 @@ mod tests {
         let key = |of: &str| SourceKey::of(&claim("u", of).object).unwrap();
         let plan = |of: &str| {
             let request = Arc::new(fixtures::request(json!({}), json!({})));
-            Box::new(Plan { request, source: Some(key(of)), node: None, no_error_is_final: false })
+            Box::new(Plan { request, source: Some(key(of)), node: None, no_error_is_final: false, unproven: None })
         };
         let by = Asker::ThisTerm;
         let begun = |uid: &str, of: &str| {

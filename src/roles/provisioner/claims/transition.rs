@@ -25,6 +25,10 @@ pub enum Change {
     },
     /// The API has no PersistentVolume of the volume's name.
     Confirmed,
+    /// There is proof that no PersistentVolume was stored for a request of an earlier term.
+    Proven,
+    /// The daemon does nothing for a request of an earlier term.
+    LeftAlone,
     /// The volume may exist whatever error the driver returns.
     NoErrorIsFinal,
     /// The driver has created the volume.
@@ -111,6 +115,11 @@ fn creating(mut plan: Box<Plan>, by: Asker, confirmed: bool, kept: Option<Secret
             Phase::Creating { plan, by, confirmed: true, kept: secret.or(kept) }
         }
         Change::Confirmed => Phase::Creating { plan, by, confirmed: true, kept },
+        Change::Proven => {
+            plan.unproven = None;
+            Phase::Creating { plan, by, confirmed, kept }
+        }
+        Change::LeftAlone => ended(*plan, false, None),
         Change::NoErrorIsFinal => {
             plan.no_error_is_final = true;
             Phase::Creating { plan, by, confirmed, kept }
@@ -148,8 +157,13 @@ fn created(mut made: Box<Made>, change: Change) -> Phase {
     }
 }
 
-fn discarding(unusable: Box<Unusable>, change: Change) -> Phase {
+fn discarding(mut unusable: Box<Unusable>, change: Change) -> Phase {
     match change {
+        Change::Proven => {
+            unusable.plan.unproven = None;
+            Phase::Discarding(unusable)
+        }
+        Change::LeftAlone => ended(unusable.plan, false, None),
         Change::Discarded => ended(unusable.plan, false, Some(unusable.why)),
         Change::Abandoned { failure } => ended(unusable.plan, false, failure.or(Some(unusable.why))),
         Change::Found => Phase::Stored { plan: Some(Box::new(unusable.plan)), by: unusable.by, success: None },

@@ -13,7 +13,7 @@ use crate::roles::provisioner::fixtures;
 
 fn plan() -> Plan {
     let request = Arc::new(fixtures::request(json!({}), json!({})));
-    Plan { request, source: None, node: Some("node-1".to_owned()), no_error_is_final: false }
+    Plan { request, source: None, node: Some("node-1".to_owned()), no_error_is_final: false, unproven: None }
 }
 
 fn volume() -> Created {

@@ -4,6 +4,7 @@ use crate::cluster::StorageClass;
 
 use super::claim::Claim;
 use super::error::InvalidClaim;
+use super::evidence::Evidence;
 use super::state::ClaimState;
 
 /// What is the same for every claim of a term.
@@ -26,6 +27,10 @@ pub struct View<'a> {
     pub class: Option<&'a StorageClass>,
     /// What has the name of its volume.
     pub volume: &'a NameStatus,
+    /// Whether a PersistentVolume of our driver has the name of its volume, whichever claim it belongs to.
+    pub has_volume: bool,
+    /// Whether claims and PersistentVolumes were listed in this term.
+    pub listed: bool,
     /// The status of its data source.
     pub source: &'a SourceStatus,
     /// The `VolumeAttributesClass` that it names, if that was not read yet.
@@ -103,4 +108,6 @@ pub struct AttemptFacts {
     pub has_secret: bool,
     /// No other PersistentVolume has the volume that the driver has created.
     pub has_checked: bool,
+    /// What the API's history says of a request of an earlier term.
+    pub history: Option<Evidence>,
 }

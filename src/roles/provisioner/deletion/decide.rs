@@ -11,7 +11,10 @@
 //! The driver is asked to delete only what no attachment names any more, and once in a term: that it has is remembered by
 //! the object's uid, whatever an older view of the object says (spec 3.2: the Go sidecar asks twice).
 
+use std::ops::Range;
 use std::time::Duration;
+
+use jiff::SignedDuration;
 
 use crate::cluster::{InTree, PersistentVolume};
 use crate::roles::provisioner::names;
@@ -20,6 +23,11 @@ use crate::roles::provisioner::names;
 /// at once, the watch is as likely to be behind as the workers, and people who see what is coming say `Retain` in that time.
 /// Shorter waits are as old as any view of a watch, and must not cost a request each.
 pub const LONG_IN_QUEUE: Duration = Duration::from_secs(1);
+/// A volume whose phase is younger than this, by the API's clock and ours, was released just now: no watch has shown that late.
+/// An older phase is read again before the driver is asked, because people who say `Retain` in that time may not be heard yet. The
+/// API stamps whole seconds, so that one of the two seconds is its rounding. A phase from the future says that the clocks disagree
+/// by more than that, and then its age proves nothing.
+pub const YOUNG: Range<SignedDuration> = SignedDuration::from_secs(-1)..SignedDuration::from_secs(2);
 
 /// What is the same for every volume of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +61,8 @@ pub struct View<'a> {
     /// Whether the driver may be asked on the word of the cache: the API has shown the object since this attempt has last
     /// waited, or [`Past::is_fresh`] and it has not.
     pub fresh: bool,
+    /// Whether no later leader can find an entry of the journal for the volume (J8).
+    pub forgotten: bool,
     /// Whether this attempt has read the secret that the volume names now, or found that there is none.
     pub has_secret: bool,
     /// The term's rules.
@@ -68,13 +78,16 @@ pub struct Past {
     pub failures: u32,
     /// So long it has waited for a worker.
     pub queued: Duration,
+    /// So long it is in its phase, as far as the object says when that began.
+    pub phase_age: Option<SignedDuration>,
 }
 
 impl Past {
     /// Whether what the cache shows was just heard. Otherwise people may have decided to keep the volume meanwhile, and the watch
     /// may be late.
     pub fn is_fresh(self) -> bool {
-        !self.detached && self.failures == 0 && self.queued < LONG_IN_QUEUE
+        let is_young = self.phase_age.is_some_and(|age| YOUNG.contains(&age));
+        is_young && !self.detached && self.failures == 0 && self.queued < LONG_IN_QUEUE
     }
 }
 
@@ -115,6 +128,8 @@ pub enum Step {
     ReadSecret,
     /// `DeleteVolume`.
     Delete,
+    /// Wait until the journal has no entry of the volume: without its object, the entry would be all that is left of it.
+    Forget,
     /// Delete the object.
     Remove,
     /// Take our finalizer off it.
@@ -141,13 +156,13 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
     if view.done.deleted {
         return match (is_deleting, is_protected) {
-            (false, _) => Step::Remove,
-            (true, true) => Step::Release,
+            (false, _) => forgotten_then(view, Step::Remove),
+            (true, true) => forgotten_then(view, Step::Release),
             (true, false) => Step::Settled,
         };
     }
     if !is_delete(volume) {
-        return if is_protected { Step::Release } else { Step::Settled };
+        return if is_protected { forgotten_then(view, Step::Release) } else { Step::Settled };
     }
     if !is_released(volume) {
         let is_unprotected = !is_deleting && !is_protected && volume.phase.as_deref() == Some("Bound");
@@ -176,6 +191,11 @@ pub fn next_step(view: &View<'_>) -> Step {
         return Step::Confirm;
     }
     if view.has_secret { Step::Delete } else { Step::ReadSecret }
+}
+
+/// The step, once the journal has no entry of the volume (J8).
+fn forgotten_then(view: &View<'_>, step: Step) -> Step {
+    if view.forgotten { step } else { Step::Forget }
 }
 
 /// Whether the volume is ours to keep house for (spec 3.1): by who provisioned it, else by its source.

@@ -36,6 +36,7 @@ fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
         done: done(),
         held: true,
         fresh: true,
+        forgotten: true,
         has_secret: true,
         rules: &rules,
     };
@@ -228,12 +229,20 @@ fn an_old_view_is_confirmed_while_the_volume_is_held_and_by_nothing_else() {
 
 #[test]
 fn the_cache_is_trusted_only_with_what_was_just_heard() {
+    let released =
+        |milliseconds| Past { phase_age: Some(SignedDuration::from_millis(milliseconds)), ..Past::default() };
+    let now = released(0);
     let cases = [
-        (Past::default(), true, "just woken"),
-        (Past { queued: LONG_IN_QUEUE / 2, ..Past::default() }, true, "as old as any view of a watch"),
-        (Past { queued: LONG_IN_QUEUE, ..Past::default() }, false, "many go at once"),
-        (Past { failures: 1, ..Past::default() }, false, "it has waited for its back-off"),
-        (Past { detached: true, ..Past::default() }, false, "it has waited, maybe for days"),
+        (now, true, "just woken"),
+        (Past { queued: LONG_IN_QUEUE / 2, ..now }, true, "as old as any view of a watch"),
+        (Past { queued: LONG_IN_QUEUE, ..now }, false, "many go at once"),
+        (Past { failures: 1, ..now }, false, "it has waited for its back-off"),
+        (Past { detached: true, ..now }, false, "it has waited, maybe for days"),
+        (released(1_999), true, "the server stamps whole seconds"),
+        (released(2_000), false, "the watch was late, and what came after may be later still"),
+        (released(-1_000), true, "the server's clock is a little ahead"),
+        (released(-1_001), false, "the clocks disagree, so that the age says nothing"),
+        (Past::default(), false, "an old server does not say when the volume was released"),
     ];
     for (past, expected, what) in cases {
         assert_eq!(past.is_fresh(), expected, "{what}");

@@ -55,6 +55,8 @@ pub type DeleteError = AttemptError<DeleteReason>;
 pub const PROTECT: Op = Op("cannot add the finalizer to the persistentvolume");
 /// The volume is read before the driver is asked to delete it: the cache alone is not trusted with that.
 pub const CONFIRM: Op = Op("cannot see whether the volume is still to be deleted");
+/// The journal's entry of the volume goes before the volume's object can.
+pub const FORGET: Op = Op("the persistentvolume stays until the journal has no entry of it");
 /// The object of a deleted volume is deleted.
 pub const REMOVE: Op = Op("the volume is deleted, but its persistentvolume could not be");
 /// Our finalizer leaves the volume.

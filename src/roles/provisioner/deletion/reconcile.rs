@@ -20,7 +20,7 @@ use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError
 use crate::translation::{NotServed, csi_form};
 
 use super::decide::{self, Done, Past, Step, View, keeps};
-use super::error::{CONFIRM, DeleteError, DeleteReason, PROTECT, REFRESH, RELEASE, REMOVE, secret_failed};
+use super::error::{CONFIRM, DeleteError, DeleteReason, FORGET, PROTECT, REFRESH, RELEASE, REMOVE, secret_failed};
 use super::state::{Event, State};
 
 /// Works the queue of volumes.
@@ -80,6 +80,7 @@ impl Reconciler for DeletionReconciler {
             detached: cx.deletions.detaching.forget(ticket.key()),
             failures: ticket.attempt(),
             queued: ticket.waited(),
+            phase_age: first.phase_since.map(|since| cx.scope.clock.wall().duration_since(since.timestamp())),
         };
         let deleted = cx.deletions.deleted.has(uid_of(&first));
         Some(State::new(first, self.cx.scope.clock.now(), past.is_fresh(), deleted))
@@ -120,6 +121,7 @@ impl Reconciler for DeletionReconciler {
             done: Done { relisted: seen.relisted, deleted: state.deleted, gone: state.gone },
             held: state.locked.is_some() && state.locked.as_deref() == handle,
             fresh: state.fresh,
+            forgotten: self.cx.is_forgotten(&seen.volume),
             has_secret: read.is_some() && read == seen.secret.as_ref().ok(),
             rules: &self.cx.deletion,
         });
@@ -150,6 +152,11 @@ impl Reconciler for DeletionReconciler {
             Step::Relist => {
                 attempt.park(&self.cx.scope.term, cx.relist()).await?;
                 Ok(Event::Listed)
+            }
+            Step::Forget => {
+                let forgotten = attempt.park(&cx.scope.term, cx.forgotten(volume)).await?;
+                forgotten.map_err(|error| FORGET.failed(error))?;
+                Ok(Event::Forgotten)
             }
             Step::Protect => {
                 let patch = patch::add_finalizer(&volume.metadata, cx.deletion.finalizer, &BTreeMap::new());

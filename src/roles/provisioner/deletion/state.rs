@@ -35,6 +35,8 @@ pub struct State {
 pub enum Event {
     /// Volumes and attachments were listed.
     Listed,
+    /// The journal has no entry of the volume.
+    Forgotten,
     /// Our finalizer is on the volume.
     Protected,
     /// The volume is locked.
@@ -84,7 +86,7 @@ impl State {
     /// What an event means.
     pub fn apply(&mut self, event: Event) {
         match event {
-            Event::Listed | Event::Protected => {}
+            Event::Listed | Event::Forgotten | Event::Protected => {}
             // What was known before the wait may be old by now.
             Event::Locked { handle, waited } => {
                 self.locked = Some(handle);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::cluster::{Api, BY_HANDLE, Cache, ObjectName};
 use crate::election::TermOver;
 use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::kit::freshness::ListedOnce;
 use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::{KeyedLock, TermScope};
 use crate::roles::snapshotter::config::SnapshotterSection;
@@ -64,6 +65,8 @@ pub struct Context<K: Content> {
     pub lines: Arc<KeyedLock<String>>,
     /// What the term remembers.
     pub memory: Memory<K>,
+    /// Whether the contents were listed since the term began.
+    pub relisted: ListedOnce,
     /// Contents that wait.
     pub waiting: Arc<Waiting>,
     /// Which failures are worth a line in the log.
@@ -178,10 +181,12 @@ impl<K: Content> Context<K> {
         let Some(unanswered) = self.memory.unanswered(&gone.meta().uid) else { return };
         if let Some(heir) = self.namesake(gone)
             && facts::handle(&*heir).is_none()
-            && !self.memory.is_unanswered(&heir.meta().uid)
         {
-            self.memory.ask(&heir, &unanswered.asked);
-            self.add(&self.about(heir, true), Cause::Changed);
+            let has_asked = self.memory.is_unanswered(&heir.meta().uid);
+            self.memory.inherit(&heir, &unanswered);
+            if !has_asked {
+                self.add(&self.about(heir, true), Cause::Changed);
+            }
         }
     }
 }

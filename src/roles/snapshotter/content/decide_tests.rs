@@ -10,7 +10,7 @@ use super::super::fixtures::{
 use super::super::tables::{Case, rules};
 use super::super::view::{Doomed, Left};
 use super::*;
-use crate::cluster::VolumeSnapshotContent;
+use crate::cluster::{Moment, VolumeSnapshotContent};
 use crate::csi::RpcError;
 use crate::roles::kit::fixtures::merged;
 use crate::roles::snapshotter::names::ANNOTATION_GROUP_HANDLE;
@@ -26,7 +26,8 @@ fn dt_bdel(patch: Value) -> Value {
 }
 
 fn found(is_ready: bool) -> Found {
-    Found { handle: "snap-1".into(), creation_time: 5, restore_size: Some(7), is_ready, ..Found::default() }
+    let found = Found { handle: "snap-1".into(), creation_time: 5, is_dated: true, ..Found::default() };
+    Found { restore_size: Some(7), is_ready, ..found }
 }
 
 fn row(content: &VolumeSnapshotContent) -> Phase {
@@ -312,6 +313,36 @@ fn s18_a_deletion_goes_without_its_secret_only_where_that_is_allowed() {
     assert!(matches!(elsewhere.next(), Step::Fail(Operation::Delete, InvalidSnapshot::Secret { .. })));
 }
 
+fn moment(text: &str) -> Moment {
+    serde_json::from_value(json!(text)).unwrap()
+}
+
+#[test]
+fn l9_a_snapshot_is_deleted_without_its_content_only_if_it_was_taken_after_that_was_made() {
+    let made = moment("2026-01-01T00:00:10Z");
+    let next = |taken: Option<&str>, made: Option<Moment>| {
+        let time = taken.map(|text| i64::try_from(moment(text).timestamp().as_nanosecond()).unwrap());
+        let found = Found { creation_time: time.unwrap_or(i64::MAX), is_dated: time.is_some(), ..found(true) };
+        let case = Case::of(marked(json!({}))).unanswered().with(|case| {
+            (case.exists, case.progress.is_gone, case.progress.found) = (false, true, Some(found));
+            (case.known.asked_since, case.known.is_relisted) = (made, true);
+        });
+        case.next()
+    };
+    let deleted = || Step::TakeSnapshotTurns(vec!["snap-1".into()]);
+    let kept = || Step::Abandon(Left::MaybeKept);
+    for (taken, made, expected, what) in [
+        (Some("2026-01-01T00:00:10Z"), Some(made), deleted(), "in the same second"),
+        (Some("2026-01-01T00:00:11Z"), Some(made), deleted(), "later"),
+        (Some("2026-01-01T00:00:09Z"), Some(made), deleted(), "a driver may round"),
+        (Some("2026-01-01T00:00:08Z"), Some(made), kept(), "it was there before"),
+        (None, Some(made), kept(), "the driver does not say how old it is"),
+        (Some("2026-01-01T00:00:11Z"), None, kept(), "nobody knows how old the content is"),
+    ] {
+        assert_eq!(next(taken, made), expected, "{what}");
+    }
+}
+
 #[test]
 fn s52_what_was_removed_by_force_is_asked_to_the_end_and_deleted_unless_another_has_it() {
     let gone = |patch: Value| {
@@ -324,8 +355,15 @@ fn s52_what_was_removed_by_force_is_asked_to_the_end_and_deleted_unless_another_
     let fresh = gone(json!({})).with(|case| case.progress.is_gone = false);
     assert_eq!(fresh.next(), Step::Confirm, "the API itself must say so");
     assert_eq!(gone(json!({})).next(), create());
-    let answered = |patch| gone(patch).with(|case| case.progress.found = Some(found(false)));
+    let answered = |patch| {
+        gone(patch).with(|case| {
+            case.progress.found = Some(found(false));
+            (case.known.asked_since, case.known.is_relisted) = (Some(moment("1970-01-01T00:00:00Z")), true);
+        })
+    };
     assert_eq!(answered(json!({})).next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
+    let unlisted = answered(json!({})).with(|case| case.known.is_relisted = false);
+    assert_eq!(unlisted.next(), Step::Relist, "a content that has the snapshot may not be seen yet");
     assert_eq!(left(answered(json!({ "spec": { "deletionPolicy": "Retain" } }))), Left::Retained);
     assert_eq!(left(answered(json!({})).with(|case| case.known.has_heir = true)), Left::ToHeir, "S52");
     assert_eq!(left(answered(json!({})).with(|case| case.known.is_deleted = true)), Left::Deleted);

@@ -11,6 +11,8 @@ pub struct Found {
     pub handle: String,
     /// When it was taken, in nanoseconds since 1970.
     pub creation_time: i64,
+    /// Whether the driver has said that time; otherwise it is the time of the answer.
+    pub is_dated: bool,
     /// The least size of a volume made from it; `None`: not known.
     pub restore_size: Option<i64>,
     /// Whether volumes can be made from it.
@@ -21,9 +23,14 @@ pub struct Found {
     pub members: Vec<GroupMember>,
 }
 
+/// Whether a driver that tells this tells a time: 1970 itself is none.
+pub fn is_time(told: &prost_types::Timestamp) -> bool {
+    (told.seconds, told.nanos) != (0, 0)
+}
+
 /// A time in nanoseconds since 1970. `None` and 1970 itself are no time: then it is `now`.
 pub fn nanoseconds(told: Option<prost_types::Timestamp>, now: Option<Timestamp>) -> Option<i64> {
-    let told = told.filter(|time| (time.seconds, time.nanos) != (0, 0));
+    let told = told.filter(is_time);
     let told = told.map(|time| time.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(time.nanos)));
     told.or_else(|| now.map(|now| i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX)))
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::cluster::Moment;
 use crate::queue::Backoff;
 use crate::roles::kit::{ByUid, Told, UidSet};
 
@@ -45,6 +46,8 @@ pub struct Unanswered<K> {
     pub asked: Asked,
     /// The content as it was last seen: it may be removed by force meanwhile.
     pub content: Arc<K>,
+    /// When the content was made for which it was asked first.
+    pub since: Option<Moment>,
     /// The snapshot, where the driver has answered and the content does not say so yet.
     pub found: Option<Found>,
     /// Rung when mark, request or finalizer were taken off the content.
@@ -106,12 +109,23 @@ impl<K: Content> Memory<K> {
         let entry = held.entry(content.meta().uid.to_string()).or_insert_with(|| Unanswered {
             asked: asked.clone(),
             content: Arc::clone(content),
+            since: content.meta().creation_timestamp,
             found: None,
             wiped: Arc::default(),
         });
         entry.asked = asked.clone();
         entry.content = Arc::clone(content);
         Arc::clone(&entry.wiped)
+    }
+
+    /// The driver was asked for another content, which is gone, and `content` is to get the answer. It may have asked by itself.
+    pub fn inherit(&self, content: &Arc<K>, from: &Unanswered<K>) {
+        if !self.is_unanswered(&content.meta().uid) {
+            self.ask(content, &from.asked);
+        }
+        if let Some(entry) = self.lock().get_mut(&*content.meta().uid) {
+            entry.since = [entry.since, from.since].into_iter().flatten().min();
+        }
     }
 
     /// The driver has answered with a snapshot, which the content does not name yet.
@@ -220,6 +234,24 @@ mod tests {
         assert!(wiped.notified().now_or_never().is_some());
         memory.settle("content-uid");
         assert!(!memory.is_unanswered("content-uid"));
+    }
+
+    #[test]
+    fn l9_who_takes_a_call_over_gets_the_time_of_the_first_who_asked() {
+        let made = |uid: &str, second: u8| {
+            let time = format!("2026-01-01T00:00:0{second}Z");
+            Arc::new(content(json!({ "metadata": { "uid": uid, "creationTimestamp": time } })))
+        };
+        let (first, second, third) = (made("a", 1), made("b", 2), made("c", 3));
+        let memory = Memory::default();
+        memory.ask(&first, &asked());
+        // The third has asked by itself.
+        memory.ask(&third, &asked());
+        for heir in [&second, &third] {
+            memory.inherit(heir, &memory.unanswered("a").unwrap());
+            let since = memory.unanswered(&heir.metadata.uid).unwrap().since;
+            assert_eq!(since, first.metadata.creation_timestamp);
+        }
     }
 
     #[test]

@@ -1,11 +1,19 @@
 //! A content that somebody has removed by force while the driver was called for it (snapshotter L9): the driver is asked until its
 //! answer is final, and the snapshot is then deleted, if the content said so and no other content has it. Pure.
+//!
+//! What stands on a content may be a copy from the time before people kept the snapshot: its request then finds the snapshot that they
+//! kept. So only a snapshot that was taken after the content was made is deleted. All others are left, and reported.
 
 use super::attempt::Operation;
 use super::facts;
+use super::found::Found;
 use super::kind::Content;
 use super::view::{Doomed, Left, Refusal, Step, View};
 use super::{create, delete};
+use crate::cluster::Moment;
+
+/// The API stamps a content with the beginning of a second, and a driver may round the time of its snapshot down to one.
+const ROUNDING: i128 = 1_000_000_000;
 
 /// What to do for a content that is gone.
 pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
@@ -29,6 +37,13 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         if !facts::is_policy_delete(view.content) || known.is_of_group {
             return Ok(Step::Abandon(Left::Retained));
         }
+        if !is_younger(found, known.asked_since) {
+            return Ok(Step::Abandon(Left::MaybeKept));
+        }
+        // The watch of a new leader may be behind, and hide a content that has the snapshot.
+        if !known.is_relisted {
+            return Ok(Step::Relist);
+        }
         let members = found.members.iter().map(|member| member.snapshot_handle.clone()).collect();
         return delete::ask(view, Doomed { handle: found.handle.clone(), members });
     }
@@ -40,4 +55,10 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         return Ok(Step::TakeTurn(asked.request.turns()));
     }
     Ok(Step::Create(Box::new(asked.clone())))
+}
+
+/// Whether the snapshot was taken after the content was made that asked for it first, as far as both times are known.
+fn is_younger(found: &Found, asked_since: Option<Moment>) -> bool {
+    let earliest = |made: Moment| made.timestamp().as_nanosecond() - ROUNDING;
+    found.is_dated && asked_since.is_some_and(|made| i128::from(found.creation_time) >= earliest(made))
 }

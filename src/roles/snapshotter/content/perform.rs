@@ -57,6 +57,11 @@ pub(super) async fn perform<K: Driven>(
         Step::TakeSnapshotTurns(ids) => take_snapshot_turns(cx, &ids, attempt).await,
         Step::Begin(asked) => begin(cx, now, &asked).await,
         Step::Confirm => confirm(cx, now).await,
+        Step::Relist => {
+            let listed = cx.relisted.wait(|| cx.stores.contents.relisted());
+            attempt.park(&cx.scope.term, listed).await?;
+            Ok(Done::Nothing)
+        }
         Step::Create(asked) => call::create(cx, now, state, &asked, attempt).await,
         Step::Assume(handle) => Ok(call::assume(cx, handle)),
         Step::LookUp(handle) => K::look_up(cx, now, state, &handle).await,

@@ -43,8 +43,11 @@ impl<K: Driven> Contents<K> {
     fn known(&self, now: &Objects<K>, state: &State) -> Known {
         let (memory, uid) = (&self.0.memory, now.uid());
         let handle = state.progress.found.as_ref().map(|found| found.handle.as_str());
+        let (unanswered, since) = memory.unanswered(uid).map(|it| (it.asked, it.since)).unzip();
         Known {
-            unanswered: memory.unanswered(uid).map(|unanswered| unanswered.asked),
+            unanswered,
+            asked_since: since.flatten(),
+            is_relisted: self.0.relisted.is_done(),
             is_refused: memory.refused.has(uid),
             is_deleted: memory.deleted.has(uid),
             is_of_group: memory.undeletable.has(uid),

@@ -187,6 +187,14 @@ impl<K: Content> Context<K> {
             Left::Retained => {
                 ("left", format!("{name} was removed during {call}: its {word} {handle} is kept, as its policy says"))
             }
+            Left::MaybeKept => (
+                "left",
+                format!(
+                    "{name} was removed during {call}: its {word} {handle} is kept, because it is older than {name}, or the \
+                     driver does not say how old it is, and somebody may have kept it on purpose. If nobody needs it, delete it \
+                     at the storage"
+                ),
+            ),
             Left::ToHeir => {
                 debug!(snapshot = handle, "another content has the snapshot of the one that is gone");
                 return;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::cluster::SecretRef;
+use crate::cluster::{Moment, SecretRef};
 use crate::roles::snapshotter::secrets::{self, SecretFault};
 
 use super::attempt::{Operation, Progress};
@@ -39,6 +39,10 @@ pub struct Rules {
 pub struct Known {
     /// What the driver was asked without a final answer.
     pub unanswered: Option<Asked>,
+    /// When the content was made for which the driver was asked first: a snapshot that is older was there before.
+    pub asked_since: Option<Moment>,
+    /// Contents were listed since the term began.
+    pub is_relisted: bool,
     /// The driver's final answer is that there is no snapshot, and the mark still stands.
     pub is_refused: bool,
     /// The driver has deleted the snapshot.
@@ -98,6 +102,8 @@ pub enum Step {
     Begin(Box<Asked>),
     /// Read the content, of which only the cache is known.
     Confirm,
+    /// List the contents once.
+    Relist,
     /// `CreateSnapshot`, `CreateVolumeGroupSnapshot`.
     Create(Box<Asked>),
     /// A driver that lists nothing is believed: the snapshot with this handle is ready.
@@ -164,6 +170,8 @@ pub enum Left {
     Retained,
     /// The driver has deleted it.
     Deleted,
+    /// It is older than the content, or nobody knows how old it is: somebody may have kept it on purpose.
+    MaybeKept,
 }
 
 /// What a content waits for.

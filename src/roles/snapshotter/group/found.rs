@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::cluster::GroupMember;
 use crate::proto::{Snapshot, VolumeGroupSnapshot};
 use crate::roles::snapshotter::content::error::InvalidSnapshot;
-use crate::roles::snapshotter::content::found::{Found, nanoseconds, size};
+use crate::roles::snapshotter::content::found::{Found, is_time, nanoseconds, size};
 
 /// Reads an answer about snapshots of the volumes `asked`. A time that is missing is the answer's own for the group, and none for its
 /// snapshots. What cannot be told apart, or was not asked for, is no answer: nothing of it is stored.
@@ -31,6 +31,7 @@ pub(super) fn read_given(group: Option<&VolumeGroupSnapshot>, now: Timestamp) ->
     Ok(Found {
         handle: group.group_snapshot_id.clone(),
         creation_time: nanoseconds(group.creation_time, Some(now)).unwrap_or_default(),
+        is_dated: group.creation_time.as_ref().is_some_and(is_time),
         is_ready: group.ready_to_use,
         ..Found::default()
     })
@@ -84,6 +85,7 @@ mod tests {
     fn an_answer_says_of_which_volume_each_snapshot_is() {
         let found = found(vec![snapshot("s", "v"), snapshot("t", "w")]).unwrap();
         assert_eq!((found.handle.as_str(), found.creation_time, found.is_ready), ("g", 3_000_000_007, true));
+        assert!(found.is_dated);
         let member = &found.members[1];
         assert_eq!((member.volume_handle.as_str(), member.snapshot_handle.as_str()), ("w", "t"));
         assert_eq!((member.creation_time, member.ready_to_use, member.restore_size), (None, Some(false), Some(5)));
@@ -96,7 +98,8 @@ mod tests {
         let nameless = VolumeGroupSnapshot { group_snapshot_id: String::new(), ..group(Vec::new()) };
         assert_eq!(read(Some(nameless), &[], now), Err(InvalidSnapshot::OddAnswer("group_snapshot_id")));
         let timeless = VolumeGroupSnapshot { creation_time: None, ..group(Vec::new()) };
-        assert_eq!(read(Some(timeless), &[], now).unwrap().creation_time, 9_000_000_000, "the time of the answer");
+        let undated = read(Some(timeless), &[], now).unwrap();
+        assert_eq!((undated.creation_time, undated.is_dated), (9_000_000_000, false), "the time of the answer");
         for (odd, says) in [
             (vec![snapshot("", "v")], "without snapshot_id"),
             (vec![snapshot("s", "v"), snapshot("s", "w")], "twice"),

@@ -223,6 +223,32 @@ async fn l9_a_group_whose_content_was_removed_by_force_is_deleted() {
     world.end().await;
 }
 
+/// The content is a copy from the time when the group was taken, which its user has kept since.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_older_than_the_content_that_asks_for_it_is_kept_when_that_is_removed_by_force() {
+    let world = world(Profile::default()).await;
+    world.cut();
+    world.until("it is ready", World::is_ready).await;
+    world.settled().await;
+    world.patch(json!({ "spec": { "deletionPolicy": "Retain" } }));
+    world.delete();
+    world.until("it is gone", |world| world.content().is_none()).await;
+    world.settled().await;
+    assert_eq!(world.left(), (1, 2), "its user keeps it");
+    let calls = world.calls(Method::CreateVolumeGroupSnapshot);
+    let (late, old) = (Action::Late(Duration::from_secs(100)), Action::Lie(Lie::CreationTime(1_000_000_000, 0)));
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, late).once());
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, old));
+    world.cut();
+    world.until("asked", |world| world.calls(Method::CreateVolumeGroupSnapshot) > calls).await;
+    world.patch(json!({ "metadata": { "finalizers": null } }));
+    world.served.testbed.api.delete_object(world.contents(), "", CONTENT).unwrap();
+    world.until("asked again", |world| world.calls(Method::CreateVolumeGroupSnapshot) > calls + 1).await;
+    world.settled().await;
+    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (0, (1, 2)));
+    world.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn s1_a_call_without_an_answer_is_repeated_before_the_deletion() {
     let world = world(Profile::default()).await;

@@ -222,13 +222,21 @@ fn l9_a_group_whose_content_was_removed_by_force_is_deleted_with_its_members() {
         })
     };
     assert_eq!(gone(json!({})).next(), create());
-    let answered = |patch| gone(patch).with(|case| case.progress.found = Some(found(false)));
+    let made = |text: &str| serde_json::from_value(json!(text)).unwrap();
+    let answered = |patch| {
+        gone(patch).with(|case| {
+            case.progress.found = Some(Found { is_dated: true, ..found(false) });
+            (case.known.asked_since, case.known.is_relisted) = (made("1970-01-01T00:00:00Z"), true);
+        })
+    };
     assert_eq!(
         answered(json!({})).next(),
         Step::TakeSnapshotTurns(vec!["group-1".into(), "snap-1".into(), "snap-2".into()])
     );
     let retained = answered(json!({ "spec": { "deletionPolicy": "Retain" } }));
     assert_eq!(retained.next(), Step::Abandon(Left::Retained));
+    let older = answered(json!({})).with(|case| case.known.asked_since = made("2026-01-01T00:00:00Z"));
+    assert_eq!(older.next(), Step::Abandon(Left::MaybeKept), "somebody may have kept it");
 }
 
 #[test]

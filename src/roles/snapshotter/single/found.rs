@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::proto::Snapshot;
 use crate::roles::snapshotter::content::error::InvalidSnapshot;
-use crate::roles::snapshotter::content::found::{Found, nanoseconds, size};
+use crate::roles::snapshotter::content::found::{Found, is_time, nanoseconds, size};
 
 /// Reads an answer. A time that is missing is the answer's own, and a size of nothing is none.
 pub(super) fn read(snapshot: Option<Snapshot>, now: Timestamp) -> Result<Found, InvalidSnapshot> {
@@ -14,6 +14,7 @@ pub(super) fn read(snapshot: Option<Snapshot>, now: Timestamp) -> Result<Found, 
     }
     Ok(Found {
         handle: snapshot.snapshot_id,
+        is_dated: snapshot.creation_time.as_ref().is_some_and(is_time),
         creation_time: nanoseconds(snapshot.creation_time, Some(now)).unwrap_or_default(),
         restore_size: size(snapshot.size_bytes),
         is_ready: snapshot.ready_to_use,
@@ -41,10 +42,12 @@ mod tests {
         assert_eq!(found(None), Err(InvalidSnapshot::OddAnswer("snapshot")));
         let nameless = Snapshot { snapshot_id: String::new(), ..snapshot() };
         assert_eq!(found(Some(nameless)), Err(InvalidSnapshot::OddAnswer("snapshot_id")));
-        assert_eq!(found(Some(snapshot())).unwrap().creation_time, 3_000_000_007);
+        let dated = found(Some(snapshot())).unwrap();
+        assert_eq!((dated.creation_time, dated.is_dated), (3_000_000_007, true));
         for time in [None, Some(prost_types::Timestamp::default())] {
             let timeless = Snapshot { creation_time: time, ..snapshot() };
-            assert_eq!(found(Some(timeless)).unwrap().creation_time, 9_000_000_000, "the time of the answer");
+            let undated = found(Some(timeless)).unwrap();
+            assert_eq!((undated.creation_time, undated.is_dated), (9_000_000_000, false), "the time of the answer");
         }
     }
 

@@ -1,0 +1,157 @@
+//! What has become of the objects of a kind since a version: the API's own history.
+//!
+//! A watch that begins at an old version tells every change since then, or refuses because it no longer has them all: etcd forgets after
+//! five minutes by default. So its answer is a proof where a list is none: an object that is not there may never have been there, or may
+//! have come and gone.
+//!
+//! Versions of different kinds can be compared, because a server keeps its kinds in one etcd (all but Events).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::Resource as _;
+use serde::Deserialize;
+
+use super::{Api, Call};
+use crate::cluster::error::{ApiError, ApiErrorKind, Verb};
+use crate::cluster::meta::Meta;
+use crate::cluster::names::ObjectName;
+use crate::cluster::objects::Object;
+
+/// How long a server may keep the watch open, in seconds. It sends a bookmark two seconds before the end, and with it the proof that it has
+/// told everything up to there. Nothing is read after that.
+const SECONDS: u32 = 3;
+/// How often it is asked again if its bookmark is older than the present.
+const TRIES: u32 = 4;
+/// The code of an error inside a watch: the version is too old.
+const EXPIRED: u16 = 410;
+
+/// What has become of the objects of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum History {
+    /// The uids of all objects that were created, changed or deleted, by name.
+    Whole(BTreeMap<String, BTreeSet<String>>),
+    /// The server no longer has all changes since that version, or cannot prove that it has told all.
+    Unknown,
+}
+
+/// A change, in a watch.
+#[derive(Deserialize)]
+struct WireChange {
+    #[serde(rename = "type")]
+    what: String,
+    object: WireObject,
+}
+
+/// The object of a change; an error has a code instead of metadata.
+#[derive(Deserialize)]
+struct WireObject {
+    #[serde(default)]
+    metadata: Meta,
+    #[serde(default)]
+    code: Option<u16>,
+}
+
+/// What one watch has told.
+#[derive(Debug, Default)]
+struct Told {
+    changed: BTreeMap<String, BTreeSet<String>>,
+    /// Everything up to this version was told.
+    until: Option<u128>,
+    is_too_old: bool,
+}
+
+impl Api {
+    /// Reads what has become of the objects of a kind that has no namespace since this version, up to the present. Takes a second or more:
+    /// the server says late that it has told everything.
+    pub async fn history<K: Object>(&self, since: &str) -> Result<History, ApiError> {
+        let Some(now) = self.present::<K>().await? else { return Ok(History::Unknown) };
+        // A version from the future is of another server, or of this one before it was restored from a backup.
+        if since.parse::<u128>().map_or(true, |since| since > now) {
+            return Ok(History::Unknown);
+        }
+        for _ in 0..TRIES {
+            let told = match self.told::<K>(since).await {
+                Err(error) if error.kind() == ApiErrorKind::Gone => return Ok(History::Unknown),
+                told => told?,
+            };
+            if told.is_too_old {
+                return Ok(History::Unknown);
+            }
+            if told.until.is_some_and(|until| until >= now) {
+                return Ok(History::Whole(told.changed));
+            }
+        }
+        Ok(History::Unknown)
+    }
+
+    async fn told<K: Object>(&self, since: &str) -> Result<Told, ApiError> {
+        let name = ObjectName::cluster("");
+        let url = self.kind_url::<K::Kind>(&name);
+        self.call_for(
+            Call {
+                verb: Verb::Watch,
+                resource: K::Kind::plural(&()).into_owned(),
+                object: &name,
+                url: format!(
+                    "{url}?watch=true&resourceVersion={since}&allowWatchBookmarks=true&timeoutSeconds={SECONDS}"
+                ),
+                content: None,
+            },
+            |body| read(body).is_ok_and(|told| told.until.is_some() || told.is_too_old),
+            read,
+        )
+        .await
+    }
+}
+
+/// Reads the body of a watch: one change on each line. The last one may be cut off.
+fn read(body: &[u8]) -> Result<Told, serde_json::Error> {
+    let mut told = Told::default();
+    for change in serde_json::Deserializer::from_slice(body).into_iter::<WireChange>() {
+        let WireChange { what, object: WireObject { metadata, code } } = match change {
+            Err(error) if error.is_eof() => break,
+            change => change?,
+        };
+        match what.as_str() {
+            "BOOKMARK" => told.until = metadata.version(),
+            "ERROR" => told.is_too_old |= code == Some(EXPIRED),
+            _ => {
+                told.changed.entry(metadata.name.to_string()).or_default().insert(metadata.uid.to_string());
+            }
+        }
+    }
+    Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_tells_changes_and_up_to_where_it_has_told_all() {
+        let body = concat!(
+            r#"{"type":"ADDED","object":{"kind":"PersistentVolume","metadata":{"name":"a","uid":"u1","resourceVersion":"5"}}}"#,
+            "\n",
+            r#"{"type":"DELETED","object":{"kind":"PersistentVolume","metadata":{"name":"a","uid":"u1","resourceVersion":"6"}}}"#,
+            "\n",
+            r#"{"type":"MODIFIED","object":{"kind":"PersistentVolume","metadata":{"name":"b","uid":"u2","resourceVersion":"7"}}}"#,
+            "\n",
+            r#"{"type":"BOOKMARK","object":{"kind":"PersistentVolume","metadata":{"resourceVersion":"9"}}}"#,
+            "\n",
+            r#"{"type":"ADDED","object":{"kind":"Persist"#,
+        );
+        let told = read(body.as_bytes()).unwrap();
+        assert_eq!((told.until, told.is_too_old), (Some(9), false));
+        let names: Vec<&str> = told.changed.keys().map(String::as_str).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(told.changed["a"], ["u1".to_owned()].into());
+    }
+
+    #[test]
+    fn a_watch_that_has_not_said_that_it_is_whole_proves_nothing() {
+        assert_eq!(read(b"").unwrap().until, None);
+        let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
+        assert!(read(expired.as_bytes()).unwrap().is_too_old);
+        assert!(read(b"no json").is_err());
+    }
+}
